@@ -1,0 +1,88 @@
+"""Clocks for tests: one that is the event loop's (for looptime), one that stands still until it is moved."""
+
+from __future__ import annotations
+
+import asyncio
+
+WALL_START = 1_700_000_000.0
+
+
+class LoopClock:
+    """The running loop's time; under looptime, waiting costs nothing."""
+
+    def now(self) -> float:
+        """Return a wall-clock time."""
+        return WALL_START + self.monotonic()
+
+    def monotonic(self) -> float:
+        """Return the loop's time."""
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep on the loop."""
+        await asyncio.sleep(seconds)
+
+    async def wait(self, event: asyncio.Event, timeout_seconds: float | None) -> bool:
+        """Wait on the loop."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await event.wait()
+        except TimeoutError:
+            return event.is_set()
+        return True
+
+
+class ManualClock:
+    """A clock that only ``advance`` moves; it has nothing to do with the loop's time."""
+
+    def __init__(self) -> None:
+        """Start at 1000 s."""
+        self._seconds = 1000.0
+        self._sleepers: list[tuple[float, asyncio.Event]] = []
+
+    def now(self) -> float:
+        """Return a wall-clock time."""
+        return WALL_START + self._seconds
+
+    def monotonic(self) -> float:
+        """Return the time set."""
+        return self._seconds
+
+    async def sleep(self, seconds: float) -> None:
+        """Return when the time has been moved by ``seconds``."""
+        await self._alarm(seconds).wait()
+
+    async def wait(self, event: asyncio.Event, timeout_seconds: float | None) -> bool:
+        """Return when the event is set or the time has been moved by ``timeout_seconds``."""
+        alarm = asyncio.Event() if timeout_seconds is None else self._alarm(timeout_seconds)
+        waits = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(alarm.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return event.is_set()
+
+    async def advance(self, seconds: float) -> None:
+        """Move the time, alarm by alarm, and let everybody who wakes up act."""
+        end = self._seconds + seconds
+        await settle()
+        while due := [when for when, alarm in self._sleepers if when <= end and not alarm.is_set()]:
+            self._seconds = max(self._seconds, min(due))
+            for when, alarm in self._sleepers:
+                if when <= self._seconds:
+                    alarm.set()
+            await settle()
+        self._seconds = end
+        await settle()
+
+    def _alarm(self, seconds: float) -> asyncio.Event:
+        alarm = asyncio.Event()
+        self._sleepers.append((self._seconds + seconds, alarm))
+        return alarm
+
+
+async def settle() -> None:
+    """Let every task run until it waits for time or input."""
+    for _ in range(20):
+        await asyncio.sleep(0)

@@ -1,0 +1,154 @@
+"""Handlers and indexers are foreign code: what they see, and that their failures stay theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from tests.kube.scripted import pod
+from wva.api.core import Pod
+from wva.api.meta import Key, ObjectMeta
+from wva.kube.cache import Store
+
+
+def test_handlers_of_a_list_see_the_whole_new_content() -> None:
+    """While the first difference is told, the last is already in the store: nobody decides from half a list."""
+    store: Store[Pod] = Store()
+    store.replace([pod("a", "1"), pod("b", "1")], "1")
+    seen: list[list[Key]] = []
+    store.subscribe(lambda *_: seen.append(store.keys()))
+    store.replace([pod("b", "2"), pod("c", "2")], "2")
+    assert seen == [[Key("demo", "b"), Key("demo", "c")]] * 3
+
+
+def test_deletion_tells_the_last_stored_state() -> None:
+    """Handlers get what the store had, not what the event carried: deletions that were missed are told alike."""
+    store: Store[Pod] = Store()
+    told: list[tuple[Pod | None, Pod | None]] = []
+    store.upsert(pod("a", "1"))
+    store.subscribe(lambda old, new: told.append((old, new)))
+    store.delete(pod("a", "2"))
+    assert told == [(pod("a", "1"), None)]
+    assert store.resource_version == "2"
+
+
+def test_object_of_the_same_name_but_another_uid_is_a_change() -> None:
+    """Deleted and created again between two lists: even with an equal version it is another object."""
+    store: Store[Pod] = Store()
+    told: list[tuple[Pod | None, Pod | None]] = []
+    store.replace([pod("a", "1", uid="u1")], "1")
+    store.subscribe(lambda old, new: told.append((old, new)))
+    store.replace([pod("a", "1", uid="u2")], "2")
+    assert told == [(pod("a", "1", uid="u1"), pod("a", "1", uid="u2"))]
+
+
+def test_failing_handler_disturbs_nobody() -> None:
+    """Handlers before and after a failing one are called, the store has the change, the failure is counted."""
+    store: Store[Pod] = Store(name="pods")
+    called: list[str] = []
+
+    def fail(old: Pod | None, new: Pod | None) -> None:
+        raise RuntimeError(f"{old} {new}")
+
+    store.subscribe(lambda *_: called.append("before"))
+    store.subscribe(fail)
+    store.subscribe(lambda *_: called.append("after"))
+    with capture_logs() as logs:
+        store.upsert(pod("a", "1"))
+        store.delete(Key("demo", "a"))
+    assert called == ["before", "after"] * 2
+    assert len(store) == 0
+    assert store.failures == 2
+    assert [(entry["event"], entry["cache"], entry["object"]) for entry in logs] == [
+        ("handler_failed", "pods", "demo/a")
+    ] * 2
+
+
+def test_failing_indexer_leaves_the_object_out_of_its_index_only() -> None:
+    """The object is stored and in the other indexes; once it is well again it is found."""
+    store: Store[Pod] = Store()
+
+    def fragile(obj: Pod) -> Iterable[str]:
+        if obj.metadata.resource_version == "2":
+            raise ValueError("broken state")
+        return ["all"]
+
+    store.add_index("fragile", fragile)
+    store.add_index("name", lambda obj: [obj.metadata.name])
+    store.upsert(pod("a", "1"))
+    with capture_logs() as logs:
+        store.upsert(pod("a", "2"))
+    assert store.by_index("fragile", "all") == []
+    assert store.by_index("name", "a") == [pod("a", "2")]
+    assert [entry["event"] for entry in logs] == ["indexer_failed"]
+    store.upsert(pod("a", "3"))
+    assert store.by_index("fragile", "all") == [pod("a", "3")]
+
+
+def test_generator_that_fails_half_way_indexes_nothing() -> None:
+    """Values that an indexer yielded before it failed do not stay behind."""
+    store: Store[Pod] = Store()
+
+    def half(obj: Pod) -> Iterable[str]:
+        yield obj.metadata.name
+        raise ValueError("no more")
+
+    store.add_index("half", half)
+    with capture_logs():
+        store.upsert(pod("a", "1"))
+    assert store.by_index("half", "a") == []
+
+
+def test_transform_decides_what_is_kept() -> None:
+    """Fields that nobody reads are dropped before storing; handlers and indexes see the kept object."""
+
+    def drop_labels(obj: Pod) -> Pod:
+        return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, labels={}))
+
+    store: Store[Pod] = Store(transform=drop_labels)
+    told: list[Pod | None] = []
+    store.subscribe(lambda _, new: told.append(new))
+    labelled = Pod(metadata=ObjectMeta(name="a", namespace="demo", resource_version="1", labels={"big": "x"}))
+    store.replace([labelled], "1")
+    store.upsert(labelled)
+    assert store.list() == told == [pod("a", "1")]
+
+
+def test_index_names_are_unique() -> None:
+    """A second index of the same name would hide the first; one that does not exist is an error, not empty."""
+    store: Store[Pod] = Store()
+    store.add_index("name", lambda obj: [obj.metadata.name])
+    with pytest.raises(ValueError, match="exists"):
+        store.add_index("name", lambda _: [])
+    with pytest.raises(KeyError):
+        store.by_index("nope", "a")
+
+
+def test_answers_are_copies() -> None:
+    """Who changes a returned list changes nothing here."""
+    store: Store[Pod] = Store()
+    store.add_index("name", lambda obj: [obj.metadata.name])
+    store.upsert(pod("a", "1"))
+    store.keys().clear()
+    store.list().clear()
+    store.by_index("name", "a").clear()
+    assert store.keys() == [Key("demo", "a")]
+    assert store.by_index("name", "a") == store.list() == [pod("a", "1")]
+
+
+def test_subscribing_while_a_change_is_told() -> None:
+    """A handler may add a handler; it hears from the next change on."""
+    store: Store[Pod] = Store()
+    late: list[Pod | None] = []
+
+    def once(old: Pod | None, _: Pod | None) -> None:
+        if old is None:
+            store.subscribe(lambda _, new: late.append(new))
+
+    store.subscribe(once)
+    store.upsert(pod("a", "1"))
+    store.upsert(pod("a", "2"))
+    assert late == [pod("a", "2")]

@@ -1,0 +1,143 @@
+"""The store against a dict: whatever comes in, content, indexes and the story told to handlers agree."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from tests.kube.scripted import pod
+from wva.api.core import Pod
+from wva.api.meta import Key
+from wva.kube.cache import Store
+
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+NAMESPACES = st.sampled_from(["", "x", "x-y", "y"])
+VERSIONS = st.sampled_from(["1", "2", "10"])
+PODS = st.builds(lambda name, version, namespace: pod(name, version, namespace=namespace), NAMES, VERSIONS, NAMESPACES)
+
+
+def by_name(obj: Pod) -> Iterable[str]:
+    """Index by name, and pods whose name comes before "c" under "early", too; "d" has no value at all."""
+    name = obj.metadata.name
+    if name == "d":
+        return []
+    return [name, "early"] if name < "c" else [name]
+
+
+def by_version(obj: Pod) -> Iterable[str]:
+    """Index by something that changes."""
+    return [obj.metadata.resource_version]
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Drives a store and a dict alike; a follower rebuilds the content from what handlers are told."""
+
+    def __init__(self) -> None:
+        """Start empty, with one index."""
+        super().__init__()
+        self.store: Store[Pod] = Store()
+        self.store.add_index("name", by_name)
+        self.late_index = False
+        self.model: dict[Key, Pod] = {}
+        self.followed: dict[Key, Pod] = {}
+        self.calls = 0
+        self.store.subscribe(self.follow)
+
+    def follow(self, old: Pod | None, new: Pod | None) -> None:
+        """Rebuild the content; each call must fit what was told before and what the store holds now."""
+        self.calls += 1
+        seen = new or old
+        assert seen is not None
+        key = seen.metadata.key
+        assert self.followed.get(key) == old
+        assert old != new
+        assert self.store.get(key) == new
+        if new is None:
+            del self.followed[key]
+        else:
+            self.followed[key] = new
+
+    @rule(items=st.lists(PODS, max_size=6), version=VERSIONS)
+    def replace(self, items: list[Pod], version: str) -> None:
+        """Take a list."""
+        before, self.model = self.model, {item.metadata.key: item for item in items}
+        self.calls = 0
+        self.store.replace(items, version)
+        assert self.calls == sum(1 for key in before | self.model if before.get(key) != self.model.get(key))
+        assert self.store.resource_version == version
+        assert self.store.synced.is_set()
+
+    @rule(obj=PODS)
+    def upsert(self, obj: Pod) -> None:
+        """Take an object that was added or changed, or is told again."""
+        self.calls = 0
+        self.store.upsert(obj)
+        assert self.calls == (self.model.get(obj.metadata.key) != obj)
+        self.model[obj.metadata.key] = obj
+        assert self.store.resource_version == obj.metadata.resource_version
+
+    @rule(obj=PODS, by_key=st.booleans())
+    def delete(self, obj: Pod, by_key: bool) -> None:  # noqa: FBT001 - hypothesis passes it
+        """Lose an object, perhaps one that was never here."""
+        self.calls = 0
+        self.store.delete(obj.metadata.key if by_key else obj)
+        assert self.calls == (self.model.pop(obj.metadata.key, None) is not None)
+
+    @precondition(lambda self: not self.late_index)
+    @rule()
+    def add_late_index(self) -> None:
+        """Add an index while objects are here."""
+        self.store.add_index("version", by_version)
+        self.late_index = True
+
+    @rule(version=VERSIONS)
+    def progress(self, version: str) -> None:
+        """Take a bookmark."""
+        self.calls = 0
+        self.store.progress(version)
+        assert self.store.resource_version == version
+        assert self.calls == 0
+
+    @invariant()
+    def content_agrees(self) -> None:
+        """All views of the content are the model's."""
+        assert len(self.store) == len(self.model)
+        assert self.store.keys() == sorted(self.model)
+        assert self.store.list() == [self.model[key] for key in sorted(self.model)]
+        for namespace in ("", "x", "x-y", "y", "z"):
+            assert self.store.list(namespace) == [
+                self.model[key] for key in sorted(self.model) if key.namespace == namespace
+            ]
+        assert self.followed == self.model
+        assert self.store.failures == 0
+
+    @invariant()
+    def indexes_agree(self) -> None:
+        """Each index finds exactly the objects that have the value, in order."""
+        ordered = [self.model[key] for key in sorted(self.model)]
+        for value in ("a", "b", "c", "d", "early"):
+            assert self.store.by_index("name", value) == [obj for obj in ordered if value in by_name(obj)]
+        for value in ("1", "2", "10") if self.late_index else ():
+            assert self.store.by_index("version", value) == [obj for obj in ordered if value in by_version(obj)]
+
+
+StoreMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+class TestStore(StoreMachine.TestCase):  # type: ignore[misc,name-defined] # hypothesis builds this class at run time
+    """Runs the machine."""
+
+
+async def test_synced_wakes_who_waits_for_it() -> None:
+    """The first list sets the event, be it empty; changes before it do not."""
+    store: Store[Pod] = Store()
+    waiting = asyncio.create_task(store.synced.wait())
+    store.upsert(pod("a", "1"))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    store.replace([], "5")
+    assert await waiting

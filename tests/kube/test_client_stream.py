@@ -1,0 +1,199 @@
+"""Raw watch streams: splitting, long lines, idle limit, and connections that are closed."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from wva.api.kinds import PODS
+from wva.kube import errors, transport
+from wva.kube.client import KubeClient
+
+
+def script(server: Any, *chunks: bytes, hang: bool = False, pause_seconds: float = 0.0) -> asyncio.Event:
+    """Answer with these chunks, then end or hang. The event tells that the request is over on the server's side."""
+    over = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            for chunk in chunks:
+                await response.write(chunk)
+                await asyncio.sleep(pause_seconds)
+            if hang:
+                await asyncio.Event().wait()
+        finally:
+            over.set()
+        return response
+
+    server.answer = answer
+    return over
+
+
+async def read(client: KubeClient, *, idle_seconds: float = 5.0) -> list[bytes]:
+    """Read a stream to its end."""
+    lines = client.stream(PODS, resource_version="7", timeout_seconds=300, idle_seconds=idle_seconds)
+    return [line async for line in lines]
+
+
+async def test_request_asks_for_a_watch_with_bookmarks(server: Any, client: KubeClient) -> None:
+    """The parameters of the watch go into the query."""
+    script(server)
+    lines = client.stream(
+        PODS,
+        namespace="demo",
+        resource_version="7",
+        timeout_seconds=300,
+        idle_seconds=5,
+        label_selector="app in (a, b)",
+        field_selector="spec.nodeName=n",
+    )
+    assert [line async for line in lines] == []
+    assert server.last.path == "/api/v1/namespaces/demo/pods"
+    assert server.last.query == {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": "7",
+        "timeoutSeconds": "300",
+        "labelSelector": "app in (a, b)",
+        "fieldSelector": "spec.nodeName=n",
+    }
+
+
+@pytest.mark.parametrize(
+    ("chunks", "lines"),
+    [
+        ([b"a\nb\n"], [b"a", b"b"]),
+        ([b"a", b"b\nc", b"\n"], [b"ab", b"c"]),
+        ([b"a\n\n\nb\n"], [b"a", b"b"]),
+        ([b"a\nrest"], [b"a", b"rest"]),
+        ([b"\n"], []),
+        ([], []),
+    ],
+)
+async def test_lines_are_split_wherever_the_chunks_end(
+    server: Any, client: KubeClient, chunks: list[bytes], lines: list[bytes]
+) -> None:
+    """Chunk borders mean nothing, empty lines are dropped, a last line without newline counts."""
+    script(server, *chunks, pause_seconds=0.005)
+    assert await read(client) == lines
+
+
+async def test_line_of_five_mebibytes_passes(server: Any, client: KubeClient) -> None:
+    """The reader of lines in aiohttp stops at about 4 MiB."""
+    long = b"x" * (5 * 1024 * 1024)
+    script(server, long + b"\nshort\n")
+    assert await read(client) == [long, b"short"]
+
+
+async def test_endless_line_is_given_up(server: Any, client: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line beyond the limit (64 MiB; less here) is an error instead of all the memory."""
+    monkeypatch.setattr(transport, "MAX_LINE_BYTES", 1000)
+    script(server, b"x" * 2000, hang=True)
+    with pytest.raises(errors.Undecodable, match="LineTooLong"):
+        await read(client)
+
+
+async def test_silence_beyond_the_idle_limit_raises(server: Any, client: KubeClient) -> None:
+    """A stream that stalls after its first line does not hang."""
+    script(server, b"a\n", hang=True)
+    with pytest.raises(errors.StreamIdle, match=r"nothing for 0\.5 s"):
+        await read(client, idle_seconds=0.5)
+
+
+class Trickle:
+    """A body whose chunks come one by one, in faked time."""
+
+    def __init__(self, *chunks: bytes, every_seconds: float) -> None:
+        """Wait before each chunk."""
+        self._chunks = iter(chunks)
+        self._every_seconds = every_seconds
+
+    async def readany(self) -> bytes:
+        """Return the next chunk, empty at the end."""
+        await asyncio.sleep(self._every_seconds)
+        return next(self._chunks, b"")
+
+
+CALL = transport.Call(verb="watch", resource="pods", path="/api/v1/pods")
+
+
+@pytest.mark.looptime
+async def test_every_chunk_renews_the_idle_limit() -> None:
+    """A stream may last longer than the idle limit, even without complete lines."""
+    content: Any = Trickle(*[b"x"] * 100, b"\n", every_seconds=69.0)
+    assert [line async for line in transport.split_lines(CALL, content, 70.0)] == [b"x" * 100]
+
+
+@pytest.mark.looptime
+async def test_idle_limit_is_kept_to_the_second() -> None:
+    """Silence of more than the limit ends the stream when the limit is over, not when data come at last."""
+    content: Any = Trickle(b"a\n", every_seconds=71.0)
+    with pytest.raises(errors.StreamIdle, match=r"GET /api/v1/pods: Idle: nothing for 70 s"):
+        await anext(transport.split_lines(CALL, content, 70.0))
+    assert asyncio.get_running_loop().time() == pytest.approx(70.0, abs=0.01)
+
+
+async def test_server_that_never_answers_a_watch_is_unreachable(server: Any, client: KubeClient) -> None:
+    """Waiting for headers is limited, too, and is not mistaken for a quiet stream."""
+
+    async def hang(_: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    server.answer = hang
+    with pytest.raises(errors.Unreachable) as caught:
+        await read(client, idle_seconds=0.1)
+    assert not isinstance(caught.value, errors.StreamIdle)
+
+
+async def test_lost_connection_is_unreachable(server: Any, client: KubeClient) -> None:
+    """A stream that is cut without its proper end raises after the lines that came."""
+
+    async def cut(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"a\n")
+        await asyncio.sleep(0.02)
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    server.answer = cut
+    lines = client.stream(PODS, resource_version="7", timeout_seconds=300, idle_seconds=5)
+    assert await anext(lines) == b"a"
+    with pytest.raises(errors.Unreachable):
+        await anext(lines)
+
+
+async def test_closing_the_generator_closes_the_connection(server: Any, client: KubeClient) -> None:
+    """A watch that nobody reads any more is ended at once on both sides."""
+    over = script(server, b"a\n", hang=True)
+    lines = client.stream(PODS, resource_version="7", timeout_seconds=300, idle_seconds=5)
+    async with aclosing(lines):
+        assert await anext(lines) == b"a"
+    async with asyncio.timeout(5):
+        await over.wait()
+
+
+async def test_cancellation_passes_through_a_stream(server: Any, client: KubeClient) -> None:
+    """A cancelled reader sees CancelledError, not an error of ours, and frees the connection."""
+    over = script(server, b"a\n", hang=True)
+    started = asyncio.Event()
+
+    async def follow() -> None:
+        async for _ in client.stream(PODS, resource_version="7", timeout_seconds=300, idle_seconds=5):
+            started.set()
+
+    task = asyncio.create_task(follow())
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with asyncio.timeout(5):
+        await over.wait()

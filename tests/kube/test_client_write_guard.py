@@ -1,0 +1,89 @@
+"""Writes are sent only while the guard allows it: no write may happen after the lease's deadline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from wva.api.kinds import PODS
+from wva.api.meta import Key
+from wva.instruments import Instruments
+from wva.kube import errors
+from wva.kube.client import KubeClient
+
+KEY = Key("demo", "a")
+POD = {"metadata": {"name": "a", "namespace": "demo"}}
+VERBS = ["create", "patch", "update", "delete"]
+
+
+async def write(client: KubeClient, verb: str) -> None:
+    """Send one write of each kind."""
+    match verb:
+        case "create":
+            await client.create(PODS, "demo", POD)
+        case "patch":
+            await client.patch(PODS, KEY, POD)
+        case "update":
+            await client.update(PODS, KEY, POD)
+        case _:
+            await client.delete(PODS, KEY)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_refused_write_is_not_sent(server: Any, client: KubeClient, verb: str) -> None:
+    """With a guard that says no, every writing verb raises and the server hears nothing."""
+    server.say(POD)
+    with pytest.raises(errors.WriteRefused, match="not allowed to write now"):
+        await write(client.with_write_guard(lambda: False), verb)
+    assert server.received == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_allowed_write_is_sent(server: Any, client: KubeClient, verb: str) -> None:
+    """With a guard that says yes, the write goes out."""
+    server.say(POD)
+    await write(client.with_write_guard(lambda: True), verb)
+    assert len(server.received) == 1
+
+
+async def test_guard_is_asked_again_when_the_connection_stands(
+    server: Any, client: KubeClient, instruments: Instruments
+) -> None:
+    """A lease that ends while the connection is opened stops the write: nothing has been sent yet."""
+    server.say(POD)
+    answers = iter([True, False])
+    with pytest.raises(errors.WriteRefused):
+        await client.with_write_guard(lambda: next(answers)).patch(PODS, KEY, POD)
+    assert server.received == []
+    labels = {"verb": "patch", "resource": "pods", "code": "0"}
+    assert instruments.registry.get_sample_value("wva_kubernetes_requests_total", labels) == 1
+
+
+async def test_refusal_leaves_the_connection_pool_usable(server: Any, client: KubeClient) -> None:
+    """After refusals in the last moment the client still works."""
+    server.say(POD)
+    for _ in range(3):
+        answers = iter([True, False])
+        with pytest.raises(errors.WriteRefused):
+            await client.with_write_guard(lambda answers=answers: next(answers)).delete(PODS, KEY)
+    assert (await client.get(PODS, KEY)).metadata.name == "a"
+
+
+async def test_reads_and_reviews_pass_the_guard(server: Any, client: KubeClient) -> None:
+    """The guard is about objects only: reading and asking for permissions stays possible without the lease."""
+    guarded = client.with_write_guard(lambda: False)
+    server.say(POD)
+    await guarded.get(PODS, KEY)
+    await guarded.request_json("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {})
+    server.say({"metadata": {}, "items": []})
+    await guarded.list(PODS)
+    assert len(server.received) == 3
+
+
+async def test_the_original_client_stays_unguarded(server: Any, client: KubeClient) -> None:
+    """The view shares the connection, not the guard: the elector writes its lease through the original."""
+    server.say(POD)
+    client.with_write_guard(lambda: False)
+    await client.update(PODS, KEY, POD)
+    assert server.last.method == "PUT"

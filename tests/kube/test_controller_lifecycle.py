@@ -1,0 +1,183 @@
+"""When workers start and stop, how many there are, and tasks that should never end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import structlog
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from tests.kube.clocks import LoopClock
+from wva.instruments import Instruments
+from wva.kube.controller import Controller, Done, UnexpectedEnd, guard
+from wva.kube.workqueue import WorkQueue
+
+pytestmark = pytest.mark.looptime
+
+
+@pytest.fixture(name="build")
+def _build():
+    def build(reconcile, **options):
+        instruments, clock = Instruments(CollectorRegistry()), LoopClock()
+        queue = WorkQueue("test", clock=clock, instruments=instruments)
+        return Controller("test", queue, reconcile, clock=clock, instruments=instruments, **options)
+
+    return build
+
+
+class Recording:
+    """A reconciler that takes 10 s and remembers when each key started and how it ended."""
+
+    def __init__(self):
+        """Remember nothing yet."""
+        self.started, self.ended = {}, {}
+
+    async def __call__(self, key):
+        """Take 10 s."""
+        now = asyncio.get_running_loop().time
+        self.started[key] = now()
+        try:
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            self.ended[key] = "cancelled"
+            raise
+        self.ended[key] = now()
+        return Done()
+
+
+async def test_no_key_is_touched_before_every_cache_has_synced(build):
+    """Keys wait until the last cache is complete."""
+    reconcile, first, second = Recording(), asyncio.Event(), asyncio.Event()
+    controller = build(reconcile)
+    controller.queue.add("a")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(controller.run([first, second]))
+        first.set()
+        await asyncio.sleep(5)
+        assert not reconcile.started
+        second.set()
+        await asyncio.sleep(20)
+        controller.queue.shut_down()
+    assert reconcile.started == {"a": 5}
+
+
+async def test_caches_that_do_not_sync_are_complained_about(build):
+    """A controller that cannot start says so every two minutes instead of being silently inert."""
+    controller = build(Recording())
+    with capture_logs() as logs:
+        run = asyncio.ensure_future(controller.run([asyncio.Event(), asyncio.Event()]))
+        await asyncio.sleep(250)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+    complaints = [line for line in logs if line["event"] == "caches_not_synced"]
+    assert [line["missing"] for line in complaints] == [2, 2]
+
+
+async def test_as_many_keys_at_once_as_there_are_workers(build):
+    """Two workers reconcile two keys side by side; the third waits."""
+    reconcile = Recording()
+    controller = build(reconcile, workers=2)
+    for key in "abc":
+        controller.queue.add(key)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(controller.run())
+        await asyncio.sleep(30)
+        controller.queue.shut_down()
+    assert reconcile.started == {"a": 0, "b": 0, "c": 10}
+
+
+async def test_shut_down_lets_reconciles_finish(build):
+    """What is in progress ends, what is queued does not start, and run returns."""
+    reconcile = Recording()
+    controller = build(reconcile)
+    controller.queue.add("in progress")
+    controller.queue.add("queued")
+    run = asyncio.ensure_future(controller.run())
+    await asyncio.sleep(3)
+    controller.queue.shut_down()
+    await run
+    assert asyncio.get_running_loop().time() == 10
+    assert reconcile.ended == {"in progress": 10}
+
+
+async def test_cancelling_stops_reconciles_where_they_are(build):
+    """A cancelled controller is no time-out: the reconcile sees the cancellation and run ends with it."""
+    reconcile = Recording()
+    controller = build(reconcile)
+    controller.queue.add("a")
+    run = asyncio.ensure_future(controller.run())
+    await asyncio.sleep(3)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert reconcile.ended == {"a": "cancelled"}
+    assert controller.queue.retries("a") == 0
+    assert controller.queue.idle
+
+
+async def test_an_error_in_answer_to_a_cancellation_does_not_keep_the_worker_alive(build):
+    """A clean-up that fails hides the cancellation; the worker ends nevertheless."""
+
+    async def reconcile(_):
+        try:
+            await asyncio.sleep(100)
+        finally:
+            raise RuntimeError("clean-up failed")
+
+    controller = build(reconcile)
+    controller.queue.add("a")
+    run = asyncio.ensure_future(controller.run())
+    await asyncio.sleep(1)
+    run.cancel()
+    with capture_logs(), pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(run, 5)
+
+
+async def test_log_lines_of_a_reconcile_carry_controller_and_key(build):
+    """Whatever a reconciler logs can be traced to its key, also with several workers at once."""
+    seen = {}
+
+    async def reconcile(key):
+        await asyncio.sleep(1)
+        seen[key] = structlog.contextvars.get_contextvars()
+        return Done()
+
+    controller = build(reconcile, workers=2)
+    controller.queue.add("a")
+    controller.queue.add("b")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(controller.run())
+        await asyncio.sleep(5)
+        controller.queue.shut_down()
+    assert seen == {key: {"controller": "test", "key": key} for key in "ab"}
+
+
+async def test_guard_takes_a_normal_end_for_an_error():
+    """A task that should run for ever and returns brings its group down, by name."""
+
+    async def ends():
+        return None
+
+    with pytest.raises(UnexpectedEnd, match="task watch pods ended"):
+        await guard("watch pods", ends)
+
+
+async def test_guard_lets_errors_and_cancellation_through():
+    """Only a normal end is news to guard."""
+
+    async def fails():
+        raise LookupError("x")
+
+    async def runs():
+        await asyncio.Event().wait()
+
+    with pytest.raises(LookupError):
+        await guard("fails", fails)
+    task = asyncio.ensure_future(guard("runs", runs))
+    await asyncio.sleep(1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -1,0 +1,188 @@
+"""What brings a key back to the reconciler: its result, its failure, its time-out."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from prometheus_client import CollectorRegistry
+from structlog.contextvars import merge_contextvars
+from structlog.testing import capture_logs
+
+from tests.kube.clocks import LoopClock
+from wva.instruments import Instruments
+from wva.kube.controller import After, Controller, Done
+from wva.kube.errors import Unavailable, WriteRefused
+from wva.kube.workqueue import WorkQueue
+
+pytestmark = pytest.mark.looptime
+
+
+class Bench:
+    """A controller with a scripted reconciler: each call takes the next answer (a result, an error, or a function)."""
+
+    def __init__(self, *answers, workers=1, timeout_seconds=60.0):
+        """Build everything; ``running`` starts it."""
+        self.registry = CollectorRegistry()
+        instruments = Instruments(self.registry)
+        clock = LoopClock()
+        self.queue = WorkQueue("bench", clock=clock, instruments=instruments)
+        self.controller = Controller(
+            "bench",
+            self.queue,
+            self.reconcile,
+            workers=workers,
+            timeout_seconds=timeout_seconds,
+            clock=clock,
+            instruments=instruments,
+        )
+        self.answers = list(answers)
+        self.calls = []
+
+    async def reconcile(self, key):
+        """Play the next answer; Done when the script is at its end."""
+        self.calls.append((round(asyncio.get_running_loop().time(), 3), key))
+        answer = self.answers.pop(0) if self.answers else Done()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if isinstance(answer, Done | After) else await answer()
+
+    @property
+    def times(self):
+        """When reconciles started."""
+        return [time for time, _ in self.calls]
+
+    def count(self, result):
+        """Return how often a reconcile ended like that."""
+        return self.registry.get_sample_value("wva_reconciles_total", {"controller": "bench", "result": result}) or 0
+
+    @asynccontextmanager
+    async def running(self):
+        """Run the controller inside, then shut it down."""
+        with capture_logs([merge_contextvars]) as self.logs:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.controller.run())
+                yield self
+                self.queue.shut_down()
+
+    def logged(self, event):
+        """Return the log lines of that name."""
+        return [line for line in self.logs if line["event"] == event]
+
+
+async def hang():
+    """Never end."""
+    await asyncio.Event().wait()
+
+
+async def test_done_brings_the_key_back_only_on_a_change():
+    """After Done nothing happens until somebody adds the key again."""
+    async with Bench().running() as bench:
+        bench.queue.add("a")
+        await asyncio.sleep(5000)
+        bench.queue.add("a")
+        await asyncio.sleep(1)
+    assert bench.times == [0, 5000]
+    assert bench.count("success") == 2
+
+
+async def test_after_brings_the_key_back_in_time():
+    """After(seconds) is a timer, no retry: it takes exactly that long."""
+    async with Bench(After(30.0), After(60.0)).running() as bench:
+        bench.queue.add("a")
+        await asyncio.sleep(1000)
+    assert bench.times == [0, 30, 90]
+    assert bench.queue.retries("a") == 0
+
+
+async def test_a_failure_is_retried_with_growing_delays():
+    """Each failure in a row doubles the delay; a success resets it."""
+    bench = Bench(*[Unavailable(503, "", "down")] * 4, Done(), Unavailable(503, "", "down"))
+    async with bench.running():
+        bench.queue.add("a")
+        await asyncio.sleep(1)
+        assert bench.times == pytest.approx([0, 0.005, 0.015, 0.035, 0.075], abs=0.003)
+        bench.queue.add("a")
+        await asyncio.sleep(1)
+    assert bench.times[5:] == pytest.approx([1, 1.005], abs=0.003)
+    assert (bench.count("error"), bench.count("success")) == (5, 2)
+
+
+async def test_a_failure_is_logged_once_with_its_key():
+    """One line per failed reconcile says which controller, which key and why; the next reconcile is not tainted."""
+    async with Bench(Unavailable(503, "", "down")).running() as bench:
+        bench.queue.add("a")
+        await asyncio.sleep(1)
+    (line,) = bench.logged("reconcile_failed")
+    assert (line["log_level"], line["error"], line["retries"]) == ("warning", "503: down", 0)
+    assert (line["controller"], line["key"]) == ("bench", "a")
+
+
+async def test_a_bug_is_logged_with_its_traceback_and_ends_nothing():
+    """An exception nobody expected is an error with a stack; the worker goes on with other keys."""
+    async with Bench(RuntimeError("bug")).running() as bench:
+        bench.queue.add("a")
+        bench.queue.add("b")
+        await asyncio.sleep(1)
+    (line,) = bench.logged("reconcile_failed")
+    assert line["exc_info"]
+    assert line["log_level"] == "error"
+    assert [key for _, key in bench.calls] == ["a", "b", "a"]
+
+
+async def test_a_refused_write_is_no_error():
+    """Without the lease, writing is not ours to do: quietly tried again later, not counted as a failure."""
+    async with Bench(WriteRefused(0, "", "not leading")).running() as bench:
+        bench.queue.add("a")
+        await asyncio.sleep(1)
+    assert bench.times == pytest.approx([0, 0.005], abs=0.003)
+    assert (bench.count("error"), bench.count("success")) == (0, 1)
+    assert [line["log_level"] for line in bench.logged("reconcile_refused")] == ["debug"]
+
+
+async def test_a_hanging_reconcile_is_cancelled_and_retried():
+    """After the time-out the key is tried again, and the count says time-out."""
+    async with Bench(hang, timeout_seconds=10.0).running() as bench:
+        bench.queue.add("a")
+        await asyncio.sleep(20)
+    assert bench.times == pytest.approx([0, 10.005], abs=0.003)
+    assert (bench.count("timeout"), bench.count("error"), bench.count("success")) == (1, 0, 1)
+    assert bench.logged("reconcile_timed_out")
+
+
+async def test_a_time_out_inside_the_reconcile_is_an_error_of_its_own():
+    """Somebody else's TimeoutError is not taken for ours."""
+    async with Bench(TimeoutError("query"), timeout_seconds=10.0).running() as bench:
+        bench.queue.add("a")
+        await asyncio.sleep(1)
+    assert (bench.count("timeout"), bench.count("error")) == (0, 1)
+
+
+async def test_a_change_during_a_reconcile_brings_the_key_back_at_once():
+    """The second reconcile starts when the first has ended, not beside it and not later."""
+
+    async def slow():
+        await asyncio.sleep(3)
+        return Done()
+
+    async with Bench(slow, workers=2).running() as bench:
+        bench.queue.add("a")
+        await asyncio.sleep(1)
+        bench.queue.add("a")
+        await asyncio.sleep(10)
+    assert bench.times == [0, 3]
+
+
+async def test_durations_are_measured():
+    """The histogram holds the time each reconcile took."""
+
+    async def slow():
+        await asyncio.sleep(3)
+        return Done()
+
+    async with Bench(slow).running() as bench:
+        bench.queue.add("a")
+        await asyncio.sleep(10)
+    total = bench.registry.get_sample_value("wva_reconcile_duration_seconds_sum", {"controller": "bench"})
+    assert total == pytest.approx(3.0)

@@ -1,0 +1,259 @@
+"""What an Event looks like in the API server, what happens when that does not answer, and how the recorder stops."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.kube.clocks import settle
+from tests.kube.event_bench import VARIANT, Bench
+from wva.api.core import ObjectReference
+from wva.api.meta import Key
+from wva.kube.errors import Forbidden, NotFound, TooManyRequests, Unavailable, Unreachable, WriteRefused
+from wva.kube.events import MAX_ATTEMPTS, MAX_WAITING
+
+
+@pytest.fixture(name="bench")
+async def _bench():
+    with capture_logs() as logs:
+        async with Bench().running() as bench:
+            bench.logs = logs
+            yield bench
+
+
+async def test_an_event_carries_what_kubectl_shows(bench):
+    """Object, texts, times, count and who reports it."""
+    bench.record("scaled to 3", reason="Scaled")
+    await settle()
+    assert bench.server.events == {
+        Key("models", "llama.1"): {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": "llama.1", "namespace": "models"},
+            "involvedObject": {
+                "apiVersion": "llmd.ai/v1alpha1",
+                "kind": "VariantAutoscaling",
+                "name": "llama",
+                "namespace": "models",
+                "uid": "uid-1",
+                "resourceVersion": "7",
+            },
+            "type": "Normal",
+            "reason": "Scaled",
+            "message": "scaled to 3",
+            "firstTimestamp": "2023-11-14T22:30:00Z",
+            "lastTimestamp": "2023-11-14T22:30:00Z",
+            "count": 1,
+            "source": {"component": "wva"},
+            "reportingComponent": "wva",
+            "reportingInstance": "wva-0",
+        }
+    }
+
+
+async def test_events_about_cluster_scoped_objects_go_to_the_default_namespace(bench):
+    """An Event needs a namespace even if its object has none."""
+    bench.record(ref=ObjectReference("v1", "Node", "node-1"))
+    await settle()
+    (key,) = bench.server.events
+    assert key == Key("default", "node-1.1")
+    assert bench.server.events[key]["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
+
+
+async def test_long_messages_and_names_are_cut_to_what_the_api_accepts(bench):
+    """1024 bytes without half a character, 253 characters without a dangling dot; the combined prefix fits in, too."""
+    bench.record("ä" * 1000, ref=ObjectReference("v1", "Pod", "a" * 250 + ".b", "models"))
+    bench.record("\ud800")
+    await settle()
+    key = next(iter(bench.server.events))
+    assert bench.server.events[key]["message"] == "ä" * 512
+    assert key.name == "a" * 250 + ".1"
+    for number in range(12):
+        bench.record(f"{number}" + "ä" * 1000)
+    await settle()
+    assert max(len(event["message"].encode()) for event in bench.server.events.values()) <= 1024
+
+
+async def test_an_event_that_expired_is_created_again(bench):
+    """The API server forgets Events after an hour; a repetition after that is a new object with the old count."""
+    bench.record()
+    await settle()
+    bench.server.events.clear()
+    bench.record()
+    await settle()
+    assert bench.server.requests == ["create", "patch", "create"]
+    assert bench.server.shown == [("said", 2)]
+    assert list(bench.server.events) == [Key("models", "llama.2")]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Unreachable(0, "", "refused"), Unavailable(503, "", "down"), TooManyRequests(429, "", "later")],
+    ids=["unreachable", "unavailable", "throttled"],
+)
+async def test_a_passing_failure_is_retried(bench, error):
+    """The Event arrives when the server is back."""
+    bench.server.failures = [error, error]
+    bench.record()
+    await bench.clock.advance(30.0)
+    assert bench.server.shown == [("said", 1)]
+    assert bench.server.requests == ["create"] * 3
+
+
+async def test_the_server_says_when_to_come_back(bench):
+    """Retry-After is waited for."""
+    bench.server.failures = [TooManyRequests(429, "", "later", 20.0)]
+    bench.record()
+    await bench.clock.advance(19.0)
+    assert len(bench.server.requests) == 1
+    await bench.clock.advance(2.0)
+    assert bench.server.shown == [("said", 1)]
+
+
+async def test_a_create_whose_answer_was_lost_is_not_repeated_under_another_name(bench):
+    """The retry meets its own Event and takes that for success."""
+    bench.server.failures = [Unreachable(0, "", "reset")]
+    bench.server.events[Key("models", "llama.1")] = {"message": "said", "count": 1}
+    bench.record()
+    await bench.clock.advance(30.0)
+    assert list(bench.server.events) == [Key("models", "llama.1")]
+    assert bench.count("created") == 1
+
+
+async def test_after_some_tries_an_event_is_given_up(bench):
+    """It is counted and logged, the next Event is posted, and its own repetition gets a new chance."""
+    bench.server.failures = [Unavailable(503, "", "down")] * MAX_ATTEMPTS
+    bench.record("lost")
+    bench.record("next")
+    await bench.clock.advance(120.0)
+    assert bench.server.shown == [("next", 1)]
+    assert bench.count("failed") == 1
+    assert [line["event"] for line in bench.logs] == ["event_not_posted"]
+    bench.record("lost")
+    await settle()
+    assert ("lost", 2) in bench.server.shown
+
+
+@pytest.mark.parametrize("error", [Forbidden(403, "", "no"), NotFound(404, "", "no namespace")])
+async def test_a_refusal_is_not_retried(bench, error):
+    """The server would say the same again."""
+    bench.server.failures = [error]
+    bench.record()
+    await bench.clock.advance(60.0)
+    assert bench.server.requests == ["create"]
+    assert bench.count("failed") == 1
+
+
+async def test_what_a_process_without_the_lease_must_not_post_is_dropped_quietly(bench):
+    """The leader sees the same and posts it."""
+    bench.server.failures = [WriteRefused(0, "", "not leading")]
+    bench.record()
+    await settle()
+    assert (bench.count("dropped"), bench.count("failed")) == (1, 0)
+    assert bench.logs == []
+
+
+@pytest.mark.looptime
+async def test_a_hanging_request_is_given_up(bench):
+    """No request takes longer than 10 s."""
+    bench.server.gate.clear()
+    bench.record()
+    await asyncio.sleep(9.9)
+    bench.server.gate.set()
+    await settle()
+    assert bench.server.shown == [("said", 1)]
+    bench.server.gate.clear()
+    bench.record("hangs")
+    await asyncio.sleep(10.1)
+    bench.server.gate.set()
+    assert len(bench.server.requests) == 2
+    await bench.clock.advance(10.0)
+    assert len(bench.server.requests) == 3
+
+
+async def test_a_full_buffer_drops_what_is_new_and_keeps_counting_what_waits(bench):
+    """Recording never waits: beyond 1000 waiting Events the newest are dropped and counted."""
+    bench.server.gate.clear()
+    for number in range(MAX_WAITING + 3):
+        bench.record(ref=ObjectReference("v1", "Pod", f"pod-{number}", "models"))
+    assert bench.count("dropped") == 3
+    bench.record(ref=ObjectReference("v1", "Pod", "pod-1", "models"))
+    assert bench.count("dropped") == 3
+    bench.server.gate.set()
+    for _ in range(MAX_WAITING // 2):
+        await settle()
+    assert len(bench.server.events) == MAX_WAITING
+    assert bench.server.shown[:2] == [("said", 1), ("said", 2)]
+
+
+async def test_idle_means_that_nothing_happens_before_the_clock_moves(bench):
+    """Posting is not idle; waiting for the next try is."""
+    assert bench.recorder.idle
+    bench.server.gate.clear()
+    bench.record()
+    assert not bench.recorder.idle
+    await settle()
+    assert not bench.recorder.idle
+    bench.server.failures = [Unavailable(503, "", "down")]
+    bench.record("another")
+    bench.server.gate.set()
+    await settle()
+    assert bench.recorder.idle
+    assert len(bench.server.events) == 0
+    await bench.clock.advance(10.0)
+    assert len(bench.server.events) == 2
+    assert bench.recorder.idle
+
+
+async def test_drain_posts_what_is_waiting_without_run():
+    """At shutdown the background task may have ended already; what it had in hand is not lost."""
+    bench = Bench()
+    bench.server.gate.clear()
+    async with bench.running():
+        bench.record("in hand")
+        await settle()
+        bench.record("waiting")
+    bench.server.gate.set()
+    await bench.recorder.drain(5.0)
+    assert bench.server.shown == [("in hand", 1), ("waiting", 1)]
+    assert bench.recorder.idle
+
+
+@pytest.mark.looptime
+async def test_drain_waits_for_what_run_has_in_hand(bench):
+    """It returns when everything has been answered, not when the buffer is empty."""
+    bench.server.gate.clear()
+    bench.record()
+    await settle()
+    drain = asyncio.ensure_future(bench.recorder.drain(5.0))
+    await settle()
+    assert not drain.done()
+    bench.server.gate.set()
+    await drain
+    assert bench.server.shown == [("said", 1)]
+    assert asyncio.get_running_loop().time() < 1.0
+
+
+@pytest.mark.looptime
+async def test_drain_gives_up_in_time():
+    """A server that does not answer costs the exit no more than the given time; the rest is dropped and counted."""
+    bench = Bench()
+    bench.server.gate.clear()
+    bench.record("one")
+    bench.record("two")
+    with capture_logs() as logs:
+        await bench.recorder.drain(5.0)
+    assert asyncio.get_running_loop().time() == pytest.approx(5.0, abs=0.01)
+    assert bench.count("dropped") == 2
+    assert [(line["event"], line["events"]) for line in logs] == [("events_dropped", 2)]
+    assert bench.recorder.idle
+
+
+async def test_recording_about_our_own_variant_needs_no_running_loop_task():
+    """``event`` only takes a note: nothing is sent before ``run`` or ``drain``."""
+    bench = Bench()
+    bench.recorder.event(VARIANT, "Warning", "R", "m")
+    await settle()
+    assert bench.server.requests == []

@@ -1,0 +1,201 @@
+"""Leaving: the Lease is let go when it is ours, and never at the price of two writers or a hanging exit."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.kube.lease_world import DURATIONS, KEY, LEASES, World
+from wva.api.core import ObjectReference
+from wva.kube.leader import Durations, LeaderElector
+
+
+@pytest.fixture(name="world")
+def _world():
+    world = World()
+    with capture_logs() as world.logs:
+        yield world
+        world.close()
+
+
+class Recorder:
+    """Remembers events."""
+
+    def __init__(self):
+        """Remember nothing yet."""
+        self.events = []
+
+    def event(self, ref, type_, reason, message):
+        """Remember one."""
+        self.events.append((ref, type_, reason, message))
+
+
+def test_a_clean_exit_lets_the_lease_go(world):
+    """The holder is emptied, the duration short, the count of transitions kept; the next candidate leads at once."""
+    leader, candidate = world.start(), world.start()
+    world.advance(25.0)
+    leader.leave()
+    world.turn()
+    spec = world.server.get().spec
+    assert (spec.holder_identity, spec.lease_duration_seconds, spec.lease_transitions) == ("", 1, 0)
+    assert leader.ended == "left"
+    world.advance(12.1)
+    assert candidate.may_write
+    assert world.server.get().spec.lease_transitions == 1
+
+
+def test_nothing_may_be_written_while_the_release_is_under_way(world):
+    """The answer is no before the request is sent: whoever sees the released Lease starts at once."""
+    leader = world.start()
+    leader.client.mode = "slow"
+    leader.leave()
+    world.turn()
+    assert leader.client.sent[-1] == "update"
+    assert not leader.may_write
+
+
+def test_a_candidate_releases_nothing(world):
+    """What we never wrote is not ours to let go."""
+    leader, candidate = world.start(), world.start()
+    sent = len(candidate.client.sent)
+    candidate.leave()
+    world.turn()
+    assert candidate.ended == "left"
+    assert len(candidate.client.sent) == sent
+    assert leader.may_write
+
+
+def test_a_lease_that_somebody_else_took_is_left_alone(world):
+    """The release conflicts, the second look shows another holder, and that is that."""
+    leader = world.start()
+    version = world.server.get().metadata.resource_version
+    world.server.update({"metadata": {"resourceVersion": version}, "spec": {"holderIdentity": "other"}})
+    leader.leave()
+    world.turn()
+    assert world.server.get().spec.holder_identity == "other"
+    assert leader.client.sent[-2:] == ["update", "get"]
+
+
+def test_a_renewal_still_on_its_way_does_not_prevent_the_release(world):
+    """It arrives first, the release conflicts with it, looks again and succeeds."""
+    leader = world.start()
+    leader.client.mode = "slow"
+    world.advance(10.1)
+    (renewal,) = leader.client.calls
+    renewal.deliver()
+    leader.client.mode = "works"
+    leader.leave()
+    world.turn()
+    assert world.server.get().spec.holder_identity == ""
+    assert leader.client.sent[-3:] == ["update", "get", "update"]
+
+
+def test_a_lease_won_without_knowing_it_is_released_too(world):
+    """The write that took the Lease arrived, its answer did not: leaving looks first."""
+    process = world.start(mode="slow")
+    process.elector.recorder = Recorder()
+    for _ in range(2):
+        (call,) = process.client.calls
+        process.client.calls.clear()
+        call.deliver()
+        if call.outcome is not world.server.lease:
+            call.finish(call.outcome)
+            world.turn()
+    process.client.mode = "works"
+    process.leave()
+    world.turn()
+    assert world.server.get().spec.holder_identity == ""
+    assert process.elector.recorder.events == []
+
+
+def test_a_process_that_never_saw_the_lease_leaves_at_once(world):
+    """There is nothing to look up: it has written nothing."""
+    process = world.start(mode="slow")
+    process.leave()
+    world.turn()
+    assert process.ended == "left"
+    assert process.client.sent == ["get"]
+
+
+def test_a_deleted_lease_is_not_created_for_its_release(world):
+    """There is nothing to let go."""
+    leader = world.start()
+    world.server.delete()
+    leader.leave()
+    world.turn()
+    assert world.server.lease is None
+    assert leader.ended == "left"
+
+
+@pytest.mark.parametrize(("mode", "seconds"), [("cut", 0.0), ("slow", 5.1)])
+def test_an_api_server_that_does_not_answer_does_not_hold_up_the_exit(world, mode, seconds):
+    """Best effort: at most 5 s, then the Lease runs out by itself."""
+    leader = world.start()
+    leader.client.mode = mode
+    leader.leave()
+    world.advance(seconds)
+    assert leader.ended == "left"
+    assert [line["event"] for line in world.logs][-1] == "lease_not_released"
+
+
+def test_events_and_gauge_tell_who_leads(world):
+    """Becoming and ceasing to be leader are visible on the Lease and in the metric."""
+
+    def gauge():
+        return world.instruments.registry.get_sample_value("wva_leader")
+
+    first = world.start()
+    first.elector.recorder = Recorder()
+    assert gauge() == 1
+    first.leave()
+    world.turn()
+    assert gauge() == 0
+    second = world.start()
+    assert gauge() == 1
+    second.elector.recorder = Recorder()
+    second.client.mode = "cut"
+    world.advance(60.0)
+    assert gauge() == 0
+    lease = ObjectReference("coordination.k8s.io/v1", "Lease", KEY.name, KEY.namespace, "uid")
+    assert first.elector.recorder.events == [(lease, "Normal", "LeaderElection", "p0 stopped leading")]
+    assert second.elector.recorder.events == [(lease, "Normal", "LeaderElection", "p1 stopped leading")]
+
+
+def test_becoming_leader_is_an_event(world):
+    """The message names the process, as other controllers do it."""
+    world.start().leave()
+    world.turn()
+    world.server.delete()
+    process = world.start(mode="cut")
+    process.elector.recorder = Recorder()
+    process.client.mode = "works"
+    world.advance(15.0)
+    assert [event[1:] for event in process.elector.recorder.events] == [
+        ("Normal", "LeaderElection", "p1 became leader"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("durations", "complaint"),
+    [
+        (Durations(), ""),
+        (Durations(15, 10, 2), ""),
+        (Durations(50, 50, 10), "lease duration must be longer"),
+        (Durations(60, 12, 10), "longer than 1.2 retry periods"),
+        (Durations(60, 50, 0), "greater than 0"),
+        (Durations(-1, -2, -3), "greater than 0"),
+        (Durations(float("nan"), 50, 10), "greater than 0"),
+    ],
+)
+def test_durations_that_cannot_work_are_named(durations, complaint):
+    """Lease longer than deadline, deadline longer than 1.2 retry periods, all greater than 0."""
+    problems = durations.validate()
+    assert bool(problems) is bool(complaint)
+    assert all(complaint in problem for problem in problems)
+
+
+@pytest.mark.parametrize(("identity", "durations"), [("", DURATIONS), ("me", Durations(1, 2, 3))])
+def test_an_elector_that_could_never_work_is_not_built(world, identity, durations):
+    """Mistakes show at the start and not at the first election."""
+    with pytest.raises(ValueError, match="must"):
+        LeaderElector(None, LEASES, KEY, identity, durations, instruments=world.instruments)

@@ -1,0 +1,214 @@
+"""When a candidate takes the Lease, what it writes into it, and how often it looks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.kube.lease_world import World
+from wva.api.meta import format_micro_time
+
+
+@pytest.fixture(name="world")
+def _world():
+    world = World()
+    with capture_logs():
+        yield world
+        world.close()
+
+
+def write(world, **spec):
+    """Put a record into the Lease, as another program does."""
+    if world.server.lease is None:
+        world.server.create({"metadata": {"name": "lease"}, "spec": spec})
+    else:
+        version = world.server.lease.metadata.resource_version
+        world.server.update({"metadata": {"resourceVersion": version}, "spec": spec})
+
+
+def test_a_missing_lease_is_created(world):
+    """The first process ever leads at once; the record is complete."""
+    process = world.start()
+    assert process.may_write
+    spec = world.server.get().spec
+    assert (spec.holder_identity, spec.lease_duration_seconds, spec.lease_transitions) == ("p0", 60, 0)
+    assert spec.acquire_time == spec.renew_time == format_micro_time(1_700_000_000.0)
+
+
+def test_an_empty_holder_is_taken_at_once(world):
+    """A released Lease needs no waiting; taking it counts as a transition."""
+    write(world, holderIdentity="", leaseDurationSeconds=1, leaseTransitions=4)
+    process = world.start()
+    assert process.may_write
+    assert world.server.get().spec.lease_transitions == 5
+
+
+def test_a_renewal_keeps_the_time_of_acquisition(world):
+    """Only renewTime moves while the holder stays."""
+    world.start()
+    world.advance(30.5)
+    spec = world.server.get().spec
+    assert spec.acquire_time == format_micro_time(1_700_000_000.0)
+    assert spec.renew_time == format_micro_time(1_700_000_030.0)
+    assert spec.lease_transitions == 0
+
+
+def test_a_dead_holder_is_replaced_after_the_lease_duration(world):
+    """The time counts from when the candidate first saw the last record, on its own clock."""
+    world.start()
+    candidate = world.start(offset=1e6)
+    world.advance(10.5)  # the holder has renewed at 10; the candidate saw the record of 0
+    world.processes[0].kill()
+    world.advance(11.5)  # the candidate polls every 8 to 12 s, so it has seen the last record by now
+    seen_at = candidate.elector._seen_at - 1e6
+    assert 10.0 <= seen_at <= 22.0
+    world.advance(seen_at + 59.9 - world.time)
+    assert not candidate.may_write
+    world.advance(0.2)
+    assert candidate.may_write
+    assert world.server.get().spec.lease_transitions == 1
+
+
+def test_wall_clocks_do_not_matter(world):
+    """A record that claims to have been renewed hours ago, or in the future, is as alive as its changes."""
+    write(world, holderIdentity="other", renewTime="2020-01-01T00:00:00.000000Z", leaseDurationSeconds=15)
+    candidate = world.start()
+    world.advance(59.0)
+    assert not candidate.may_write
+    write(world, holderIdentity="other", renewTime="2099-01-01T00:00:00.000000Z", leaseDurationSeconds=15)
+    world.advance(59.9)
+    assert not candidate.may_write
+    world.advance(2.0)
+    assert candidate.may_write
+
+
+def test_a_longer_recorded_duration_is_respected(world):
+    """A holder with other settings was promised more time."""
+    write(world, holderIdentity="other", leaseDurationSeconds=120)
+    candidate = world.start()
+    world.advance(119.9)
+    assert not candidate.may_write
+    world.advance(0.2)
+    assert candidate.may_write
+
+
+def test_a_lease_that_disappears_is_not_free(world):
+    """Whoever held it may write until its deadline, so the candidate waits as for a changed record."""
+    write(world, holderIdentity="other", leaseDurationSeconds=60)
+    candidate = world.start()
+    world.advance(50.0)
+    world.server.delete()
+    world.advance(60.0)
+    assert not candidate.may_write
+    world.advance(13.0)
+    assert candidate.may_write
+
+
+def test_a_lease_that_was_free_when_last_seen_and_disappears_is_not_free(world):
+    """Somebody may have taken it in between, unseen."""
+    write(world, holderIdentity="", leaseDurationSeconds=1)
+    candidate = world.start(mode="slow")
+    (look,) = candidate.client.calls
+    look.deliver()
+    write(world, holderIdentity="faster", leaseDurationSeconds=60)
+    candidate.client.calls.clear()
+    look.finish(look.outcome)
+    world.turn()
+    candidate.client.mode = "works"
+    world.server.delete()
+    world.advance(60.0)
+    assert not candidate.may_write
+    world.advance(40.0)
+    assert candidate.may_write
+
+
+def test_our_own_record_needs_no_waiting(world):
+    """The answer to our first write was lost; the next look finds that the Lease is ours."""
+    write(world, holderIdentity="p0", leaseDurationSeconds=60, acquireTime="2026-01-01T00:00:00Z", leaseTransitions=2)
+    process = world.start()
+    assert process.may_write
+    spec = world.server.get().spec
+    assert (spec.lease_transitions, spec.acquire_time) == (2, "2026-01-01T00:00:00Z")
+
+
+def test_candidates_poll_every_retry_period_with_jitter(world):
+    """Never more than 20 % off 10 s, and not always the same."""
+    write(world, holderIdentity="other", leaseDurationSeconds=100_000)
+    candidate = world.start()
+    times = []
+    for _ in range(400):
+        before = len(candidate.client.sent)
+        world.advance(0.5)
+        times += [world.time] * (len(candidate.client.sent) - before)
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    assert min(gaps) >= 7.5
+    assert max(gaps) <= 12.5
+    assert max(gaps) - min(gaps) > 1.0
+
+
+def test_a_nudge_makes_a_candidate_look_at_once(world):
+    """A watch that sees the release need not wait for the next poll; one nudge is one look."""
+    write(world, holderIdentity="other", leaseDurationSeconds=60)
+    candidate = world.start()
+    world.advance(1.0)
+    candidate.elector.nudge()
+    world.turn()
+    assert candidate.client.sent == ["get", "get"]
+    write(world, holderIdentity="")
+    candidate.elector.nudge()
+    world.turn()
+    assert candidate.may_write
+
+
+def test_a_nudge_during_a_look_is_not_lost(world):
+    """What changed while the answer was under way is looked at again."""
+    write(world, holderIdentity="other", leaseDurationSeconds=60)
+    candidate = world.start()
+    candidate.client.mode = "slow"
+    candidate.elector.nudge()
+    world.turn()
+    (look,) = candidate.client.calls
+    look.deliver()
+    write(world, holderIdentity="")
+    candidate.elector.nudge()
+    candidate.client.mode = "works"
+    look.finish(look.outcome)
+    world.turn()
+    assert candidate.may_write
+
+
+def test_of_two_that_are_equally_fast_one_wins(world):
+    """Both read that the Lease is free, both write; the second write conflicts and its author becomes a candidate."""
+    write(world, holderIdentity="other", leaseDurationSeconds=60)
+    first, second = world.start(), world.start()
+    first.client.mode = second.client.mode = "slow"
+    write(world, holderIdentity="")
+    first.elector.nudge()
+    second.elector.nudge()
+    world.turn()
+    for _ in range(3):
+        calls = [call for process in (first, second) for call in process.client.calls]
+        first.client.calls, second.client.calls = [], []
+        for call in calls:
+            call.deliver()
+        for call in calls:
+            call.finish(call.outcome)
+        world.turn()
+    assert first.may_write
+    assert not second.may_write
+    assert not second.ended
+
+
+def test_a_candidate_survives_an_api_server_that_does_not_answer(world):
+    """Refused and hanging connections are tried again for ever."""
+    process = world.start(mode="cut")
+    world.advance(300.0)
+    process.client.mode = "slow"
+    world.advance(300.0)
+    assert not process.ended
+    assert not process.may_write
+    process.client.mode = "works"
+    world.advance(40.0)
+    assert process.may_write

@@ -1,0 +1,187 @@
+"""WorkQueue: waiting for keys on an injected clock, shutting down, what its metrics and properties say."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from tests.kube.clocks import ManualClock, settle
+from wva.instruments import Instruments
+from wva.kube.workqueue import QueueShutDown, WorkQueue
+
+
+@pytest.fixture(name="clock")
+def _clock():
+    return ManualClock()
+
+
+@pytest.fixture(name="registry")
+def _registry():
+    return CollectorRegistry()
+
+
+@pytest.fixture(name="queue")
+def _queue(clock, registry):
+    return WorkQueue("test", clock=clock, instruments=Instruments(registry))
+
+
+async def test_get_returns_what_is_queued(queue):
+    """A queued key is handed out without waiting."""
+    queue.add("a")
+    assert await queue.get() == "a"
+
+
+async def test_get_waits_for_the_next_add(queue):
+    """A worker that waits is woken by a new key."""
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(queue.get())
+        await settle()
+        assert not waiting.done()
+        queue.add("a")
+    assert waiting.result() == "a"
+
+
+async def test_delays_pass_with_the_injected_clock(queue, clock):
+    """A delayed key comes when the clock has moved far enough, whatever the loop's time is."""
+    queue.add_after("a", 30.0)
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(queue.get())
+        await clock.advance(29.9)
+        assert not waiting.done()
+        await clock.advance(0.1)
+        assert waiting.result() == "a"
+
+
+async def test_an_earlier_delay_wakes_a_worker_that_waits_for_a_later_one(queue, clock):
+    """The wait is cut short when something becomes due before it."""
+    queue.add_after("late", 100.0)
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(queue.get())
+        await settle()
+        queue.add_after("early", 1.0)
+        await clock.advance(1.0)
+        assert waiting.result() == "early"
+
+
+async def test_a_wait_is_never_shorter_than_timers_can_measure(queue, clock):
+    """Just before a key is due the worker still waits a millisecond: less could return at once, and again, for ever."""
+    queue.add_after("a", 1.0)
+    await clock.advance(1.0 - 1e-9)
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(queue.get())
+        await clock.advance(0.0005)
+        assert not waiting.done()
+        await clock.advance(0.0005)
+        assert waiting.result() == "a"
+
+
+async def test_waiting_workers_share_the_keys(queue):
+    """Each of several waiting workers gets a different key, and nobody misses the wake-up."""
+    async with asyncio.TaskGroup() as group:
+        workers = [group.create_task(queue.get()) for _ in range(3)]
+        await settle()
+        for key in "abc":
+            queue.add(key)
+    assert sorted(worker.result() for worker in workers) == ["a", "b", "c"]
+
+
+async def test_done_wakes_a_worker_for_a_dirty_key(queue):
+    """A key added during its reconcile reaches a worker that is waiting already."""
+    queue.add("a")
+    await queue.get()
+    queue.add("a")
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(queue.get())
+        await settle()
+        assert not waiting.done()
+        queue.done("a")
+    assert waiting.result() == "a"
+
+
+async def test_a_cancelled_worker_takes_no_key_with_it(queue):
+    """Cancelling a wait loses nothing."""
+    waiting = asyncio.ensure_future(queue.get())
+    await settle()
+    waiting.cancel()
+    queue.add("a")
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await queue.get() == "a"
+
+
+async def test_shut_down_ends_every_wait(queue):
+    """All waiting workers end, and so does whoever asks later."""
+    workers = [asyncio.ensure_future(queue.get()) for _ in range(2)]
+    await settle()
+    queue.shut_down()
+    for worker in workers:
+        with pytest.raises(QueueShutDown):
+            await worker
+    with pytest.raises(QueueShutDown):
+        await queue.get()
+
+
+async def test_nothing_is_accepted_or_handed_out_after_shut_down(queue):
+    """A stopping process starts no new work, and late adds and the last ``done`` are harmless."""
+    queue.add("in work")
+    await queue.get()
+    queue.add("queued")
+    queue.shut_down()
+    queue.add("late")
+    queue.add_after("late", 1.0)
+    queue.add_rate_limited("late")
+    queue.done("in work")
+    assert len(queue) == 1
+    assert queue.next_due is None
+    with pytest.raises(QueueShutDown):
+        await queue.get()
+
+
+async def test_idle_means_that_nothing_happens_before_the_clock_moves(queue, clock):
+    """Neither queued nor in work; a delayed key does not count until it is due."""
+    assert queue.idle
+    queue.add("a")
+    assert not queue.idle
+    await queue.get()
+    assert not queue.idle
+    queue.done("a")
+    queue.add_after("a", 5.0)
+    assert queue.idle
+    assert queue.next_due == clock.monotonic() + 5.0
+    await clock.advance(5.0)
+    assert not queue.idle
+    assert len(queue) == 1
+
+
+async def test_retries_back_off_until_forgotten(queue, clock):
+    """Failures of a key delay it more and more, on the clock."""
+    for failures, delay in enumerate((0.005, 0.01, 0.02)):
+        assert queue.retries("a") == failures
+        queue.add_rate_limited("a")
+        assert queue.next_due == pytest.approx(clock.monotonic() + delay)
+        await clock.advance(delay)
+        assert await queue.get() == "a"
+        queue.done("a")
+    queue.forget("a")
+    assert queue.retries("a") == 0
+
+
+async def test_metrics_count_adds_retries_and_depth(queue, clock, registry):
+    """Depth is what waits now; a coalesced add is not counted twice."""
+
+    def value(name):
+        return registry.get_sample_value(name, {"queue": "test"})
+
+    queue.add("a")
+    queue.add("a")
+    queue.add("b")
+    queue.add_rate_limited("c")
+    assert (value("wva_workqueue_depth"), value("wva_workqueue_adds_total")) == (2, 2)
+    assert value("wva_workqueue_retries_total") == 1
+    await queue.get()
+    assert value("wva_workqueue_depth") == 1
+    await clock.advance(1.0)
+    await queue.get()
+    assert value("wva_workqueue_depth") == 1

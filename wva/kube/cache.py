@@ -1,0 +1,202 @@
+"""The objects of one kind as the API server last told: what every decision reads instead of asking the server.
+
+In come lists and changes from ``watch``; out go objects by key, by index, and calls to handlers with the state before
+and after. A list *replaces* the content, but handlers see only the difference: what came, what changed, what went
+while nobody was watching. Everything is synchronous and happens in the event loop's thread, so a reader never sees
+half a change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeAlias
+
+from wva import log
+from wva.api.meta import Key, T
+
+Handler: TypeAlias = Callable[[T | None, T | None], None]
+"""Called with (old, new): (None, new) for an addition, (old, None) for a deletion."""
+Indexer: TypeAlias = Callable[[T], Iterable[str]]
+
+_log = log.get("kube.cache")
+
+
+class _Index(Generic[T]):
+    """From a value to the keys of the objects that have it."""
+
+    def __init__(self, values_of: Indexer[T]) -> None:
+        self._values_of = values_of
+        self._keys: dict[str, set[Key]] = {}
+        self._values: dict[Key, frozenset[str]] = {}
+
+    def put(self, key: Key, obj: T | None) -> None:
+        """Make ``obj`` what the index knows of ``key``; None forgets the key. Raises what the indexer raises."""
+        for value in self._values.pop(key, ()):
+            keys = self._keys[value]
+            keys.discard(key)
+            if not keys:
+                del self._keys[value]
+        if obj is None:
+            return
+        values = frozenset(self._values_of(obj))
+        if values:
+            self._values[key] = values
+        for value in values:
+            self._keys.setdefault(value, set()).add(key)
+
+    def keys(self, value: str) -> list[Key]:
+        """Return the keys that have ``value``, in order."""
+        return sorted(self._keys.get(value, ()))
+
+
+class Store(Generic[T]):
+    """Objects by key, with indexes and handlers.
+
+    Two states of an object are the same when their resourceVersions are equal; the version is never ordered.
+    ``synced`` is set by the first ``replace`` and stays set. ``failures`` counts handlers and indexers that raised:
+    they are logged and disturb neither the store nor one another.
+    """
+
+    def __init__(self, *, name: str = "", transform: Callable[[T], T] | None = None) -> None:
+        """``name`` is for logs. ``transform`` may drop what nobody reads; it must keep key, uid and version."""
+        self.synced = asyncio.Event()
+        self.resource_version = ""
+        self.failures = 0
+        self._name = name
+        self._transform = transform
+        self._objects: dict[Key, T] = {}
+        self._sorted: builtins.list[Key] | None = []
+        self._indexes: dict[str, _Index[T]] = {}
+        self._handlers: builtins.list[Handler[T]] = []
+
+    def __len__(self) -> int:
+        """Return the number of objects."""
+        return len(self._objects)
+
+    def get(self, key: Key) -> T | None:
+        """Return the object, or None when there is none."""
+        return self._objects.get(key)
+
+    def keys(self) -> builtins.list[Key]:
+        """Return all keys, in order."""
+        return list(self._ordered())
+
+    def list(self, namespace: str | None = None) -> builtins.list[T]:
+        """Return all objects, or those of one namespace, in the order of their keys."""
+        ordered = self._ordered()
+        if namespace is not None:
+            # Keys sort by namespace first; no namespace name sorts between "x" and "x\0".
+            ordered = ordered[
+                bisect_left(ordered, Key(namespace, "")) : bisect_left(ordered, Key(f"{namespace}\0", ""))
+            ]
+        return [self._objects[key] for key in ordered]
+
+    def add_index(self, name: str, indexer: Indexer[T]) -> None:
+        """Keep an index of the values that ``indexer`` returns for an object; objects already here are indexed now.
+
+        Raises ValueError when the name is taken.
+        """
+        if name in self._indexes:
+            raise ValueError(f"index {name!r} exists")
+        index = self._indexes[name] = _Index(indexer)
+        for key, obj in self._objects.items():
+            self._put(name, index, key, obj)
+
+    def by_index(self, index_name: str, value: str) -> builtins.list[T]:
+        """Return the objects that have ``value`` in the index, in the order of their keys. KeyError: no such index."""
+        return [self._objects[key] for key in self._indexes[index_name].keys(value)]
+
+    def subscribe(self, handler: Handler[T]) -> None:
+        """Call ``handler(old, new)`` on each change from now on; objects already here are not replayed.
+
+        Handlers run inside the change, after the store and its indexes have it. They must be quick and must not
+        change the store.
+        """
+        self._handlers.append(handler)
+
+    def replace(self, items: Iterable[T], resource_version: str) -> None:
+        """Make ``items`` the whole content. Handlers see the difference, once the whole new content is in place."""
+        fresh = {obj.metadata.key: obj for obj in items}
+        gone = [key for key in self._ordered() if key not in fresh]
+        changes: builtins.list[tuple[T | None, T | None]] = [(self._store(key, None), None) for key in gone]
+        for key, obj in fresh.items():
+            old = self._objects.get(key)
+            if old is None or not _same(old, obj):
+                changes.append((old, self._kept(obj)))
+                self._store(key, changes[-1][1])
+        self.resource_version = resource_version
+        self.synced.set()
+        for old, new in changes:
+            self._notify(old, new)
+
+    def upsert(self, obj: T) -> None:
+        """Add or change one object. The same version again tells nobody."""
+        old = self._objects.get(obj.metadata.key)
+        self.progress(obj.metadata.resource_version)
+        if old is not None and _same(old, obj):
+            return
+        new = self._kept(obj)
+        self._store(obj.metadata.key, new)
+        self._notify(old, new)
+
+    def delete(self, obj_or_key: T | Key) -> None:
+        """Remove one object; handlers get its last stored state. Removing what is not here tells nobody."""
+        if isinstance(obj_or_key, Key):
+            key = obj_or_key
+        else:
+            key = obj_or_key.metadata.key
+            self.progress(obj_or_key.metadata.resource_version)
+        if key in self._objects:
+            self._notify(self._store(key, None), None)
+
+    def progress(self, resource_version: str) -> None:
+        """Note that the content is current as of this version, though nothing changed (a bookmark)."""
+        if resource_version:
+            self.resource_version = resource_version
+
+    def _ordered(self) -> builtins.list[Key]:
+        if self._sorted is None:
+            self._sorted = sorted(self._objects)
+        return self._sorted
+
+    def _kept(self, obj: T) -> T:
+        return self._transform(obj) if self._transform else obj
+
+    def _store(self, key: Key, obj: T | None) -> T | None:
+        """Set or remove one object and its index entries; return what was there."""
+        old = self._objects.get(key)
+        if obj is None:
+            del self._objects[key]
+        else:
+            self._objects[key] = obj
+        if (old is None) != (obj is None):
+            self._sorted = None
+        for name, index in self._indexes.items():
+            self._put(name, index, key, obj)
+        return old
+
+    def _put(self, name: str, index: _Index[T], key: Key, obj: T | None) -> None:
+        try:
+            index.put(key, obj)
+        except Exception:  # noqa: BLE001 - foreign code; the store must stay whole whatever it does
+            self.failures += 1
+            _log.exception("indexer_failed", cache=self._name, index=name, object=str(key))
+
+    def _notify(self, old: T | None, new: T | None) -> None:
+        for handler in tuple(self._handlers):
+            try:
+                handler(old, new)
+            except Exception:  # noqa: BLE001 - foreign code; the other handlers must still hear of it
+                self.failures += 1
+                seen = new or old
+                _log.exception("handler_failed", cache=self._name, object=str(seen.metadata.key) if seen else "")
+
+
+def _same(old: T, new: T) -> bool:
+    """Whether both are the same state; objects without a version (never from a server) always differ."""
+    return bool(new.metadata.resource_version) and (
+        old.metadata.resource_version == new.metadata.resource_version and old.metadata.uid == new.metadata.uid
+    )

@@ -1,0 +1,160 @@
+"""What can go wrong between us and the API server, as classes: callers catch meanings, not status numbers.
+
+In comes an HTTP status with its body (a JSON ``Status`` from the API server, or any text from whatever stands in front
+of it); out comes an exception whose text says what was attempted. Only ``client`` and ``watch`` create them.
+"""
+# ruff: noqa: N818 - the classes are called like the reasons of the Kubernetes API
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from wva.api import wire
+
+MAX_TEXT_CHARACTERS: Final = 300
+"""A load balancer's error page shall not fill the log."""
+
+
+class ConfigurationError(Exception):
+    """No usable way to an API server is configured; the text is one line for the operator."""
+
+
+class ApiError(Exception):
+    """A request that did not succeed.
+
+    ``status`` is the HTTP status (0: no answer came), ``reason`` the machine-readable reason of the API server or an
+    empty text, ``retry_after_seconds`` what the server asked for, or None.
+    """
+
+    def __init__(
+        self, status: int, reason: str, message: str, retry_after_seconds: float | None = None, *, attempted: str = ""
+    ) -> None:
+        """Keep the parts; ``attempted`` is verb and path, and leads the text."""
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after_seconds = retry_after_seconds
+        self.attempted = attempted
+        super().__init__(status, reason, message)
+
+    def __str__(self) -> str:
+        """Return ``GET /api/v1/pods: 403 Forbidden: message`` without the parts that are empty."""
+        code = f"{self.status} {self.reason}".strip() if self.status else self.reason
+        return ": ".join(part for part in (self.attempted, code, self.message) if part)
+
+
+class NotFound(ApiError):
+    """404: no such object, or the kind is not served."""
+
+
+class AlreadyExists(ApiError):
+    """409 on create: the name is taken."""
+
+
+class Conflict(ApiError):
+    """409: the object changed since it was read, or another manager owns a field."""
+
+
+class Gone(ApiError):
+    """410: the resourceVersion is too old; only a new list helps."""
+
+
+class Forbidden(ApiError):
+    """403: known, but not allowed."""
+
+
+class Unauthorized(ApiError):
+    """401: the credentials were not accepted."""
+
+
+class Invalid(ApiError):
+    """422: the object breaks its schema."""
+
+
+class TooManyRequests(ApiError):
+    """429: come back later."""
+
+
+class Unavailable(ApiError):
+    """5xx: the server cannot answer now."""
+
+
+class Unreachable(ApiError):
+    """No answer: connection refused or lost, or a time-out. Whether a write arrived is unknown. Status 0."""
+
+
+class StreamIdle(Unreachable):
+    """A watch was accepted, then sent nothing for the idle limit: the connection may be dead."""
+
+
+class Undecodable(ApiError):
+    """The server said yes, but the body is not what was asked for."""
+
+
+class WriteRefused(ApiError):
+    """The write guard said no (the lease may have passed to another process); nothing was sent. Status 0."""
+
+
+_BY_STATUS: Final[dict[int, type[ApiError]]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: TooManyRequests,
+}
+_BY_REASON: Final[dict[str, type[ApiError]]] = {"AlreadyExists": AlreadyExists, "Expired": Gone, "Gone": Gone}
+_FIRST_SERVER_ERROR: Final = 500
+
+
+class _Details(msgspec.Struct, rename="camel"):
+    retry_after_seconds: float | None = None
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    """``Status`` with the one detail that matters here; every field may be absent in a foreign body."""
+
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: _Details | None = None
+
+
+_status_decoder: Final = msgspec.json.Decoder(_Status)
+
+
+def _parse(body: bytes | msgspec.Raw) -> _Status | None:
+    try:
+        return wire.decode(_status_decoder, body)
+    except msgspec.DecodeError:
+        return None
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_TEXT_CHARACTERS else line[:MAX_TEXT_CHARACTERS] + "..."
+
+
+def from_status(
+    status: int, body: bytes | msgspec.Raw, *, attempted: str, retry_after_seconds: float | None = None
+) -> ApiError:
+    """Return the error that an HTTP status and its body mean.
+
+    ``status`` 0 means that the body alone says it (an ERROR event of a watch). ``retry_after_seconds`` is the header's
+    value; without one, the body's own detail counts.
+    """
+    parsed = _parse(body)
+    if parsed is None:
+        reason, message = "", _shorten(bytes(body).decode("utf-8", "replace"))
+    else:
+        status = status or parsed.code
+        reason, message = parsed.reason, _shorten(parsed.message)
+        if retry_after_seconds is None and parsed.details is not None:
+            retry_after_seconds = parsed.details.retry_after_seconds
+    kind = _BY_REASON.get(reason) or _BY_STATUS.get(status)
+    if kind is None:
+        kind = Unavailable if status >= _FIRST_SERVER_ERROR else ApiError
+    return kind(status, reason, message, retry_after_seconds, attempted=attempted)

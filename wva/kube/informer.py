@@ -1,0 +1,93 @@
+"""One kind, kept in a store for as long as the process lives: ``watch`` feeding ``cache``, and whether that works."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Final, Generic
+
+from wva.api.meta import T
+from wva.api.resource import Resource
+from wva.instruments import Instruments
+from wva.kube.cache import Store
+from wva.kube.watch import Change, Contact, Deleted, Listed, Lister, Target, Upserted, forever
+
+SILENCE_LIMIT_SECONDS: Final = 180.0
+"""A healthy watch shows signs of life at least every idle limit (70 s); more than two of them missing is an outage."""
+
+
+class Informer(Generic[T]):
+    """Keeps ``store`` equal to a collection of the API server. Start ``run`` in a task group and wait for the store."""
+
+    def __init__(  # noqa: PLR0913 - what to watch (selectors) and with what; all by name
+        self,
+        client: Lister,
+        resource: Resource[T],
+        *,
+        instruments: Instruments,
+        namespace: str = "",
+        idle_seconds: float = 70.0,
+        label_selector: str = "",
+        field_selector: str = "",
+        transform: Callable[[T], T] | None = None,
+    ) -> None:
+        """Watch nothing yet. An empty ``namespace`` means all of them. ``transform`` is the store's."""
+        self.resource = resource
+        self.store: Store[T] = Store(name=resource.name, transform=transform)
+        self._contact = Contact()
+        self._counted = 0
+        self._target = Target(
+            client=client,
+            resource=resource,
+            instruments=instruments,
+            contact=self._contact,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            idle_seconds=idle_seconds,
+        )
+
+    @property
+    def last_contact_monotonic(self) -> float | None:
+        """When the API server last gave a sign of life, in the event loop's time; None: never."""
+        return self._contact.at
+
+    async def run(self) -> None:
+        """Follow the collection; ends only by cancellation."""
+        async with aclosing(forever(self._target)) as changes:
+            async for change in changes:
+                self._apply(change)
+
+    def status(self) -> str | None:
+        """Return why the store may not be trusted, for ``/readyz``; None when it may. Holds no secrets.
+
+        A failure that does not last is not reported: the store is then as good as it was.
+        """
+        name = self.resource.name
+        cause = f": {self._contact.error}" if self._contact.error else ""
+        if not self.store.synced.is_set():
+            return f"{name} not synced{cause}"
+        if self._contact.at is None:
+            return None
+        silence_seconds = asyncio.get_running_loop().time() - self._contact.at
+        return (
+            f"{name} without contact for {silence_seconds:.0f} s{cause}"
+            if silence_seconds > SILENCE_LIMIT_SECONDS
+            else None
+        )
+
+    def _apply(self, change: Change[T]) -> None:
+        match change:
+            case Listed():
+                self.store.replace(change.items, change.resource_version)
+            case Upserted():
+                self.store.upsert(change.obj)
+            case Deleted():
+                self.store.delete(change.obj)
+            case _:
+                self.store.progress(change.resource_version)
+        # Added up, not set: two namespaces of the same kind share the series.
+        gauge = self._target.instruments.cache_objects.labels(resource=self.resource.name)
+        gauge.inc(len(self.store) - self._counted)
+        self._counted = len(self.store)

@@ -1,0 +1,352 @@
+"""Leader election on a Lease: of many processes at most one may write, and soon after it dies another one does.
+
+The rules are client-go's. A candidate reads the Lease every retry period. It takes it over when it has no holder, or
+when its record has not changed for the lease duration, measured on the candidate's own clock since it first saw that
+record: no clocks are compared, so they may differ by hours as long as they run equally fast. Every write carries the
+resourceVersion read before, so of two who try only one succeeds. The leader renews every retry period and gives up by
+itself at the renew deadline, which is shorter than the lease duration. It counts from the *start* of its last
+successful renewal, a candidate from when it *saw* that renewal, hence later: the leader stops before anybody starts.
+
+A leader that does not run (SIGSTOP, a frozen cgroup, a starved CPU) cannot give up in time. Therefore ``may_write``
+compares the deadline with the clock at the moment of each write, before anything is sent, and does not depend on some
+timer having fired. The clock for that must run while the process stands still and must not be set: CLOCK_MONOTONIC
+runs during SIGSTOP but stops while the machine is suspended, so on Linux its sibling CLOCK_BOOTTIME is used, which
+counts that time, too. What remains: a process stopped between that check and its system call, and a virtual machine
+whose clocks were frozen with it. Against those, writes whose order matters carry a resourceVersion.
+
+Two departures from client-go. The recorded lease duration counts if it is longer than ours: the holder may be
+configured otherwise. A Lease that disappears while somebody else held it is treated as changed, not as free: its holder
+may write until its deadline. Only a process that has never seen the Lease creates it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
+from random import Random
+from typing import Final, Literal, Protocol
+
+import msgspec
+
+from wva import log
+from wva.api.core import Lease, LeaseSpec, ObjectReference
+from wva.api.meta import Key, ObjectMeta, format_micro_time
+from wva.api.resource import Resource
+from wva.instruments import Instruments
+from wva.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+
+RELEASE_SECONDS: Final = 5.0
+"""How long a clean exit waits for the release; the manifests grant 10 s of termination grace in all."""
+RELEASED_LEASE_SECONDS: Final = 1
+"""The duration in a released record, as client-go writes it."""
+JITTER: Final = 0.2
+"""Candidates poll every retry period plus or minus this part of it, so that they do not march in step."""
+MIN_PAUSE_SECONDS: Final = 1.0
+"""A leader in need tries no more often than this."""
+_MIN_RENEWALS: Final = 1.2  # client-go's JitterFactor: at least this many retry periods fit before the deadline
+
+_log = log.get("kube.leader")
+
+
+class LeadershipLost(Exception):  # noqa: N818 - called after what happened
+    """This process must not write any more; the text says why."""
+
+
+class LeaseClient(Protocol):
+    """The part of KubeClient that is used here; without the write guard, as the first write comes before leading."""
+
+    async def get(self, resource: Resource[Lease], key: Key) -> Lease:
+        """Read the Lease."""
+        ...
+
+    async def create(self, resource: Resource[Lease], namespace: str, body: Mapping[str, object]) -> Lease:
+        """Create the Lease."""
+        ...
+
+    async def update(self, resource: Resource[Lease], key: Key, body: Mapping[str, object]) -> Lease:
+        """Replace the Lease if its resourceVersion is still the one in ``body``."""
+        ...
+
+
+class Recorder(Protocol):
+    """The part of EventRecorder that is used here."""
+
+    def event(self, ref: ObjectReference, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """Record an Event."""
+        ...
+
+
+def boot_seconds() -> float:
+    """Return a time in seconds that nobody sets and that passes while the process, or the machine, stands still."""
+    if sys.platform != "linux":
+        return time.monotonic()
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """The three times of an election, in seconds; defaults of the Go controller."""
+
+    lease_seconds: float = 60.0
+    renew_deadline_seconds: float = 50.0
+    retry_period_seconds: float = 10.0
+
+    def validate(self) -> list[str]:
+        """Return what is wrong, one sentence each; an empty list if nothing is."""
+        values = (self.lease_seconds, self.renew_deadline_seconds, self.retry_period_seconds)
+        if not all(math.isfinite(value) and value > 0 for value in values):
+            return ["lease duration, renew deadline and retry period must be greater than 0"]
+        problems = []
+        if not self.lease_seconds > self.renew_deadline_seconds:
+            problems.append("the lease duration must be longer than the renew deadline")
+        if not self.renew_deadline_seconds > _MIN_RENEWALS * self.retry_period_seconds:
+            problems.append(f"the renew deadline must be longer than {_MIN_RENEWALS} retry periods")
+        return problems
+
+
+@dataclass(slots=True)
+class LeaderElector:
+    """One candidate. ``await acquire()``, then run the writers beside ``hold()``, stop them, then ``release()``.
+
+    ``identity`` must differ from that of every other process. ``monotonic`` and the event loop must run equally fast.
+    ValueError for an empty identity or durations that ``validate`` objects to.
+    """
+
+    client: LeaseClient
+    resource: Resource[Lease]
+    key: Key
+    identity: str
+    durations: Durations
+    _: KW_ONLY
+    instruments: Instruments
+    random: Random | None = None
+    recorder: Recorder | None = None
+    monotonic: Callable[[], float] = boot_seconds
+    now: Callable[[], float] = time.time
+
+    _seen: LeaseSpec | None = field(default=None, init=False)  # the last record; None: no Lease, or never looked
+    _seen_at: float = field(default=-math.inf, init=False)  # when that record was first seen
+    _wait_seconds: float = field(default=0.0, init=False)  # how long that record must stay unchanged
+    _stored: ObjectMeta | None = field(default=None, init=False)  # what the next write replaces; None: it creates
+    _looked: bool = field(default=False, init=False)  # whether _stored may be relied on
+    _leading: bool = field(default=False, init=False)
+    _claimed: bool = field(default=False, init=False)  # a write was sent, so the Lease may be ours
+    _deadline: float = field(default=-math.inf, init=False)
+    _nudged: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what could never work."""
+        problems = self.durations.validate()
+        if not self.identity:
+            problems.append("the identity must not be empty: that means that nobody holds the Lease")
+        if problems:
+            raise ValueError("; ".join(problems))
+        self.instruments.leader.set(0)
+
+    def may_write(self) -> bool:
+        """Whether nobody else can be leader at this moment. Ask immediately before sending, not earlier."""
+        return self._leading and self.monotonic() < self._deadline
+
+    def nudge(self) -> None:
+        """Make a waiting candidate look at once; a watch of the Lease calls this."""
+        self._nudged.set()
+
+    async def acquire(self) -> None:
+        """Return when this process leads. Failures are logged and tried again, without limit."""
+        random = self.random or Random()  # noqa: S311 - spreads load, guards no secret
+        self._leading = False
+        while True:
+            self._looked = False  # a candidate decides on what it reads now
+            if await self._attempt() and self.monotonic() < self._deadline:
+                break
+            pause = self.durations.retry_period_seconds * random.uniform(1 - JITTER, 1 + JITTER)
+            # Look when the record expires rather than up to a retry period later.
+            expires_in = self._seen_at + self._wait_seconds - self.monotonic()
+            await self._rest(min(pause, expires_in) if expires_in > 0 else pause)
+        self._leading = True
+        self.instruments.leader.set(1)
+        _log.info("leadership_acquired", lease=str(self.key), identity=self.identity)
+        self._record("became leader")
+
+    async def hold(self) -> None:
+        """Renew until that fails for too long or somebody else holds the Lease; then raise LeadershipLost.
+
+        Being cancelled changes nothing: until ``release`` or the deadline this process may still write.
+        """
+        pause = self.durations.retry_period_seconds
+        while True:
+            await asyncio.sleep(max(0.0, min(pause, self._deadline - self.monotonic())))
+            if not self.may_write():
+                self._lose(f"not renewed for {self.durations.renew_deadline_seconds:g} s")
+            started, pause = self.monotonic(), self.durations.retry_period_seconds
+            if not await self._attempt():
+                if self._holder not in {"", self.identity}:
+                    self._lose(f"the Lease is held by {self._holder}")
+                # The less time is left, the sooner the next try.
+                pause = min(pause, max((self._deadline - self.monotonic()) / 2, MIN_PAUSE_SECONDS))
+            pause -= self.monotonic() - started
+
+    async def release(self) -> None:
+        """Stop leading and, if the Lease is ours, let it go so that a candidate need not wait for its end.
+
+        Call it when everything that writes, and ``hold``, has ended. Best effort: never raises an ApiError, and takes
+        at most RELEASE_SECONDS.
+        """
+        led, self._leading = self._leading, False
+        self.instruments.leader.set(0)
+        if not self._claimed:
+            return
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                released = await self._let_go()
+        except (ApiError, TimeoutError) as error:
+            _log.warning("lease_not_released", lease=str(self.key), error=str(error) or type(error).__name__)
+            return
+        if released:
+            _log.info("lease_released", lease=str(self.key), identity=self.identity)
+        if led:
+            self._record("stopped leading")
+
+    @property
+    def _holder(self) -> str:
+        return (self._seen.holder_identity or "") if self._seen is not None else ""
+
+    async def _attempt(self) -> bool:
+        """Take or renew the Lease; tell whether that succeeded. A failure of the API is logged and is a no."""
+        try:
+            for _ in range(2):  # a lost race is looked into at once, but not for ever
+                if not self._looked and not await self._look():
+                    return False
+                if await self._claim():
+                    return True
+        except (ApiError, TimeoutError) as error:
+            _log.warning(
+                "lease_request_failed",
+                lease=str(self.key),
+                leading=self._leading,
+                error=str(error) or "timed out",
+            )
+        return False
+
+    async def _look(self) -> bool:
+        """Read the Lease; tell whether we may write it."""
+        try:
+            async with self._limit():
+                lease = await self.client.get(self.resource, self.key)
+        except NotFound:
+            self._see_none()
+        else:
+            self._see(lease)
+        return self.monotonic() >= self._seen_at + self._wait_seconds
+
+    async def _claim(self) -> bool:
+        """Write us into the Lease; False when somebody was faster."""
+        started = self.monotonic()
+        limit = self._limit()
+        self._claimed = True
+        try:
+            async with limit:
+                await self._write(self._our_spec())
+        except (AlreadyExists, Conflict, NotFound):
+            return False
+        self._deadline = started + self.durations.renew_deadline_seconds
+        return True
+
+    async def _let_go(self) -> bool:
+        for _ in range(2):  # the second time against a renewal that was still on its way
+            if not self._looked:
+                await self._look()
+            if self._stored is None or self._holder != self.identity:
+                return False
+            with suppress(Conflict, NotFound):
+                await self._write(self._empty_spec())
+                return True
+        return False
+
+    def _see(self, lease: Lease) -> None:
+        self._stored, self._looked = lease.metadata, True
+        if lease.spec == self._seen:
+            return
+        self._seen, self._seen_at = lease.spec, self.monotonic()
+        recorded = lease.spec.lease_duration_seconds or 0
+        foreign = self._holder not in {"", self.identity}
+        self._wait_seconds = max(self.durations.lease_seconds, recorded) if foreign else 0.0
+
+    def _see_none(self) -> None:
+        if self._stored is not None:
+            self._seen_at = self.monotonic()
+            # Even if it was free when last seen, somebody may have taken it since; unless that is us.
+            self._wait_seconds = 0.0 if self._leading else self.durations.lease_seconds
+        self._stored, self._looked = None, True
+
+    def _limit(self) -> asyncio.Timeout:
+        """Return the time-out of one request. Raises TimeoutError at once when the deadline has passed."""
+        seconds = self.durations.renew_deadline_seconds / 2
+        if self._leading:
+            seconds = min(seconds, self._deadline - self.monotonic())
+            if seconds <= 0:
+                raise TimeoutError("the renew deadline has passed")
+        return asyncio.timeout(seconds)
+
+    async def _write(self, spec: Mapping[str, object]) -> None:
+        """Create or replace the Lease as last seen."""
+        self._looked = False  # until the answer is here, whether the write arrived is unknown
+        metadata: dict[str, object] = {"name": self.key.name, "namespace": self.key.namespace}
+        body = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, "metadata": metadata, "spec": spec}
+        if self._stored is None:
+            self._see(await self.client.create(self.resource, self.key.namespace, body))
+            return
+        metadata["resourceVersion"] = self._stored.resource_version
+        metadata["labels"] = self._stored.labels
+        metadata["annotations"] = self._stored.annotations
+        metadata["ownerReferences"] = msgspec.to_builtins(self._stored.owner_references)
+        self._see(await self.client.update(self.resource, self.key, body))
+
+    def _our_spec(self) -> dict[str, object]:
+        now = format_micro_time(self.now())
+        seen = self._seen or LeaseSpec()
+        ours = seen.holder_identity == self.identity
+        transitions = seen.lease_transitions or 0
+        return {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": math.ceil(self.durations.lease_seconds),
+            "acquireTime": (ours and seen.acquire_time) or now,
+            "renewTime": now,
+            "leaseTransitions": transitions if ours or self._seen is None else transitions + 1,
+        }
+
+    def _empty_spec(self) -> dict[str, object]:
+        now = format_micro_time(self.now())
+        return {
+            "holderIdentity": "",
+            "leaseDurationSeconds": RELEASED_LEASE_SECONDS,
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": (self._seen or LeaseSpec()).lease_transitions or 0,
+        }
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._nudged.wait()
+        except TimeoutError:
+            pass
+        self._nudged.clear()
+
+    def _lose(self, why: str) -> None:
+        self._leading = False
+        self.instruments.leader.set(0)
+        _log.error("leadership_lost", lease=str(self.key), identity=self.identity, why=why)
+        self._record("stopped leading")
+        raise LeadershipLost(f"{self.key}: {why}")
+
+    def _record(self, what: str) -> None:
+        if self.recorder is not None:
+            uid = self._stored.uid if self._stored is not None else ""
+            ref = ObjectReference(self.resource.api_version, self.resource.kind, self.key.name, self.key.namespace, uid)
+            self.recorder.event(ref, "Normal", "LeaderElection", f"{self.identity} {what}")

@@ -1,0 +1,220 @@
+"""HTTP as the API server speaks it: one request out, its body or its lines in, failures as our own errors.
+
+Knows nothing of kinds and nothing of where credentials come from: whoever opens the transport passes a function that
+adds them to the headers of each request. Every wait has a limit, every status is looked at, every request is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Final, TypeAlias
+from urllib.parse import urlencode
+
+import aiohttp
+from yarl import URL
+
+from wva import __version__
+from wva.instruments import Instruments
+from wva.kube import errors
+
+JSON: Final = "application/json"
+MAX_LINE_BYTES: Final = 64 * 1024 * 1024
+MAX_REFUSAL_BYTES: Final = 64 * 1024
+"""A Status is far smaller; a proxy's error page may be anything."""
+READ_BUFFER_BYTES: Final = 256 * 1024
+_CONNECT_SECONDS: Final = 10.0
+_OK: Final = range(200, 300)
+_UNAUTHORIZED: Final = 401
+
+Guard: TypeAlias = Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request. ``verb`` and ``resource`` are its labels in metrics, ``guard`` is asked before a write is sent."""
+
+    verb: str
+    resource: str
+    path: str
+    method: str = "GET"
+    query: Mapping[str, str | int] | None = None
+    body: bytes | None = None
+    content_type: str = JSON
+    guard: Guard | None = None
+
+    @property
+    def attempted(self) -> str:
+        """What an error says was tried; without the query, which may be long."""
+        return f"{self.method} {self.path}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transport:
+    """An open connection pool with credentials."""
+
+    session: aiohttp.ClientSession
+    host: str
+    authorize: Callable[[dict[str, str]], Awaitable[None]]
+    refused: Callable[[], None]
+    instruments: Instruments
+    timeout_seconds: float
+    proxy: str | None = None
+    server_hostname: str | None = None
+
+    async def send(self, call: Call) -> aiohttp.ClientResponse:
+        """Send one request and return the response once its headers are there; count it.
+
+        Raises what aiohttp raises, and WriteRefused. The caller limits the time. Compression is not asked for: inside
+        a cluster bandwidth is cheaper than the CPU on both sides. Redirects are not followed, the token stays here.
+        """
+        headers = {"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": f"wva/{__version__}"}
+        if call.body is not None:
+            headers["Content-Type"] = call.content_type
+        query = f"?{urlencode(call.query)}" if call.query else ""
+        code = "0"
+        try:
+            await self.authorize(headers)
+            _ask(call)
+            response = await self.session.request(
+                call.method,
+                URL(f"{self.host}{call.path}{query}", encoded=True),
+                data=call.body,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+                allow_redirects=False,
+                proxy=self.proxy,
+                server_hostname=self.server_hostname,
+                trace_request_ctx=call,
+            )
+            code = str(response.status)
+        finally:
+            self.instruments.api_requests.labels(verb=call.verb, resource=call.resource, code=code).inc()
+        return response
+
+    async def exchange(self, call: Call) -> bytes:
+        """Send one request and return the body of a 2xx answer. Raises ApiError."""
+        with _as_unreachable(call, self.timeout_seconds):
+            async with asyncio.timeout(self.timeout_seconds), await self.send(call) as response:
+                body = await (response.read() if response.status in _OK else _read_refusal(response))
+        self.check(call, response, body)
+        return body
+
+    async def lines(self, call: Call, idle_seconds: float) -> AsyncGenerator[bytes, None]:
+        """Send one request and yield the lines of a 2xx answer as they come. Raises ApiError.
+
+        ``idle_seconds`` limits the wait for the headers and for each chunk, not the whole: silence raises StreamIdle.
+        """
+        with _as_unreachable(call, idle_seconds):
+            async with asyncio.timeout(idle_seconds):
+                response = await self.send(call)
+        try:
+            if response.status not in _OK:
+                with _as_unreachable(call, idle_seconds):
+                    async with asyncio.timeout(idle_seconds):
+                        body = await _read_refusal(response)
+                self.check(call, response, body)
+            async with aclosing(split_lines(call, response.content, idle_seconds)) as lines:
+                async for line in lines:
+                    yield line
+        finally:
+            # Closing, not releasing: an unfinished stream must not go back to the pool.
+            response.close()
+
+    def check(self, call: Call, response: aiohttp.ClientResponse, body: bytes) -> None:
+        """Raise the ApiError that a status outside 2xx means."""
+        if response.status in _OK:
+            return
+        if response.status == _UNAUTHORIZED:
+            self.refused()
+        raise errors.from_status(
+            response.status,
+            _without_token(body, response),
+            attempted=call.attempted,
+            retry_after_seconds=_retry_after_seconds(response.headers.get("Retry-After")),
+        )
+
+
+def _without_token(body: bytes, response: aiohttp.ClientResponse) -> bytes:
+    """Mask the token that was sent: a proxy's error page may repeat the request, and errors are logged."""
+    token = response.request_info.headers.get("Authorization", "").rpartition(" ")[2].encode()
+    return body.replace(token, b"***") if token else body
+
+
+async def _read_refusal(response: aiohttp.ClientResponse) -> bytes:
+    """Read as much of the body of a refusal as can matter."""
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) >= MAX_REFUSAL_BYTES:
+            response.close()
+            break
+    return bytes(body[:MAX_REFUSAL_BYTES])
+
+
+def _ask(call: Call) -> None:
+    """Raise WriteRefused when the call's guard says no."""
+    if call.guard is not None and not call.guard():
+        raise errors.WriteRefused(0, "WriteRefused", "not allowed to write now", attempted=call.attempted)
+
+
+async def ask_before_headers(_: aiohttp.ClientSession, trace: SimpleNamespace, __: object) -> None:
+    """Ask again once a connection is there: opening one may have taken longer than the lease lasts.
+
+    aiohttp calls this hook before the first byte goes out, and closes the connection when it raises.
+    """
+    _ask(trace.trace_request_ctx)
+
+
+def _retry_after_seconds(value: str | None) -> float | None:
+    """Return the header's seconds; the other form, a date, is not used by API servers and means None."""
+    return float(value) if value is not None and value.strip().isdecimal() else None
+
+
+@contextmanager
+def _as_unreachable(call: Call, timeout_seconds: float) -> Iterator[None]:
+    """Turn what the network throws into Unreachable."""
+    try:
+        yield
+    except TimeoutError as error:
+        message = f"no answer within {timeout_seconds:g} s"
+        raise errors.Unreachable(0, "Timeout", message, attempted=call.attempted) from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise errors.Unreachable(0, type(error).__name__, str(error), attempted=call.attempted) from error
+
+
+async def split_lines(call: Call, content: aiohttp.StreamReader, idle_seconds: float) -> AsyncGenerator[bytes, None]:
+    """Split a body at newlines; no line is too long below MAX_LINE_BYTES (aiohttp's own limit is about 4 MiB).
+
+    A last line without newline is yielded, too: the decoder judges it.
+    """
+    pending = bytearray()
+    while chunk := await _read_chunk(call, content, idle_seconds):
+        first, *rest = chunk.split(b"\n")
+        pending += first
+        if len(pending) > MAX_LINE_BYTES:
+            raise errors.Undecodable(200, "LineTooLong", f"more than {MAX_LINE_BYTES} bytes", attempted=call.attempted)
+        if not rest:
+            continue
+        *whole, last = rest
+        for line in (bytes(pending), *whole):
+            if line:
+                yield line
+        pending = bytearray(last)
+    if pending:
+        yield bytes(pending)
+
+
+async def _read_chunk(call: Call, content: aiohttp.StreamReader, idle_seconds: float) -> bytes:
+    """Return the next data, empty at the end."""
+    try:
+        with _as_unreachable(call, idle_seconds):
+            async with asyncio.timeout(idle_seconds):
+                return await content.readany()
+    except errors.Unreachable as error:
+        if error.reason != "Timeout":
+            raise
+        raise errors.StreamIdle(0, "Idle", f"nothing for {idle_seconds:g} s", attempted=call.attempted) from error
