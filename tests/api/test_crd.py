@@ -1,0 +1,220 @@
+"""The CustomResourceDefinition: the one of v0.5.1, in every copy, and enforced by the API server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from wva.api.crd import definition, render
+from wva.api.meta import Key
+from wva.sim.apiserver import ApiError, Patch, Store, StoreOptions, kind_from_definition
+
+ROOT = Path(__file__).parents[2]
+COPIES = sorted(
+    [
+        *ROOT.glob("deploy/crd/*variantautoscalings*.yaml"),
+        *ROOT.glob("charts/workload-variant-autoscaler/crds/*variantautoscalings*.yaml"),
+    ]
+)
+VARIANTS = "variantautoscalings.llmd.ai"
+KEY = Key("ns", "va")
+TARGET = {"kind": "Deployment", "name": "d"}
+
+
+def version():
+    """Return the one version."""
+    (only,) = definition()["spec"]["versions"]
+    return only
+
+
+def schema(*path):
+    """Return the schema of a field by its path of properties."""
+    found = version()["schema"]["openAPIV3Schema"]
+    for name in path:
+        found = found["items"] if name == "[]" else found["properties"][name]
+    return found
+
+
+def test_the_identity_is_that_of_the_original():
+    """Group, version, names, scope: the objects already lie in clusters."""
+    spec = definition()["spec"]
+    assert definition()["metadata"]["name"] == VARIANTS
+    assert (spec["group"], spec["scope"], version()["name"]) == ("llmd.ai", "Namespaced", "v1alpha1")
+    assert spec["names"] == {
+        "kind": "VariantAutoscaling",
+        "listKind": "VariantAutoscalingList",
+        "plural": "variantautoscalings",
+        "singular": "variantautoscaling",
+        "shortNames": ["va"],
+    }
+    assert version()["served"] is True
+    assert version()["storage"] is True
+    assert version()["subresources"] == {"status": {}}
+    assert "conversion" not in spec
+
+
+def test_the_printer_columns_are_those_of_the_original():
+    """``kubectl get va`` in this order."""
+    columns = [(column["name"], column["type"], column["jsonPath"]) for column in version()["additionalPrinterColumns"]]
+    assert columns == [
+        ("Target", "string", ".spec.scaleTargetRef.name"),
+        ("Model", "string", ".spec.modelID"),
+        ("Optimized", "string", ".status.desiredOptimizedAlloc.numReplicas"),
+        ("MetricsReady", "string", ".status.conditions[?(@.type=='MetricsAvailable')].status"),
+        ("Age", "date", ".metadata.creationTimestamp"),
+    ]
+
+
+def test_the_spec_is_that_of_the_original():
+    """Fields, required ones, default and pattern."""
+    spec = schema("spec")
+    assert set(spec["properties"]) == {"scaleTargetRef", "modelID", "variantCost"}
+    assert sorted(spec["required"]) == ["modelID", "scaleTargetRef"]
+    assert schema("spec", "modelID")["minLength"] == 1
+    cost = schema("spec", "variantCost")
+    assert (cost["type"], cost["default"], cost["pattern"]) == ("string", "10.0", r"^\d+(\.\d+)?$")
+    target = schema("spec", "scaleTargetRef")
+    assert set(target["properties"]) == {"apiVersion", "kind", "name"}
+    assert sorted(target["required"]) == ["kind", "name"]
+    assert target["x-kubernetes-map-type"] == "atomic"
+    assert all(set(field) == {"type", "description"} for field in target["properties"].values())
+
+
+def test_the_status_is_that_of_the_original():
+    """Allocation, actuation and a list of conditions keyed by type."""
+    assert set(schema("status")["properties"]) == {"desiredOptimizedAlloc", "actuation", "conditions"}
+    allocation = schema("status", "desiredOptimizedAlloc")
+    assert sorted(allocation["required"]) == ["accelerator", "numReplicas"]
+    assert schema("status", "desiredOptimizedAlloc", "accelerator")["minLength"] == 2
+    assert schema("status", "desiredOptimizedAlloc", "numReplicas")["minimum"] == 0
+    assert schema("status", "desiredOptimizedAlloc", "lastRunTime")["format"] == "date-time"
+    assert schema("status", "actuation")["required"] == ["applied"]
+    conditions = schema("status", "conditions")
+    assert conditions["x-kubernetes-list-type"] == "map"
+    assert conditions["x-kubernetes-list-map-keys"] == ["type"]
+    assert sorted(schema("status", "conditions", "[]")["required"]) == [
+        "lastTransitionTime",
+        "message",
+        "reason",
+        "status",
+        "type",
+    ]
+
+
+def test_neither_spec_nor_status_is_required():
+    """As in the original: an object without a spec is accepted."""
+    assert "required" not in version()["schema"]["openAPIV3Schema"]
+
+
+def test_every_field_is_described():
+    """``kubectl explain`` has something to say everywhere."""
+
+    def walk(node, path):
+        for name, field in node.get("properties", {}).items():
+            if (path, name) != ("", "metadata"):
+                assert field.get("description"), f"{path}.{name}"
+            walk(field, f"{path}.{name}")
+        if "items" in node:
+            walk(node["items"], f"{path}[]")
+
+    walk(version()["schema"]["openAPIV3Schema"], "")
+
+
+def test_there_is_a_copy_for_manifests_and_one_for_the_chart():
+    """Otherwise the next test would compare nothing."""
+    assert len(COPIES) == 2
+
+
+@pytest.mark.parametrize("path", COPIES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_copies_are_current(path):
+    """The generated files say what the source says."""
+    name = path.relative_to(ROOT)
+    assert path.read_text(encoding="utf-8") == render(), f"{name} is stale: run `wva crd > {name}`"
+
+
+def test_rendering_gives_the_definition_back():
+    """Nothing is lost in YAML."""
+    assert yaml.safe_load(render()) == definition()
+
+
+# --- what the API server makes of it ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store():
+    """Return an API server that got the definition the way a user brings it."""
+    made = Store(now=lambda: 1_700_000_000.0, options=StoreOptions(namespaces=("ns",)))
+    made.create("customresourcedefinitions.apiextensions.k8s.io", yaml.safe_load(render()))
+    return made
+
+
+def create(store, spec):
+    """Create a VariantAutoscaling with a spec."""
+    return store.create(VARIANTS, {"metadata": {"name": "va", "namespace": "ns"}, "spec": spec})
+
+
+def test_the_definition_is_accepted_and_established(store):
+    """The kind is served from then on."""
+    assert store.list(VARIANTS) == []
+    assert kind_from_definition(definition()).kind == "VariantAutoscaling"
+
+
+def test_the_cost_has_a_default(store):
+    """Objects without it are stored with 10.0."""
+    assert create(store, {"modelID": "m", "scaleTargetRef": TARGET})["spec"]["variantCost"] == "10.0"
+
+
+@pytest.mark.parametrize("cost", ["0", "5", "40.5", "007"])
+def test_costs_that_are_accepted(store, cost):
+    """Quoted numbers without sign or exponent."""
+    assert create(store, {"modelID": "m", "scaleTargetRef": TARGET, "variantCost": cost})["spec"]["variantCost"] == cost
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        ({"modelID": "", "scaleTargetRef": TARGET}, "modelID"),
+        ({"scaleTargetRef": TARGET}, "modelID"),
+        ({"modelID": "m"}, "scaleTargetRef"),
+        ({"modelID": "m", "scaleTargetRef": {"name": "d"}}, "kind"),
+        ({"modelID": "m", "scaleTargetRef": {"kind": "Deployment"}}, "name"),
+        *(
+            ({"modelID": "m", "scaleTargetRef": TARGET, "variantCost": cost}, "variantCost")
+            for cost in ("", "-1", "1.", ".5", "1e3", "ten", 10, 10.0)
+        ),
+    ],
+)
+def test_what_the_schema_refuses(store, spec, complaint):
+    """422, with the field's name."""
+    with pytest.raises(ApiError, match=complaint) as refused:
+        create(store, spec)
+    assert refused.value.code == 422
+
+
+@pytest.mark.parametrize("name", ["", "d"])
+def test_an_empty_target_name_passes_the_schema(store, name):
+    """As in the original; the controller reports it."""
+    target = {"kind": "Deployment", "name": name}
+    assert create(store, {"modelID": "m", "scaleTargetRef": target})["spec"]["scaleTargetRef"] == target
+
+
+@pytest.mark.parametrize(
+    "allocation",
+    [{}, {"accelerator": "H100"}, {"accelerator": "H", "numReplicas": 1}, {"accelerator": "H100", "numReplicas": -1}],
+)
+def test_a_partial_allocation_is_refused(store, allocation):
+    """Which is why it is written whole or removed."""
+    create(store, {"modelID": "m", "scaleTargetRef": TARGET})
+    with pytest.raises(ApiError) as refused:
+        store.patch_status(VARIANTS, KEY, {"desiredOptimizedAlloc": allocation})
+    assert refused.value.code == 422
+
+
+def test_the_status_is_written_through_its_subresource_only(store):
+    """A write to the object does not touch it."""
+    create(store, {"modelID": "m", "scaleTargetRef": TARGET})
+    body = {"status": {"desiredOptimizedAlloc": {"accelerator": "H100", "numReplicas": 1}}}
+    assert "status" not in store.patch(VARIANTS, KEY, Patch(body=body))
+    assert store.patch(VARIANTS, KEY, Patch(body=body, subresource="status"))["status"] == body["status"]

@@ -1,0 +1,260 @@
+"""Objects as API servers really send them: whole, partial, with nulls and unknown fields, and now and then broken."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wva.api import kinds
+from wva.api.meta import Key
+from wva.api.resource import Resource
+
+ALL = [value for value in vars(kinds).values() if isinstance(value, Resource)]
+NULLABLE = ("labels", "annotations", "ownerReferences", "creationTimestamp", "deletionTimestamp", "generation")
+
+
+def encoded(value):
+    """Return the bytes of a document."""
+    return json.dumps(value).encode()
+
+
+DEPLOYMENT = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {
+        "name": "llama-decode",
+        "namespace": "llm",
+        "uid": "6f4922f4-5568-4a9b-96b0-3c5d5c31a6d1",
+        "resourceVersion": "812345",
+        "generation": 4,
+        "creationTimestamp": "2026-01-02T03:04:05Z",
+        "labels": {"app": "llama"},
+        "annotations": {"deployment.kubernetes.io/revision": "3"},
+        "managedFields": [{"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {}}}],
+    },
+    "spec": {
+        "replicas": 2,
+        "selector": {"matchLabels": {"app": "llama"}},
+        "template": {
+            "metadata": {"creationTimestamp": None, "labels": {"app": "llama"}},
+            "spec": {
+                "containers": [
+                    {
+                        "name": "vllm",
+                        "image": "vllm/vllm-openai",
+                        "resources": {"limits": {"nvidia.com/gpu": "1", "memory": "64Gi"}, "requests": {"cpu": 4}},
+                    }
+                ],
+                "terminationGracePeriodSeconds": 30,
+            },
+        },
+        "strategy": {"type": "RollingUpdate"},
+    },
+    "status": {"observedGeneration": 4, "replicas": 2, "readyReplicas": 1, "unavailableReplicas": 1, "conditions": []},
+}
+VARIANT = {
+    "apiVersion": "llmd.ai/v1alpha1",
+    "kind": "VariantAutoscaling",
+    "metadata": {"name": "llama", "namespace": "llm", "labels": {"inference.optimization/acceleratorName": "H100"}},
+    "spec": {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "llama-decode"},
+        "modelID": "meta/llama",
+        "variantCost": "40.0",
+    },
+    "status": {
+        "desiredOptimizedAlloc": {"accelerator": "H100", "numReplicas": 3, "lastRunTime": "2026-01-02T03:04:05Z"},
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "True",
+                "reason": "VariantAccepted",
+                "message": "",
+                "lastTransitionTime": "2026-01-02T03:04:05Z",
+            }
+        ],
+    },
+}
+POD = {
+    "metadata": {
+        "name": "llama-0",
+        "namespace": "llm",
+        "ownerReferences": [
+            {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
+        ],
+    },
+    "status": {
+        "phase": "Running",
+        "podIP": "10.0.0.7",
+        "conditions": [{"type": "Ready", "status": "True", "lastProbeTime": None, "lastTransitionTime": None}],
+    },
+}
+
+
+def test_a_deployment():
+    """What is read of a real one."""
+    found = kinds.DEPLOYMENTS.decode(encoded(DEPLOYMENT))
+    assert found.metadata.key == Key("llm", "llama-decode")
+    assert (found.spec_replicas, found.current_replicas, found.status.ready_replicas) == (2, 2, 1)
+    (container,) = found.spec.template.spec.containers
+    assert container.resources.limits["nvidia.com/gpu"] == "1"
+    assert container.resources.requests == {"cpu": 4}
+    assert not found.metadata.deleting
+
+
+def test_a_deployment_without_replicas_asks_for_one():
+    """The API server's default; while the status is empty those asked for count as existing."""
+    found = kinds.DEPLOYMENTS.decode(b'{"spec":{}}')
+    assert (found.spec_replicas, found.current_replicas) == (1, 1)
+    assert kinds.DEPLOYMENTS.decode(b'{"spec":{"replicas":0}}').spec_replicas == 0
+
+
+def test_a_variant():
+    """Spec, allocation and conditions."""
+    found = kinds.VARIANT_AUTOSCALINGS.decode(encoded(VARIANT))
+    assert (found.spec.model_id, found.spec.variant_cost) == ("meta/llama", "40.0")
+    assert found.spec.scale_target_ref.name == "llama-decode"
+    assert found.status.desired_optimized_alloc.num_replicas == 3
+    assert found.status.condition("Ready").status == "True"
+    assert found.status.condition("Other") is None
+
+
+def test_a_variant_without_anything():
+    """An object without a spec is legal."""
+    found = kinds.VARIANT_AUTOSCALINGS.decode(b'{"metadata":{"name":"x"}}')
+    assert found.spec.variant_cost == "10.0"
+    assert found.status.desired_optimized_alloc is None
+
+
+def test_a_pod():
+    """Ready, owned, and not finished."""
+    found = kinds.PODS.decode(encoded(POD))
+    assert found.ready
+    assert not found.finished
+    assert found.metadata.controller.name == "r"
+
+
+@pytest.mark.parametrize(
+    ("change", "ready"),
+    [
+        ({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}, False),
+        ({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}, False),
+        ({"status": {}}, False),
+        ({"metadata": {**POD["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}, False),
+        ({}, True),
+    ],
+)
+def test_a_pod_is_ready_only_when_it_says_so_and_stays(change, ready):
+    """A pod that is going away serves no more."""
+    assert kinds.PODS.decode(encoded(POD | change)).ready is ready
+
+
+@pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.kind)
+@pytest.mark.parametrize("field", NULLABLE)
+def test_a_null_in_the_metadata_is_like_nothing(resource, field):
+    """Go writes null for what it does not leave out; it means absent."""
+    found = resource.decode(encoded({"metadata": {"name": "x", field: None}}))
+    assert found.metadata == resource.decode(b'{"metadata":{"name":"x"}}').metadata
+
+
+@pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.kind)
+@pytest.mark.parametrize("field", ["metadata", "spec", "status", "data"])
+def test_a_null_part_is_like_nothing(resource, field):
+    """The whole of it."""
+    assert resource.decode(encoded({field: None})) == resource.decode(b"{}")
+
+
+def test_nulls_deep_inside_are_like_nothing():
+    """Lists and maps of status and template."""
+    status = {"conditions": None, "desiredOptimizedAlloc": None}
+    assert kinds.VARIANT_AUTOSCALINGS.decode(encoded(VARIANT | {"status": status})).status.conditions == ()
+    template = {"metadata": None, "spec": {"containers": [{"name": "c", "resources": {"limits": None}}]}}
+    found = kinds.DEPLOYMENTS.decode(encoded({"spec": {"replicas": None, "template": template}}))
+    assert found.spec.template.spec.containers[0].resources.limits == {}
+    assert found.spec_replicas == 1
+    assert kinds.PODS.decode(b'{"status":{"podIP":null,"conditions":null}}').status.pod_ip == ""
+
+
+@pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.kind)
+def test_unknown_fields_are_skipped(resource):
+    """A newer API server says more than we read."""
+    extra = {"metadata": {"name": "x", "zone": {"a": [1]}}, "spec": {"new": 1}, "status": {"new": None}, "extra": []}
+    assert resource.decode(encoded(extra)).metadata.name == "x"
+
+
+@pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.kind)
+@pytest.mark.parametrize("broken", [b"", b"{", b"[]", b"null", b'{"metadata":[]}', b'{"metadata":{"name":7}}'])
+def test_what_is_no_object_is_refused(resource, broken):
+    """With the one exception that callers know."""
+    with pytest.raises(msgspec.DecodeError):
+        resource.decode(broken)
+
+
+@pytest.mark.parametrize("depth", [300, 600, 900, 5000])
+def test_nesting_without_end_beside_a_null_is_refused_or_read(depth):
+    """The second look, which a null takes, must not run out of stack."""
+    body = b'{"metadata":{"name":"x","labels":null},"extra":' + b"[" * depth + b"]" * depth + b"}"
+    try:
+        assert kinds.PODS.decode(body).metadata.name == "x"
+    except msgspec.DecodeError:
+        assert depth > 300
+
+
+def test_one_broken_item_does_not_hide_the_others():
+    """It is left out and counted."""
+    broken = [{"metadata": {"name": 7}}, {"spec": {"replicas": "two"}}, "text", None]
+    items = [DEPLOYMENT, *broken, {**DEPLOYMENT, "metadata": {"name": "other", "labels": None}}]
+    found = kinds.DEPLOYMENTS.decode_list(encoded({"metadata": {"resourceVersion": "9"}, "items": items}))
+    assert [item.metadata.name for item in found.items] == ["llama-decode", "other"]
+    assert (found.undecodable, found.resource_version) == (4, "9")
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"metadata":{"resourceVersion":"9"},"items":null}', b'{"metadata":{"resourceVersion":"9"}}']
+)
+def test_a_list_of_nothing_may_be_null(body):
+    """Go's empty slice."""
+    found = kinds.PODS.decode_list(body)
+    assert (found.items, found.undecodable, found.resource_version) == ((), 0, "9")
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"items":{}}', b'{"items":[}'])
+def test_what_is_no_list_is_refused(body):
+    """The list itself must be one."""
+    with pytest.raises(msgspec.DecodeError):
+        kinds.PODS.decode_list(body)
+
+
+documents = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["metadata", "name", "labels", "spec", "status", "replicas", "conditions", "type", "x"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.sampled_from(ALL), documents)
+def test_nothing_but_a_decode_error_ever_comes_out(resource, document):
+    """Whatever JSON an extension or a proxy sends."""
+    try:
+        found = resource.decode(encoded(document))
+    except msgspec.DecodeError:
+        return
+    assert isinstance(found, resource.type)
+
+
+@given(documents)
+def test_a_list_decodes_whatever_its_items(document):
+    """Each item is judged alone."""
+    found = kinds.PODS.decode_list(encoded({"items": [document, POD]}))
+    assert found.items[-1].metadata.name == "llama-0"
+    assert len(found.items) + found.undecodable == 2

@@ -1,0 +1,67 @@
+"""Where a kind lives: URL paths that cannot be led astray by a name."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wva.api.kinds import DEPLOYMENTS, LEASES, PODS, VARIANT_AUTOSCALINGS
+from wva.api.meta import Key
+from wva.api.resource import Resource
+
+NODES = Resource("", "v1", "nodes", "Node", PODS.type, namespaced=False)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (PODS.path(), "/api/v1/pods"),
+        (PODS.path("ns"), "/api/v1/namespaces/ns/pods"),
+        (DEPLOYMENTS.path("ns", "d"), "/apis/apps/v1/namespaces/ns/deployments/d"),
+        (
+            VARIANT_AUTOSCALINGS.path("ns", "va", "status"),
+            "/apis/llmd.ai/v1alpha1/namespaces/ns/variantautoscalings/va/status",
+        ),
+        (LEASES.path("ns"), "/apis/coordination.k8s.io/v1/namespaces/ns/leases"),
+        (NODES.path("", "n"), "/api/v1/nodes/n"),
+        (NODES.path("ignored", "n"), "/api/v1/nodes/n"),
+    ],
+)
+def test_paths(path, expected):
+    """Core group, named groups, subresources, cluster scope."""
+    assert path == expected
+
+
+def test_names_of_kinds():
+    """What logs and metrics call them, and what goes into ``apiVersion``."""
+    assert (PODS.name, PODS.api_version) == ("pods", "v1")
+    assert (DEPLOYMENTS.name, DEPLOYMENTS.api_version) == ("deployments.apps", "apps/v1")
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_a_name_never_leaves_its_place(namespace, name):
+    """Slashes, question marks and dots in a name stay in it."""
+    path = PODS.object_path(Key(namespace, name))
+    parts = path.split("/")
+    assert len(parts) == 7
+    assert unquote(parts[4]) == namespace
+    assert unquote(parts[6]) == name
+    assert path.isascii()
+    assert not set("?# ") & set(path)
+
+
+@pytest.mark.parametrize("key", [Key("ns", ""), Key("", "p"), Key("", "")])
+def test_an_object_needs_its_whole_name(key):
+    """An empty one would address the collection."""
+    with pytest.raises(ValueError, match="Pod needs a name and a namespace"):
+        PODS.object_path(key)
+
+
+def test_a_cluster_scoped_object_needs_no_namespace():
+    """Only its name."""
+    assert NODES.object_path(Key("", "n")) == "/api/v1/nodes/n"
+    with pytest.raises(ValueError, match="Node needs"):
+        NODES.object_path(Key("", ""))

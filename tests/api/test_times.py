@@ -1,0 +1,47 @@
+"""Times of Kubernetes objects."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wva.api.meta import format_micro_time, format_time, parse_time
+
+
+def test_times_are_rfc_3339_in_utc():
+    """metav1.Time has seconds, metav1.MicroTime microseconds."""
+    assert format_time(1_700_000_000.9) == "2023-11-14T22:13:20Z"
+    assert format_micro_time(1_700_000_000.25) == "2023-11-14T22:13:20.250000Z"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2023-11-14T22:13:20Z", 1_700_000_000.0),
+        ("2023-11-14T23:13:20+01:00", 1_700_000_000.0),
+        ("2023-11-14T22:13:20.250000Z", 1_700_000_000.25),
+        ("2023-11-14T22:13:20", 1_700_000_000.0),
+    ],
+)
+def test_what_is_read(text, seconds):
+    """With zone, with fractions; without a zone it is UTC."""
+    assert parse_time(text) == seconds
+
+
+@pytest.mark.parametrize("text", [None, "", "yesterday", "2023-13-01T00:00:00Z", "1700000000.5", "{}"])
+def test_what_is_no_time_is_none(text):
+    """Not zero, which would be 1970."""
+    assert parse_time(text) is None
+
+
+@given(st.integers(0, 4_000_000_000))
+def test_seconds_survive(seconds):
+    """Writing and reading gives the same second."""
+    assert parse_time(format_time(seconds)) == seconds
+
+
+@given(st.text(max_size=30))
+def test_no_text_raises(text):
+    """Objects of others hold anything."""
+    assert parse_time(text) is None or isinstance(parse_time(text), float)

@@ -1,0 +1,94 @@
+"""apps/v1: Deployment and ReplicaSet, as far as they are read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from wva.api.meta import ObjectMeta
+
+MAX_REPLICAS: Final = 2**31 - 1
+"""The API server stores replicas as int32: anything beyond was never there."""
+
+
+def replica_count(number: int, *, otherwise: int = 0) -> int:
+    """Return the number if it can be one of replicas, else ``otherwise``."""
+    return number if 0 <= number <= MAX_REPLICAS else otherwise
+
+
+class ResourceRequirements(msgspec.Struct, frozen=True, rename="camel"):
+    """Requests and limits of a container; quantities are kept as text."""
+
+    requests: dict[str, str | int | float] = {}
+    limits: dict[str, str | int | float] = {}
+
+
+class Container(msgspec.Struct, frozen=True, rename="camel"):
+    """A container of a pod template."""
+
+    name: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+
+
+class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """``spec`` of a pod template."""
+
+    containers: tuple[Container, ...] = ()
+
+
+class PodTemplate(msgspec.Struct, frozen=True, rename="camel"):
+    """``spec.template`` of a Deployment."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+
+
+class DeploymentSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """``spec`` of a Deployment; ``replicas`` absent means 1, the API server's default."""
+
+    replicas: int | None = None
+    template: PodTemplate = PodTemplate()
+
+
+class DeploymentStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """``status`` of a Deployment."""
+
+    observed_generation: int = 0
+    replicas: int = 0
+    ready_replicas: int = 0
+
+
+class Deployment(msgspec.Struct, frozen=True, rename="camel"):
+    """An apps/v1 Deployment."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DeploymentSpec = DeploymentSpec()
+    status: DeploymentStatus = DeploymentStatus()
+
+    @property
+    def spec_replicas(self) -> int:
+        """The replicas asked for; what is no number of replicas counts as absent."""
+        replicas = self.spec.replicas
+        return 1 if replicas is None else replica_count(replicas, otherwise=self.existing_replicas or 1)
+
+    @property
+    def existing_replicas(self) -> int:
+        """The replicas of the status, 0 while it is empty."""
+        return replica_count(self.status.replicas)
+
+    @property
+    def ready_replicas(self) -> int:
+        """The Ready replicas of the status."""
+        return replica_count(self.status.ready_replicas)
+
+    @property
+    def current_replicas(self) -> int:
+        """The replicas that exist; while the status is still empty, those asked for (engine.md 1.4)."""
+        return self.existing_replicas or self.spec_replicas
+
+
+class ReplicaSet(msgspec.Struct, frozen=True, rename="camel"):
+    """An apps/v1 ReplicaSet: only the link from a pod to its Deployment."""
+
+    metadata: ObjectMeta = ObjectMeta()

@@ -1,0 +1,145 @@
+"""What every Kubernetes object shares: metadata, conditions, lists, Status, and the key of an object.
+
+The structs are partial on purpose: a field that nobody reads is skipped by the decoder, which is what makes decoding
+thousands of pods cheap. They are frozen, so a cache may hand out its own instances.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+
+class Key(NamedTuple):
+    """Identity of an object inside its kind; ``namespace`` is empty for cluster-scoped kinds."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """Return ``namespace/name``, or ``name`` alone for cluster-scoped kinds."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """One entry of ``metadata.ownerReferences``."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
+    """``metadata`` as far as it is read. ``resource_version`` is opaque: compare for equality only."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        """Identity inside the kind."""
+        return Key(self.namespace, self.name)
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that controls this object, if any."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
+    @property
+    def deleting(self) -> bool:
+        """Whether deletion has been asked for."""
+        return self.deletion_timestamp is not None
+
+
+class KubeObject(Protocol):
+    """Anything with metadata."""
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """The object's metadata."""
+        ...
+
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class ListMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """``metadata`` of a list."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class RawList(msgspec.Struct, frozen=True, rename="camel"):
+    """A list whose items are decoded one by one, so that one broken object does not hide the others."""
+
+    metadata: ListMeta = ListMeta()
+    items: list[msgspec.Raw] = []
+
+
+class ObjectList(msgspec.Struct, Generic[T], frozen=True):
+    """A decoded list; ``undecodable`` counts the items that did not fit their struct."""
+
+    items: tuple[T, ...]
+    resource_version: str
+    undecodable: int = 0
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """One line of a watch stream. ``object`` is decoded by whoever knows the type named by ``type``."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class Status(msgspec.Struct, frozen=True, rename="camel"):
+    """The API server's answer when a request did not succeed."""
+
+    status: str = ""
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+
+
+class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """metav1.Condition. ``last_transition_time`` moves only when ``status`` changes."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+    observed_generation: int = 0
+
+
+def format_time(seconds: float) -> str:
+    """Return RFC 3339 with seconds, the form of metav1.Time."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def format_micro_time(seconds: float) -> str:
+    """Return RFC 3339 with microseconds, the form of metav1.MicroTime."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_time(text: str | None) -> float | None:
+    """Return seconds since the epoch of an RFC 3339 text, or None when there is none or it is not one."""
+    if not text:
+        return None
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return parsed.timestamp() if parsed.tzinfo else parsed.replace(tzinfo=UTC).timestamp()

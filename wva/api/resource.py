@@ -1,0 +1,82 @@
+"""How a kind maps to URLs and to a struct. Generic: the list of kinds that WVA uses lives in ``kinds``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Generic
+from urllib.parse import quote
+
+import msgspec
+
+from wva.api import wire
+from wva.api.meta import Key, ObjectList, RawList, T
+
+_raw_list_decoder = msgspec.json.Decoder(RawList)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource(Generic[T]):
+    """One served kind: group, version, plural, kind and the struct its objects decode to."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    type: type[T]
+    namespaced: bool = True
+    _decoder: msgspec.json.Decoder[T] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Build the decoder once: constructing it is far dearer than using it."""
+        object.__setattr__(self, "_decoder", msgspec.json.Decoder(self.type))
+
+    @property
+    def api_version(self) -> str:
+        """``apps/v1``, or ``v1`` for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def name(self) -> str:
+        """The resource's full name, ``deployments.apps`` or ``pods``: what logs and metrics call it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Return the URL path of the collection, or of one object when ``name`` is given.
+
+        Every part is percent-encoded. An empty namespace means the collection over all namespaces.
+        """
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        parts = [root]
+        if self.namespaced and namespace:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        parts += [quote(part, safe="") for part in (name, subresource) if part]
+        return "/".join(parts)
+
+    def object_path(self, key: Key, subresource: str = "") -> str:
+        """Return the URL path of one object.
+
+        Raises ValueError on an empty name: the API server would answer the whole collection instead.
+        """
+        if not key.name or (self.namespaced and not key.namespace):
+            raise ValueError(f"{self.kind} needs a name and a namespace, got {key!r}")
+        return self.path(key.namespace, key.name, subresource)
+
+    def decode(self, data: bytes | msgspec.Raw) -> T:
+        """Decode one object. Raises msgspec.DecodeError (or its subclass ValidationError)."""
+        return wire.decode_object(self._decoder, data)
+
+    def decode_list(self, data: bytes) -> ObjectList[T]:
+        """Decode a list, leaving out and counting the items that do not decode.
+
+        Raises msgspec.DecodeError when the list itself is malformed.
+        """
+        raw = wire.decode_object(_raw_list_decoder, data)
+        items: list[T] = []
+        undecodable = 0
+        for item in raw.items:
+            try:
+                items.append(self.decode(item))
+            except msgspec.DecodeError:
+                undecodable += 1
+        return ObjectList(tuple(items), raw.metadata.resource_version, undecodable)

@@ -1,0 +1,93 @@
+"""``VariantAutoscaling`` (llmd.ai/v1alpha1): spec, status, condition types and reasons (surface.md 1).
+
+The schema that the API server enforces is written once in ``crd``; these structs are what the controller reads of it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from wva.api.meta import Condition, ObjectMeta
+
+GROUP: Final = "llmd.ai"
+VERSION: Final = "v1alpha1"
+KIND: Final = "VariantAutoscaling"
+PLURAL: Final = "variantautoscalings"
+
+ACCELERATOR_LABEL: Final = "inference.optimization/acceleratorName"
+CONTROLLER_INSTANCE_LABEL: Final = "wva.llmd.ai/controller-instance"
+EXCLUDE_ANNOTATION: Final = "wva.llmd.ai/exclude"
+
+DEFAULT_VARIANT_COST: Final = "10.0"
+"""Cost per replica when ``spec.variantCost`` is absent; unitless, only comparisons matter."""
+
+SUPPORTED_TARGET_KIND: Final = "Deployment"
+SUPPORTED_TARGET_API_VERSION: Final = "apps/v1"
+
+
+class ConditionType(StrEnum):
+    """Condition types that the controller owns."""
+
+    TARGET_RESOLVED = "TargetResolved"
+    METRICS_AVAILABLE = "MetricsAvailable"
+    OPTIMIZATION_READY = "OptimizationReady"
+    PROGRESSING = "Progressing"
+    READY = "Ready"
+    CONFIGURATION_VALID = "ConfigurationValid"
+
+
+class TargetReason(StrEnum):
+    """Reasons of ``TargetResolved`` and, when it is False, of ``Ready``."""
+
+    TARGET_FOUND = "TargetFound"
+    TARGET_NOT_FOUND = "TargetNotFound"
+    TARGET_CONFLICT = "TargetConflict"
+    TARGET_UNSUPPORTED = "TargetUnsupported"
+    DEPLOYMENT_NOT_FOUND = "DeploymentNotFound"
+    VARIANT_ACCEPTED = "VariantAccepted"
+
+
+class ScaleTargetRef(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """``spec.scaleTargetRef``: the Deployment of this variant, in the variant's own namespace."""
+
+    kind: str = ""
+    name: str = ""
+    api_version: str = ""
+
+
+class VariantAutoscalingSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """``spec``."""
+
+    scale_target_ref: ScaleTargetRef = ScaleTargetRef()
+    model_id: str = msgspec.field(name="modelID", default="")
+    variant_cost: str = DEFAULT_VARIANT_COST
+
+
+class OptimizedAlloc(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """``status.desiredOptimizedAlloc``: always written with all three fields, or absent."""
+
+    accelerator: str = ""
+    num_replicas: int = 0
+    last_run_time: str | None = None
+
+
+class VariantAutoscalingStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """``status``."""
+
+    desired_optimized_alloc: OptimizedAlloc | None = None
+    conditions: tuple[Condition, ...] = ()
+
+    def condition(self, type_: str) -> Condition | None:
+        """Return the condition of that type, if it is set."""
+        return next((condition for condition in self.conditions if condition.type == type_), None)
+
+
+class VariantAutoscaling(msgspec.Struct, frozen=True, rename="camel"):
+    """A variant: one Deployment of a model on one accelerator type."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: VariantAutoscalingSpec = VariantAutoscalingSpec()
+    status: VariantAutoscalingStatus = VariantAutoscalingStatus()

@@ -1,0 +1,50 @@
+"""Bytes of others into structs, where every fault of the bytes is one kind of error.
+
+msgspec raises three unrelated classes for input that is wrong: its own DecodeError, UnicodeDecodeError for text that is
+not UTF-8, and RecursionError for nesting without end. Callers shall not have to remember that: a forgotten one would
+take a watch, and with it the process, down because of one object.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+V = TypeVar("V")
+
+
+def decode(decoder: msgspec.json.Decoder[V], data: bytes | msgspec.Raw) -> V:
+    """Return what ``decoder`` makes of the data. Raises msgspec.DecodeError, whatever is wrong with them."""
+    try:
+        return decoder.decode(data)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError("text that is not UTF-8") from error
+    except RecursionError as error:
+        raise msgspec.DecodeError("nested too deeply") from error
+
+
+def decode_object(decoder: msgspec.json.Decoder[V], data: bytes | msgspec.Raw) -> V:
+    """Decode as ``decode`` does, taking a field that is null for absent: the rule of the Kubernetes API.
+
+    Go writes null for an empty map or list. The structs do not say so, since almost no object needs the second look.
+    """
+    try:
+        return decode(decoder, data)
+    except msgspec.ValidationError:
+        pass
+    try:
+        pruned = msgspec.json.encode(_without_nulls(decode(_any, data)))
+    except RecursionError as error:
+        raise msgspec.DecodeError("nested too deeply") from error
+    return decode(decoder, pruned)
+
+
+_any: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return a JSON value without the fields that are null; in a list a null is an item and stays."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(field) for name, field in value.items() if field is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
