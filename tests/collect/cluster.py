@@ -1,0 +1,99 @@
+"""Builds the objects of a small cluster straight into the caches."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import msgspec
+
+from wva.api.apps import Deployment, ReplicaSet
+from wva.api.core import Pod
+from wva.api.variantautoscaling import ACCELERATOR_LABEL, VariantAutoscaling
+from wva.collect.stores import CollectStores
+from wva.kube.cache import Store
+
+
+class Cluster:
+    """The four caches, with their indexes, and verbs to fill them."""
+
+    def __init__(self):
+        """Start with nothing."""
+        self.stores = CollectStores(
+            variant_autoscalings=Store(), deployments=Store(), replica_sets=Store(), pods=Store()
+        )
+        self.stores.add_indexes()
+        self._uids = count(1)
+
+    def va(self, name="va", *, namespace="ns", target="d", model_id="m", labels=None, spec=None, **rest):
+        """Put a VariantAutoscaling; ``spec`` and ``rest`` are wire fields laid over the usual ones."""
+        metadata = self._metadata(name, namespace, labels=labels or {ACCELERATOR_LABEL: "A100"})
+        metadata |= rest.pop("metadata", {})
+        reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}
+        wire_spec = {"scaleTargetRef": reference, "modelID": model_id, **(spec or {})}
+        return self._put(
+            self.stores.variant_autoscalings, VariantAutoscaling, {"metadata": metadata, "spec": wire_spec, **rest}
+        )
+
+    def deployment(self, name="d", *, namespace="ns", replicas=1, ready=None, resources=None, **metadata):
+        """Put a Deployment with its one ReplicaSet ``<name>-rs``."""
+        status = {"replicas": replicas, "readyReplicas": replicas if ready is None else ready}
+        template = {"spec": {"containers": [{"name": "vllm", "resources": resources or {}}]}}
+        made = self._put(
+            self.stores.deployments,
+            Deployment,
+            {
+                "metadata": self._metadata(name, namespace) | metadata,
+                "spec": {"replicas": replicas, "template": template},
+                "status": status,
+            },
+        )
+        self.replica_set(f"{name}-rs", namespace=namespace, owner=made)
+        return made
+
+    def replica_set(self, name, *, namespace="ns", owner=None):
+        """Put a ReplicaSet, owned by a Deployment or bare."""
+        owners = _owners("Deployment", owner)
+        metadata = self._metadata(name, namespace) | {"ownerReferences": owners}
+        return self._put(self.stores.replica_sets, ReplicaSet, {"metadata": metadata})
+
+    def pod(self, name, *, namespace="ns", deployment="d", ready=True, phase="Running", **metadata):
+        """Put a pod of the ReplicaSet of a Deployment; None makes a bare pod."""
+        owner = None
+        if deployment is not None:
+            owner = next(
+                replica_set
+                for replica_set in self.stores.replica_sets.list(namespace)
+                if replica_set.metadata.name == f"{deployment}-rs"
+            )
+        conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+        owned = {"ownerReferences": _owners("ReplicaSet", owner)}
+        wire_status = {"phase": phase, "conditions": conditions}
+        return self._put(
+            self.stores.pods,
+            Pod,
+            {"metadata": self._metadata(name, namespace) | owned | metadata, "status": wire_status},
+        )
+
+    def variant(self, name="va", *, namespace="ns", pods=1, model_id="m"):
+        """Put a VA, its Deployment ``d-<name>`` and Ready pods ``<name>-0``, ``<name>-1``, ..."""
+        target = f"d-{name}"
+        self.deployment(target, namespace=namespace, replicas=pods)
+        for index in range(pods):
+            self.pod(f"{name}-{index}", namespace=namespace, deployment=target)
+        return self.va(name, namespace=namespace, target=target, model_id=model_id)
+
+    def _metadata(self, name, namespace, **rest):
+        return {"name": name, "namespace": namespace, "uid": f"uid-{next(self._uids)}", **rest}
+
+    @staticmethod
+    def _put(store, type_, wire):
+        made = msgspec.convert(wire, type_)
+        store.upsert(made)
+        return made
+
+
+def _owners(kind, owner):
+    if owner is None:
+        return []
+    reference = {"apiVersion": "apps/v1", "kind": kind, "name": owner.metadata.name, "uid": owner.metadata.uid}
+    return [reference | {"controller": True}]

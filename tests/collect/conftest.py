@@ -1,0 +1,55 @@
+"""Fixtures of the collection tests: caches, metrics of our own, a fake Prometheus in and out of process."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from tests.collect.cluster import Cluster
+from tests.collect.doubles import FakePrometheus, RecordingClock
+from tests.collect.prometheus_server import PrometheusServer
+from wva.collect.snapshot import Collector, CollectorSettings
+from wva.instruments import Instruments
+
+
+@pytest.fixture
+def cluster():
+    """Return empty caches with their indexes."""
+    return Cluster()
+
+
+@pytest.fixture
+def instruments():
+    """Return the controller's own metrics in a registry of their own."""
+    return Instruments(CollectorRegistry())
+
+
+@pytest.fixture
+def metric(instruments):
+    """Return a function that reads one of the controller's own metrics, None when it has no such series."""
+    return lambda name, **labels: instruments.registry.get_sample_value(name, labels)
+
+
+@pytest.fixture
+def prometheus():
+    """Return a Prometheus without HTTP."""
+    return FakePrometheus()
+
+
+@pytest.fixture
+def collector(cluster, prometheus, instruments):
+    """Return a collector over the cluster and the fake Prometheus."""
+    return Collector(cluster.stores, prometheus=prometheus, instruments=instruments, settings=CollectorSettings())
+
+
+@pytest.fixture
+def clock():
+    """Return a clock that notes pauses instead of making them."""
+    return RecordingClock()
+
+
+@pytest.fixture
+async def server():
+    """Return a Prometheus on 127.0.0.1 over plain HTTP."""
+    async with PrometheusServer() as running:
+        yield running

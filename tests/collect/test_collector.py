@@ -1,0 +1,227 @@
+"""A cycle's snapshot: which queries are asked, what a failure leaves, what is published about it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.collect.doubles import NOW
+from wva.collect.answers import ErrorKind, InstantVector
+from wva.collect.snapshot import Collector, CollectorSettings
+from wva.model.metrics import Freshness, SampleState
+from wva.model.variant import VariantKey
+
+
+async def test_a_snapshot_has_variants_and_replicas_in_order(cluster, prometheus, collector):
+    """Whoever decides may rely on the order."""
+    cluster.variant("b", pods=2)
+    cluster.variant("a", pods=1)
+    for pod in ("a-0", "b-1", "b-0"):
+        prometheus.put_replica(pod=pod)
+    snapshot = await collector.collect(NOW)
+    assert [variant.key.name for variant in snapshot.variants] == ["a", "b"]
+    assert [replica.pod for replica in snapshot.replicas] == ["a-0", "b-0", "b-1"]
+    assert all(replica.complete for replica in snapshot.replicas)
+    assert snapshot.failures == ()
+
+
+async def test_queries_are_asked_at_the_cycle_s_time(cluster, prometheus, collector):
+    """All answers of a cycle show the same instant."""
+    cluster.variant()
+    await collector.collect(NOW)
+    assert {at for _, _, at in prometheus.queries} == {NOW}
+
+
+async def test_the_number_of_queries_does_not_grow_with_models(cluster, prometheus, collector):
+    """Four, for one model as for sixty in three namespaces."""
+    cluster.variant()
+    await collector.collect(NOW)
+    one = len(prometheus.queries)
+    for index in range(60):
+        cluster.variant(f"v{index}", namespace=f"ns-{index % 3}", model_id=f"m{index}")
+    prometheus.queries.clear()
+    await collector.collect(NOW)
+    assert (one, len(prometheus.queries)) == (4, 4)
+
+
+async def test_namespaces_are_asked_in_chunks(cluster, prometheus, collector):
+    """A query text stays bounded: 101 namespaces take two chunks."""
+    for index in range(101):
+        cluster.variant(namespace=f"ns-{index}")
+    await collector.collect(NOW)
+    assert len(prometheus.queries) == 8
+
+
+async def test_nothing_is_asked_without_an_active_variant(cluster, prometheus, collector):
+    """A variant at zero has nobody who could report; it is in the snapshot all the same."""
+    cluster.deployment("d", replicas=0)
+    cluster.va(target="d")
+    snapshot = await collector.collect(NOW)
+    assert len(snapshot.variants) == 1
+    assert prometheus.queries == []
+    assert collector.prometheus_status() is None
+
+
+async def test_only_namespaces_with_active_variants_are_asked_for(cluster, prometheus, collector):
+    """Nobody's data is read without need."""
+    cluster.variant(namespace="in-use")
+    cluster.deployment("d", namespace="idle", replicas=0)
+    cluster.va("idle", namespace="idle", target="d")
+    await collector.collect(NOW)
+    assert all('namespace=~"in-use"' in text for _, text, _ in prometheus.queries)
+
+
+@pytest.mark.parametrize(
+    "query", ["kv_cache_usage", "queue_length", "kv_cache_usage_timestamp", "queue_length_timestamp"]
+)
+async def test_a_failing_query_fails_its_namespaces(cluster, prometheus, collector, metric, query):
+    """Half an answer cannot be judged; the replicas stay in the snapshot without samples."""
+    cluster.variant()
+    prometheus.put_replica()
+    prometheus.fail(query, ErrorKind.SERVER, "Prometheus is on fire")
+    snapshot = await collector.collect(NOW)
+    (failure,) = snapshot.failures
+    assert failure.namespaces == ("ns",)
+    assert failure.message == f"query {query}: Prometheus is on fire"
+    assert [replica.kv_usage.state for replica in snapshot.replicas] == [SampleState.MISSING]
+    assert collector.prometheus_status() == failure.message
+    assert metric("wva_prometheus_up") == 0
+
+
+async def test_the_status_recovers_with_prometheus(cluster, prometheus, collector, metric):
+    """Readiness follows the last round only."""
+    cluster.variant()
+    prometheus.fail("queue_length", ErrorKind.UNREACHABLE, "away")
+    await collector.collect(NOW)
+    prometheus.failing.clear()
+    await collector.collect(NOW)
+    assert collector.prometheus_status() is None
+    assert metric("wva_prometheus_up") == 1
+
+
+async def test_the_status_is_clear_when_nobody_is_left_to_ask_for(cluster, prometheus, collector):
+    """An error about variants that are gone must not keep the controller from being ready."""
+    va = cluster.variant()
+    prometheus.fail("queue_length", ErrorKind.UNREACHABLE, "away")
+    await collector.collect(NOW)
+    cluster.stores.variant_autoscalings.delete(va)
+    await collector.collect(NOW)
+    assert collector.prometheus_status() is None
+
+
+async def test_one_chunk_s_failure_leaves_the_others_alone(cluster, prometheus, collector, monkeypatch):
+    """Partial data is data for those whom it covers."""
+    for index in range(101):
+        cluster.variant(namespace=f"ns-{index:03}")
+    prometheus.put_replica(namespace="ns-000")
+    answer = prometheus.query
+
+    async def fail_second_chunk(promql, *, name, at):
+        if "ns-100" in promql:
+            prometheus.fail(name, ErrorKind.SERVER, "overloaded")
+        try:
+            return await answer(promql, name=name, at=at)
+        finally:
+            prometheus.failing.clear()
+
+    monkeypatch.setattr(prometheus, "query", fail_second_chunk)
+    snapshot = await collector.collect(NOW)
+    assert [failure.namespaces for failure in snapshot.failures] == [("ns-100",)]
+    assert snapshot.replicas[0].complete
+
+
+async def test_a_cycle_ends_at_its_deadline(cluster, prometheus, instruments, monkeypatch):
+    """However slow Prometheus is, the decision is not late; what is unanswered then failed."""
+    cluster.variant()
+
+    async def hang(*_, **__):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(prometheus, "query", hang)
+    settings = CollectorSettings(deadline_seconds=0.02)
+    collector = Collector(cluster.stores, prometheus=prometheus, instruments=instruments, settings=settings)
+    (failure,) = (await collector.collect(NOW)).failures
+    assert failure.message == "Prometheus did not answer within 0.02 s"
+
+
+async def test_cancellation_ends_the_cycle(cluster, prometheus, collector, monkeypatch):
+    """It is neither a failure nor a deadline."""
+    cluster.variant()
+    asked = asyncio.Event()
+
+    async def hang(*_, **__):
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(prometheus, "query", hang)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(collector.collect(NOW))
+        await asked.wait()
+        task.cancel()
+    assert task.cancelled()
+
+
+async def test_queries_run_side_by_side_but_not_all_at_once(cluster, prometheus, collector, monkeypatch):
+    """A cycle over many chunks must not flood Prometheus."""
+    for index in range(401):
+        cluster.variant(namespace=f"ns-{index}")
+    running, peak = 0, 0
+
+    async def observe(*_, **__):
+        nonlocal running, peak
+        running += 1
+        peak = max(peak, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return InstantVector()
+
+    monkeypatch.setattr(prometheus, "query", observe)
+    await collector.collect(NOW)
+    assert 1 < peak <= 8
+
+
+async def test_coverage_is_published_and_forgotten(cluster, prometheus, collector, metric):
+    """The share of replicas that report completely; a variant without replicas has none."""
+    va = cluster.variant(pods=2)
+    prometheus.put_replica(pod="va-0")
+    await collector.collect(NOW)
+    assert metric("wva_coverage_ratio", variant_name="va", namespace="ns") == 0.5
+    cluster.stores.variant_autoscalings.delete(va)
+    await collector.collect(NOW)
+    assert metric("wva_coverage_ratio", variant_name="va", namespace="ns") is None
+
+
+async def test_age_limits_may_change_between_cycles(cluster, prometheus, instruments):
+    """They are in a ConfigMap."""
+    limits = [Freshness(), Freshness(fresh_seconds=10, unavailable_seconds=20)]
+    cluster.variant()
+    prometheus.put_replica(age_seconds=15)
+    settings = CollectorSettings(freshness=lambda: limits.pop(0))
+    collector = Collector(cluster.stores, prometheus=prometheus, instruments=instruments, settings=settings)
+    states = [(await collector.collect(NOW)).replicas[0].kv_usage.state for _ in range(2)]
+    assert states == [SampleState.FRESH, SampleState.STALE]
+
+
+async def test_variants_of_other_controllers_are_not_collected(cluster, prometheus, instruments):
+    """Two controllers share a cluster by instance."""
+    cluster.variant()
+    settings = CollectorSettings(controller_instance="x")
+    collector = Collector(cluster.stores, prometheus=prometheus, instruments=instruments, settings=settings)
+    snapshot = await collector.collect(NOW)
+    assert (snapshot.variants, prometheus.queries) == ((), [])
+
+
+async def test_a_name_that_is_no_namespace_never_reaches_promql(cluster, prometheus, collector):
+    """Kubernetes would not allow it; if it happens, that namespace fails and the others do not."""
+    cluster.variant(namespace='x",y="')
+    cluster.variant(namespace="ns")
+    prometheus.put_replica()
+    snapshot = await collector.collect(NOW)
+    (failure,) = snapshot.failures
+    assert failure.namespaces == ('x",y="',)
+    assert all('namespace=~"ns"' in text for _, text, _ in prometheus.queries)
+    assert {replica.variant: replica.complete for replica in snapshot.replicas} == {
+        VariantKey("ns", "va"): True,
+        VariantKey('x",y="', "va"): False,
+    }

@@ -1,0 +1,116 @@
+"""No text that enters PromQL changes what a query means."""
+
+from __future__ import annotations
+
+import re
+
+import promql_parser
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wva.collect.promql import escape_label_value, quote, regex_literal, validate_namespace
+from wva.collect.queries import MAX_NAMESPACES_PER_CHUNK, Query, chunk_queries, chunks
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+NAMESPACE = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
+
+
+def _matchers(expression):
+    """Return (label, operator, value) of every matcher of a query, however deep it stands."""
+    selectors = re.findall(r"VectorSelector", repr(type(expression)))
+    if selectors:
+        return [(matcher.name, str(matcher.op), matcher.value) for matcher in expression.matchers.matchers]
+    for attribute in ("expr", "vector_selector", "args"):
+        inner = getattr(expression, attribute, None)
+        if isinstance(inner, list):
+            return [found for part in inner for found in _matchers(part)]
+        if inner is not None:
+            return _matchers(inner)
+    return []
+
+
+@settings(deadline=None)
+@given(TEXT)
+def test_a_quoted_text_is_exactly_the_value_of_its_matcher(text):
+    """Whatever the text, the query keeps one matcher with this value."""
+    found = _matchers(promql_parser.parse(f"x{{label={quote(text)}}}"))
+    assert [(name, value) for name, _, value in found] == [("label", text)]
+
+
+def test_the_attack_of_the_changelog_stays_a_value():
+    """A quote in a value does not open a second matcher."""
+    attack = 'prod",malicious="attack'
+    assert escape_label_value(attack) == 'prod\\",malicious=\\"attack'
+    ((name, _, value),) = _matchers(promql_parser.parse(f"x{{namespace={quote(attack)}}}"))
+    assert (name, value) == ("namespace", attack)
+
+
+def test_a_line_end_is_written_as_an_escape():
+    """PromQL refuses raw ones inside double quotes."""
+    assert quote("a\nb\tc") == '"a\\nb\\x09c"'
+
+
+@settings(deadline=None)
+@given(TEXT, TEXT)
+def test_a_regex_literal_matches_its_text_and_nothing_else(text, other):
+    """Python's engine agrees with RE2 on escaped punctuation."""
+    pattern = regex_literal(text)
+    assert re.fullmatch(pattern, text, re.DOTALL)
+    assert bool(re.fullmatch(pattern, other, re.DOTALL)) == (text == other)
+
+
+@settings(deadline=None)
+@given(NAMESPACE)
+def test_namespaces_of_kubernetes_are_accepted(namespace):
+    """An RFC 1123 label passes as it is."""
+    assert validate_namespace(namespace) == namespace
+
+
+@pytest.mark.parametrize(
+    "text", ["", "A", "a_b", "-a", "a-", "a.b", "a|b", ".*", 'a"', "a\n", "a" * 64, "\u00e4", "x" * 10**6]
+)
+def test_anything_else_is_refused_and_shortened_in_the_message(text):
+    """Such a namespace cannot exist, so whoever names it wants something else."""
+    with pytest.raises(ValueError, match="not a namespace") as caught:
+        validate_namespace(text)
+    assert len(str(caught.value)) < 500
+
+
+@settings(deadline=None)
+@given(st.lists(NAMESPACE, min_size=1, max_size=MAX_NAMESPACES_PER_CHUNK))
+def test_every_query_parses_and_is_restricted_to_its_namespaces(namespaces):
+    """Each has exactly one matcher, a full match on the names."""
+    for query in chunk_queries(namespaces):
+        ((name, _, value),) = _matchers(promql_parser.parse(query.text))
+        assert name == "namespace"
+        assert value.split("|") == namespaces
+        assert query.text.startswith("max by (namespace, model_name, pod) (")
+
+
+def test_the_four_texts():
+    """The wording that a stub Prometheus or a dashboard may rely on."""
+    kv, queue = "vllm:kv_cache_usage_perc", "vllm:num_requests_waiting"
+    group, where = "max by (namespace, model_name, pod)", '{namespace=~"a|b-1"}'
+    assert chunk_queries(["a", "b-1"]) == (
+        Query("kv_cache_usage", f"{group} (max_over_time({kv}{where}[1m]))"),
+        Query("queue_length", f"{group} (max_over_time({queue}{where}[1m]))"),
+        Query("kv_cache_usage_timestamp", f"{group} (timestamp({kv}{where}))"),
+        Query("queue_length_timestamp", f"{group} (timestamp({queue}{where}))"),
+    )
+
+
+def test_a_query_needs_a_namespace():
+    """An empty expression would match series without a namespace."""
+    with pytest.raises(ValueError, match="without namespaces"):
+        chunk_queries([])
+
+
+@settings(deadline=None)
+@given(st.lists(NAMESPACE, max_size=350))
+def test_chunks_hold_each_namespace_once(namespaces):
+    """Sorted, at most a hundred each, none left out."""
+    made = chunks(namespaces)
+    assert [namespace for chunk in made for namespace in chunk] == sorted(set(namespaces))
+    assert all(0 < len(chunk) <= MAX_NAMESPACES_PER_CHUNK for chunk in made)
+    assert len(made) == -(-len(set(namespaces)) // MAX_NAMESPACES_PER_CHUNK)

@@ -1,0 +1,156 @@
+"""Classification of what one replica reports: only a believable, recent number is a value."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.collect.doubles import NOW
+from wva.collect.samples import KV_CACHE_USAGE_SIGNAL, QUEUE_LENGTH_SIGNAL, Classifier, Reading, parse_number
+from wva.model.metrics import Freshness, SampleState
+
+CLASSIFIER = Classifier(NOW, Freshness())
+TEXTS = st.lists(
+    st.one_of(
+        st.none(),
+        st.text(max_size=20),
+        st.floats().map(repr),
+        st.integers().map(str),
+        st.sampled_from(["NaN", "+Inf", "-Inf", "0", "1", "1e3", "-0", "1e400"]),
+    ),
+    max_size=3,
+).map(lambda texts: Reading(tuple(texts)))
+
+
+def _kv(text, *, age_seconds=5.0):
+    return CLASSIFIER.sample(KV_CACHE_USAGE_SIGNAL, value=Reading((text,)), time=Reading((str(NOW - age_seconds),)))
+
+
+def _queue(text):
+    return CLASSIFIER.sample(QUEUE_LENGTH_SIGNAL, value=Reading((text,)), time=Reading((str(NOW),)))
+
+
+@pytest.mark.parametrize(("text", "value"), [("0", 0.0), ("0.25", 0.25), ("1", 1.0), ("5e-05", 5e-05), ("-0", 0.0)])
+def test_a_recent_share_is_fresh(text, value):
+    """The notations that Prometheus writes are numbers."""
+    sample = _kv(text)
+    assert (sample.state, sample.value, sample.timestamp) == (SampleState.FRESH, value, NOW - 5)
+    assert math.copysign(1, sample.value) == 1
+
+
+@pytest.mark.parametrize("text", ["NaN", "+Inf", "-Inf", "-0.1", "1.0000001", "80", "1e400", "9" * 99, None])
+def test_a_share_that_cannot_be_true_is_invalid(text):
+    """It is never taken for zero, which would look idle."""
+    sample = _kv(text)
+    assert (sample.state, sample.value) == (SampleState.INVALID, None)
+    assert sample.detail
+
+
+@pytest.mark.parametrize("text", ["", "x", "1_0", " 1", "\u0663", "0x1", "infinity"])
+def test_only_numbers_as_prometheus_writes_them_are_numbers(text):
+    """Python's idea of a number is wider."""
+    assert _kv(text).state is SampleState.INVALID
+
+
+@pytest.mark.parametrize(("text", "value"), [("3", 3.0), ("2.9", 2.0), ("0.5", 0.0), ("1e3", 1000.0)])
+def test_a_queue_length_is_truncated_toward_zero(text, value):
+    """Requests are whole; the original cut as well."""
+    assert _queue(text).value == value
+
+
+@pytest.mark.parametrize("text", ["-1", "-0.5", "NaN", "+Inf"])
+def test_a_queue_length_that_cannot_be_true_is_invalid(text):
+    """A negative one is not rounded up to zero."""
+    assert _queue(text).state is SampleState.INVALID
+
+
+def test_a_number_of_endless_digits_is_invalid():
+    """Nobody measures that precisely, and reading it would take its time."""
+    assert _kv("0." + "1" * 1000).state is SampleState.INVALID
+
+
+@pytest.mark.parametrize(
+    ("age_seconds", "state"),
+    [(-30, "fresh"), (0, "fresh"), (59.5, "fresh"), (60, "stale"), (299, "stale"), (300, "missing"), (1e9, "missing")],
+)
+def test_the_age_decides_between_fresh_stale_and_missing(age_seconds, state):
+    """Both limits are exclusive; a clock half a minute ahead is tolerated."""
+    sample = _kv("0.5", age_seconds=age_seconds)
+    assert sample.state == state
+    assert (sample.value is None) == (state == "missing")
+
+
+def test_a_time_in_the_future_is_invalid():
+    """Clocks that far apart say nothing about an age."""
+    sample = _kv("0.5", age_seconds=-31)
+    assert sample.state is SampleState.INVALID
+    assert "31 s in the future" in sample.detail
+
+
+def test_a_value_without_a_time_is_missing():
+    """The value is what max_over_time still shows of a pod that no longer reports."""
+    sample = CLASSIFIER.sample(KV_CACHE_USAGE_SIGNAL, value=Reading(("0.5",)), time=Reading())
+    assert sample.state is SampleState.MISSING
+
+
+@pytest.mark.parametrize("time", [("NaN",), ("x",), (str(NOW), str(NOW))])
+def test_a_time_that_cannot_be_read_is_invalid(time):
+    """The age cannot be known, so the value cannot be believed."""
+    sample = CLASSIFIER.sample(KV_CACHE_USAGE_SIGNAL, value=Reading(("0.5",)), time=Reading(time))
+    assert sample.state is SampleState.INVALID
+
+
+def test_two_series_for_one_pod_are_invalid_even_when_they_agree():
+    """Grouping makes them impossible, so whoever answers does something else than asked."""
+    sample = CLASSIFIER.sample(KV_CACHE_USAGE_SIGNAL, value=Reading(("0.5", "0.5")), time=Reading((str(NOW),)))
+    assert sample.state is SampleState.INVALID
+
+
+def test_a_missing_value_says_when_the_last_one_was():
+    """The window of a minute has passed, but Prometheus still knows the time."""
+    sample = CLASSIFIER.sample(KV_CACHE_USAGE_SIGNAL, value=Reading(), time=Reading((str(NOW - 90),)))
+    assert (sample.state, sample.detail) == (SampleState.MISSING, "last one is 90 s old")
+
+
+@pytest.mark.parametrize("time", ["1e300", "-1e300", "NaN", str(NOW + 5)])
+def test_an_odd_time_of_a_missing_value_is_not_shown(time):
+    """There is nothing to tell people."""
+    sample = CLASSIFIER.sample(KV_CACHE_USAGE_SIGNAL, value=Reading(), time=Reading((time,)))
+    assert sample.state is SampleState.MISSING
+    assert len(sample.detail) < 30
+
+
+@settings(deadline=None)
+@given(TEXTS, TEXTS, st.sampled_from([KV_CACHE_USAGE_SIGNAL, QUEUE_LENGTH_SIGNAL]))
+def test_whatever_arrives_a_value_is_finite_and_in_range(value, time, signal):
+    """No combination of texts raises, and none makes a number of what is none."""
+    sample = CLASSIFIER.sample(signal, value=value, time=time)
+    if sample.value is not None:
+        assert 0 <= sample.value <= signal.maximum
+        assert sample.value == float(value.texts[0]) or signal.whole
+        assert len(value.texts) == len(time.texts) == 1
+        assert NOW - float(time.texts[0]) < 300
+    assert len(sample.detail) < 200
+
+
+@settings(deadline=None)
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_finite_number_that_go_would_write_is_read_back(number):
+    """Go writes the shortest text that is exact, as Python does."""
+    assert parse_number(repr(number)) == number
+
+
+@settings(deadline=None)
+@given(
+    st.floats(min_value=0, max_value=1),
+    st.floats(min_value=-30, max_value=1e6),
+    st.floats(min_value=0, max_value=1e6),
+)
+def test_an_older_sample_is_never_fresher(value, age_seconds, older_by):
+    """Freshness only falls with age."""
+    order = [SampleState.FRESH, SampleState.STALE, SampleState.MISSING]
+    younger, older = (_kv(repr(value), age_seconds=age) for age in (age_seconds, age_seconds + older_by))
+    assert order.index(younger.state) <= order.index(older.state)

@@ -1,0 +1,142 @@
+"""What is taken from a VA and its Deployment into a variant, and which VAs become one."""
+
+from __future__ import annotations
+
+import pytest
+
+from wva.api.apps import Container, ResourceRequirements
+from wva.api.meta import parse_time
+from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL
+from wva.collect.variants import accepted_variants, gpus_per_replica, parse_cost
+from wva.model.variant import ModelKey, VariantKey
+
+EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
+
+
+def _only(cluster, **rest):
+    (accepted,) = accepted_variants(cluster.stores, **rest)
+    return accepted.variant
+
+
+def test_identity_and_labels_are_taken_over(cluster):
+    """Model, target, accelerator and cost come from the VA."""
+    cluster.deployment("d")
+    cluster.va("a", target="d", model_id="org/model", spec={"variantCost": "2.5"})
+    variant = _only(cluster)
+    assert (variant.key, variant.model) == (VariantKey("ns", "a"), ModelKey("ns", "org/model"))
+    assert (variant.target, variant.accelerator, variant.cost) == ("d", "A100", 2.5)
+
+
+def test_replicas_come_from_the_deployment(cluster):
+    """Pending is what exists and is not ready."""
+    cluster.deployment("d", replicas=3, ready=1)
+    cluster.va()
+    variant = _only(cluster)
+    counts = (variant.spec_replicas, variant.current_replicas, variant.ready_replicas, variant.pending_replicas)
+    assert counts == (3, 3, 1, 2)
+
+
+def test_the_number_in_the_status_is_read_back_even_when_it_is_zero(cluster):
+    """Absent and zero are two things."""
+    cluster.deployment("d")
+    cluster.va()
+    assert _only(cluster).status_desired is None
+    cluster.va(status={"desiredOptimizedAlloc": {"accelerator": "L4", "numReplicas": 0}})
+    variant = _only(cluster)
+    assert (variant.status_desired, variant.status_accelerator) == (0, "L4")
+
+
+@pytest.mark.parametrize(("status", "expected"), [("True", parse_time(EARLY)), ("False", None)])
+def test_the_start_of_an_unfinished_change_is_its_condition_s(cluster, status, expected):
+    """A process that takes over resets no deadline."""
+    cluster.deployment("d")
+    cluster.va(status={"conditions": [{"type": "Progressing", "status": status, "lastTransitionTime": EARLY}]})
+    assert _only(cluster).settling_since == expected
+
+
+def test_the_oldest_pod_that_is_not_ready_starts_the_load(cluster):
+    """Ready, ended and terminating pods have no say."""
+    cluster.deployment("d", replicas=5)
+    cluster.va()
+    cluster.pod("ready", creationTimestamp="2025-01-01T00:00:00Z")
+    cluster.pod("ended", ready=False, phase="Failed", creationTimestamp="2025-01-01T00:00:00Z")
+    cluster.pod("going", ready=False, creationTimestamp="2025-01-01T00:00:00Z", deletionTimestamp=LATE)
+    cluster.pod("young", ready=False, creationTimestamp=LATE)
+    assert _only(cluster).oldest_unready_since == parse_time(LATE)
+    cluster.pod("old", ready=False, creationTimestamp=EARLY)
+    assert _only(cluster).oldest_unready_since == parse_time(EARLY)
+
+
+def test_pods_belong_by_owner_not_by_name(cluster):
+    """Bare pods, other ReplicaSets and a deleted Deployment's leftovers are not ours."""
+    cluster.deployment("d")
+    cluster.pod("leftover", deployment="d")
+    cluster.deployment("d")  # again, with another uid
+    cluster.va()
+    cluster.deployment("foreign")
+    cluster.pod("mine", deployment="d")
+    cluster.pod("d-looks-like-mine", deployment=None)
+    cluster.pod("of-another", deployment="foreign")
+    (accepted,) = accepted_variants(cluster.stores)
+    assert [pod.metadata.name for pod in accepted.pods] == ["mine"]
+
+
+def test_only_accepted_vas_become_variants(cluster):
+    """Deleted, contested, unresolved ones, those without a model and other controllers' stay out."""
+    cluster.deployment("shared")
+    cluster.va("one", target="shared")
+    cluster.va("two", target="shared")
+    cluster.va("nowhere", target="missing")
+    cluster.deployment("d1")
+    cluster.va("deleted", target="d1", metadata={"deletionTimestamp": LATE})
+    cluster.deployment("d4")
+    cluster.va("nameless", target="d4", model_id="")
+    cluster.deployment("d2")
+    cluster.va("ours", target="d2", labels={CONTROLLER_INSTANCE_LABEL: "x"})
+    cluster.deployment("d3")
+    cluster.va("theirs", target="d3", labels={CONTROLLER_INSTANCE_LABEL: "y"})
+    names = [accepted.variant.key.name for accepted in accepted_variants(cluster.stores, controller_instance="x")]
+    assert names == ["ours"]
+    names = [accepted.variant.key.name for accepted in accepted_variants(cluster.stores)]
+    assert names == ["ours", "theirs"]
+
+
+@pytest.mark.parametrize(("text", "cost"), [("3", 3.0), ("0", 0.0), ("2.5", 2.5), ("1e2", 100.0), (".5", 0.5)])
+def test_a_cost_is_a_decimal_number(text, cost):
+    """Zero is a cost as well."""
+    assert parse_cost(text) == cost
+
+
+@pytest.mark.parametrize("text", ["", "cheap", "-1", "nan", "inf", "1e999", "1_0", " 1", "\u0663"])
+def test_a_cost_that_is_no_number_is_the_default(text):
+    """Comparing costs needs finite numbers that are not negative."""
+    assert parse_cost(text) == 10.0
+
+
+@pytest.mark.parametrize(
+    ("containers", "gpus"),
+    [
+        ([({}, {})], 1),
+        ([({"nvidia.com/gpu": "2"}, {})], 2),
+        ([({}, {"nvidia.com/gpu": "4"})], 4),
+        ([({"nvidia.com/gpu": 1}, {"nvidia.com/gpu": "2"})], 2),
+        ([({"nvidia.com/gpu": "1"}, {}), ({"amd.com/gpu": "2", "intel.com/gpu": "3"}, {})], 6),
+        ([({"nvidia.com/gpu": "1k"}, {})], 1000),
+        ([({"nvidia.com/gpu": "1500m"}, {})], 2),
+        ([({"nvidia.com/gpu": "many", "cpu": "8"}, {})], 1),
+        ([({"nvidia.com/gpu": "9" * 10_000}, {})], 1_000_000),
+    ],
+)
+def test_gpus_are_summed_over_containers_and_vendors(containers, gpus):
+    """A limit without a request counts, since Kubernetes makes a request of it."""
+    made = [Container(resources=ResourceRequirements(requests, limits)) for requests, limits in containers]
+    assert gpus_per_replica(made) == gpus
+
+
+@pytest.mark.parametrize(("created", "desired"), [(EARLY, 7), (LATE, None), (None, 7)])
+def test_a_number_written_for_a_former_deployment_is_not_taken_over(cluster, created, desired):
+    """A Deployment younger than the number in the status begins with its own replicas."""
+    cluster.deployment("d", **({} if created is None else {"creationTimestamp": created}))
+    written = {"accelerator": "H100", "numReplicas": 7, "lastRunTime": "2026-01-01T00:02:00Z"}
+    cluster.va(status={"desiredOptimizedAlloc": written})
+    assert _only(cluster).status_desired == desired

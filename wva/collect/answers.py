@@ -1,0 +1,115 @@
+"""What Prometheus answers to an instant query, and the one error class for when it does not.
+
+The wire stops here: above this module there are instant vectors and ``PrometheusError`` only. Values stay text, since
+what is wrong with a value is a matter of the sample it belongs to (``replicas``), not of the answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from wva.api import wire
+
+_SHOWN_CHARACTERS: Final = 300
+
+
+class ErrorKind(StrEnum):
+    """What went wrong with a query."""
+
+    UNREACHABLE = "unreachable"
+    TIMEOUT = "timeout"
+    UNAUTHORIZED = "unauthorized"
+    BAD_QUERY = "bad_query"
+    SERVER = "server"
+    MALFORMED = "malformed"
+
+
+class PrometheusError(Exception):
+    """A query without an answer. The message is for people and contains no token."""
+
+    def __init__(self, kind: ErrorKind, message: str) -> None:
+        """Keep the kind for code and the message for people."""
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+
+class Series(msgspec.Struct, frozen=True):
+    """One element of an instant vector: labels, and (time in seconds, value as text).
+
+    ``value`` is None for native histograms, which have no single value.
+    """
+
+    metric: dict[str, str]
+    value: tuple[float, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InstantVector:
+    """The series of an answer, and what Prometheus warned of (a federated one: that an answer is partial)."""
+
+    series: tuple[Series, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class _Data(msgspec.Struct, rename="camel"):
+    result_type: str
+    result: msgspec.Raw
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    status: str
+    data: _Data | None = None
+    error_type: str = ""
+    error: str = ""
+    warnings: list[str] = []
+
+
+_answer_decoder: Final = msgspec.json.Decoder(_Answer)
+_vector_decoder: Final = msgspec.json.Decoder(tuple[Series, ...])
+
+
+def decode_vector(body: bytes, *, secret: str = "") -> InstantVector:
+    """Decode the body of a 200 answer; ``secret`` is masked in every text that is taken from it for people.
+
+    Raises PrometheusError: MALFORMED when it is not an instant vector, SERVER when it is an error answer.
+    """
+    try:
+        answer = wire.decode(_answer_decoder, body)
+        if answer.status != "success":
+            raise PrometheusError(ErrorKind.SERVER, f"Prometheus answered an error: {_reason(answer, secret)}")
+        if answer.data is None or answer.data.result_type != "vector":
+            found = "no data" if answer.data is None else shorten(answer.data.result_type, secret=secret)
+            raise PrometheusError(ErrorKind.MALFORMED, f"Prometheus answered {found} instead of an instant vector")
+        series = wire.decode(_vector_decoder, answer.data.result)
+    except msgspec.DecodeError as error:
+        message = f"the answer is not Prometheus JSON: {shorten(str(error), secret=secret)}"
+        raise PrometheusError(ErrorKind.MALFORMED, message) from error
+    return InstantVector(series, tuple(shorten(warning, secret=secret) for warning in answer.warnings))
+
+
+def error_reason(body: bytes, *, secret: str = "") -> str:
+    """Return what an error answer says, shortened, without the secret; empty when it says nothing readable."""
+    try:
+        return _reason(wire.decode(_answer_decoder, body), secret)
+    except msgspec.DecodeError:
+        return shorten(body.decode("utf-8", errors="replace").strip(), secret=secret)
+
+
+def shorten(text: str, *, secret: str = "") -> str:
+    """Return text cut to what a message can carry, in one printable line.
+
+    The secret is masked before the cut, which might leave a part of it that is no longer recognised.
+    """
+    text = text.replace(secret, "***") if secret else text
+    cut = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
+    return "".join(character if character.isprintable() else " " for character in cut)
+
+
+def _reason(answer: _Answer, secret: str) -> str:
+    said = f"{answer.error_type}: {answer.error}" if answer.error_type else answer.error
+    return shorten(said, secret=secret)

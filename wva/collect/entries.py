@@ -1,0 +1,131 @@
+"""Reading one ConfigMap entry: a YAML document with a flat mapping of scalars, written by people.
+
+Read from parser events instead of constructed objects: nothing recursive happens, an alias is never expanded, a tag
+never makes an object, and a scalar keeps its text, so that a model id of digits stays text while a quoted number is not
+a number (as in the original's YAML library). Size and number of events are bounded. Whatever the text, the outcome is a
+mapping or a ``BadEntryError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import yaml
+
+MAX_ENTRY_BYTES: Final = 64 * 1024
+_MAX_EVENTS: Final = 2_000
+_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The C parser where PyYAML was built with it; both emit the same events."""
+
+
+class PlainScalar(str):
+    """A scalar that was written without quotes: it may be meant as a number or a boolean."""
+
+    __slots__ = ()
+
+
+class BadEntryError(Exception):
+    """An entry that cannot be used, or one field of it (empty: all of it)."""
+
+    def __init__(self, expected: str, *, field_name: str = "", value: str = "") -> None:
+        """Keep what was expected where, and what stood there."""
+        super().__init__(expected)
+        self.expected = expected
+        self.field_name = field_name
+        self.value = value
+
+
+@dataclass(slots=True)
+class _Nested:
+    """A value that is no scalar, in words."""
+
+    what: str
+
+
+@dataclass(slots=True)
+class _Mapping:
+    values: dict[str, str | _Nested] = field(default_factory=dict)
+
+    def put(self, key: str | _Nested, value: str | _Nested) -> None:
+        if isinstance(key, _Nested):
+            raise BadEntryError("field names that are plain text", value=key.what)
+        if key in self.values:
+            raise BadEntryError("each field only once", field_name=key)
+        self.values[key] = value
+
+
+def read_mapping(text: str, *, fields: frozenset[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the scalars of the known fields, and the names of unknown ones, of the first document in the text.
+
+    Nulls are left out: they mean unset. Raises BadEntryError when the text is no such mapping, or when a known field is
+    no scalar.
+    """
+    if len(text.encode("utf-8", errors="replace")) > MAX_ENTRY_BYTES:
+        raise BadEntryError(f"at most {MAX_ENTRY_BYTES // 1024} KiB", value=f"{len(text)} characters")
+    try:
+        found = _first_document(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise BadEntryError("a YAML mapping", value=_in_one_line(error)) from error
+    unknown = tuple(sorted(name for name in found if name not in fields))
+    known = {}
+    for name, value in found.items():
+        if name not in fields:
+            continue
+        if isinstance(value, _Nested):
+            raise BadEntryError("a single value", field_name=name, value=value.what)
+        if not (isinstance(value, PlainScalar) and value in _NULLS):
+            known[name] = value
+    return known, unknown
+
+
+def _first_document(text: str) -> dict[str, str | _Nested]:
+    """Return the top-level mapping; an empty document is an empty one."""
+    events = _bounded(text)
+    for event in events:
+        if isinstance(event, yaml.ScalarEvent):
+            if event.implicit[0] and event.value in _NULLS:
+                return {}
+            raise BadEntryError("a YAML mapping", value="a single value")
+        if isinstance(event, yaml.SequenceStartEvent):
+            raise BadEntryError("a YAML mapping", value="a list")
+        if isinstance(event, yaml.MappingStartEvent):
+            return _pairs(events)
+    return {}
+
+
+def _pairs(events: Iterator[yaml.Event]) -> dict[str, str | _Nested]:
+    mapping = _Mapping()
+    for event in events:
+        if isinstance(event, yaml.MappingEndEvent):
+            break
+        key = _value(event, events)
+        mapping.put(key, _value(next(events), events))
+    return mapping.values
+
+
+def _value(event: yaml.Event, events: Iterator[yaml.Event]) -> str | _Nested:
+    if isinstance(event, yaml.ScalarEvent):
+        if event.tag is not None and event.tag != "!":
+            return _Nested("a tagged value")
+        return PlainScalar(event.value) if event.implicit[0] else str(event.value)
+    if isinstance(event, yaml.AliasEvent):
+        return _Nested("an alias")
+    depth = 1
+    while depth:
+        inner = next(events)
+        depth += isinstance(inner, yaml.CollectionStartEvent) - isinstance(inner, yaml.CollectionEndEvent)
+    return _Nested("a list" if isinstance(event, yaml.SequenceStartEvent) else "a mapping")
+
+
+def _bounded(text: str) -> Iterator[yaml.Event]:
+    for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):
+        if count > _MAX_EVENTS:
+            raise BadEntryError("a YAML mapping of a few values", value="too many values")
+        yield event
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

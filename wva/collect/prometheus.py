@@ -1,0 +1,180 @@
+"""Instant queries over HTTP: PromQL and a time in, an instant vector out, or one PrometheusError.
+
+Each query has ten seconds in all, retries included, so that a slow Prometheus costs a cycle that much and no more.
+What a retry cannot mend (a bad query, a refused token, an answer that is no vector) is not retried. Bearer token and
+TLS files are looked at for every query: both are rotated under a running process. Nothing follows redirects and nothing
+is taken from proxy variables, so the token goes to the configured host only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from types import TracebackType
+from typing import Final, Self
+
+import aiohttp
+
+from wva.clock import Clock
+from wva.collect.answers import ErrorKind, InstantVector, PrometheusError, decode_vector, error_reason, shorten
+from wva.collect.credentials import BearerToken, CredentialError, TlsFiles
+from wva.collect.prometheus_settings import PrometheusSettings
+from wva.instruments import Instruments
+
+__all__ = ["ErrorKind", "InstantVector", "PrometheusClient", "PrometheusError", "PrometheusSettings"]
+
+QUERY_TIMEOUT_SECONDS: Final = 10.0
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+"""About a hundred times what a cycle over 5,000 pods needs; a larger answer is not one to our queries."""
+
+_MAX_ERROR_BYTES: Final = 64 * 1024
+_CHUNK_BYTES: Final = 64 * 1024
+_CONNECT_TIMEOUT_SECONDS: Final = 4.0
+_RETRY_PAUSES_SECONDS: Final = (0.5, 1.0, 2.0)
+_JITTER: Final = 0.1
+_RETRIED: Final = frozenset({ErrorKind.UNREACHABLE, ErrorKind.SERVER})
+
+_OK: Final = 200
+_REDIRECTS: Final = range(300, 400)
+_UNAUTHORIZED: Final = frozenset({401, 403})
+_NOT_OURS: Final = frozenset({404, 405, 408, 429})
+"""Client errors that say nothing about the query: wrong path, proxy, rate limit."""
+_CLIENT_ERRORS: Final = range(400, 500)
+
+
+class PrometheusClient:
+    """Asks one Prometheus; an async context manager, since it holds connections."""
+
+    def __init__(self, settings: PrometheusSettings, *, clock: Clock, instruments: Instruments) -> None:
+        """Take valid settings. Raises ValueError when they are not (PrometheusSettings.validate says why)."""
+        problems = settings.validate()
+        if problems:
+            raise ValueError("; ".join(problems))
+        self._settings = settings
+        self._clock = clock
+        self._instruments = instruments
+        self._url = settings.base_url.rstrip("/") + "/api/v1/query"
+        self._token = BearerToken(settings)
+        self._tls = TlsFiles(settings)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the session."""
+        self._session = aiohttp.ClientSession(
+            trust_env=False,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_SECONDS),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def query(self, promql: str, *, name: str, at: float) -> InstantVector:
+        """Answer an instant query at a time (seconds since the epoch); ``name`` is what metrics call it.
+
+        Raises PrometheusError, at the latest after ten seconds.
+        """
+        result = "error"
+        with self._instruments.query_duration.time():
+            try:
+                vector = await self._within_time(promql, at)
+                result = "success"
+            except PrometheusError as error:
+                result = "timeout" if error.kind is ErrorKind.TIMEOUT else "error"
+                raise
+            finally:
+                self._instruments.queries.labels(name, result).inc()
+        return vector
+
+    async def _within_time(self, promql: str, at: float) -> InstantVector:
+        failures: list[PrometheusError] = []
+        try:
+            async with asyncio.timeout(QUERY_TIMEOUT_SECONDS):
+                return await self._with_retries(promql, at, failures)
+        except TimeoutError as error:
+            before = f" (before that: {failures[-1].message})" if failures else ""
+            message = f"{self._settings.base_url} did not answer within {QUERY_TIMEOUT_SECONDS:g} s{before}"
+            raise PrometheusError(ErrorKind.TIMEOUT, message) from error
+
+    async def _with_retries(self, promql: str, at: float, failures: list[PrometheusError]) -> InstantVector:
+        """Try until an answer, an error that stays, or the end of the pauses; leave the failures in the list."""
+        for pause_seconds in _RETRY_PAUSES_SECONDS:
+            try:
+                return await self._attempt(promql, at)
+            except PrometheusError as error:
+                if error.kind not in _RETRIED:
+                    raise
+                failures.append(error)
+            # Queries that failed together do not return together.
+            jitter = 1 + random.uniform(0, _JITTER)  # noqa: S311 - no secret depends on it
+            await self._clock.sleep(pause_seconds * jitter)
+        return await self._attempt(promql, at)
+
+    async def _attempt(self, promql: str, at: float) -> InstantVector:
+        if self._session is None:
+            raise RuntimeError("PrometheusClient is used outside of its context")
+        token, tls = self._credentials()
+        headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        try:
+            async with self._session.post(
+                self._url,
+                data={"query": promql, "time": f"{at:.3f}"},
+                headers=headers,
+                ssl=tls,
+                server_hostname=self._settings.server_name or None,
+                allow_redirects=False,
+            ) as response:
+                await self._check(response, token)
+                body = await _read(response, MAX_ANSWER_BYTES)
+        except (aiohttp.ClientError, OSError, ssl.SSLError) as error:
+            # A TimeoutError of asyncio.timeout is not caught here: it arrives as CancelledError.
+            cause = shorten(str(error) or type(error).__name__, secret=token)
+            message = f"{self._settings.base_url} cannot be reached: {cause}"
+            raise PrometheusError(ErrorKind.UNREACHABLE, message) from error
+        return decode_vector(body, secret=token)
+
+    def _credentials(self) -> tuple[str, ssl.SSLContext | bool]:
+        try:
+            return self._token.current(), self._tls.current()
+        except CredentialError as error:
+            raise PrometheusError(error.kind, str(error)) from error
+
+    async def _check(self, response: aiohttp.ClientResponse, token: str) -> None:
+        """Raise PrometheusError unless the answer is a result."""
+        status = response.status
+        if status == _OK:
+            return
+        if status in _REDIRECTS:
+            message = f"{self._settings.base_url} redirects ({status}): the base URL must be the final address"
+            raise PrometheusError(ErrorKind.BAD_QUERY, message)
+        reason = error_reason(await _read_start(response), secret=token)
+        said = f"{self._settings.base_url} answered {status}" + (f": {reason}" if reason else "")
+        if status in _UNAUTHORIZED:
+            raise PrometheusError(ErrorKind.UNAUTHORIZED, said)
+        if status in _CLIENT_ERRORS and status not in _NOT_OURS:
+            raise PrometheusError(ErrorKind.BAD_QUERY, said)
+        raise PrometheusError(ErrorKind.SERVER, said)
+
+
+async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
+    """Read a body in pieces, so that one that is too large is refused before it is in memory."""
+    body = bytearray()
+    async for piece in response.content.iter_chunked(_CHUNK_BYTES):
+        body += piece
+        if len(body) > limit_bytes:
+            response.close()
+            message = f"the answer is larger than {limit_bytes // 1024 // 1024} MiB"
+            raise PrometheusError(ErrorKind.MALFORMED, message)
+    return bytes(body)
+
+
+async def _read_start(response: aiohttp.ClientResponse) -> bytes:
+    """Read as much of an error's body as can be shown."""
+    return await response.content.read(_MAX_ERROR_BYTES)

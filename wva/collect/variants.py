@@ -1,0 +1,140 @@
+"""From VariantAutoscalings and Deployments to the variants of a cycle (engine.md 1.4).
+
+Only accepted ones become variants: of this controller, not being deleted, target found and not contested. Everything
+that a restart must not forget (number, start of a hold, start of a model load) is read back from the objects.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Final
+
+from wva.api.apps import Container, Deployment, replica_count
+from wva.api.core import Pod
+from wva.api.meta import parse_time
+from wva.api.variantautoscaling import ACCELERATOR_LABEL, ConditionType, OptimizedAlloc, VariantAutoscaling
+from wva.collect.stores import CONTROLLER_INDEX, CollectStores
+from wva.collect.targets import is_mine, resolve
+from wva.model.variant import DEFAULT_COST, ModelKey, Variant, VariantKey
+
+GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu", "intel.com/gpu")
+
+_COST: Final = re.compile(r"[+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?)(m|k|M)?")
+_QUANTITY_FACTORS: Final = {"": Decimal(1), "m": Decimal("0.001"), "k": Decimal(1000), "M": Decimal(1_000_000)}
+_MAX_GPUS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedVariant:
+    """A variant with its pods: those that its Deployment's ReplicaSets control and that have not ended."""
+
+    variant: Variant
+    pods: tuple[Pod, ...]
+
+
+def accepted_variants(stores: CollectStores, *, controller_instance: str = "") -> list[AcceptedVariant]:
+    """Return every variant that this controller decides on, with its pods, in no particular order."""
+    accepted = []
+    for va in stores.variant_autoscalings.list():
+        if va.metadata.deleting or not va.spec.model_id or not is_mine(va, controller_instance):
+            continue
+        resolution = resolve(va, vas=stores.variant_autoscalings, deployments=stores.deployments)
+        if resolution.deployment is None:
+            continue
+        pods = pods_of(resolution.deployment, stores)
+        accepted.append(AcceptedVariant(variant_of(va, deployment=resolution.deployment, pods=pods), pods))
+    return accepted
+
+
+def variant_of(va: VariantAutoscaling, *, deployment: Deployment, pods: Iterable[Pod]) -> Variant:
+    """Return the state of one variant; costs are unitless, times in seconds since the epoch."""
+    allocation = _allocation_for(va, deployment)
+    return Variant(
+        key=VariantKey(va.metadata.namespace, va.metadata.name),
+        model=ModelKey(va.metadata.namespace, va.spec.model_id),
+        target=deployment.metadata.name,
+        accelerator=va.metadata.labels.get(ACCELERATOR_LABEL, ""),
+        cost=parse_cost(va.spec.variant_cost),
+        spec_replicas=deployment.spec_replicas,
+        current_replicas=deployment.current_replicas,
+        ready_replicas=deployment.ready_replicas,
+        status_desired=None if allocation is None else replica_count(allocation.num_replicas),
+        status_accelerator="" if allocation is None else allocation.accelerator,
+        settling_since=_settling_since(va),
+        oldest_unready_since=_oldest_unready_since(pods),
+        gpus_per_replica=gpus_per_replica(deployment.spec.template.spec.containers),
+    )
+
+
+def _allocation_for(va: VariantAutoscaling, deployment: Deployment) -> OptimizedAlloc | None:
+    """Return the number in the status, unless it was written for a former Deployment of the same name.
+
+    Both times have whole seconds. A number as old as the Deployment says no more than the Deployment itself.
+    """
+    allocation = va.status.desired_optimized_alloc
+    if allocation is None:
+        return None
+    created, written = parse_time(deployment.metadata.creation_timestamp), parse_time(allocation.last_run_time)
+    former = created is not None and written is not None and created >= written
+    return None if former else allocation
+
+
+def pods_of(deployment: Deployment, stores: CollectStores) -> tuple[Pod, ...]:
+    """Return the pods that the ReplicaSets of a Deployment control, except those that have ended."""
+    return tuple(
+        pod
+        for replica_set in stores.replica_sets.by_index(CONTROLLER_INDEX, deployment.metadata.uid)
+        for pod in stores.pods.by_index(CONTROLLER_INDEX, replica_set.metadata.uid)
+        if not pod.finished
+    )
+
+
+def parse_cost(text: str) -> float:
+    """Return the cost per replica, or the default when the text is no number, not finite or negative."""
+    if not _COST.fullmatch(text):
+        return DEFAULT_COST
+    cost = float(text)
+    return cost if math.isfinite(cost) else DEFAULT_COST
+
+
+def gpus_per_replica(containers: Iterable[Container]) -> int:
+    """Return the GPUs that one pod takes: the sum over containers and vendors, at least 1.
+
+    A limit counts as a request of the same size: Kubernetes fills in requests from limits when it creates the pod, so a
+    template with limits only still takes those GPUs.
+    """
+    total = 0
+    for container in containers:
+        resources = container.resources
+        for name in GPU_RESOURCES:
+            total += max(_gpus(resources.requests.get(name, 0)), _gpus(resources.limits.get(name, 0)))
+    return total or 1
+
+
+def _gpus(quantity: str | float) -> int:
+    match = _QUANTITY.fullmatch(str(quantity))
+    if match is None:
+        return 0
+    try:
+        amount = Decimal(match[1]) * _QUANTITY_FACTORS[match[2] or ""]
+    except InvalidOperation:
+        return 0
+    return math.ceil(min(amount, Decimal(_MAX_GPUS)))
+
+
+def _settling_since(va: VariantAutoscaling) -> float | None:
+    progressing = va.status.condition(ConditionType.PROGRESSING)
+    if progressing is None or progressing.status != "True":
+        return None
+    return parse_time(progressing.last_transition_time)
+
+
+def _oldest_unready_since(pods: Iterable[Pod]) -> float | None:
+    waiting = (pod.metadata for pod in pods if not pod.ready and not pod.metadata.deleting)
+    created = (parse_time(metadata.creation_timestamp) for metadata in waiting)
+    return min((time for time in created if time is not None), default=None)
