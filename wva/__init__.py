@@ -1,0 +1,22 @@
+"""WVA, the Workload Variant Autoscaler, decides how many replicas each variant of an LLM service should have.
+
+The way of the data, which is also the package map:
+
+- ``kube``         watch streams fill typed caches, a work queue dispatches keys; knows nothing of variants
+- ``controllers``  one reconciler per kind: cache -> status
+- ``collect``      caches and Prometheus -> one immutable ``model.Snapshot`` per cycle
+- ``decide``       pure: Snapshot + Memory + Policy + now -> Decisions + Memory
+- ``publish``      the ledger of decisions, the status patch, the ``wva_*`` series, the events
+- ``loops``        the periodic drivers
+- ``serve``        the HTTP face: ``/metrics``, ``/healthz``, ``/readyz``
+- ``api``          wire shapes and the definition of the ``VariantAutoscaling`` resource
+- ``model``        the nouns of the domain
+- ``sim``          the embedded world: Kubernetes API, Prometheus, HPA and a vLLM fleet in one process
+- ``app``          the composition root; ``cli`` the commands
+
+Imports point down only; import-linter holds the layers (``pyproject.toml``).
+"""
+
+from __future__ import annotations
+
+__version__ = "0.6.0"

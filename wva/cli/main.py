@@ -1,0 +1,109 @@
+"""Which sub-command to run.
+
+``wva`` followed by a flag is ``wva run``: manifests written for the original image start it with flags only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from wva import __version__
+from wva.cli.parser import Parser
+
+_DESCRIPTION: Final = (
+    "Workload Variant Autoscaler: decides how many replicas each variant of an LLM service should have, "
+    "so that the load is served at the lowest cost."
+)
+_HELP_FLAGS: Final = ("-h", "--help", "--version")
+
+
+def build_parser(*, settings: bool = True) -> Parser:
+    """Return the parser of all sub-commands; without ``settings`` the flags of ``run`` are missing, which is quick."""
+    parser = Parser(prog="wva", description=_DESCRIPTION, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"wva {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    run = commands.add_parser(
+        "run",
+        help="run the controller against a cluster",
+        description="Run the controller. The cluster is KUBECONFIG, else the one it runs in, else ~/.kube/config.",
+        epilog="Every setting may also come from the environment or the main ConfigMap; flags win. See "
+        "docs/configuration.md. Exit status: 0 after SIGTERM, 1 when it could never work, 2 on a wrong flag.",
+        allow_abbrev=False,
+    )
+    if settings:
+        from wva.cli.flags import add_settings_flags  # noqa: PLC0415 - slow to import, and only run needs it
+
+        add_settings_flags(run)
+    _add_demo(commands.add_parser("demo", help="run the controller on an embedded world", allow_abbrev=False))
+    decide = commands.add_parser(
+        "decide",
+        help="replay a recorded cycle",
+        description="Read a recording (made with --record-dir) and print its decisions as JSON.",
+        allow_abbrev=False,
+    )
+    decide.add_argument("file", metavar="FILE", help="the recording; - reads standard input")
+    commands.add_parser("crd", help="print the CustomResourceDefinition as YAML", allow_abbrev=False)
+    commands.add_parser("version", help="print the version", allow_abbrev=False)
+    return parser
+
+
+def _add_demo(demo: Parser) -> None:
+    demo.description = (
+        "Run the unmodified controller against an embedded Kubernetes API, Prometheus, HPA and vLLM fleet, all in this "
+        "process and in virtual time, and watch it scale. Needs the demo extra: pip install 'wva[demo]'."
+    )
+    demo.add_argument("--scenario", default="quickstart", metavar="NAME", help="what happens (default: quickstart)")
+    demo.add_argument("--list", action="store_true", help="list the scenarios and exit")
+    demo.add_argument("--for", dest="duration", metavar="DURATION", help="virtual time to run, such as 2h")
+    demo.add_argument("--speed", default=None, metavar="N|max", help="virtual seconds per second, or max")
+    demo.add_argument("--headless", action="store_true", help="no live view, only the summary")
+    demo.add_argument("--json", dest="json_file", type=Path, metavar="FILE", help="write timelines and summary")
+    demo.add_argument("--seed", type=int, default=1, metavar="N", help="a run is a function of its seed (default: 1)")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words and words[0].startswith("-") and words[0] not in _HELP_FLAGS:
+        words.insert(0, "run")
+    parser = build_parser(settings=words[:1] == ["run"])
+    arguments = parser.parse_args(_expanded(words))
+    if arguments.command is None:
+        parser.print_help()
+        return 0
+    return _dispatch(arguments.command, arguments)
+
+
+def _expanded(words: list[str]) -> list[str]:
+    if words[:1] != ["run"]:
+        return words
+    from wva.cli.flags import expand_booleans  # noqa: PLC0415 - slow to import, and only run needs it
+
+    return expand_booleans(words)
+
+
+def _dispatch(command: str, arguments: argparse.Namespace) -> int:
+    """Import and run one sub-command; the imports are here because each is needed by one command only."""
+    if command == "version":
+        print(f"wva {__version__}")
+        return 0
+    if command == "crd":
+        from wva.api.crd import render  # noqa: PLC0415 - see above
+
+        sys.stdout.write(render())
+        return 0
+    if command == "decide":
+        from wva.cli import decide  # noqa: PLC0415 - see above
+
+        return decide.run(arguments)
+    if command == "demo":
+        from wva.cli import demo  # noqa: PLC0415 - see above
+
+        return demo.run(arguments)
+    from wva.cli import run  # noqa: PLC0415 - see above
+
+    return run.run(arguments)

@@ -1,0 +1,213 @@
+"""VariantAutoscaling: resolve the target, keep the ledger in step with what exists, write the status.
+
+Events come from three sides and all end as keys in one queue: the VA itself (and the VAs that compete for its old or
+new target), its Deployment appearing, disappearing or being deleted, and the ledger when a cycle decided otherwise.
+The reconcile looks only at the caches, so the order of the events does not matter.
+
+This is the only writer of status. Its patch carries the resourceVersion it was computed from: a conflict means that the
+cache is behind, and the key comes back with backoff.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from wva import log
+from wva.api.apps import Deployment
+from wva.api.kinds import VARIANT_AUTOSCALINGS
+from wva.api.meta import Key
+from wva.api.variantautoscaling import (
+    SUPPORTED_TARGET_API_VERSION,
+    SUPPORTED_TARGET_KIND,
+    VariantAutoscaling,
+)
+from wva.clock import Clock
+from wva.collect.stores import TARGET_INDEX, CollectStores, target_key
+from wva.collect.targets import TargetKind, TargetResolution, is_mine, resolve
+from wva.collect.variants import pods_of, variant_of
+from wva.instruments import Instruments
+from wva.kube.client import KubeClient
+from wva.kube.controller import After, Done, Result
+from wva.kube.errors import ApiError, Conflict, NotFound
+from wva.kube.workqueue import WorkQueue
+from wva.model.decision import Decision
+from wva.model.variant import Variant, VariantKey
+from wva.publish.ledger import Ledger
+from wva.publish.status import HEARTBEAT_SECONDS, ConfigurationView, TargetView, status_patch
+
+_UNRESOLVABLE = frozenset({TargetKind.NOT_FOUND, TargetKind.UNSUPPORTED})
+
+
+class Configuration(Protocol):
+    """The part of the live configuration that a VA's status tells about."""
+
+    def problem_for(self, va: VariantAutoscaling) -> str:
+        """Return why configuration for this variant is not in force; empty when all of it is."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """What the controller works with."""
+
+    client: KubeClient
+    stores: CollectStores
+    ledger: Ledger
+    configuration: Configuration
+    clock: Clock
+    instruments: Instruments
+    instance: str = ""
+
+
+class VariantAutoscalingController:
+    """Event mapping and reconcile; the workers are ``kube.controller``'s."""
+
+    def __init__(self, dependencies: Dependencies) -> None:
+        """Prepare the queue; nothing is subscribed before ``watch``."""
+        self._deps = dependencies
+        self._logger = log.get("variantautoscaling")
+        self._replaced: set[Key] = set()
+        self.queue: WorkQueue[Key] = WorkQueue(
+            "variantautoscaling", clock=dependencies.clock, instruments=dependencies.instruments
+        )
+
+    def watch(self) -> None:
+        """Subscribe to the caches and the ledger."""
+        self._deps.stores.variant_autoscalings.subscribe(self._on_va)
+        self._deps.stores.deployments.subscribe(self._on_deployment)
+        self._deps.ledger.subscribe(self._on_decision)
+
+    def enqueue_all(self) -> None:
+        """Look at every VA again, for example after a change of configuration."""
+        for key in self._deps.stores.variant_autoscalings.keys():  # noqa: SIM118 - a method of the store, not a dict
+            self.queue.add(key)
+
+    def known(self, key: VariantKey) -> bool:
+        """Tell whether a variant still has a target to scale."""
+        va = self._deps.stores.variant_autoscalings.get(Key(key.namespace, key.name))
+        return va is not None and self._handles(va) and self._resolve(va).kind is TargetKind.FOUND
+
+    def current_replicas(self, key: VariantKey) -> int | None:
+        """Return the replicas that exist, from the cache; None when there is no target."""
+        va = self._deps.stores.variant_autoscalings.get(Key(key.namespace, key.name))
+        deployment = None if va is None else self._named_deployment(va)
+        if deployment is None:
+            return None
+        return deployment.current_replicas if deployment.spec_replicas else deployment.existing_replicas
+
+    async def reconcile(self, key: Key) -> Result:
+        """Bring ledger and status of one VA in line with the caches. Raises ApiError, to be retried."""
+        va = self._deps.stores.variant_autoscalings.get(key)
+        variant_key = VariantKey(key.namespace, key.name)
+        if va is None or not self._handles(va):
+            self._replaced.discard(key)
+            self._deps.ledger.drop(variant_key)
+            return Done()
+        resolution = self._resolve(va)
+        decision = self._settle(va, variant_key, resolution)
+        await self._write(va, resolution, decision)
+        return After(HEARTBEAT_SECONDS)
+
+    def _settle(self, va: VariantAutoscaling, key: VariantKey, resolution: TargetResolution) -> Decision | None:
+        """Return the decision to show; make sure that the ledger has one exactly when there is a workload."""
+        if resolution.kind in _UNRESOLVABLE:
+            self._deps.ledger.drop(key)
+            return None
+        known = self._deps.ledger.get(key)
+        if known is None:
+            deployment = self._named_deployment(va)
+            if deployment is not None:
+                known = self._deps.ledger.hold(self._variant(va, deployment))
+        return known if resolution.kind is TargetKind.FOUND else None
+
+    async def _write(self, va: VariantAutoscaling, resolution: TargetResolution, decision: Decision | None) -> None:
+        patch = status_patch(
+            va,
+            target=TargetView(
+                resolution.kind is TargetKind.FOUND,
+                resolution.reason,
+                resolution.message,
+                va.spec.scale_target_ref.name,
+            ),
+            decision=decision,
+            configuration=ConfigurationView(self._deps.configuration.problem_for(va)),
+            now=self._deps.clock.now(),
+        )
+        if patch is None:
+            return
+        patches = self._deps.instruments.status_patches
+        try:
+            await self._deps.client.patch(VARIANT_AUTOSCALINGS, va.metadata.key, patch, subresource="status")
+        except NotFound:
+            return  # deleted meanwhile: the watch will say so
+        except Conflict:
+            patches.labels("conflict").inc()
+            raise
+        except ApiError:
+            patches.labels("error").inc()
+            raise
+        patches.labels("success").inc()
+
+    def _handles(self, va: VariantAutoscaling) -> bool:
+        return not va.metadata.deleting and is_mine(va, self._deps.instance)
+
+    def _resolve(self, va: VariantAutoscaling) -> TargetResolution:
+        stores = self._deps.stores
+        return resolve(va, vas=stores.variant_autoscalings, deployments=stores.deployments)
+
+    def _named_deployment(self, va: VariantAutoscaling) -> Deployment | None:
+        return self._deps.stores.deployments.get(Key(va.metadata.namespace, va.spec.scale_target_ref.name))
+
+    def _variant(self, va: VariantAutoscaling, deployment: Deployment) -> Variant:
+        """Return the variant; what its status says of a Deployment that went under our eyes is not taken over."""
+        pods = tuple(pods_of(deployment, self._deps.stores))
+        variant = variant_of(va, deployment=deployment, pods=pods)
+        if va.metadata.key not in self._replaced:
+            return variant
+        self._replaced.discard(va.metadata.key)
+        return replace(variant, status_desired=None, settling_since=None)
+
+    def _on_va(self, old: VariantAutoscaling | None, new: VariantAutoscaling | None) -> None:
+        va = new or old
+        if va is None:
+            return
+        self.queue.add(va.metadata.key, low=old is None)
+        targets = {target_key(entry) for entry in (old, new) if entry is not None}
+        presence_changed = old is None or new is None or old.metadata.deleting != new.metadata.deleting
+        if presence_changed or len(targets) > 1:
+            self._enqueue_claimants(targets)
+
+    def _on_deployment(self, old: Deployment | None, new: Deployment | None) -> None:
+        """Wake the VAs of a Deployment that came, went, was asked to go, or left or reached zero replicas.
+
+        What was decided for one that went is dropped here and not in the reconcile: a new one of the same name may be
+        there by then, and it begins with its own replicas.
+        """
+        deployment = new or old
+        if deployment is None:
+            return
+        key = deployment.metadata.key
+        target = f"{key.namespace}/{SUPPORTED_TARGET_API_VERSION}/{SUPPORTED_TARGET_KIND}/{key.name}"
+        if old is not None and (new is None or old.metadata.uid != new.metadata.uid):
+            for claimant in self._claimants(target):
+                self._replaced.add(claimant)
+                self._deps.ledger.drop(VariantKey(*claimant))
+        elif old is not None and new is not None:
+            same = old.metadata.deleting == new.metadata.deleting and bool(old.spec_replicas) == bool(new.spec_replicas)
+            if same:
+                return
+        self._enqueue_claimants({target})
+
+    def _on_decision(self, key: VariantKey, old: Decision | None, new: Decision | None) -> None:  # noqa: ARG002 - listener
+        if new is not None:
+            self.queue.add(Key(key.namespace, key.name))
+
+    def _enqueue_claimants(self, targets: Iterable[str]) -> None:
+        for target in targets:
+            for claimant in self._claimants(target):
+                self.queue.add(claimant)
+
+    def _claimants(self, target: str) -> list[Key]:
+        return [va.metadata.key for va in self._deps.stores.variant_autoscalings.by_index(TARGET_INDEX, target)]

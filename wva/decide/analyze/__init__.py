@@ -1,0 +1,1 @@
+"""First stage: what the samples say of a model."""

@@ -1,0 +1,112 @@
+"""The percentage analyzer: KV usage and queue length of the replicas in, the assessment of their model out.
+
+A replica is saturated when a fresh KV usage reaches K or a fresh queue length reaches Q (engine.md 3.1). Departures
+from v0.5.1 (engine.md 10, rows 6, 7, 14, 23): saturated replicas count in the means with a spare of 0, a sample that is
+not fresh is unknown instead of 0, variants without samples belong to the model, and a model whose reporting replicas
+are all saturated wants to grow whatever its triggers are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from wva.decide.analyze.evidence import absence, coverage, verdict
+from wva.decide.assessment import ModelAssessment, Spare, VariantAssessment
+from wva.decide.settling import Progress
+from wva.model.decision import Decision, Reason, Source
+from wva.model.metrics import ReplicaMetrics
+from wva.model.policy import SaturationPolicy
+from wva.model.variant import UNKNOWN_ACCELERATOR, ModelKey
+
+
+@dataclass(frozen=True, slots=True)
+class VariantReport:
+    """Input per active variant: where it stands, and its Ready pods."""
+
+    progress: Progress
+    replicas: tuple[ReplicaMetrics, ...]
+
+
+def assess(
+    key: ModelKey, *, reports: Sequence[VariantReport], policy: SaturationPolicy, failure: str | None
+) -> ModelAssessment:
+    """Assess one model. ``failure`` says why its samples could not be collected, None when they could."""
+    replicas = [replica for report in reports for replica in report.replicas]
+    kv, queue = _spares(replicas, policy)
+    return ModelAssessment(
+        key=key,
+        policy=policy,
+        variants=tuple(_assess_variant(report, policy, failure) for report in reports),
+        kv=kv,
+        queue=queue,
+        reporting=sum(replica.reports for replica in replicas),
+        saturated=sum(_saturated(replica, policy) for replica in replicas),
+        hold=absence(replicas, failure=failure),
+    )
+
+
+def drafts(model: ModelAssessment) -> tuple[Decision, ...]:
+    """Return a decision per variant that keeps the number published last, and says what was measured."""
+    return tuple(_draft(model, variant) for variant in model.variants)
+
+
+def _assess_variant(report: VariantReport, policy: SaturationPolicy, failure: str | None) -> VariantAssessment:
+    kv, queue = _spares(report.replicas, policy)
+    return VariantAssessment(
+        progress=report.progress,
+        coverage=coverage(report.replicas),
+        verdict=verdict(report.replicas, failure=failure),
+        kv=kv,
+        queue=queue,
+    )
+
+
+def _spares(replicas: Sequence[ReplicaMetrics], policy: SaturationPolicy) -> tuple[Spare, Spare]:
+    kv = (replica.kv_usage.fresh_value for replica in replicas)
+    queue = (replica.queue_length.fresh_value for replica in replicas)
+    return (
+        Spare.of((value for value in kv if value is not None), threshold=policy.kv_cache_threshold),
+        Spare.of((value for value in queue if value is not None), threshold=policy.queue_length_threshold),
+    )
+
+
+def _saturated(replica: ReplicaMetrics, policy: SaturationPolicy) -> bool:
+    kv, queue = replica.kv_usage.fresh_value, replica.queue_length.fresh_value
+    full = kv is not None and kv >= policy.kv_cache_threshold
+    return full or (queue is not None and queue >= policy.queue_length_threshold)
+
+
+def _draft(model: ModelAssessment, assessed: VariantAssessment) -> Decision:
+    progress, variant = assessed.progress, assessed.progress.variant
+    hold = model.hold
+    fallback = Source.CURRENT_REPLICAS if progress.previous is None else Source.PREVIOUS_DESIRED
+    draft = Decision(
+        key=variant.key,
+        model=variant.model,
+        accelerator=variant.accelerator or variant.status_accelerator or UNKNOWN_ACCELERATOR,
+        cost=variant.cost,
+        current=variant.current_replicas,
+        desired=progress.published,
+        previous=progress.previous,
+        reason=Reason.STEADY,
+        message="",
+        source=Source.MEASURED if hold is None else fallback,
+        metrics=assessed.verdict,
+        coverage=assessed.coverage,
+        spare_capacity=assessed.kv.mean or 0.0,
+    )
+    if hold is None:
+        return draft.with_step("analyze", Reason.STEADY, _summary(model), draft.desired)
+    message = f"{hold.message}; keeping {draft.desired} ({draft.source.value})"
+    return draft.with_step("analyze", hold.reason, message, draft.desired)
+
+
+def _summary(model: ModelAssessment) -> str:
+    kv, queue = model.kv.mean, model.queue.mean
+    words = [f"{model.reporting} of {model.ready} replicas report, {model.saturated} saturated"]
+    if kv is not None:
+        words.append(f"mean spare KV {kv:.4g}")
+    if queue is not None:
+        words.append(f"mean spare queue {queue:.4g}")
+    return ", ".join(words)

@@ -1,0 +1,1 @@
+"""Second stage: which variant should change, and by how much."""

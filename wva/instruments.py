@@ -1,0 +1,140 @@
+"""The controller's metrics about itself: every name, type, label and help text in one place.
+
+The ``wva_*`` series about variants (the output) are in ``publish.metrics``. These here tell how the controller
+is doing. One instance per application with its own registry, so that two controllers in one process do not mix.
+Label values are resource names, stages and reasons from fixed sets; the only user-supplied ones are a variant's
+namespace and name, which Kubernetes restricts to DNS labels.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+
+_CYCLE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_QUERY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Instruments:
+    """All own metrics, registered in ``registry``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register every metric; a second instance on the same registry is an error of prometheus_client."""
+        self.registry = registry
+        # The library doubles each counter with the time of its creation, which nobody reads; the switch is global.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types here
+        self._kubernetes(registry)
+        self._queues(registry)
+        self._cycles(registry)
+
+    def _kubernetes(self, registry: CollectorRegistry) -> None:
+        self.watch_restarts = Counter(
+            "wva_watch_restarts",
+            "Watch streams that ended and were opened again, by cause: ended, idle, expired (410, followed by a new "
+            "list), throttled (429), unavailable (5xx), unreachable (no connection), denied (401, 403), failed.",
+            ["resource", "cause"],
+            registry=registry,
+        )
+        self.watch_events = Counter(
+            "wva_watch_events",
+            "Watch events received, by type: added, modified, deleted, bookmark, error, unknown.",
+            ["resource", "type"],
+            registry=registry,
+        )
+        self.lists = Counter("wva_lists", "Full lists read from the API server.", ["resource"], registry=registry)
+        self.undecodable_objects = Counter(
+            "wva_undecodable_objects",
+            "Objects from lists and watches that did not decode and were left out.",
+            ["resource"],
+            registry=registry,
+        )
+        self.cache_objects = Gauge("wva_cache_objects", "Objects in the cache.", ["resource"], registry=registry)
+        self.api_requests = Counter(
+            "wva_kubernetes_requests",
+            "Requests to the API server, by verb, resource and HTTP status (0: no answer).",
+            ["verb", "resource", "code"],
+            registry=registry,
+        )
+        self.events_recorded = Counter(
+            "wva_events_recorded",
+            "Kubernetes events by result: created, aggregated, dropped, failed.",
+            ["result"],
+            registry=registry,
+        )
+        self.leader = Gauge("wva_leader", "1 while this process leads (or leader election is off).", registry=registry)
+
+    def _queues(self, registry: CollectorRegistry) -> None:
+        self.queue_depth = Gauge("wva_workqueue_depth", "Keys waiting in the work queue.", ["queue"], registry=registry)
+        self.queue_adds = Counter("wva_workqueue_adds", "Keys added to the work queue.", ["queue"], registry=registry)
+        self.queue_retries = Counter(
+            "wva_workqueue_retries", "Keys put back after a failure.", ["queue"], registry=registry
+        )
+        self.reconciles = Counter(
+            "wva_reconciles",
+            "Reconciles by result: success, error, timeout.",
+            ["controller", "result"],
+            registry=registry,
+        )
+        self.reconcile_duration = Histogram(
+            "wva_reconcile_duration_seconds",
+            "Time of one reconcile.",
+            ["controller"],
+            buckets=_CYCLE_BUCKETS,
+            registry=registry,
+        )
+
+    def _cycles(self, registry: CollectorRegistry) -> None:
+        self.cycle_duration = Histogram(
+            "wva_cycle_duration_seconds",
+            "Time of an optimizer cycle by stage: collect, decide, publish.",
+            ["stage"],
+            buckets=_CYCLE_BUCKETS,
+            registry=registry,
+        )
+        self.cycles = Counter(
+            "wva_cycles", "Optimizer cycles by result: success, error.", ["result"], registry=registry
+        )
+        self.queries = Counter(
+            "wva_prometheus_queries",
+            "PromQL queries by name and result: success, error, timeout.",
+            ["query", "result"],
+            registry=registry,
+        )
+        self.query_duration = Histogram(
+            "wva_prometheus_query_duration_seconds",
+            "Time of one PromQL query.",
+            buckets=_QUERY_BUCKETS,
+            registry=registry,
+        )
+        self.prometheus_up = Gauge(
+            "wva_prometheus_up", "1 while the last round of queries was answered.", registry=registry
+        )
+        self.samples = Counter(
+            "wva_samples",
+            "Samples by signal (kv_cache_usage, queue_length) and state (fresh, stale, missing, invalid).",
+            ["signal", "state"],
+            registry=registry,
+        )
+        self.samples_ignored = Counter(
+            "wva_samples_ignored",
+            "Samples of no ready replica of a known variant, by cause: foreign_pod, not_ready, other_model, malformed.",
+            ["cause"],
+            registry=registry,
+        )
+        self.coverage = Gauge(
+            "wva_coverage_ratio",
+            "Replicas with fresh samples of both signals over replicas expected to report; absent without replicas.",
+            ["variant_name", "namespace"],
+            registry=registry,
+        )
+        self.holds = Counter(
+            "wva_holds", "Variant cycles in which the number was held, by reason.", ["reason"], registry=registry
+        )
+        self.status_patches = Counter(
+            "wva_status_patches", "Status patches by result: success, conflict, error.", ["result"], registry=registry
+        )
+        self.config_errors = Gauge(
+            "wva_config_invalid_entries",
+            "Entries of a ConfigMap that are rejected now.",
+            ["config_map"],
+            registry=registry,
+        )

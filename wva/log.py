@@ -1,0 +1,118 @@
+"""Logging set-up: structlog, one event name per thing that happened, key/values beside it.
+
+Event names are constants in the past tense. Where operators already grep for a text ("Safety net activated"), that text
+is the message and our constant name is the field ``event_name``. Values are shortened, so that no user text can
+flood a line, and anything that is called like a secret is masked, whatever called the logger.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from contextlib import suppress
+from typing import Any, Final, Literal, TextIO, cast
+
+import structlog
+from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
+
+Encoding = Literal["json", "console"]
+
+MAX_VALUE_CHARACTERS: Final = 2048
+_SECRET_WORDS: Final = ("token", "password", "secret", "authorization", "private_key")
+LEVELS: Final = {"debug": 10, "info": 20, "warn": 30, "warning": 30, "error": 40}
+
+
+def mask_secrets(_: WrappedLogger, __: str, event_dict: EventDict) -> EventDict:
+    """Replace every text whose key names a secret, at any depth; numbers and booleans say nothing and stay."""
+    for key, value in event_dict.items():
+        event_dict[key] = _masked(key, value)
+    return event_dict
+
+
+def _masked(key: str, value: Any) -> Any:
+    if isinstance(value, str):
+        secret = any(word in key.lower() for word in _SECRET_WORDS) and not key.endswith("_path")
+        return "***" if secret else value
+    if isinstance(value, dict):
+        return {name: _masked(str(name), inner) for name, inner in value.items()}
+    return [_masked(key, item) for item in value] if isinstance(value, list) else value
+
+
+def shorten(_: WrappedLogger, __: str, event_dict: EventDict) -> EventDict:
+    """Cut long texts, at any depth."""
+    for key, value in event_dict.items():
+        if key != "exception":
+            event_dict[key] = _shortened(value)
+    return event_dict
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= MAX_VALUE_CHARACTERS else value[:MAX_VALUE_CHARACTERS] + "..."
+    if isinstance(value, dict):
+        return {name: _shortened(inner) for name, inner in value.items()}
+    return [_shortened(item) for item in value] if isinstance(value, list) else value
+
+
+def escape_controls(_: WrappedLogger, __: str, event_dict: EventDict) -> EventDict:
+    """Write out control characters, for a form that does not do so itself: no text may steer a terminal."""
+    for key, value in event_dict.items():
+        if isinstance(value, str) and key != "exception" and not value.isprintable():
+            shown = (char if char.isprintable() else char.encode("unicode_escape").decode() for char in value)
+            event_dict[key] = "".join(shown)
+    return event_dict
+
+
+class _Unbreakable(io.TextIOBase):
+    """A stream that loses what it cannot write: a full disk behind stderr, or nobody who reads it, must not end us."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+
+def configure(*, level: str, encoding: Encoding) -> None:
+    """Set up structlog and route the standard library's loggers through it.
+
+    ``level`` is a key of ``LEVELS``. Lines go to stderr: stdout belongs to commands that print a result.
+    """
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+        structlog.processors.format_exc_info,
+        mask_secrets,
+        shorten,
+    ]
+    if encoding == "console":
+        shared.append(escape_controls)
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer() if encoding == "json" else structlog.dev.ConsoleRenderer(colors=False)
+    )
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _Unbreakable(sys.stderr))),
+        cache_logger_on_first_use=False,
+    )
+    foreign = [structlog.stdlib.add_logger_name, *shared]
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=foreign))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(max(LEVELS[level], logging.WARNING))
+
+
+def get(name: str) -> FilteringBoundLogger:
+    """Return the logger of one component; ``name`` ends up in the field ``component`` (``logger`` is taken)."""
+    logger: FilteringBoundLogger = structlog.get_logger(component=name)
+    return logger

@@ -1,0 +1,1 @@
+"""Periodic drivers: when a cycle runs, not what it computes."""

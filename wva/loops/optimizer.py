@@ -1,0 +1,154 @@
+"""The optimizer loop: collect, decide, publish, once per interval.
+
+The first cycle runs as soon as every cache has synced; deciding earlier would mean deciding on half a world. Cycles
+start one interval apart (not one interval after the last ended), never overlap, and an interval that changes while the
+loop waits counts from the start of the last cycle. A failing cycle is logged and counted, and the loop goes on: the
+numbers published last stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from wva import log
+from wva.clock import Clock
+from wva.decide.pipeline import decide
+from wva.instruments import Instruments
+from wva.model.decision import Decision, Reason
+from wva.model.memory import Memory, VariantMemory
+from wva.model.policy import Policy
+from wva.model.recording import Recording
+from wva.model.snapshot import Snapshot
+from wva.model.variant import VariantKey
+from wva.publish.announce import announcements, log_decision
+from wva.publish.ledger import Ledger
+
+_SHORTEST_INTERVAL_SECONDS: Final = 0.01
+
+
+class Configuration(Protocol):
+    """The part of the live configuration that the loop follows."""
+
+    changed: asyncio.Event
+
+    @property
+    def policy(self) -> Policy:
+        """What the decisions obey."""
+        ...
+
+    @property
+    def interval_seconds(self) -> float:
+        """Time between the starts of two cycles."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What the loop needs from the world.
+
+    ``collect`` builds the Snapshot; ``known`` tells whether a variant is still there when its decision is published
+    (it may have been deleted while Prometheus was being asked); ``announce`` records a Kubernetes event; ``record``
+    keeps a recording of the cycle.
+    """
+
+    collect: Callable[[float], Awaitable[Snapshot]]
+    known: Callable[[VariantKey], bool]
+    announce: Callable[[VariantKey, str, str, str], None]
+    record: Callable[[Recording], None] | None = None
+
+
+class Optimizer:
+    """Runs the cycles."""
+
+    def __init__(
+        self, ports: Ports, *, configuration: Configuration, ledger: Ledger, clock: Clock, instruments: Instruments
+    ) -> None:
+        """Start with an empty memory: what matters of it is rebuilt from the VA status."""
+        self._ports = ports
+        self._configuration = configuration
+        self._ledger = ledger
+        self._clock = clock
+        self._instruments = instruments
+        self._logger = log.get("optimizer")
+        self._memory = Memory()
+        ledger.subscribe(self._follow)
+        self.busy = True
+        """False only while the loop waits for its next turn."""
+
+    async def run(self) -> None:
+        """Run cycles until cancelled."""
+        while True:
+            self.busy = True
+            started = self._clock.monotonic()
+            await self._guarded_cycle()
+            await self._wait(started)
+
+    async def _wait(self, started: float) -> None:
+        """Wait for the rest of the interval, whatever the interval becomes meanwhile.
+
+        A cycle need not wait for anything itself. An interval of next to nothing, or cycles that always overrun, must
+        not keep everybody else from running: watches, probes, the renewal of the lease.
+        """
+        while (left := started + self._rest_seconds() - self._clock.monotonic()) > 0:
+            self._configuration.changed.clear()
+            self.busy = False
+            await self._clock.wait(self._configuration.changed, left)
+            self.busy = True
+        await asyncio.sleep(0)
+        overrun = -left
+        if overrun > self._configuration.interval_seconds:
+            self._logger.warning("cycle_overran", late_seconds=round(overrun, 3))
+
+    def _rest_seconds(self) -> float:
+        return max(self._configuration.interval_seconds, _SHORTEST_INTERVAL_SECONDS)
+
+    def _follow(self, key: VariantKey, old: Decision | None, new: Decision | None) -> None:  # noqa: ARG002 - listener
+        """Forget a variant that was dropped, and begin one without history with what exists.
+
+        A workload that was replaced within a cycle is a new one, whatever the status still says of the former.
+        """
+        begins = new is not None and new.reason is Reason.NOT_DECIDED and new.previous is None
+        if new is not None and not begins:
+            return
+        kept = [entry for entry in self._memory.variants if entry.key != key]
+        if new is not None:
+            kept.append(VariantMemory(key, new.desired, None, new.coverage.expected))
+        self._memory = Memory(tuple(sorted(kept, key=lambda entry: entry.key)))
+
+    async def _guarded_cycle(self) -> None:
+        try:
+            await self.cycle()
+        except Exception:
+            self._logger.exception("cycle_failed", in_force="the numbers published last")
+            self._instruments.cycles.labels("error").inc()
+        else:
+            self._instruments.cycles.labels("success").inc()
+
+    async def cycle(self) -> list[Decision]:
+        """Run one cycle and return its decisions. Raises whatever collecting or deciding raises."""
+        duration = self._instruments.cycle_duration
+        now = self._clock.now()
+        with duration.labels("collect").time():
+            snapshot = await self._ports.collect(now)
+        policy, memory = self._configuration.policy, self._memory
+        with duration.labels("decide").time():
+            decisions, self._memory = decide(snapshot, memory, policy, now)
+        if self._ports.record is not None:
+            self._ports.record(Recording(now=now, policy=policy, memory=memory, snapshot=snapshot))
+        with duration.labels("publish").time():
+            return self._publish(decisions)
+
+    def _publish(self, decisions: tuple[Decision, ...]) -> list[Decision]:
+        """Hand the decisions on. No await in here: the caches cannot change between the check and the record."""
+        published = [decision for decision in decisions if self._ports.known(decision.key)]
+        for decision in published:
+            for announcement in announcements(self._ledger.get(decision.key), decision):
+                self._ports.announce(decision.key, *announcement)
+            if decision.held:
+                self._instruments.holds.labels(decision.reason.value).inc()
+            log_decision(self._logger, decision)
+        self._ledger.record(published)
+        return published

@@ -1,0 +1,137 @@
+"""The Decision: one number for one variant, and why.
+
+One frozen value flows through all stages; each stage returns a new one with a Step added (``with_step``), so that the
+published number can be traced back to its inputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from wva.model.metrics import Coverage
+from wva.model.variant import ModelKey, VariantKey
+
+
+class Action(StrEnum):
+    """What the number asks for, compared with the replicas that exist."""
+
+    SCALE_UP = "scale-up"
+    SCALE_DOWN = "scale-down"
+    NO_CHANGE = "no-change"
+
+
+class Source(StrEnum):
+    """Where the number comes from."""
+
+    MEASURED = "measured"
+    HELD = "held"
+    PREVIOUS_DESIRED = "previous-desired"
+    CURRENT_REPLICAS = "current-replicas"
+
+
+class Reason(StrEnum):
+    """Why the number is what it is; also the reason of the OptimizationReady condition."""
+
+    SCALE_UP = "ScaleUp"
+    SCALE_DOWN = "ScaleDown"
+    STEADY = "Steady"
+    SIBLING_GROWS = "SiblingGrows"
+    SIBLING_SHRINKS = "SiblingShrinks"
+    REPLICAS_PENDING = "ReplicasPending"
+    PENDING_SUFFICES = "PendingReplicasSuffice"
+    SHRINK_UNFINISHED = "ScaleDownUnfinished"
+    SHRINK_WITHDRAWN = "ScaleDownWithdrawn"
+    GROWTH_WITHDRAWN = "ScaleUpWithdrawn"
+    SHRINK_UNSAFE = "ScaleDownUnsafe"
+    NO_CANDIDATE = "NoCandidate"
+    BOUNDED = "Bounded"
+    INACTIVE = "Inactive"
+    COMPATIBILITY = "SaturationOnlyMode"
+    METRICS_MISSING = "MetricsMissing"
+    METRICS_STALE = "MetricsStale"
+    METRICS_INVALID = "MetricsInvalid"
+    METRICS_INCOMPLETE = "MetricsIncomplete"
+    PROMETHEUS_ERROR = "PrometheusError"
+    NO_READY_REPLICAS = "NoReadyReplicas"
+    NOT_DECIDED = "NotDecidedYet"
+
+
+HOLD_REASONS = frozenset(
+    {
+        Reason.METRICS_MISSING,
+        Reason.METRICS_STALE,
+        Reason.METRICS_INVALID,
+        Reason.METRICS_INCOMPLETE,
+        Reason.PROMETHEUS_ERROR,
+        Reason.NO_READY_REPLICAS,
+        Reason.NOT_DECIDED,
+    }
+)
+"""Reasons that mean: the evidence does not allow a change, the number is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one stage did to the number."""
+
+    stage: str
+    reason: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsVerdict:
+    """Whether this variant has metrics to decide on; becomes the MetricsAvailable condition."""
+
+    available: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The number of replicas a variant should have.
+
+    ``desired`` is what we publish, ``current`` what exists, ``previous`` what was published before (None: nothing).
+    ``spare_capacity`` is the mean spare KV share of the variant. ``settling_since`` is the time (seconds since the
+    epoch) since when current and desired differ or replicas are pending, None when settled.
+    """
+
+    key: VariantKey
+    model: ModelKey
+    accelerator: str
+    cost: float
+    current: int
+    desired: int
+    previous: int | None
+    reason: Reason
+    message: str
+    source: Source
+    metrics: MetricsVerdict
+    coverage: Coverage
+    steps: tuple[Step, ...] = ()
+    spare_capacity: float = 0.0
+    settling_since: float | None = None
+
+    @property
+    def action(self) -> Action:
+        """Compare the number with what exists."""
+        if self.desired > self.current:
+            return Action.SCALE_UP
+        return Action.SCALE_DOWN if self.desired < self.current else Action.NO_CHANGE
+
+    @property
+    def held(self) -> bool:
+        """Whether the number was kept for lack of evidence."""
+        return self.reason in HOLD_REASONS
+
+    def with_step(self, stage: str, reason: Reason, message: str, desired: int) -> Decision:
+        """Return the decision with the number changed by a stage, and the step recorded."""
+        step = Step(stage, message, self.desired, desired)
+        return replace(self, desired=desired, reason=reason, message=message, steps=(*self.steps, step))
+
+    def noted(self, stage: str, note: str) -> Decision:
+        """Return the decision with a step that changed nothing: number, reason and message stay."""
+        return replace(self, steps=(*self.steps, Step(stage, note, self.desired, self.desired)))

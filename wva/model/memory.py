@@ -1,0 +1,36 @@
+"""What one cycle leaves for the next.
+
+Serialisable, and small: everything in it can be rebuilt from the VA status and the pods after a restart, which is why
+no clock is reset and no number jumps when another process takes over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wva.model.variant import VariantKey
+
+
+@dataclass(frozen=True, slots=True)
+class VariantMemory:
+    """The last number of a variant, since when it has been unsettled, and the most Ready pods seen since then.
+
+    ``settling_since`` is in seconds since the epoch, None while settled; then ``ready_replicas`` are those of the last
+    cycle.
+    """
+
+    key: VariantKey
+    desired: int
+    settling_since: float | None
+    ready_replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One entry per variant of the last cycle, sorted by key."""
+
+    variants: tuple[VariantMemory, ...] = ()
+
+    def by_key(self) -> dict[VariantKey, VariantMemory]:
+        """Return the entries by variant."""
+        return {entry.key: entry for entry in self.variants}

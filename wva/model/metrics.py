@@ -1,0 +1,107 @@
+"""Samples of a replica, with their state: no data is not zero.
+
+Our words for freshness against the original's: ``fresh`` is its ``fresh``, ``stale`` its ``stale``, ``missing`` its
+``unavailable``; ``invalid`` (a value that cannot be true) it did not know.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from wva.model.variant import VariantKey
+
+
+class SampleState(StrEnum):
+    """How far a sample can be believed."""
+
+    FRESH = "fresh"
+    STALE = "stale"
+    MISSING = "missing"
+    INVALID = "invalid"
+
+
+ORIGINAL_FRESHNESS: Final = {
+    SampleState.FRESH: "fresh",
+    SampleState.STALE: "stale",
+    SampleState.MISSING: "unavailable",
+    SampleState.INVALID: "unavailable",
+}
+"""The one mapping to the original controller's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """Age limits of a sample in seconds: below ``fresh_seconds`` fresh, below ``unavailable_seconds`` stale."""
+
+    fresh_seconds: float = 60.0
+    unavailable_seconds: float = 300.0
+
+    def classify(self, age_seconds: float) -> SampleState:
+        """Return FRESH, STALE or MISSING for an age; both limits are exclusive."""
+        if age_seconds < self.fresh_seconds:
+            return SampleState.FRESH
+        return SampleState.STALE if age_seconds < self.unavailable_seconds else SampleState.MISSING
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A value with its time and state. ``value`` is a number exactly when the state is fresh or stale."""
+
+    state: SampleState
+    value: float | None = None
+    timestamp: float | None = None
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        """Hold the invariant between state and value."""
+        has_value = self.value is not None and math.isfinite(self.value)
+        if has_value != (self.state in {SampleState.FRESH, SampleState.STALE}):
+            raise ValueError(f"a {self.state} sample cannot have the value {self.value!r}")
+
+    @property
+    def fresh_value(self) -> float | None:
+        """The value if it is fresh, else None."""
+        return self.value if self.state is SampleState.FRESH else None
+
+
+MISSING: Final = Sample(SampleState.MISSING)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaMetrics:
+    """What one Ready pod reports.
+
+    ``kv_usage`` is the used share of the KV cache (0 to 1, vllm:kv_cache_usage_perc), ``queue_length`` the requests
+    waiting (vllm:num_requests_waiting); both are the highest value of the last minute over the pod's engines.
+    """
+
+    pod: str
+    variant: VariantKey
+    kv_usage: Sample = MISSING
+    queue_length: Sample = MISSING
+
+    @property
+    def complete(self) -> bool:
+        """Whether both signals are fresh."""
+        return self.kv_usage.state is SampleState.FRESH and self.queue_length.state is SampleState.FRESH
+
+    @property
+    def reports(self) -> bool:
+        """Whether at least one signal is fresh."""
+        return SampleState.FRESH in {self.kv_usage.state, self.queue_length.state}
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Replicas with fresh samples of both signals, and replicas expected to report."""
+
+    fresh: int
+    expected: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every replica that should report does; never true without replicas."""
+        return self.expected > 0 and self.fresh >= self.expected

@@ -1,0 +1,43 @@
+"""All inputs of one cycle, immutable and in canonical order.
+
+Whoever builds a Snapshot sorts; whoever reads it may rely on the order, so that listing order never matters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wva.model.metrics import ReplicaMetrics
+from wva.model.variant import Variant
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionFailure:
+    """The metrics of these namespaces could not be read at all; ``message`` says why, for people."""
+
+    namespaces: tuple[str, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What was seen.
+
+    ``variants`` are the accepted ones (target resolved, no conflict) sorted by key; ``replicas`` has one entry for
+    every Ready pod of a variant, also when it reports nothing, sorted by variant and pod.
+    """
+
+    variants: tuple[Variant, ...] = ()
+    replicas: tuple[ReplicaMetrics, ...] = ()
+    failures: tuple[CollectionFailure, ...] = ()
+
+    @staticmethod
+    def of(
+        variants: list[Variant], replicas: list[ReplicaMetrics], failures: list[CollectionFailure] | None = None
+    ) -> Snapshot:
+        """Return a Snapshot in canonical order, whatever the order of the arguments."""
+        return Snapshot(
+            tuple(sorted(variants, key=lambda variant: variant.key)),
+            tuple(sorted(replicas, key=lambda replica: (replica.variant, replica.pod))),
+            tuple(sorted(failures or [], key=lambda failure: (failure.namespaces, failure.message))),
+        )

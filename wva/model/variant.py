@@ -1,0 +1,91 @@
+"""Variants and models: who is scaled, and what is known of its workload.
+
+A *model* is a served model id in a namespace; a *variant* is one VariantAutoscaling and its Deployment. ``Variant`` is
+the state of one variant at one instant, taken from the caches (engine.md 1.4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+UNKNOWN_ACCELERATOR: Final = "unknown"
+"""Published as ``accelerator_type`` when the variant does not name one."""
+
+DEFAULT_COST: Final = 10.0
+"""Cost per replica when none is given; unitless."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ModelKey:
+    """A served model id in a namespace."""
+
+    namespace: str
+    model_id: str
+
+    def __str__(self) -> str:
+        """Return ``model_id in namespace``; model ids contain slashes themselves."""
+        return f"{self.model_id} in {self.namespace}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class VariantKey:
+    """Identity of a VariantAutoscaling."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """Return ``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the scaler of the target can reach; None means unbounded on that side."""
+
+    minimum: int | None = None
+    maximum: int | None = None
+
+    def clamp(self, replicas: int) -> int:
+        """Return the nearest reachable number; a minimum above the maximum yields the maximum."""
+        if self.minimum is not None:
+            replicas = max(replicas, self.minimum)
+        return replicas if self.maximum is None else min(replicas, self.maximum)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One variant at one instant.
+
+    ``current_replicas`` are the replicas that exist (spec while the Deployment's status is still empty),
+    ``ready_replicas`` those that its status counts as ready. ``status_desired`` is the number in the VA status, None
+    when there is none. ``settling_since`` is the transition time of the Progressing condition while it is True, and
+    ``oldest_unready_since`` the creation time of the oldest pod that is not Ready: both in seconds since the epoch,
+    both only there so that a process that just took over resets no clock.
+    """
+
+    key: VariantKey
+    model: ModelKey
+    target: str
+    accelerator: str = ""
+    cost: float = DEFAULT_COST
+    spec_replicas: int = 1
+    current_replicas: int = 0
+    ready_replicas: int = 0
+    status_desired: int | None = None
+    status_accelerator: str = ""
+    settling_since: float | None = None
+    oldest_unready_since: float | None = None
+    bounds: Bounds = Bounds()
+    gpus_per_replica: int = 1
+
+    @property
+    def pending_replicas(self) -> int:
+        """Replicas that exist but do not serve yet."""
+        return max(0, self.current_replicas - self.ready_replicas)
+
+    @property
+    def active(self) -> bool:
+        """Whether any replica is asked for; a variant at zero only comes back through scale-from-zero."""
+        return self.spec_replicas > 0

@@ -1,0 +1,75 @@
+"""What is said of a decision to people: the Kubernetes event and the log lines.
+
+An event on every change of the desired number, with the reason in words. One canonical log line per variant and cycle.
+When the evidence is missing the line is the one that the configuration guide tells operators to look for.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from structlog.typing import FilteringBoundLogger
+
+from wva.model.decision import Decision, Reason, Source
+
+SCALE_UP_EVENT: Final = "ScaleUpRecommended"
+SCALE_DOWN_EVENT: Final = "ScaleDownRecommended"
+HOLD_EVENT: Final = "DesiredReplicasHeld"
+RESUME_EVENT: Final = "DesiredReplicasMeasured"
+
+SAFETY_NET_MESSAGE: Final = "Safety net activated: emitted fallback metrics"
+_FALLBACK: Final = frozenset({Source.PREVIOUS_DESIRED, Source.CURRENT_REPLICAS})
+
+
+class Announcement(NamedTuple):
+    """A Kubernetes event to record on the VariantAutoscaling."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+def announcements(old: Decision | None, new: Decision) -> list[Announcement]:
+    """Return the events for the step from one decision of a variant to the next."""
+    said: list[Announcement] = []
+    before = old.desired if old is not None else new.previous
+    if before is not None and before != new.desired:
+        reason = SCALE_UP_EVENT if new.desired > before else SCALE_DOWN_EVENT
+        said.append(Announcement("Normal", reason, f"desired replicas {before} -> {new.desired}: {new.message}"))
+    was_held = old is not None and old.held and old.reason is not Reason.NOT_DECIDED
+    if new.held and (old is None or not was_held or old.reason is not new.reason):
+        said.append(Announcement("Warning", HOLD_EVENT, f"{new.reason.value}: {new.message}"))
+    elif was_held and not new.held:
+        said.append(Announcement("Normal", RESUME_EVENT, new.message))
+    return said
+
+
+def log_decision(logger: FilteringBoundLogger, decision: Decision) -> None:
+    """Write the canonical line of one variant and cycle."""
+    logger.info(
+        "variant_decided",
+        variant=str(decision.key),
+        model=decision.model.model_id,
+        accelerator=decision.accelerator,
+        current=decision.current,
+        desired=decision.desired,
+        previous=decision.previous,
+        action=decision.action.value,
+        reason=decision.reason.value,
+        source=decision.source.value,
+        coverage=f"{decision.coverage.fresh}/{decision.coverage.expected}",
+        message=decision.message,
+        steps=[f"{step.stage}: {step.before} -> {step.after} ({step.reason})" for step in decision.steps],
+    )
+    if decision.held and decision.source in _FALLBACK:
+        logger.warning(
+            SAFETY_NET_MESSAGE,
+            event_name="safety_net_activated",
+            variant=decision.key.name,
+            namespace=decision.key.namespace,
+            currentReplicas=decision.current,
+            desiredReplicas=decision.desired,
+            accelerator=decision.accelerator,
+            fallbackSource=decision.source.value,
+            reason=decision.message,
+        )

@@ -1,0 +1,114 @@
+"""The series about variants: the product's output, wire-compatible with the original (surface.md 5.3).
+
+Nothing is stored here: every scrape reads the ledger and the Deployment cache, so exactly one series exists per known
+variant, a dropped variant's series are gone with the next scrape, and a change of accelerator cannot leave two behind.
+``wva_desired_replicas`` comes from the ledger, ``wva_current_replicas`` from the cache at scrape time.
+
+Only the leader publishes them: a standby's numbers would be summed with the leader's by an HPA.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from wva.model.decision import Decision
+from wva.model.variant import VariantKey
+from wva.publish.ledger import Ledger
+
+CURRENT_REPLICAS: Final = "wva_current_replicas"
+DESIRED_REPLICAS: Final = "wva_desired_replicas"
+DESIRED_RATIO: Final = "wva_desired_ratio"
+REPLICA_SCALING: Final = "wva_replica_scaling"
+DESIRED_SOURCE: Final = "wva_desired_source"
+
+BASE_LABELS: Final = ("variant_name", "namespace", "accelerator_type")
+INSTANCE_LABEL: Final = "controller_instance"
+
+HELP: Final = {
+    CURRENT_REPLICAS: "Replicas of the variant that exist.",
+    DESIRED_REPLICAS: "Replicas that the variant should have.",
+    DESIRED_RATIO: "Desired over current replicas; the desired number itself while none exist.",
+    REPLICA_SCALING: "Changes of the desired number, by direction (up, down) and reason.",
+    DESIRED_SOURCE: "1 for where the number comes from: measured, held, previous-desired, current-replicas.",
+}
+
+CurrentReplicas = Callable[[VariantKey], int | None]
+
+
+class VariantCollector(Collector):
+    """Yields the series of every variant in the ledger."""
+
+    def __init__(
+        self, ledger: Ledger, *, current: CurrentReplicas, leading: Callable[[], bool], instance: str = ""
+    ) -> None:
+        """Read ``ledger`` and ``current`` at each scrape; ``instance`` adds the ``controller_instance`` label."""
+        self._ledger = ledger
+        self._current = current
+        self._leading = leading
+        self._instance = instance
+        self._scalings: Counter[tuple[VariantKey, str, str]] = Counter()
+        ledger.subscribe(self._count)
+
+    def describe(self) -> list[Metric]:
+        """Register without a scrape."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all families; they are empty while this process does not lead."""
+        decisions = self._ledger.decisions() if self._leading() else []
+        yield from self._gauges(decisions)
+        yield self._scaling_counter(decisions)
+        yield self._sources(decisions)
+
+    def _gauges(self, decisions: list[Decision]) -> Iterator[Metric]:
+        families = {name: self._gauge(name) for name in (CURRENT_REPLICAS, DESIRED_REPLICAS, DESIRED_RATIO)}
+        for decision in decisions:
+            labels = self._labels(decision, decision.accelerator)
+            known = self._current(decision.key)
+            current = decision.current if known is None else known
+            families[CURRENT_REPLICAS].add_metric(labels, current)
+            families[DESIRED_REPLICAS].add_metric(labels, decision.desired)
+            families[DESIRED_RATIO].add_metric(labels, decision.desired / current if current else decision.desired)
+        yield from families.values()
+
+    def _gauge(self, name: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(name, HELP[name], labels=(*BASE_LABELS, *self._instance_label()))
+
+    def _scaling_counter(self, decisions: list[Decision]) -> Metric:
+        labels = ("variant_name", "namespace", "direction", "reason", *self._instance_label())
+        family = CounterMetricFamily(REPLICA_SCALING, HELP[REPLICA_SCALING], labels=labels)
+        known = {decision.key for decision in decisions}
+        for (key, direction, reason), count in sorted(self._scalings.items()):
+            if key in known:
+                family.add_metric([key.name, key.namespace, direction, reason, *self._instance_value()], count)
+        return family
+
+    def _sources(self, decisions: list[Decision]) -> Metric:
+        labels = ("variant_name", "namespace", "source", *self._instance_label())
+        family = GaugeMetricFamily(DESIRED_SOURCE, HELP[DESIRED_SOURCE], labels=labels)
+        for decision in decisions:
+            family.add_metric(self._labels(decision, decision.source.value), 1)
+        return family
+
+    def _labels(self, decision: Decision, third: str) -> list[str]:
+        return [decision.key.name, decision.key.namespace, third, *self._instance_value()]
+
+    def _instance_label(self) -> tuple[str, ...]:
+        return (INSTANCE_LABEL,) if self._instance else ()
+
+    def _instance_value(self) -> tuple[str, ...]:
+        return (self._instance,) if self._instance else ()
+
+    def _count(self, key: VariantKey, old: Decision | None, new: Decision | None) -> None:
+        """Count changes of the number; forget the counts of a variant that is gone."""
+        if new is None:
+            for entry in [entry for entry in self._scalings if entry[0] == key]:
+                del self._scalings[entry]
+        elif old is not None and old.desired != new.desired:
+            direction = "up" if new.desired > old.desired else "down"
+            self._scalings[(key, direction, new.reason.value)] += 1

@@ -1,0 +1,198 @@
+"""What the status of a VariantAutoscaling should say, and the patch that makes it say so.
+
+Pure: the object as the cache has it, what is known of its target, the last decision and ``now`` go in; a merge patch or
+None comes out. None means that nothing new would be said. New are: another number or accelerator, a condition whose
+status or reason changed, a first or removed condition. A message whose numbers moved is not new; it travels with the
+next patch, at the latest with the heartbeat.
+
+Spec: surface.md 1.3, 1.4 and 4.3. Departures: all conditions are persisted; ``desiredOptimizedAlloc`` is written whole
+or removed; nothing is written without news.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from wva.api.meta import Condition, format_time, parse_time
+from wva.api.variantautoscaling import ConditionType, OptimizedAlloc, TargetReason, VariantAutoscaling
+from wva.model.decision import Decision
+from wva.model.variant import UNKNOWN_ACCELERATOR
+
+HEARTBEAT_SECONDS: Final = 600.0
+_MIN_ACCELERATOR_LENGTH: Final = 2
+_MAX_MESSAGE_CHARACTERS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class TargetView:
+    """What is known of the scale target: whether it can be scaled, why, and in words."""
+
+    resolved: bool
+    reason: TargetReason
+    message: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationView:
+    """Why configuration that concerns this variant is not in force; ``message`` empty when all of it is."""
+
+    message: str = ""
+
+
+def status_patch(
+    va: VariantAutoscaling,
+    *,
+    target: TargetView,
+    decision: Decision | None,
+    configuration: ConfigurationView,
+    now: float,
+) -> dict[str, Any] | None:
+    """Return the merge patch for the status subresource, or None when there is nothing new to say."""
+    conditions = _merge(va, _wanted(va, target, decision, configuration), now)
+    allocation = _allocation(va, target, decision)
+    old = va.status.desired_optimized_alloc
+    changed = _conditions_news(va, conditions) or _allocation_news(old, allocation)
+    if not changed and not _heartbeat_due(va, allocation, now):
+        return None
+    status: dict[str, Any] = {"conditions": [_encode(condition) for condition in conditions]}
+    if allocation is not None:
+        status["desiredOptimizedAlloc"] = {
+            "accelerator": allocation.accelerator,
+            "numReplicas": allocation.num_replicas,
+            "lastRunTime": format_time(now),
+        }
+    elif old is not None:
+        status["desiredOptimizedAlloc"] = None
+    return {"metadata": {"resourceVersion": va.metadata.resource_version}, "status": status}
+
+
+def _wanted(
+    va: VariantAutoscaling, target: TargetView, decision: Decision | None, configuration: ConfigurationView
+) -> list[Condition]:
+    """Return the conditions that should be set, without times."""
+    wanted = [
+        _condition(ConditionType.TARGET_RESOLVED, target.resolved, target.reason, target.message),
+        _metrics_condition(target, decision),
+        _optimization_condition(target, decision),
+        _ready_condition(target),
+    ]
+    progressing = _progressing_condition(decision)
+    if progressing is not None:
+        wanted.append(progressing)
+    invalid = _configuration_condition(va, configuration)
+    if invalid is not None:
+        wanted.append(invalid)
+    return wanted
+
+
+def _condition(type_: str, status: bool, reason: str, message: str) -> Condition:  # noqa: FBT001 - it is the status
+    return Condition(
+        type=str(type_),
+        status="True" if status else "False",
+        reason=str(reason),
+        message=message[:_MAX_MESSAGE_CHARACTERS],
+    )
+
+
+def _metrics_condition(target: TargetView, decision: Decision | None) -> Condition:
+    if decision is None:
+        return _condition(ConditionType.METRICS_AVAILABLE, False, "MetricsUnavailable", target.message)
+    verdict = decision.metrics
+    return _condition(ConditionType.METRICS_AVAILABLE, verdict.available, verdict.reason, verdict.message)
+
+
+def _optimization_condition(target: TargetView, decision: Decision | None) -> Condition:
+    if decision is None or not target.resolved:
+        return _condition(ConditionType.OPTIMIZATION_READY, False, target.reason, target.message)
+    message = f"{decision.message} (target: {decision.desired} replicas)"
+    return _condition(ConditionType.OPTIMIZATION_READY, not decision.held, decision.reason, message)
+
+
+def _ready_condition(target: TargetView) -> Condition:
+    if target.resolved:
+        return _condition(ConditionType.READY, True, TargetReason.VARIANT_ACCEPTED, target.message)
+    if target.reason is TargetReason.TARGET_NOT_FOUND:
+        message = f"Target deployment '{target.name}' does not exist" if target.name else target.message
+        return _condition(ConditionType.READY, False, TargetReason.DEPLOYMENT_NOT_FOUND, message)
+    return _condition(ConditionType.READY, False, target.reason, target.message)
+
+
+def _progressing_condition(decision: Decision | None) -> Condition | None:
+    """Return whether the workload is still on its way to the number; unknown while there is no decision."""
+    if decision is None:
+        return _condition(ConditionType.PROGRESSING, False, "NoTarget", "nothing is being scaled")
+    if decision.settling_since is None:
+        message = f"{decision.current} replicas exist, as desired"
+        return _condition(ConditionType.PROGRESSING, False, "Settled", message)
+    message = f"{decision.current} replicas exist, {decision.desired} desired, not all of them ready"
+    return _condition(ConditionType.PROGRESSING, True, "Settling", message)
+
+
+def _configuration_condition(va: VariantAutoscaling, configuration: ConfigurationView) -> Condition | None:
+    """Return the condition while something is wrong, and once more when it has been put right."""
+    type_ = ConditionType.CONFIGURATION_VALID
+    if configuration.message:
+        return _condition(type_, False, "InvalidConfiguration", configuration.message)
+    if va.status.condition(type_) is not None:
+        return _condition(type_, True, "ConfigurationAccepted", "all configuration for this variant is in force")
+    return None
+
+
+def _merge(va: VariantAutoscaling, wanted: list[Condition], now: float) -> list[Condition]:
+    """Return all conditions: ours with their times, then those of others untouched."""
+    merged = [_timed(va, condition, now) for condition in wanted]
+    ours = {condition.type for condition in wanted}
+    return merged + [condition for condition in va.status.conditions if condition.type not in ours]
+
+
+def _timed(va: VariantAutoscaling, condition: Condition, now: float) -> Condition:
+    old = va.status.condition(condition.type)
+    same = old is not None and old.status == condition.status and old.last_transition_time
+    since = old.last_transition_time if old is not None and same else format_time(now)
+    return Condition(
+        condition.type, condition.status, condition.reason, condition.message, since, va.metadata.generation
+    )
+
+
+def _conditions_news(va: VariantAutoscaling, conditions: list[Condition]) -> bool:
+    def essence(condition: Condition) -> tuple[str, str, str, int]:
+        return condition.type, condition.status, condition.reason, condition.observed_generation
+
+    return {essence(condition) for condition in va.status.conditions} != {essence(entry) for entry in conditions}
+
+
+def _allocation(va: VariantAutoscaling, target: TargetView, decision: Decision | None) -> OptimizedAlloc | None:
+    if decision is None:
+        # A conflict keeps what was said last: the workload is still there and its number must not be lost.
+        return va.status.desired_optimized_alloc if target.reason is TargetReason.TARGET_CONFLICT else None
+    accelerator = decision.accelerator
+    if len(accelerator) < _MIN_ACCELERATOR_LENGTH:
+        accelerator = UNKNOWN_ACCELERATOR  # the schema refuses shorter ones, and with it the whole patch
+    return OptimizedAlloc(accelerator, decision.desired)
+
+
+def _allocation_news(old: OptimizedAlloc | None, new: OptimizedAlloc | None) -> bool:
+    if old is None or new is None:
+        return old is not new
+    return (old.accelerator, old.num_replicas) != (new.accelerator, new.num_replicas)
+
+
+def _heartbeat_due(va: VariantAutoscaling, allocation: OptimizedAlloc | None, now: float) -> bool:
+    old = va.status.desired_optimized_alloc
+    if allocation is None or old is None:
+        return False
+    last = parse_time(old.last_run_time)
+    return last is None or now - last >= HEARTBEAT_SECONDS
+
+
+def _encode(condition: Condition) -> dict[str, Any]:
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastTransitionTime": condition.last_transition_time,
+        "observedGeneration": condition.observed_generation,
+    }

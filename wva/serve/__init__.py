@@ -1,0 +1,1 @@
+"""The HTTP face: ``/metrics`` over HTTPS, ``/healthz`` and ``/readyz``."""

@@ -1,0 +1,8 @@
+"""Settings of the process: flags over environment over main ConfigMap over defaults (surface.md 2)."""
+
+from __future__ import annotations
+
+from wva.settings.load import Given, Loaded, Problem, fatal_problems, load
+from wva.settings.model import Origin, Settings, origin_of
+
+__all__ = ["Given", "Loaded", "Origin", "Problem", "Settings", "fatal_problems", "load", "origin_of"]
