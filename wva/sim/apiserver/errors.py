@@ -1,0 +1,171 @@
+"""Refusals of the API server: one exception that knows its HTTP status and its ``Status`` body.
+
+The constructors below are the refusals of Kubernetes by name, with the same reason, message and details as the real
+server, because clients decide by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+
+from wva.sim.apiserver.kinds import KindSpec, Problem
+from wva.sim.apiserver.objects import JsonObject, Object
+
+
+class ApiError(Exception):
+    """A request that is refused: HTTP ``code``, machine-readable ``reason``, ``message`` and ``details``."""
+
+    def __init__(self, code: int, reason: str, message: str, *, details: Object | None = None) -> None:
+        """Keep what the ``Status`` body says."""
+        super().__init__(message)
+        self.code = int(code)
+        self.reason = reason
+        self.message = message
+        self.details = None if details is None else dict(details)
+
+    def status(self) -> JsonObject:
+        """Return the ``Status`` object of the answer."""
+        body: JsonObject = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "details": self.details,
+            "code": self.code,
+        }
+        return {key: value for key, value in body.items() if value is not None and value != ""}
+
+
+def _of(spec: KindSpec, name: str) -> JsonObject:
+    details = {"name": name, "group": spec.group, "kind": spec.plural}
+    return {key: value for key, value in details.items() if value}
+
+
+def not_found(spec: KindSpec, name: str) -> ApiError:
+    """Refuse: there is no such object."""
+    return ApiError(HTTPStatus.NOT_FOUND, "NotFound", f'{spec.name} "{name}" not found', details=_of(spec, name))
+
+
+def nothing_served() -> ApiError:
+    """Refuse: the path leads to no resource."""
+    text = "the server could not find the requested resource"
+    return ApiError(HTTPStatus.NOT_FOUND, "NotFound", text, details={})
+
+
+def already_exists(spec: KindSpec, name: str) -> ApiError:
+    """Refuse: the name is taken."""
+    text = f'{spec.name} "{name}" already exists'
+    return ApiError(HTTPStatus.CONFLICT, "AlreadyExists", text, details=_of(spec, name))
+
+
+def conflict(spec: KindSpec, name: str, why: str) -> ApiError:
+    """Refuse: the object is not what the writer believes."""
+    text = f'Operation cannot be fulfilled on {spec.name} "{name}": {why}'
+    return ApiError(HTTPStatus.CONFLICT, "Conflict", text, details=_of(spec, name))
+
+
+def modified(spec: KindSpec, name: str) -> ApiError:
+    """Refuse: the writer's resourceVersion is not the current one."""
+    return conflict(
+        spec, name, "the object has been modified; please apply your changes to the latest version and try again"
+    )
+
+
+def bad_request(message: str) -> ApiError:
+    """Refuse: the request makes no sense."""
+    return ApiError(HTTPStatus.BAD_REQUEST, "BadRequest", message)
+
+
+def forbidden(spec: KindSpec, name: str, why: str, *, causes: Iterable[Object] = ()) -> ApiError:
+    """Refuse: not allowed."""
+    named = f'{spec.name} "{name}"' if name else spec.name
+    details = _of(spec, name)
+    listed = [dict(cause) for cause in causes]
+    if listed:
+        details["causes"] = listed
+    return ApiError(HTTPStatus.FORBIDDEN, "Forbidden", f"{named} is forbidden: {why}", details=details)
+
+
+def invalid(spec: KindSpec, name: str, problems: Iterable[Problem]) -> ApiError:
+    """Refuse: the object breaks its schema or a rule of its kind."""
+    found = list(problems)
+    sentences = [f"{problem.field}: {problem.message}" for problem in found]
+    text = sentences[0] if len(sentences) == 1 else "[" + ", ".join(sentences) + "]"
+    details = {"name": name, "group": spec.group, "kind": spec.kind}
+    details = {key: value for key, value in details.items() if value}
+    causes = [{"reason": item.reason, "message": item.message, "field": item.field} for item in found]
+    return ApiError(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "Invalid",
+        f'{spec.qualified_kind} "{name}" is invalid: {text}',
+        details={**details, "causes": causes},
+    )
+
+
+def version_required(spec: KindSpec, name: str) -> ApiError:
+    """Refuse: this kind is only replaced by somebody who knows its current version."""
+    field, message = "metadata.resourceVersion", "Invalid value: 0: must be specified for an update"
+    causes = [{"reason": "FieldValueInvalid", "message": message, "field": field}]
+    return ApiError(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "Invalid",
+        f'{spec.name} "{name}" is invalid: {field}: {message}',
+        details={**_of(spec, name), "causes": causes},
+    )
+
+
+def unsupported_option(kind: str, option: str, value: str, supported: str) -> ApiError:
+    """Refuse: an option of the query that is not served, for example another ``dryRun`` than ``All``."""
+    message = f'Unsupported value: ["{value}"]: supported values: "{supported}"'
+    causes = [{"reason": "FieldValueNotSupported", "message": message, "field": option}]
+    return ApiError(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "Invalid",
+        f'{kind}.meta.k8s.io "" is invalid: {option}: {message}',
+        details={"group": "meta.k8s.io", "kind": kind, "causes": causes},
+    )
+
+
+def internal_error(message: str) -> ApiError:
+    """Refuse: the object is such that the server cannot answer."""
+    causes = [{"message": message}]
+    text = f"Internal error occurred: {message}"
+    return ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError", text, details={"causes": causes})
+
+
+def expired(message: str) -> ApiError:
+    """Refuse: the history that would be needed is gone (410)."""
+    return ApiError(HTTPStatus.GONE, "Expired", message)
+
+
+def too_large_version(asked: int, current: int) -> ApiError:
+    """Refuse: a list at a resourceVersion that lies in the future."""
+    return ApiError(
+        HTTPStatus.GATEWAY_TIMEOUT,
+        "Timeout",
+        f"Timeout: Too large resource version: {asked}, current: {current}",
+        details={
+            "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+            "retryAfterSeconds": 1,
+        },
+    )
+
+
+def method_not_allowed() -> ApiError:
+    """Refuse: this verb is not served here."""
+    text = "the server does not allow this method on the requested resource"
+    return ApiError(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed", text, details={})
+
+
+def unsupported_media_type(accepted: Iterable[str]) -> ApiError:
+    """Refuse: the body is of a type that the server does not read."""
+    text = "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
+    return ApiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", text)
+
+
+def unauthorized() -> ApiError:
+    """Refuse: no valid token."""
+    return ApiError(HTTPStatus.UNAUTHORIZED, "Unauthorized", "Unauthorized")

@@ -1,0 +1,188 @@
+"""What happens to an object on its way into the store: the rules that hold for every kind.
+
+Pure functions: the new object and the old one go in, the object to store comes out, or an ApiError. The server owns
+``uid``, ``creationTimestamp``, ``generation`` and the deletion marks; status and the rest never travel in one request
+when the kind has a status subresource; the generation grows exactly when the wanted state changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Final
+
+from wva.sim.apiserver import validation
+from wva.sim.apiserver.builtin import NAMESPACES, PODS
+from wva.sim.apiserver.errors import ApiError, bad_request, conflict, invalid, modified
+from wva.sim.apiserver.kinds import KindSpec, Problem
+from wva.sim.apiserver.objects import JsonObject, Object, metadata_of
+from wva.sim.apiserver.scale import replica_problems
+
+STATUS: Final = "status"
+_NAME: Final = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+_NAME_LIMIT: Final = 253
+_NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
+_LABEL_VALUE: Final = re.compile(r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")
+_LABEL_LIMIT: Final = 63
+_FROM_CLIENT: Final = (
+    "name",
+    "generateName",
+    "namespace",
+    "labels",
+    "annotations",
+    "finalizers",
+    "ownerReferences",
+    "managedFields",
+)
+_FROM_SERVER: Final = (
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "generation",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
+_EMPTY_STATUS: Final[dict[str, JsonObject]] = {
+    PODS.name: {"phase": "Pending"},
+    NAMESPACES.name: {"phase": "Active"},
+}
+
+
+def check_type(spec: KindSpec, value: Object) -> None:
+    """Refuse an object of another kind. Custom resources must say what they are, built-in kinds may leave it out."""
+    if not isinstance(value.get("metadata", {}), dict):
+        raise bad_request("metadata is not an object")
+    for field, expected in (("kind", spec.kind), ("apiVersion", spec.api_version)):
+        given = value.get(field)
+        if given is None and not spec.built_in:
+            raise bad_request(f"Object '{field}' is missing")
+        if given not in (None, "", expected):
+            raise bad_request(
+                f"the {field} in the data ({given}) does not match the expected {field} ({expected}) of {spec.name}"
+            )
+
+
+def fresh_metadata(value: Object) -> JsonObject:
+    """Return the metadata of an object to be created, without what only the server may set."""
+    given = metadata_of(value)
+    return {field: given[field] for field in _FROM_CLIENT if given.get(field)}
+
+
+def initial(spec: KindSpec, value: JsonObject) -> None:
+    """Give a new object the status it starts with, in place."""
+    if spec.name == NAMESPACES.name:
+        name = metadata_of(value).get("name", "")
+        value["spec"] = {"finalizers": ["kubernetes"]}
+        metadata_of(value)["labels"] = {**metadata_of(value).get("labels", {}), _NAMESPACE_LABEL: name}
+    if spec.status and not spec.status_on_create:
+        value.pop(STATUS, None)
+        if spec.name in _EMPTY_STATUS:
+            value[STATUS] = dict(_EMPTY_STATUS[spec.name])
+
+
+def check_precondition(spec: KindSpec, given: Object, current: Object) -> None:
+    """Refuse a write that carries an outdated ``resourceVersion`` or the ``uid`` of another object."""
+    name = str(current["name"])
+    uid = given.get("uid")
+    if uid and uid != current["uid"]:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current['uid']}"
+        raise conflict(spec, name, why)
+    version = given.get("resourceVersion")
+    if version and version != current["resourceVersion"]:
+        raise modified(spec, name)
+
+
+def check_identity(given: Object, current: Object) -> None:
+    """Refuse a write whose body names another object than the URL."""
+    for field in ("name", "namespace"):
+        value = given.get(field)
+        if value and value != current.get(field, ""):
+            raise bad_request(
+                f"the {field} of the object ({value}) does not match the {field} on the URL ({current.get(field, '')})"
+            )
+
+
+def updated(spec: KindSpec, new: Object, old: Object, *, subresource: str) -> JsonObject:
+    """Return the object that an update leads to: new in the part that this endpoint writes, old in the others."""
+    given, current = metadata_of(new), metadata_of(old)
+    if subresource == STATUS:
+        result = {**old, STATUS: new[STATUS]} if STATUS in new else {k: v for k, v in old.items() if k != STATUS}
+        result["metadata"] = dict(current)
+        return result
+    metadata = {field: given[field] for field in _FROM_CLIENT if given.get(field)}
+    kept = (*_FROM_SERVER, "name", "namespace", "generateName")
+    metadata |= {field: current[field] for field in kept if field in current}
+    result = {"apiVersion": spec.api_version, "kind": spec.kind, "metadata": metadata}
+    result |= {name: value for name, value in new.items() if name not in result}
+    if spec.status:
+        result.pop(STATUS, None)
+        if STATUS in old:
+            result[STATUS] = old[STATUS]
+    if spec.generation and _wanted(spec, result) != _wanted(spec, old):
+        metadata["generation"] = current.get("generation", 0) + 1
+    return result
+
+
+def _wanted(spec: KindSpec, value: Object) -> JsonObject:
+    outside = {"apiVersion", "kind", "metadata", STATUS} if spec.status else {"apiVersion", "kind", "metadata"}
+    return {name: part for name, part in value.items() if name not in outside}
+
+
+def conform(spec: KindSpec, value: JsonObject) -> list[str]:
+    """Prune and default ``value`` in place by the kind's schema; return the paths of the fields dropped."""
+    if spec.schema is None:
+        return []
+    unknown = validation.prune(value, spec.schema)
+    validation.apply_defaults(value, spec.schema)
+    return unknown
+
+
+def check_valid(spec: KindSpec, new: Object, old: Object | None, *, subresource: str = "") -> None:
+    """Refuse an object that breaks its schema, the rules of its kind or the rules of metadata.
+
+    Through the status subresource only the status can be at fault: an object that became invalid by a later change of
+    its schema can still report its status.
+    """
+    problems = _status_problems(spec, new) if subresource == STATUS else _problems(spec, new)
+    mistyped = [problem for problem in problems if problem.reason == "FieldValueTypeInvalid"]
+    if spec.built_in and mistyped:
+        raise bad_request(f"{spec.kind} in version {spec.version!r} cannot be handled: {mistyped[0].message}")
+    if not problems:
+        problems = spec.check(new, old)
+    if problems:
+        raise invalid(spec, metadata_of(new).get("name", ""), problems)
+
+
+def _problems(spec: KindSpec, value: Object) -> list[Problem]:
+    problems = list(_metadata_problems(spec, metadata_of(value)))
+    if spec.schema is not None:
+        problems += validation.validate(value, spec.schema)
+    if spec.scale is not None and not spec.built_in:
+        problems += replica_problems(spec.scale, value)
+    return problems
+
+
+def _status_problems(spec: KindSpec, value: Object) -> list[Problem]:
+    status = {STATUS: value.get(STATUS, {})}
+    problems: list[Problem] = []
+    if spec.schema is not None:
+        properties = spec.schema.get("properties") or {}
+        problems += validation.validate(status, {"type": "object", "properties": {STATUS: properties.get(STATUS, {})}})
+    if spec.scale is not None and not spec.built_in:
+        problems += replica_problems(spec.scale, status)
+    return problems
+
+
+def _metadata_problems(spec: KindSpec, metadata: Object) -> Iterable[Problem]:
+    name = metadata.get("name", "")
+    if not name:
+        yield Problem("metadata.name", "FieldValueRequired", "Required value: name or generateName is required")
+    elif len(name) > _NAME_LIMIT or not _NAME.match(name) or (spec is NAMESPACES and "." in name):
+        text = f'Invalid value: "{name}": not a lowercase RFC 1123 {"label" if spec is NAMESPACES else "subdomain"}'
+        yield Problem("metadata.name", "FieldValueInvalid", text)
+    for key, value in (metadata.get("labels") or {}).items():
+        if not isinstance(value, str):
+            raise ApiError(HTTPStatus.BAD_REQUEST, "BadRequest", f"label {key} is not a text")
+        if len(value) > _LABEL_LIMIT or not _LABEL_VALUE.match(value):
+            yield Problem("metadata.labels", "FieldValueInvalid", f'Invalid value: "{value}": not a label value')

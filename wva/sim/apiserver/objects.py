@@ -1,0 +1,67 @@
+"""JSON objects as the store holds them, and how to read inside them.
+
+The API server is generic over kinds, so it works on plain JSON values. Objects that leave the store are shared, not
+copied: whoever reads them must not change them (the type ``Object`` says so), whoever writes passes a new object in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+Json: TypeAlias = Any
+JsonObject: TypeAlias = dict[str, Any]
+Object: TypeAlias = Mapping[str, Any]
+Path: TypeAlias = tuple[str, ...]
+
+MISSING: Final = object()
+
+
+def clone(value: Json) -> Json:
+    """Return a deep copy of a JSON value; several times faster than ``copy.deepcopy``."""
+    if isinstance(value, dict):
+        return {key: clone(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [clone(item) for item in value]
+    return value
+
+
+def lookup(value: Json, path: Path) -> Json:
+    """Return what stands at ``path``, or ``MISSING``."""
+    for field in path:
+        if not isinstance(value, dict) or field not in value:
+            return MISSING
+        value = value[field]
+    return value
+
+
+def text_at(value: Json, path: Path) -> str:
+    """Return the text at ``path`` as field selectors see it: absent is empty, booleans are ``true`` and ``false``."""
+    found = lookup(value, path)
+    if found is MISSING or found is None:
+        return ""
+    if isinstance(found, bool):
+        return "true" if found else "false"
+    return str(found)
+
+
+def replaced(value: Object, path: Path, item: Json) -> JsonObject:
+    """Return ``value`` with ``item`` at ``path``; everything off the path is shared with the original."""
+    result = dict(value)
+    if len(path) == 1:
+        result[path[0]] = item
+        return result
+    inner = value.get(path[0])
+    result[path[0]] = replaced(inner if isinstance(inner, dict) else {}, path[1:], item)
+    return result
+
+
+def metadata_of(value: Object) -> JsonObject:
+    """Return the metadata of an object, empty when it has none."""
+    metadata = value.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def dotted(text: str) -> Path:
+    """Turn a simple JSON path of a CRD (``.spec.replicas``) into field names."""
+    return tuple(part for part in text.split(".") if part)

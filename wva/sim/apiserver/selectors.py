@@ -1,0 +1,75 @@
+"""Label and field selectors: from the text of a query parameter to a predicate on objects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from wva.sim.apiserver.errors import bad_request
+from wva.sim.apiserver.kinds import KindSpec
+from wva.sim.apiserver.objects import JsonObject, Object, dotted, metadata_of, text_at
+
+Predicate: TypeAlias = Callable[[Object], bool]
+
+_SET: Final = re.compile(r"^(?P<key>\S+)\s+(?P<word>in|notin)\s*\(\s*(?P<values>[^()]*)\)$")
+_EQUALITY: Final = re.compile(r"^(?P<key>[^=!\s]+)\s*(?P<operator>==|!=|=)\s*(?P<value>[^=!\s]*)$")
+_EXISTENCE: Final = re.compile(r"^(?P<absent>!?)\s*(?P<key>[^=!\s]+)$")
+_COMMA: Final = re.compile(r",(?![^(]*\))")  # commas inside parentheses separate values, not requirements
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects of a kind a list or a watch wants. An empty namespace means all of them."""
+
+    namespace: str = ""
+    predicates: tuple[Predicate, ...] = ()
+
+    def matches(self, value: Object) -> bool:
+        """Tell whether an object is wanted."""
+        if self.namespace and metadata_of(value).get("namespace", "") != self.namespace:
+            return False
+        return all(predicate(value) for predicate in self.predicates)
+
+
+def select(spec: KindSpec, *, namespace: str = "", labels: str = "", fields: str = "") -> Selection:
+    """Return the selection that these texts describe. Raises ApiError 400 on a text that is no selector."""
+    predicates = [_label(part.strip()) for part in _COMMA.split(labels) if part.strip()]
+    predicates += [_field(spec, part.strip(), fields) for part in fields.split(",") if part.strip()]
+    return Selection(namespace, tuple(predicates))
+
+
+def _labels_of(value: Object) -> JsonObject:
+    labels = metadata_of(value).get("labels")
+    return labels if isinstance(labels, dict) else {}
+
+
+def _label(text: str) -> Predicate:
+    if found := _SET.match(text):
+        key, wanted = found["key"], frozenset(part.strip() for part in found["values"].split(","))
+        if found["word"] == "in":
+            return lambda value: _labels_of(value).get(key) in wanted
+        return lambda value: _labels_of(value).get(key) not in wanted
+    if found := _EQUALITY.match(text):
+        key, expected = found["key"], found["value"]
+        if found["operator"] == "!=":
+            return lambda value: _labels_of(value).get(key) != expected
+        return lambda value: _labels_of(value).get(key) == expected
+    if found := _EXISTENCE.match(text):
+        key, present = found["key"], not found["absent"]
+        return lambda value: (key in _labels_of(value)) is present
+    raise bad_request(f"unable to parse requirement: {text}")
+
+
+def _field(spec: KindSpec, text: str, whole: str) -> Predicate:
+    found = _EQUALITY.match(text)
+    if found is None:
+        raise bad_request(f"invalid selector: '{text}'; can't understand '{text}'")
+    if found["key"] not in spec.selectable:
+        raise bad_request(
+            f'Unable to find "{spec.api_version}, Resource={spec.plural}" that match label selector "", '
+            f'field selector "{whole}": field label not supported: {found["key"]}'
+        )
+    path, expected, equal = dotted(found["key"]), found["value"], found["operator"] != "!="
+    return lambda value: (text_at(value, path) == expected) is equal

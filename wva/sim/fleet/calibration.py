@@ -1,0 +1,73 @@
+"""Which request rate puts a replica where: for choosing the loads of scenarios.
+
+With requests of fixed length, n sequences in the batch and rate r, a decode step takes alpha + beta * n, and each
+request interrupts all others for its prefill. A request stays for ``output`` steps, stretched by the share of time that
+prefills take, so by Little's law n = r * output * (alpha + beta * n) / (1 - r * prefill). That is linear in r: the rate
+follows from the batch, and the batch from the KV cache usage. Queueing in front of a full cache is not in it, hence
+``saturation`` is the rate at which the queue starts to grow without bound.
+
+Illustrative presets, prompt 512 and answer 256 tokens (requests per second and replica; ITL in milliseconds;
+``tests/sim/fleet/test_calibration.py`` holds the table and compares it with the simulation):
+
+========  ======  ======  ======  ==========  ======  ======  ======  ==========
+engine    KV 0.3  KV 0.5  KV 0.7  saturation  ITL .3  ITL .5  ITL .7  saturation
+========  ======  ======  ======  ==========  ======  ======  ======  ==========
+H100        13.2    17.1    19.5        21.7      18      23      28          36
+A100         8.1    10.3    11.7        13.0      29      38      47          60
+MI300X      15.7    18.6    20.3        21.7      23      32      41          54
+L40S         1.4     2.0     2.5         3.1      43      49      55          64
+========  ======  ======  ======  ==========  ======  ======  ======  ==========
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wva.sim.fleet.engine import WATERMARK
+from wva.sim.fleet.parameters import EngineParameters
+
+
+@dataclass(frozen=True, slots=True)
+class OperatingPoint:
+    """A replica in balance.
+
+    Attributes:
+        requests_per_second: arrivals that keep it there.
+        sequences: mean batch.
+        kv_cache_usage: share of blocks in use.
+        inter_token_latency_seconds: mean gap between tokens, prefills of others included.
+
+    """
+
+    requests_per_second: float
+    sequences: float
+    kv_cache_usage: float
+    inter_token_latency_seconds: float
+
+
+def operating_point(
+    parameters: EngineParameters, *, kv_cache_usage: float, prompt_tokens: int = 512, output_tokens: int = 256
+) -> OperatingPoint:
+    """Return the balance in which a replica uses this share of its KV cache, or all its slots if those bind first."""
+    resident_tokens = prompt_tokens + (output_tokens + parameters.block_size) / 2  # the last block is half empty
+    by_memory = kv_cache_usage * parameters.kv_cache_tokens / resident_tokens
+    sequences = min(by_memory, float(parameters.max_num_seqs))
+    step_seconds = parameters.alpha_seconds + parameters.beta_seconds_per_sequence * sequences
+    prefill_seconds = parameters.prefill_seconds_per_token * prompt_tokens + parameters.beta_seconds_per_sequence
+    rate = sequences / (output_tokens * step_seconds + sequences * prefill_seconds)
+    return OperatingPoint(
+        requests_per_second=rate,
+        sequences=sequences,
+        kv_cache_usage=sequences * resident_tokens / parameters.kv_cache_tokens,
+        inter_token_latency_seconds=step_seconds / (1 - rate * prefill_seconds),
+    )
+
+
+def saturation(parameters: EngineParameters, *, prompt_tokens: int = 512, output_tokens: int = 256) -> OperatingPoint:
+    """Return the highest rate a replica carries: cache full up to the watermark, or all slots taken."""
+    return operating_point(
+        parameters,
+        kv_cache_usage=1 - WATERMARK,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+    )

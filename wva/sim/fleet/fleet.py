@@ -1,0 +1,246 @@
+"""The fleet: every model's pool, the pages of its pods, and what its users got.
+
+In: the variants, the load of each model, which pods are Ready (from the embedded world or an e2e cluster), faults.
+Out: ``exposition*`` pages and ``summary``. Time is virtual: ``advance`` moves it, and the same calls with the same seed
+give the same pages, however the time between them is divided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from wva.sim.fleet.load import ArrivalProcess, LoadSpec, RateProfile
+from wva.sim.fleet.metrics import EngineView, gateway_lines, render
+from wva.sim.fleet.pool import Pool
+from wva.sim.fleet.replica import ModelKey, PodKey, Replica, ReplicaState, VariantSpec
+from wva.sim.fleet.router import Router
+from wva.sim.fleet.service_log import ServiceLevel
+from wva.sim.fleet.summary import ModelSummary, summarise
+
+NO_LOAD = LoadSpec(RateProfile.constant(0.0))
+"""What a model gets that nobody offered a load."""
+
+
+class PodFault(StrEnum):
+    """How a pod's metrics page can lie or fail. The pod serves requests all the same."""
+
+    NO_METRICS = "no-metrics"
+    """The scrape fails."""
+    NAN = "nan"
+    """Gauges are NaN."""
+    FROZEN = "frozen"
+    """Values stop at the moment of the fault; the scraper still stamps them with its own time."""
+    STALE = "stale"
+    """As frozen, but each sample carries the time of the fault, so that a reader can tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """What holds for the whole fleet.
+
+    Attributes:
+        start_seconds: virtual time at the beginning.
+        epoch_seconds: Unix time of virtual time 0, for explicit timestamps only.
+        gateway_queue_limit: most requests a model's gateway holds while no replica is ready.
+        drain_seconds: grace period of a terminating replica.
+        inference_pool: label value of the gateway's series.
+        service_level: objectives the summary judges by.
+
+    """
+
+    start_seconds: float = 0.0
+    epoch_seconds: float = 0.0
+    gateway_queue_limit: int = 1000
+    drain_seconds: float = 30.0
+    inference_pool: str = "vllm-pool"
+    service_level: ServiceLevel = field(default=ServiceLevel())
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyPod:
+    """A pod the cluster lists: ready now, or at ``ready_at_seconds`` of virtual time."""
+
+    name: str
+    ready_at_seconds: float | None = None
+
+
+class Fleet:
+    """All models, replicas and loads of a world."""
+
+    def __init__(
+        self,
+        variants: Iterable[VariantSpec],
+        *,
+        loads: Mapping[ModelKey, LoadSpec],
+        seed: int = 0,
+        settings: FleetSettings | None = None,
+    ) -> None:
+        """Start without pods. Models with a load but no variant only have a gateway."""
+        self.settings = settings or FleetSettings()
+        self.now_seconds = self.settings.start_seconds
+        self._seed = seed
+        self._variants: dict[tuple[str, str], VariantSpec] = {}
+        self._pools: dict[ModelKey, Pool] = {}
+        self._faults: dict[PodKey, tuple[PodFault, tuple[EngineView, ...]]] = {}
+        for model, load in loads.items():
+            self._add_pool(model, load)
+        for variant in variants:
+            self.add_variant(variant)
+
+    # -- what the world says ----------------------------------------------------------------------------------------
+
+    def add_variant(self, variant: VariantSpec) -> None:
+        """Make a Deployment known; it has no pods yet. A second call replaces what its future pods are made of."""
+        self._variants[variant.namespace, variant.deployment] = variant
+        if variant.model not in self._pools:
+            self._add_pool(variant.model, NO_LOAD)
+
+    def set_ready_pods(self, namespace: str, *, deployment: str, pods: Iterable[ReadyPod]) -> None:
+        """Say which pods of a Deployment exist from now on; the others terminate.
+
+        Raises:
+            KeyError: no variant has this Deployment.
+
+        """
+        variant = self._variants[namespace, deployment]
+        ready = {pod.name: self.now_seconds if pod.ready_at_seconds is None else pod.ready_at_seconds for pod in pods}
+        self._pools[variant.model].set_pods(variant, ready=ready)
+
+    def set_load(self, model: ModelKey, *, profile: RateProfile) -> None:
+        """Offer another rate to a model from now on; an unknown model gets a gateway."""
+        if model not in self._pools:
+            self._add_pool(model, NO_LOAD)
+        self._pools[model].arrivals.change_profile(profile, at_seconds=self.now_seconds)
+
+    def break_pod(self, pod: PodKey, *, mode: PodFault) -> None:
+        """Break the metrics page of a pod until ``repair_pod``.
+
+        Raises:
+            KeyError: there is no such pod.
+
+        """
+        now_milliseconds = round((self.settings.epoch_seconds + self.now_seconds) * 1000)
+        stamp = now_milliseconds if mode is PodFault.STALE else None
+        at_fault = tuple(
+            replace(view, counters=deepcopy(view.counters), timestamp_milliseconds=stamp)
+            for view in self._views(self._replica(pod))
+        )
+        self._faults[pod] = (mode, at_fault)
+
+    def repair_pod(self, pod: PodKey) -> None:
+        """Let a pod show the truth again."""
+        self._faults.pop(pod, None)
+
+    def advance(self, until_seconds: float) -> None:
+        """Let virtual time pass.
+
+        Raises:
+            ValueError: ``until_seconds`` lies in the past.
+
+        """
+        if until_seconds < self.now_seconds:
+            raise ValueError(f"cannot go back from {self.now_seconds} s to {until_seconds} s")
+        for pool in self._pools.values():
+            pool.advance(until_seconds)
+        self.now_seconds = until_seconds
+
+    # -- what the world sees ----------------------------------------------------------------------------------------
+
+    def exposition(self, pod: PodKey) -> str | None:
+        """Return a pod's own page; None if the scrape fails: no such pod, still starting, or broken."""
+        pool = next((pool for pool in self._pools.values() if pod in pool.replicas), None)
+        replica = pool.replicas[pod] if pool else None
+        if replica is None or replica.state is ReplicaState.STARTING:
+            return None
+        views = self._shown(replica)
+        return render(views, pod_labels=False) if views else None
+
+    def exposition_all(self) -> str:
+        """Return one page of all Ready pods and all gateways, with ``namespace`` and ``pod`` labels."""
+        ready = [
+            replica
+            for pool in self._pools.values()
+            for replica in pool.replicas.values()
+            if replica.state is ReplicaState.READY
+        ]
+        views = [view for replica in sorted(ready, key=lambda replica: replica.pod) for view in self._shown(replica)]
+        return render(views, pod_labels=True) + gateway_lines(
+            self._queues(), pool=self.settings.inference_pool, namespaces=True
+        )
+
+    def exposition_gateway(self, namespace: str | None = None) -> str:
+        """Return the page of a namespace's endpoint picker (None: of all models, with the namespace as label)."""
+        return gateway_lines(
+            [row for row in self._queues() if namespace in (None, row[0].namespace)],
+            pool=self.settings.inference_pool,
+            namespaces=namespace is None,
+        )
+
+    def summary(self, *, since_seconds: float = 0.0) -> tuple[ModelSummary, ...]:
+        """Return what each model's users got since then and how its variants are used now, in order of model."""
+        return tuple(
+            summarise(
+                model,
+                pool=self._pools[model],
+                variants=[variant for _, variant in sorted(self._variants.items()) if variant.model == model],
+                level=self.settings.service_level,
+                since_seconds=since_seconds,
+            )
+            for model in sorted(self._pools)
+        )
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _add_pool(self, model: ModelKey, load: LoadSpec) -> None:
+        settings = self.settings
+        self._pools[model] = Pool(
+            ArrivalProcess(
+                load, seed=f"{self._seed}/{model.namespace}/{model.model_id}", start_seconds=self.now_seconds
+            ),
+            router=Router(queue_limit=settings.gateway_queue_limit, tokens_per_sequence=load.resident_tokens),
+            drain_seconds=settings.drain_seconds,
+            start_seconds=self.now_seconds,
+        )
+
+    def _replica(self, pod: PodKey) -> Replica:
+        for pool in self._pools.values():
+            if pod in pool.replicas:
+                return pool.replicas[pod]
+        raise KeyError(pod)
+
+    def _queues(self) -> list[tuple[ModelKey, int, int]]:
+        bytes_per_token = 4  # of English text
+        return [
+            (model, len(pool.router.queue), pool.router.queued_prompt_tokens * bytes_per_token)
+            for model, pool in sorted(self._pools.items())
+        ]
+
+    def _views(self, replica: Replica) -> list[EngineView]:
+        return [
+            EngineView(
+                model=replica.variant.model,
+                pod=replica.pod,
+                engine=index,
+                parameters=replica.variant.parameters,
+                sample=engine.sample(),
+                counters=engine.counters,
+            )
+            for index, engine in enumerate(replica.engines)
+        ]
+
+    def _shown(self, replica: Replica) -> list[EngineView]:
+        """Return what the pod's page shows, faults included; nothing if the scrape fails."""
+        fault = self._faults.get(replica.pod)
+        if fault is None:
+            return self._views(replica)
+        mode, at_fault = fault
+        match mode:
+            case PodFault.NO_METRICS:
+                return []
+            case PodFault.NAN:
+                return [replace(view, broken_gauges=True) for view in self._views(replica)]
+            case PodFault.FROZEN | PodFault.STALE:
+                return list(at_fault)

@@ -1,0 +1,167 @@
+"""Offered load: when requests arrive at a model's gateway, and how long they are.
+
+Arrivals are a Poisson process whose rate is piecewise linear in virtual time. The next arrival comes from inverting
+the cumulated rate exactly (no thinning), so that one random number makes one arrival and a profile of zero costs
+nothing. Lengths are lognormal, cut to bounds. Times, prompts and answers have a random stream each, seeded by name:
+changing the rate of one model changes neither the lengths nor any other model.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from math import inf, log, sqrt
+from random import Random
+
+from wva.sim.fleet.requests import Request
+
+
+@dataclass(frozen=True, slots=True)
+class RateProfile:
+    """Requests per second over virtual time.
+
+    Attributes:
+        points: (virtual seconds, requests per second) in rising order of time; linear between them, constant before
+            the first and after the last. Two points at the same time make a step.
+
+    """
+
+    points: tuple[tuple[float, float], ...]
+
+    def __post_init__(self) -> None:
+        """Check the points.
+
+        Raises:
+            ValueError: no points, times not rising, or a negative rate.
+
+        """
+        if not self.points:
+            raise ValueError("a rate profile needs at least one point")
+        times = [seconds for seconds, _ in self.points]
+        if times != sorted(times) or any(rate < 0 for _, rate in self.points):
+            raise ValueError("a rate profile needs rising times and rates of at least 0")
+
+    @classmethod
+    def constant(cls, requests_per_second: float) -> RateProfile:
+        """Return a rate that never changes."""
+        return cls(((0.0, requests_per_second),))
+
+    def rate(self, at_seconds: float) -> float:
+        """Return the rate at an instant; at a step the one after it."""
+        index = bisect_right(self.points, at_seconds, key=lambda point: point[0])
+        if index == 0:
+            return self.points[0][1]
+        if index == len(self.points):
+            return self.points[-1][1]
+        (start, low), (end, high) = self.points[index - 1], self.points[index]
+        return low + (high - low) * (at_seconds - start) / (end - start)
+
+    def after(self, from_seconds: float, *, expected: float) -> float:
+        """Return when ``expected`` more requests will have come on average; infinite if they never will."""
+        at, left = from_seconds, expected
+        if left <= 0:
+            return at
+        for end, end_rate in self.points[bisect_right(self.points, from_seconds, key=lambda point: point[0]) :]:
+            rate, span = self.rate(at), end - at
+            if at < self.points[0][0]:
+                end_rate = rate  # noqa: PLW2901 - before the first point the rate is constant
+            here = (rate + end_rate) / 2 * span
+            if here >= left:
+                return at + _time_for(left, rate=rate, slope=(end_rate - rate) / span)
+            at, left = end, left - here
+        last = self.points[-1][1]
+        return at + left / last if last > 0 else inf
+
+
+def _time_for(expected: float, *, rate: float, slope: float) -> float:
+    """Solve rate * t + slope * t^2 / 2 = expected for the first t, in the form that is stable for a slope near 0."""
+    return 2 * expected / (rate + sqrt(max(rate * rate + 2 * slope * expected, 0.0)))
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLengths:
+    """A lognormal distribution of token counts, cut to bounds.
+
+    Attributes:
+        mean_tokens: mean before cutting.
+        sigma: standard deviation of the logarithm; 0 makes every length the mean.
+        minimum_tokens: shortest.
+        maximum_tokens: longest.
+
+    """
+
+    mean_tokens: float
+    sigma: float = 0.5
+    minimum_tokens: int = 1
+    maximum_tokens: int = 4096
+
+    def draw(self, random: Random) -> int:
+        """Return one length."""
+        mu = log(self.mean_tokens) - self.sigma * self.sigma / 2
+        return max(self.minimum_tokens, min(self.maximum_tokens, round(random.lognormvariate(mu, self.sigma))))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSpec:
+    """The load of one model.
+
+    Attributes:
+        profile: rate over virtual time.
+        prompt: lengths of prompts.
+        output: lengths of answers.
+        prefix_hit_ratio: share of each prompt the prefix cache holds, in [0, 1).
+
+    """
+
+    profile: RateProfile
+    prompt: TokenLengths = field(default=TokenLengths(512))
+    output: TokenLengths = field(default=TokenLengths(256))
+    prefix_hit_ratio: float = 0.0
+
+    @property
+    def resident_tokens(self) -> float:
+        """Mean tokens of one sequence in the KV cache over its life: the prompt and half the answer."""
+        return self.prompt.mean_tokens + self.output.mean_tokens / 2
+
+
+class ArrivalProcess:
+    """Requests of one model in order of time, made when asked for."""
+
+    def __init__(self, spec: LoadSpec, *, seed: str, start_seconds: float = 0.0) -> None:
+        """Draw the first arrival. ``seed`` names the stream; equal seeds give equal requests."""
+        self.spec = spec
+        self._profile = spec.profile
+        self._times = Random(f"{seed}/arrivals")
+        self._prompts = Random(f"{seed}/prompts")
+        self._outputs = Random(f"{seed}/outputs")
+        self._made = 0
+        self.next_seconds = self._draw(start_seconds)
+        """When the next request arrives; infinite if none will."""
+
+    @property
+    def profile(self) -> RateProfile:
+        """The rate in force."""
+        return self._profile
+
+    def change_profile(self, profile: RateProfile, *, at_seconds: float) -> None:
+        """Use another rate from ``at_seconds`` on. A Poisson process has no memory, so the wait begins anew."""
+        self._profile = profile
+        self.next_seconds = self._draw(at_seconds)
+
+    def take(self) -> Request:
+        """Return the request that arrives at ``next_seconds`` and draw the one after it."""
+        at_seconds = self.next_seconds
+        prompt = self.spec.prompt.draw(self._prompts)
+        self._made += 1
+        request = Request(
+            number=self._made,
+            arrival_seconds=at_seconds,
+            prompt_tokens=prompt,
+            output_tokens=self.spec.output.draw(self._outputs),
+            cached_prompt_tokens=int(prompt * self.spec.prefix_hit_ratio),
+        )
+        self.next_seconds = self._draw(at_seconds)
+        return request
+
+    def _draw(self, from_seconds: float) -> float:
+        return self._profile.after(from_seconds, expected=self._times.expovariate(1.0))

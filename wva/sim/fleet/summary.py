@@ -1,0 +1,92 @@
+"""What a model's users got and how its variants are used: the fleet's report for people, tests and benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from wva.sim.fleet.pool import Pool
+from wva.sim.fleet.replica import ModelKey, ReplicaState, VariantSpec
+from wva.sim.fleet.service_log import Served, ServiceLevel
+
+
+@dataclass(frozen=True, slots=True)
+class VariantUsage:
+    """The Ready replicas of one variant at this moment. Usage is None without replicas: nothing is not idle."""
+
+    deployment: str
+    accelerator: str
+    ready: int
+    draining: int
+    running: int
+    waiting: int
+    kv_cache_usage_mean: float | None
+    kv_cache_usage_max: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSummary:
+    """One model.
+
+    Attributes:
+        model: which.
+        arrived: requests offered since the start.
+        served_total: requests finished since the start.
+        dropped: requests refused since the start: gateway full, or prompt too long.
+        retried: requests routed anew since the start because their replica went away.
+        queued: requests at the gateway now, for want of a ready replica.
+        waiting: requests in engine queues now.
+        running: requests being computed now.
+        offered_per_second: rate in force now.
+        served: latencies and attainment of the chosen span.
+        variants: usage now.
+
+    """
+
+    model: ModelKey
+    arrived: int
+    served_total: int
+    dropped: int
+    retried: int
+    queued: int
+    waiting: int
+    running: int
+    offered_per_second: float
+    served: Served
+    variants: tuple[VariantUsage, ...]
+
+
+def summarise(
+    model: ModelKey, *, pool: Pool, variants: Iterable[VariantSpec], level: ServiceLevel, since_seconds: float
+) -> ModelSummary:
+    """Summarise one pool; latencies are those of requests finished since ``since_seconds``."""
+    replicas = list(pool.replicas.values())
+    return ModelSummary(
+        model=model,
+        arrived=pool.arrived,
+        served_total=pool.log.requests,
+        dropped=pool.router.dropped,
+        retried=pool.router.retried,
+        queued=len(pool.router.queue),
+        waiting=sum(replica.waiting for replica in replicas),
+        running=sum(replica.running for replica in replicas),
+        offered_per_second=pool.arrivals.profile.rate(pool.now_seconds),
+        served=pool.log.served(level, since_seconds=since_seconds),
+        variants=tuple(_usage(variant, pool=pool) for variant in variants),
+    )
+
+
+def _usage(variant: VariantSpec, *, pool: Pool) -> VariantUsage:
+    mine = [replica for replica in pool.replicas.values() if replica.variant.deployment == variant.deployment]
+    ready = [replica for replica in mine if replica.state is ReplicaState.READY]
+    usages = [engine.sample().kv_cache_usage for replica in ready for engine in replica.engines]
+    return VariantUsage(
+        deployment=variant.deployment,
+        accelerator=variant.accelerator,
+        ready=len(ready),
+        draining=sum(replica.state is ReplicaState.DRAINING for replica in mine),
+        running=sum(replica.running for replica in ready),
+        waiting=sum(replica.waiting for replica in ready),
+        kv_cache_usage_mean=sum(usages) / len(usages) if usages else None,
+        kv_cache_usage_max=max(usages, default=None),
+    )

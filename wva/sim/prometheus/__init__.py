@@ -1,0 +1,36 @@
+"""The embedded Prometheus: scrapes the simulated world and answers PromQL over the real HTTP API.
+
+- ``tsdb``        samples in memory
+- ``exposition``  the text format of ``/metrics``
+- ``fetch``       where pages come from: a function, or HTTP(S)
+- ``scrape``      targets, labels, staleness
+- ``promql``      the query language; ``promql_parser`` (extra ``demo``) gives the grammar
+- ``api``         the HTTP API, with a log of requests and switchable faults
+- ``server``      all of it on a port
+
+Time is the world's: nothing here sleeps or reads a clock, a scrape happens when it is asked for.
+"""
+
+from __future__ import annotations
+
+from wva.sim.prometheus.faults import Faults
+from wva.sim.prometheus.fetch import HttpEndpoint, InProcess, Page, ScrapeError
+from wva.sim.prometheus.requests import Request, RequestLog
+from wva.sim.prometheus.scrape import Scraper, Target
+from wva.sim.prometheus.server import EmbeddedPrometheus
+from wva.sim.prometheus.tsdb import Series, Tsdb
+
+__all__ = [
+    "EmbeddedPrometheus",
+    "Faults",
+    "HttpEndpoint",
+    "InProcess",
+    "Page",
+    "Request",
+    "RequestLog",
+    "ScrapeError",
+    "Scraper",
+    "Series",
+    "Target",
+    "Tsdb",
+]

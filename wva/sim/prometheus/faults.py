@@ -1,0 +1,45 @@
+"""What can be made to go wrong: switches that a test or the demo turns while the server runs.
+
+They may be combined; all are off at first and after ``clear``. ``applies_to`` restricts them to some queries. Refusing
+connections altogether is not here but ``EmbeddedPrometheus.unreachable``, because it concerns the socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+
+
+def _every_query(_: str | None) -> bool:
+    return True
+
+
+@dataclass(slots=True)
+class Faults:
+    """The switches."""
+
+    hang_up: bool = False
+    """Close the connection without an answer."""
+
+    status: int | None = None
+    """Answer with this HTTP status, such as 500 or 503, and a body that is not JSON."""
+
+    delay_seconds: float = 0.0
+    """Wait this long before answering: time of the event loop, because sockets live in real time."""
+
+    malformed: bool = False
+    """Answer with the first half of the JSON."""
+
+    warnings: tuple[str, ...] = ()
+    """Put these warnings into each answer."""
+
+    hide: Callable[[Mapping[str, str]], bool] | None = None
+    """Leave out the stored series whose labels it holds for, as a store that lost a part would."""
+
+    applies_to: Callable[[str | None], bool] = _every_query
+    """Tell by the PromQL text (None: the path takes none) whether a request is affected."""
+
+    def clear(self) -> None:
+        """Turn everything off."""
+        for each in fields(self):
+            setattr(self, each.name, each.default)

@@ -1,0 +1,15 @@
+"""PromQL over the embedded database: ``parse`` a query, ``evaluate`` it at a ``Moment``.
+
+What is covered: all selectors with ``offset`` and ``@``, the functions and aggregations listed in ``grammar``, all
+binary operators with their matching modifiers. Sub-queries, native histograms and everything else are refused with a
+``BadQueryError`` that names them.
+"""
+
+from __future__ import annotations
+
+from wva.sim.prometheus.promql.engine import evaluate
+from wva.sim.prometheus.promql.errors import BadQueryError, ExecutionError, PromqlError
+from wva.sim.prometheus.promql.grammar import parse
+from wva.sim.prometheus.promql.selection import Moment
+
+__all__ = ["BadQueryError", "ExecutionError", "Moment", "PromqlError", "evaluate", "parse"]

@@ -1,0 +1,235 @@
+"""The evaluator: a syntax tree and a moment in, a value out.
+
+The parser has checked the types, so the few run-time checks here only narrow them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from wva.sim.prometheus.promql import arithmetic, binary
+from wva.sim.prometheus.promql.aggregation import aggregate
+from wva.sim.prometheus.promql.errors import BadQueryError, ExecutionError
+from wva.sim.prometheus.promql.histogram import histogram_quantile
+from wva.sim.prometheus.promql.nodes import (
+    Aggregation,
+    Binary,
+    Call,
+    Cardinality,
+    Expr,
+    Negation,
+    Number,
+    Range,
+    Selector,
+    Text,
+)
+from wva.sim.prometheus.promql.patterns import compile_pattern, expand
+from wva.sim.prometheus.promql.selection import Moment, absent_labels, instant, ranges
+from wva.sim.prometheus.promql.values import (
+    Matrix,
+    Sample,
+    Value,
+    Vector,
+    Window,
+    require_unique,
+    same_metric,
+    without_name,
+)
+from wva.sim.prometheus.promql.windows import WINDOW_FUNCTIONS
+
+_KEEPS_NAME = frozenset({"last_over_time"})
+
+
+def evaluate(expr: Expr, moment: Moment) -> Value:
+    """Return the value of an expression; PromqlError if the data does not allow one."""
+    if isinstance(expr, Number | Text):
+        return expr.value
+    return _EVALUATORS[type(expr)](expr, moment)
+
+
+def _scalar(expr: Expr, moment: Moment) -> float:
+    value = evaluate(expr, moment)
+    if not isinstance(value, float):
+        raise BadQueryError("expected a scalar")
+    return value
+
+
+def _text(expr: Expr) -> str:
+    if not isinstance(expr, Text):
+        raise BadQueryError("expected a string literal")
+    return expr.value
+
+
+def _samples(value: Value) -> Vector:
+    return [element for element in value if isinstance(element, Sample)] if isinstance(value, list) else []
+
+
+def _vector(expr: Expr, moment: Moment) -> Vector:
+    return _samples(evaluate(expr, moment))
+
+
+def _matrix(expr: Expr, moment: Moment) -> Matrix:
+    value = evaluate(expr, moment)
+    return [element for element in value if isinstance(element, Window)] if isinstance(value, list) else []
+
+
+def _aggregation(node: Aggregation, moment: Moment) -> Vector:
+    parameter = None if node.parameter is None else _scalar(node.parameter, moment)
+    return aggregate(node, _vector(node.operand, moment), parameter=parameter, time_ms=moment.time_ms)
+
+
+def _negation(node: Negation, moment: Moment) -> Value:
+    value = evaluate(node.operand, moment)
+    if isinstance(value, float):
+        return -value
+    return _map(_samples(value), lambda number: -number)
+
+
+def _binary(node: Binary, moment: Moment) -> Value:
+    left, right = evaluate(node.left, moment), evaluate(node.right, moment)
+    if isinstance(left, float):
+        if isinstance(right, float):
+            return binary.numbers(node, left, right)
+        return binary.vector_and_number(node, _samples(right), left, number_is_left=True)
+    if isinstance(right, float):
+        return binary.vector_and_number(node, _samples(left), right, number_is_left=False)
+    if node.matching.cardinality is Cardinality.MANY_TO_MANY:
+        return binary.set_operation(node, _samples(left), _samples(right))
+    return binary.two_vectors(node, _samples(left), _samples(right))
+
+
+def _map(vector: Vector, compute: Callable[[float], float]) -> Vector:
+    """Return each element's number changed; the name goes, since it is no longer that metric."""
+    result = [Sample(without_name(sample.labels), compute(sample.value), sample.time_ms) for sample in vector]
+    return result if same_metric(vector) else require_unique(result)
+
+
+def _call(node: Call, moment: Moment) -> Value:
+    if node.function in WINDOW_FUNCTIONS:
+        return _windows(node, moment)
+    return _FUNCTIONS[node.function](node, moment)
+
+
+def _windows(node: Call, moment: Moment) -> Vector:
+    compute = WINDOW_FUNCTIONS[node.function]
+    keeps_name = node.function in _KEEPS_NAME
+    matrix = _matrix(node.arguments[0], moment)
+    result: Vector = []
+    for window in matrix:
+        value = compute(window)
+        if value is not None:
+            labels = window.labels if keeps_name else without_name(window.labels)
+            result.append(Sample(labels, value, moment.time_ms))
+    return result if keeps_name or same_metric(matrix) else require_unique(result)
+
+
+def _numbers(node: Call, moment: Moment) -> list[float]:
+    return [_scalar(argument, moment) for argument in node.arguments[1:]]
+
+
+def _absent(node: Call, moment: Moment) -> Vector:
+    (operand,) = node.arguments
+    if _vector(operand, moment):
+        return []
+    return [Sample(absent_labels(operand) if isinstance(operand, Selector) else {}, 1.0, moment.time_ms)]
+
+
+def _clamp(node: Call, moment: Moment) -> Vector:
+    lowest, highest = _numbers(node, moment)
+    if lowest > highest:
+        return []
+    return _map(
+        _vector(node.arguments[0], moment),
+        lambda value: arithmetic.lower_bound(arithmetic.upper_bound(value, highest), lowest),
+    )
+
+
+def _clamp_min(node: Call, moment: Moment) -> Vector:
+    (bound,) = _numbers(node, moment)
+    return _map(_vector(node.arguments[0], moment), lambda value: arithmetic.lower_bound(value, bound))
+
+
+def _clamp_max(node: Call, moment: Moment) -> Vector:
+    (bound,) = _numbers(node, moment)
+    return _map(_vector(node.arguments[0], moment), lambda value: arithmetic.upper_bound(value, bound))
+
+
+def _round(node: Call, moment: Moment) -> Vector:
+    nearest = next(iter(_numbers(node, moment)), 1.0)
+    return _map(_vector(node.arguments[0], moment), lambda value: arithmetic.round_to(value, nearest))
+
+
+def _elementwise(compute: Callable[[float], float]) -> Callable[[Call, Moment], Value]:
+    return lambda node, moment: _map(_vector(node.arguments[0], moment), compute)
+
+
+def _timestamp(node: Call, moment: Moment) -> Vector:
+    """Return the stored time of each sample of a plain selector, else the time of evaluation."""
+    (operand,) = node.arguments
+    vector = _vector(operand, moment)
+    plain = isinstance(operand, Selector)
+    result = [
+        Sample(without_name(sample.labels), (sample.time_ms if plain else moment.time_ms) / 1000, moment.time_ms)
+        for sample in vector
+    ]
+    return result if same_metric(vector) else require_unique(result)
+
+
+def _to_scalar(node: Call, moment: Moment) -> float:
+    vector = _vector(node.arguments[0], moment)
+    return vector[0].value if len(vector) == 1 else arithmetic.NAN
+
+
+def _to_vector(node: Call, moment: Moment) -> Vector:
+    return [Sample({}, _scalar(node.arguments[0], moment), moment.time_ms)]
+
+
+def _quantile(node: Call, moment: Moment) -> Vector:
+    quantile, vector = _scalar(node.arguments[0], moment), _vector(node.arguments[1], moment)
+    return histogram_quantile(quantile, vector, time_ms=moment.time_ms)
+
+
+def _label_replace(node: Call, moment: Moment) -> Vector:
+    target, template, source, text = (_text(argument) for argument in node.arguments[1:])
+    if not target:
+        raise ExecutionError("invalid destination label name in label_replace(): ")
+    try:
+        pattern = compile_pattern(text)
+    except BadQueryError as e:
+        raise ExecutionError(f"invalid regular expression in label_replace(): {text}") from e
+    result: Vector = []
+    for sample in _vector(node.arguments[0], moment):
+        labels = dict(sample.labels)
+        if found := pattern.fullmatch(labels.get(source, "")):
+            labels.pop(target, None)
+            if replacement := expand(template, found):
+                labels[target] = replacement
+        result.append(sample._replace(labels=labels))
+    return require_unique(result)
+
+
+_FUNCTIONS: dict[str, Callable[[Call, Moment], Value]] = {
+    "abs": _elementwise(abs),
+    "absent": _absent,
+    "ceil": _elementwise(arithmetic.ceil),
+    "clamp": _clamp,
+    "clamp_max": _clamp_max,
+    "clamp_min": _clamp_min,
+    "floor": _elementwise(arithmetic.floor),
+    "histogram_quantile": _quantile,
+    "label_replace": _label_replace,
+    "round": _round,
+    "scalar": _to_scalar,
+    "time": lambda _, moment: moment.time_ms / 1000,
+    "timestamp": _timestamp,
+    "vector": _to_vector,
+}
+_EVALUATORS: dict[type, Callable[..., Value]] = {
+    Selector: instant,
+    Range: ranges,
+    Call: _call,
+    Aggregation: _aggregation,
+    Binary: _binary,
+    Negation: _negation,
+}
+FUNCTIONS = frozenset({*_FUNCTIONS, *WINDOW_FUNCTIONS})

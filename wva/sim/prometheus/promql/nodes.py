@@ -1,0 +1,118 @@
+"""The parsed query as our own types, so that the evaluator depends on no foreign syntax tree.
+
+``grammar`` builds these; whatever has no node here is refused there, before anything is evaluated. Durations are
+milliseconds. Parentheses are gone: the tree says it all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class At(Enum):
+    """The two words the ``@`` modifier knows besides a time."""
+
+    START = "start"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """A condition on one label; ``equals`` is the value of a plain ``=`` matcher, None for the others."""
+
+    label: str
+    matches: Callable[[str], bool]
+    equals: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A literal number."""
+
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A literal string."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """An instant vector selector; ``at`` is a time in ms, a word, or None for the time of evaluation."""
+
+    name: str | None
+    matchers: tuple[Matcher, ...]
+    offset_ms: int
+    at: int | At | None
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A range vector selector."""
+
+    selector: Selector
+    range_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function call."""
+
+    function: str
+    arguments: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """``sum by (a) (expr)``; ``without`` turns the meaning of ``labels`` around."""
+
+    operator: str
+    operand: Expr
+    parameter: Expr | None
+    labels: tuple[str, ...]
+    without: bool
+
+
+class Cardinality(Enum):
+    """Which side of a vector match may have several elements per group."""
+
+    ONE_TO_ONE = "one-to-one"
+    MANY_TO_ONE = "group_left"
+    ONE_TO_MANY = "group_right"
+    MANY_TO_MANY = "set operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """How the elements of two vectors find each other: ``on`` or else ignoring ``labels``."""
+
+    cardinality: Cardinality = Cardinality.ONE_TO_ONE
+    on: bool = False
+    labels: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Two operands; ``return_bool`` makes a comparison answer 0 or 1 in place of filtering."""
+
+    operator: str
+    left: Expr
+    right: Expr
+    matching: Matching
+    return_bool: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Negation:
+    """Unary minus."""
+
+    operand: Expr
+
+
+Expr = Number | Text | Selector | Range | Call | Aggregation | Binary | Negation

@@ -1,0 +1,48 @@
+"""Regular expressions of PromQL: Go's syntax, as far as Python's means the same.
+
+Anchored (use ``fullmatch``), ``.`` matches newlines and classes are ASCII, like those of Prometheus. The parser has
+already refused in matchers what Go has not got (look-around, back references); what only Go has is refused here.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+
+from wva.sim.prometheus.promql.errors import BadQueryError
+
+_PLAIN_ALTERNATIVES = re.compile(r"[\w\-/: ]*(\|[\w\-/: ]*)*", re.ASCII)
+_REFERENCE = re.compile(r"\$(?:\$|(\w+)|\{(\w+)\})", re.ASCII)
+
+
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Return the compiled pattern; BadQueryError if it is malformed or means something else in Python."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return re.compile(pattern, re.DOTALL | re.ASCII)
+    except (re.error, Warning) as e:
+        raise BadQueryError(f"regular expression {pattern!r} is not supported here: {e}") from e
+
+
+def regex_test(pattern: str) -> Callable[[str], bool]:
+    """Return the test for a pattern; a list of plain words, which is what our queries have, becomes a set."""
+    if _PLAIN_ALTERNATIVES.fullmatch(pattern):
+        return frozenset(pattern.split("|")).__contains__
+    compiled = compile_pattern(pattern)
+    return lambda text: compiled.fullmatch(text) is not None
+
+
+def expand(template: str, found: re.Match[str]) -> str:
+    """Return the template with ``$1``, ``${name}`` and ``$$`` filled in; an unknown group is empty."""
+
+    def reference(match: re.Match[str]) -> str:
+        name = match.group(1) or match.group(2)
+        if name is None:
+            return "$"
+        if name.isdigit():
+            return (found.group(int(name)) or "") if int(name) <= found.re.groups else ""
+        return found.groupdict().get(name) or ""
+
+    return _REFERENCE.sub(reference, template)

@@ -1,0 +1,42 @@
+"""What was asked of the embedded Prometheus, so that a test can hold a bound on it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+QUERY_PATHS = frozenset({"/api/v1/query", "/api/v1/query_range"})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request; ``query`` is the PromQL text, None where the path takes none."""
+
+    path: str
+    query: str | None
+    at_seconds: float
+
+
+@dataclass(slots=True)
+class RequestLog:
+    """All requests since the last ``clear``, in order of arrival; refused and failed ones count too."""
+
+    entries: list[Request] = field(default_factory=list)
+
+    def add(self, request: Request) -> None:
+        """Remember a request."""
+        self.entries.append(request)
+
+    def clear(self) -> None:
+        """Forget all requests."""
+        self.entries.clear()
+
+    @property
+    def queries(self) -> Counter[str]:
+        """How often each query text was asked."""
+        return Counter(entry.query for entry in self.entries if entry.query is not None)
+
+    @property
+    def query_count(self) -> int:
+        """How many queries were asked."""
+        return sum(entry.path in QUERY_PATHS for entry in self.entries)

@@ -1,0 +1,211 @@
+"""The scraper: targets in, samples in the database out, with the staleness rules of Prometheus.
+
+- A sample gets the target's labels. Where both have a label, ``honor_labels`` decides: false (default) renames the
+  sample's own to ``exported_<label>``, true keeps the sample's own.
+- A series that the last page had and this one has not ends with a staleness marker; so do all series of a target
+  that fails, cannot be parsed, or is gone. Series that bring their own timestamps are left alone.
+- Each scrape of a target adds ``up`` and the ``scrape_*`` series, also a failed one. A target that is gone ends them.
+
+Nothing here decides when to scrape: the world calls ``scrape(now)``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from wva.sim.prometheus.exposition import ExpositionError, Line, lines, parse_series
+from wva.sim.prometheus.fetch import Fetcher, Page, ScrapeError
+from wva.sim.prometheus.tsdb import NAME, Series, Tsdb, milliseconds
+
+EXPORTED_PREFIX = "exported_"
+
+Discovery = Callable[[], Iterable["Target"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One endpoint; ``labels`` (``job``, ``instance``, ``namespace``, ``pod`` ...) are its identity."""
+
+    fetcher: Fetcher
+    labels: Mapping[str, str]
+    honor_labels: bool = False
+    honor_timestamps: bool = True
+
+    @property
+    def key(self) -> tuple[tuple[str, str], ...]:
+        """Identity across scrapes."""
+        return tuple(sorted(self.labels.items()))
+
+
+def target_labels(exposed: Mapping[str, str], target: Mapping[str, str], *, honor_labels: bool) -> dict[str, str]:
+    """Return the labels a sample is stored with. ``exported_`` is repeated until the new name is free."""
+    if honor_labels:
+        return {**target, **exposed}
+    labels = {**exposed, **target}
+    clashing = sorted((name for name in target if exposed.get(name)), key=len)
+    for name in clashing:
+        renamed = EXPORTED_PREFIX + name
+        while labels.get(renamed):
+            renamed = EXPORTED_PREFIX + renamed
+        labels[renamed] = exposed[name]
+    return labels
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """What the synthetic series say of one scrape."""
+
+    up: bool
+    duration_seconds: float
+    samples: int = 0
+    added: int = 0
+
+    def items(self) -> tuple[tuple[str, float], ...]:
+        return (
+            ("up", float(self.up)),
+            ("scrape_duration_seconds", self.duration_seconds),
+            ("scrape_samples_scraped", float(self.samples)),
+            ("scrape_samples_post_metric_relabeling", float(self.samples)),
+            ("scrape_series_added", float(self.added)),
+        )
+
+
+class _TargetState:
+    """What is remembered of a target between scrapes: its series by literal text, and those alive now."""
+
+    def __init__(self, target: Target, tsdb: Tsdb) -> None:
+        self._target = target
+        self._tsdb = tsdb
+        self._known: dict[str, Series] = {}
+        self._alive: set[Series] = set()
+        self._reports: dict[str, Series] = {}
+        self.error: str | None = None
+
+    def adopt(self, target: Target) -> None:
+        """Take over a new fetcher for the same labels; other label rules make all known series unknown."""
+        if target.honor_labels != self._target.honor_labels:
+            self._known.clear()
+        self._target = target
+
+    async def fetch(self) -> Page | str:
+        """Return the page, or the reason why there is none."""
+        try:
+            return await self._target.fetcher.fetch()
+        except ScrapeError as e:
+            return str(e)
+
+    def store(self, page: Page | str, *, now_ms: int) -> None:
+        """Write what a scrape brought, and end what it did not bring."""
+        if isinstance(page, str):
+            self._fail(page, now_ms=now_ms, duration_seconds=0.0)
+            return
+        try:
+            samples = [(self._series(line.series), line) for line in lines(page.text)]
+        except ExpositionError as e:
+            self._fail(str(e), now_ms=now_ms, duration_seconds=page.duration_seconds)
+            return
+        added = self._append(samples, now_ms=now_ms)
+        self.error = None
+        report = _Report(up=True, duration_seconds=page.duration_seconds, samples=len(samples), added=added)
+        self._report(report, now_ms=now_ms)
+
+    def end(self, *, now_ms: int) -> None:
+        """End all series of a target that is gone, ``up`` among them."""
+        self._expire(set(), now_ms=now_ms)
+        for series in self._reports.values():
+            series.append(now_ms, None)
+
+    def _fail(self, reason: str, *, now_ms: int, duration_seconds: float) -> None:
+        self.error = reason
+        self._expire(set(), now_ms=now_ms)
+        self._report(_Report(up=False, duration_seconds=duration_seconds), now_ms=now_ms)
+
+    def _series(self, text: str) -> Series:
+        series = self._known.get(text)
+        if series is None or series.dropped:
+            labels = target_labels(parse_series(text), self._target.labels, honor_labels=self._target.honor_labels)
+            series = self._known[text] = self._tsdb.series(labels)
+        return series
+
+    def _append(self, samples: Iterable[tuple[Series, Line]], *, now_ms: int) -> int:
+        seen: set[Series] = set()
+        honor_timestamps = self._target.honor_timestamps
+        added = 0
+        for series, (_, value, timestamp_ms) in samples:
+            if timestamp_ms is not None and honor_timestamps:
+                added += not series.times
+                series.append(timestamp_ms, value)
+                continue
+            seen.add(series)
+            series.append(now_ms, value)
+        added += len(seen - self._alive)
+        self._expire(seen, now_ms=now_ms)
+        return added
+
+    def _expire(self, seen: set[Series], *, now_ms: int) -> None:
+        gone = self._alive - seen
+        self._alive = seen
+        for series in gone:
+            series.append(now_ms, None)
+        if gone:
+            self._known = {text: series for text, series in self._known.items() if series not in gone}
+
+    def _report(self, report: _Report, *, now_ms: int) -> None:
+        for name, value in report.items():
+            series = self._reports.get(name)
+            if series is None or series.dropped:
+                labels = target_labels({NAME: name}, self._target.labels, honor_labels=False)
+                series = self._reports[name] = self._tsdb.series(labels)
+            series.append(now_ms, value)
+
+
+class Scraper:
+    """All targets of the world."""
+
+    def __init__(self, tsdb: Tsdb) -> None:
+        """Write into ``tsdb``."""
+        self._tsdb = tsdb
+        self._states: dict[tuple[tuple[str, str], ...], _TargetState] = {}
+        self._fixed: dict[tuple[tuple[str, str], ...], Target] = {}
+        self._discoveries: list[Discovery] = []
+
+    def add(self, target: Target) -> None:
+        """Scrape a target from the next scrape on; one with the same labels is replaced."""
+        self._fixed[target.key] = target
+
+    def remove(self, target: Target) -> None:
+        """Scrape a target no more; its series end at the next scrape."""
+        self._fixed.pop(target.key, None)
+
+    def discover(self, discovery: Discovery) -> None:
+        """Ask ``discovery`` at each scrape for the targets there are then, such as the pods of a fleet."""
+        self._discoveries.append(discovery)
+
+    def errors(self) -> dict[tuple[tuple[str, str], ...], str]:
+        """Return why the last scrape failed, by target, for those that failed."""
+        return {key: state.error for key, state in self._states.items() if state.error is not None}
+
+    async def scrape(self, now_seconds: float) -> None:
+        """Scrape every target once, at once, and store all samples under the one time ``now_seconds``."""
+        states = self._refresh(now_ms := milliseconds(now_seconds))
+        async with asyncio.TaskGroup() as group:
+            fetches = [group.create_task(state.fetch()) for state in states]
+        for state, fetch in zip(states, fetches, strict=True):
+            state.store(fetch.result(), now_ms=now_ms)
+        self._tsdb.truncate(now_ms)
+
+    def _refresh(self, now_ms: int) -> list[_TargetState]:
+        targets = dict(self._fixed)
+        for discovery in self._discoveries:
+            targets.update((target.key, target) for target in discovery())
+        for key in self._states.keys() - targets.keys():
+            self._states.pop(key).end(now_ms=now_ms)
+        for key, target in targets.items():
+            state = self._states.get(key)
+            if state is None:
+                self._states[key] = _TargetState(target, self._tsdb)
+            else:
+                state.adopt(target)
+        return [self._states[key] for key in targets]

@@ -1,0 +1,9 @@
+"""The embedded world: the parts of a cluster that are not the API server, in virtual time and in lockstep.
+
+- ``clock``      virtual time, for the world and for the controller in it
+- ``workloads``  the Deployment controller and the kubelet: ReplicaSets, pods, loading delays
+- ``scaler``     the HorizontalPodAutoscaler: reads ``wva_desired_replicas``, writes the scale
+- ``scenario``   what a run is made of; ``scenarios`` the ones that ship
+- ``world``      API server, Prometheus, fleet and the above around an unmodified controller
+- ``timeline``   what is kept of a run, and its summary
+"""

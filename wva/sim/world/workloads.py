@@ -1,0 +1,194 @@
+"""The Deployment controller and the kubelet of the embedded world.
+
+In: the Deployments in the store. Out: one ReplicaSet each, its pods, and the status of all three. A pod becomes Ready
+after its variant's loading time (which for a large model is minutes) with a seeded jitter; a *stuck* Deployment's new
+pods never do. Scaling down removes pods that are not Ready first, then the youngest, as the real controller does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+from wva.api.meta import Key, format_time
+from wva.sim.apiserver import Store
+from wva.sim.world.clock import VirtualClock
+
+DEPLOYMENTS: Final = "deployments.apps"
+REPLICA_SETS: Final = "replicasets.apps"
+PODS: Final = "pods"
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How long a new pod takes to become Ready: uniformly between the two, in seconds."""
+
+    least_seconds: float = 120.0
+    most_seconds: float = 180.0
+
+
+@dataclass(slots=True)
+class _PodPlan:
+    key: Key
+    ready_at_seconds: float | None
+    ready: bool = False
+    number: int = 0
+
+
+@dataclass(slots=True)
+class _Workload:
+    pods: list[_PodPlan] = field(default_factory=list)
+    made: int = 0
+
+
+class Workloads:
+    """Keeps pods in step with Deployments. ``sync`` looks once; it writes only what is different."""
+
+    def __init__(self, store: Store, *, clock: VirtualClock, loading: Mapping[Key, Loading], random: Random) -> None:
+        """Act on every Deployment of ``store``; those without an entry in ``loading`` use the default."""
+        self._store = store
+        self._clock = clock
+        self._loading = loading
+        self._random = random
+        self._workloads: dict[Key, _Workload] = {}
+        self._stuck: set[Key] = set()
+
+    def stick(self, deployment: Key) -> None:
+        """Let pods that this Deployment creates from now on never become Ready."""
+        self._stuck.add(deployment)
+
+    def unstick(self, deployment: Key) -> None:
+        """Let its pods become Ready again, those waiting as well, after their loading time from now."""
+        self._stuck.discard(deployment)
+        workload = self._workloads.get(deployment)
+        for pod in workload.pods if workload is not None else ():
+            if pod.ready_at_seconds is None:
+                pod.ready_at_seconds = self._ready_at(deployment)
+
+    @property
+    def next_due_seconds(self) -> float | None:
+        """When the next pod becomes Ready, in virtual seconds; None when none is on its way."""
+        due = (
+            pod.ready_at_seconds
+            for workload in self._workloads.values()
+            for pod in workload.pods
+            if not pod.ready and pod.ready_at_seconds is not None
+        )
+        return min(due, default=None)
+
+    def finish_loading(self) -> None:
+        """Let the pods there are be Ready at the next ``sync``: a world that starts has been running before."""
+        for workload in self._workloads.values():
+            for pod in workload.pods:
+                pod.ready_at_seconds = self._clock.elapsed_seconds
+
+    def ready_pods(self, deployment: Key) -> list[str]:
+        """Return the names of the Ready pods of a Deployment."""
+        workload = self._workloads.get(deployment)
+        return [] if workload is None else [pod.key.name for pod in workload.pods if pod.ready]
+
+    def sync(self) -> None:
+        """Bring ReplicaSets, pods and statuses in line with the Deployments as they are now."""
+        deployments = self._store.list(DEPLOYMENTS)
+        present = {_key(deployment) for deployment in deployments}
+        for gone in set(self._workloads) - present:
+            del self._workloads[gone]  # the store's garbage collection has taken its ReplicaSet and pods
+        for deployment in deployments:
+            self._sync_one(deployment)
+
+    def _sync_one(self, deployment: Object) -> None:
+        key = _key(deployment)
+        workload = self._workloads.setdefault(key, _Workload())
+        replica_set = self._replica_set(deployment)
+        workload.pods = [pod for pod in workload.pods if self._store.find(PODS, pod.key) is not None]
+        wanted = int(deployment["spec"].get("replicas", 1))
+        for pod in _surplus(workload.pods, wanted):
+            workload.pods.remove(pod)
+            self._store.delete(PODS, pod.key)
+        while len(workload.pods) < wanted:
+            workload.pods.append(self._create_pod(deployment, replica_set, workload))
+        for pod in workload.pods:
+            due = pod.ready_at_seconds
+            if not pod.ready and due is not None and due <= self._clock.elapsed_seconds:
+                self._make_ready(pod)
+        self._write_statuses(deployment, replica_set, workload)
+
+    def _replica_set(self, deployment: Object) -> Object:
+        key = _key(deployment)
+        name = Key(key.namespace, f"{key.name}-1")
+        found = self._store.find(REPLICA_SETS, name)
+        if found is not None:
+            return found
+        spec = deployment["spec"]
+        body = {
+            "metadata": {
+                "name": name.name,
+                "namespace": name.namespace,
+                "labels": spec["template"]["metadata"].get("labels", {}),
+                "ownerReferences": [_owner("apps/v1", "Deployment", deployment)],
+            },
+            "spec": {"replicas": 0, "selector": spec["selector"], "template": spec["template"]},
+        }
+        return self._store.create(REPLICA_SETS, body)
+
+    def _create_pod(self, deployment: Object, replica_set: Object, workload: _Workload) -> _PodPlan:
+        workload.made += 1
+        key = Key(_key(deployment).namespace, f"{replica_set['metadata']['name']}-{workload.made:03d}")
+        template = deployment["spec"]["template"]
+        body = {
+            "metadata": {
+                "name": key.name,
+                "namespace": key.namespace,
+                "labels": template["metadata"].get("labels", {}),
+                "ownerReferences": [_owner("apps/v1", "ReplicaSet", replica_set)],
+            },
+            "spec": template["spec"],
+        }
+        self._store.create(PODS, body)
+        stuck = _key(deployment) in self._stuck
+        ready_at = None if stuck else self._ready_at(_key(deployment))
+        return _PodPlan(key, ready_at, number=workload.made)
+
+    def _ready_at(self, deployment: Key) -> float:
+        loading = self._loading.get(deployment, Loading())
+        return self._clock.elapsed_seconds + self._random.uniform(loading.least_seconds, loading.most_seconds)
+
+    def _make_ready(self, pod: _PodPlan) -> None:
+        pod.ready = True
+        now = format_time(self._clock.now())
+        condition = {"type": "Ready", "status": "True", "lastTransitionTime": now}
+        status = {"phase": "Running", "podIP": "127.0.0.1", "startTime": now, "conditions": [condition]}
+        self._store.patch_status(PODS, pod.key, status)
+
+    def _write_statuses(self, deployment: Object, replica_set: Object, workload: _Workload) -> None:
+        ready = sum(pod.ready for pod in workload.pods)
+        counts = {"replicas": len(workload.pods), "readyReplicas": ready, "availableReplicas": ready}
+        generation = {"observedGeneration": deployment["metadata"]["generation"]}
+        self._store.patch_status(DEPLOYMENTS, _key(deployment), generation | counts)
+        self._store.patch_status(REPLICA_SETS, _key(replica_set), counts)
+
+
+def _surplus(pods: list[_PodPlan], wanted: int) -> list[_PodPlan]:
+    """Return the pods to remove: those that do not serve first, then the youngest."""
+    order = sorted(pods, key=lambda pod: (pod.ready, -pod.number))
+    return order[: max(0, len(pods) - wanted)]
+
+
+def _key(value: Object) -> Key:
+    return Key(value["metadata"]["namespace"], value["metadata"]["name"])
+
+
+def _owner(api_version: str, kind: str, value: Object) -> dict[str, Any]:
+    metadata = value["metadata"]
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

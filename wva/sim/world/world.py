@@ -1,0 +1,324 @@
+"""The world around an unmodified controller, in lockstep.
+
+The controller is the real application: it reaches the API server and Prometheus over HTTP on loopback and serves its
+own metrics over HTTPS, which the embedded Prometheus scrapes. Only its clock is ours. Virtual time moves to the next
+thing that is due (a scrape, a pod becoming ready, a timer of the controller, an incident), everything due then happens
+and nothing moves on before the controller's caches have reached the world's resourceVersions, its queues are empty and
+its loop waits. So a run is a function of its seed, however fast or slow the machine is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Final, Protocol
+
+from wva.api.crd import definition
+from wva.api.meta import Key
+from wva.model.variant import VariantKey
+from wva.publish.ledger import Ledger
+from wva.sim.apiserver import ApiServer, ServerOptions, StoreOptions, kind_from_definition
+from wva.sim.fleet.fleet import Fleet, FleetSettings, PodFault, ReadyPod
+from wva.sim.fleet.parameters import PRESETS
+from wva.sim.fleet.replica import ModelKey, PodKey, VariantSpec
+from wva.sim.fleet.summary import ModelSummary
+from wva.sim.prometheus import EmbeddedPrometheus, HttpEndpoint, InProcess, ScrapeError, Target
+from wva.sim.world import objects
+from wva.sim.world.clock import EPOCH_SECONDS, VirtualClock
+from wva.sim.world.scaler import Scaler
+from wva.sim.world.scenario import MODEL_ID, NAMESPACE, Incident, Scenario, ScheduledIncident
+from wva.sim.world.timeline import Timeline
+from wva.sim.world.workloads import DEPLOYMENTS, Loading, Workloads
+
+VARIANTS: Final = "variantautoscalings.llmd.ai"
+_LOOKBACK_SECONDS: Final = 300.0
+_SETTLE_LIMIT_SECONDS: Final = 60.0
+_QUIET_SECONDS: Final = 0.02
+_PAUSE_SECONDS: Final = 0.0005
+
+
+class SettleError(Exception):
+    """The controller did not come to rest in time; the message says what it was doing."""
+
+
+class ControllerView(Protocol):
+    """The part of the application that the world looks at."""
+
+    ledger: Ledger
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that happens next waits for time or news."""
+        ...
+
+    @property
+    def metrics_port(self) -> int | None:
+        """The port of ``/metrics``, None while nothing listens."""
+        ...
+
+    def cache_versions(self) -> Mapping[str, str]:
+        """Return the resourceVersion that each cache has reached, by resource name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Where the controller finds the world."""
+
+    kubeconfig: Path
+    prometheus_url: str
+
+
+class World:
+    """API server, Prometheus, workloads, HPA and fleet; the controller is attached from outside."""
+
+    def __init__(self, scenario: Scenario, *, seed: int) -> None:
+        """Build the world; nothing listens before ``open``."""
+        self.scenario = scenario
+        self.clock = VirtualClock()
+        self.timeline = Timeline(scenario)
+        self.api = ApiServer(
+            [kind_from_definition(definition())],
+            now=self.clock.now,
+            options=ServerOptions(
+                store=StoreOptions(seed=seed, namespaces=("default", NAMESPACE, objects.SYSTEM_NAMESPACE))
+            ),
+        )
+        self.prometheus = EmbeddedPrometheus(now=self.clock.now)
+        self._workloads = Workloads(
+            self.api.store,
+            clock=self.clock,
+            loading=_loading(scenario),
+            random=Random(f"{seed}/loading"),
+        )
+        self._scaler = Scaler(self.api.store, metric=self._external_metric, monotonic=self.clock.monotonic)
+        self.fleet = Fleet(
+            _fleet_variants(scenario),
+            loads={ModelKey(NAMESPACE, MODEL_ID): scenario.load},
+            seed=seed,
+            settings=FleetSettings(epoch_seconds=EPOCH_SECONDS),
+        )
+        self._controller: ControllerView | None = None
+        self._incidents = sorted(scenario.incidents, key=lambda incident: incident.at_seconds)
+        self._outage: AsyncExitStack | None = None
+        self._broken: dict[str, PodKey] = {}
+
+    @property
+    def model(self) -> ModelSummary:
+        """What the users got so far."""
+        return self.fleet.summary()[0]
+
+    @property
+    def offered_per_second(self) -> float:
+        """The load now."""
+        return self.scenario.load.profile.rate(self.clock.elapsed_seconds)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Endpoints]:
+        """Listen, and create the scenario's objects with its first pods already serving."""
+        async with AsyncExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wva-world-")))
+            await stack.enter_async_context(self.api)
+            await stack.enter_async_context(self.prometheus)
+            self._create_objects()
+            self.prometheus.scraper.discover(self._targets)
+            try:
+                yield Endpoints(self.api.kubeconfig(folder / "kubeconfig"), self.prometheus.url)
+            finally:
+                await self._end_outage()
+
+    def attach(self, controller: ControllerView) -> None:
+        """Take the controller that lives in this world."""
+        self._controller = controller
+        controller.ledger.subscribe(self.timeline.decided)
+
+    async def run(self, duration_seconds: float, *, tick: Callable[[], Awaitable[None]]) -> None:
+        """Let the world run for ``duration_seconds`` of virtual time; ``tick`` is called after every scrape."""
+        await self._settle()
+        end = self.clock.elapsed_seconds + duration_seconds
+        scrape = _Periodic(self.scenario.scrape_seconds)
+        scaler = _Periodic(self.scenario.scaler_seconds)
+        while (at := self._next(end, scrape, scaler)) < end:
+            self._advance(at)
+            await self._apply_incidents()
+            self._sync_workloads()
+            if scrape.due(at):
+                await self.prometheus.scrape()
+            await self._settle()
+            if scaler.due(at):
+                self._scaler.sync()
+                self._sync_workloads()
+                await self._settle()
+            if scrape.last == at:
+                self._observe()
+                await tick()
+        self._advance(end)
+        self._observe()
+
+    def _next(self, end: float, *periodic: _Periodic) -> float:
+        due = [end, *(entry.next for entry in periodic)]
+        due += [time for time in (self.clock.next_due_seconds, self._workloads.next_due_seconds) if time is not None]
+        due += [self._incidents[0].at_seconds] if self._incidents else []
+        return max(self.clock.elapsed_seconds, min(due))
+
+    def _advance(self, to_seconds: float) -> None:
+        self.fleet.advance(to_seconds)
+        self.timeline.now_seconds = to_seconds
+        self.clock.advance_to(to_seconds)
+
+    def _create_objects(self) -> None:
+        store = self.api.store
+        store.create("configmaps", objects.saturation_config(self.scenario))
+        for plan in self.scenario.variants:
+            store.create(DEPLOYMENTS, objects.deployment(plan))
+            store.create(VARIANTS, objects.variant_autoscaling(plan))
+            store.create("horizontalpodautoscalers.autoscaling", objects.autoscaler(plan, self.scenario))
+        self._workloads.sync()
+        self._workloads.finish_loading()
+        self._sync_workloads()
+
+    def _sync_workloads(self) -> None:
+        self._workloads.sync()
+        for plan in self.scenario.variants:
+            pods = [ReadyPod(name) for name in self._workloads.ready_pods(Key(NAMESPACE, plan.name))]
+            self.fleet.set_ready_pods(NAMESPACE, deployment=plan.name, pods=pods)
+
+    def _targets(self) -> list[Target]:
+        """Return what Prometheus scrapes: every Ready pod, and the controller once it serves."""
+        targets = []
+        for plan in self.scenario.variants:
+            for name in self._workloads.ready_pods(Key(NAMESPACE, plan.name)):
+                labels = {"job": "vllm", "namespace": NAMESPACE, "pod": name, "instance": f"{name}:8000"}
+                targets.append(Target(InProcess(partial(self._page, PodKey(NAMESPACE, name))), labels))
+        port = None if self._controller is None else self._controller.metrics_port
+        if port is not None:
+            url = f"https://127.0.0.1:{port}/metrics"
+            labels = {"job": "wva", "namespace": objects.SYSTEM_NAMESPACE, "instance": "controller:8443"}
+            targets.append(Target(HttpEndpoint(url, verify=False), labels))
+        return targets
+
+    def _page(self, pod: PodKey) -> str:
+        page = self.fleet.exposition(pod)
+        if page is None:
+            raise ScrapeError("the pod does not answer")
+        return page
+
+    def _external_metric(self, name: str, labels: Mapping[str, str]) -> float | None:
+        """Return the sum of a metric's current series, as the external metrics API would: through Prometheus."""
+        if self._outage is not None:
+            return None
+        oldest_ms = (self.clock.now() - _LOOKBACK_SECONDS) * 1000
+        values = [
+            series.values[-1]
+            for series in self.prometheus.tsdb.of_name(name)
+            if labels.items() <= series.labels.items() and series.times and series.times[-1] > oldest_ms
+        ]
+        known = [value for value in values if value is not None]  # None marks the end of a series
+        return sum(known) if known else None
+
+    def _observe(self) -> None:
+        model = self.model
+        for plan in self.scenario.variants:
+            deployment = self.api.store.get(DEPLOYMENTS, Key(NAMESPACE, plan.name))
+            ledger = None if self._controller is None else self._controller.ledger
+            decision = None if ledger is None else ledger.get(VariantKey(NAMESPACE, plan.name))
+            self.timeline.add(
+                plan.name,
+                current=int(deployment.get("status", {}).get("replicas", 0)),
+                desired=None if decision is None else decision.desired,
+                model=model,
+            )
+
+    async def _apply_incidents(self) -> None:
+        while self._incidents and self._incidents[0].at_seconds <= self.clock.elapsed_seconds:
+            await self._apply(self._incidents.pop(0))
+
+    async def _apply(self, scheduled: ScheduledIncident) -> None:
+        deployment = Key(NAMESPACE, scheduled.variant)
+        match scheduled.incident:
+            case Incident.PROMETHEUS_DOWN:
+                self._outage = AsyncExitStack()
+                await self._outage.enter_async_context(self.prometheus.unreachable())
+            case Incident.PROMETHEUS_UP:
+                await self._end_outage()
+            case Incident.PODS_STUCK:
+                self._workloads.stick(deployment)
+            case Incident.PODS_UNSTUCK:
+                self._workloads.unstick(deployment)
+            case Incident.METRICS_NAN:
+                pod = PodKey(NAMESPACE, self._workloads.ready_pods(deployment)[0])
+                self._broken[scheduled.variant] = pod
+                self.fleet.break_pod(pod, mode=PodFault.NAN)
+            case Incident.METRICS_REPAIRED:
+                self.fleet.repair_pod(self._broken.pop(scheduled.variant))
+
+    async def _end_outage(self) -> None:
+        outage, self._outage = self._outage, None
+        if outage is not None:
+            await outage.aclose()
+
+    async def _settle(self) -> None:
+        """Wait, in real time, until the controller has seen everything and waits for virtual time or for news."""
+        limit = time.monotonic() + _SETTLE_LIMIT_SECONDS
+        quiet_since: float | None = None
+        while True:
+            await asyncio.sleep(0)
+            if self._at_rest():
+                return
+            # A query that waits on the virtual clock before its next try ends only when time moves on.
+            waits_for_time = self.clock.waking == 0 and self.clock.sleeping > 0
+            real = time.monotonic()
+            quiet_since = (quiet_since or real) if waits_for_time else None
+            if quiet_since is not None and real - quiet_since > _QUIET_SECONDS:
+                return
+            if real > limit:
+                raise SettleError(f"at virtual second {self.clock.elapsed_seconds:g}: {self._state()}")
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _at_rest(self) -> bool:
+        controller = self._controller
+        return controller is None or (self.clock.waking == 0 and controller.idle and not self._behind())
+
+    def _behind(self) -> list[str]:
+        """Return the resources whose cache has not reached the last change yet."""
+        versions = {} if self._controller is None else self._controller.cache_versions()
+        store = self.api.store
+        return [name for name, version in versions.items() if int(version or -1) < store.last_version(name)]
+
+    def _state(self) -> str:
+        idle = self._controller is None or self._controller.idle
+        return f"idle: {idle}, timers waking: {self.clock.waking}, caches behind: {self._behind()}"
+
+
+class _Periodic:
+    """Something that happens every so many virtual seconds, first at zero."""
+
+    def __init__(self, period_seconds: float) -> None:
+        self._period = period_seconds
+        self.next = 0.0
+        self.last = -1.0
+
+    def due(self, at: float) -> bool:
+        """Tell whether it happens now, and plan the next time."""
+        if at < self.next:
+            return False
+        self.last, self.next = at, self.next + self._period
+        return True
+
+
+def _loading(scenario: Scenario) -> dict[Key, Loading]:
+    return {Key(NAMESPACE, plan.name): plan.loading for plan in scenario.variants}
+
+
+def _fleet_variants(scenario: Scenario) -> list[VariantSpec]:
+    return [
+        VariantSpec(NAMESPACE, plan.name, MODEL_ID, plan.accelerator, PRESETS[plan.accelerator])
+        for plan in scenario.variants
+    ]
