@@ -1,0 +1,14 @@
+"""The stage of the component tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.app.stage import Stage
+
+
+@pytest.fixture
+async def stage(tmp_path, monkeypatch):
+    """Return the world around a controller, listening."""
+    async with Stage(tmp_path, monkeypatch).open() as opened:
+        yield opened

@@ -1,0 +1,272 @@
+"""Start, readiness, leadership and stop of the process."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from dataclasses import replace
+
+import aiohttp
+import pytest
+from structlog.testing import capture_logs
+
+from tests.app.stage import DEPLOYMENTS, SYSTEM, until
+from wva.api.meta import Key
+from wva.sim.apiserver import Patch, matching
+
+LEASES = "leases.coordination.k8s.io"
+LEASE = Key(SYSTEM, "72dd1cf1.llm-d.ai")
+ELECTED = {
+    "LEADER_ELECT": "true",
+    "LEADER_ELECTION_LEASE_DURATION": "3s",
+    "LEADER_ELECTION_RENEW_DEADLINE": "2s",
+    "LEADER_ELECTION_RETRY_PERIOD": "100ms",
+}
+
+
+def holder(stage):
+    """Return who holds the Lease, empty when nobody does."""
+    lease = stage.api.store.find(LEASES, LEASE)
+    return "" if lease is None else lease["spec"].get("holderIdentity") or ""
+
+
+async def fetch(port, path):
+    """Return status and text of a page of the process."""
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as response:
+        return response.status, await response.text()
+
+
+async def test_the_endpoints_answer(stage):
+    """Probes and metrics are there as soon as the process works."""
+    stage.deployment()
+    stage.va()
+    async with stage.controller():
+        await until(stage.series)
+        assert await fetch(stage.app.probe_port, "/healthz") == (200, "ok\n")
+        assert await fetch(stage.app.probe_port, "/readyz") == (200, "ok\n")
+        status, page = await fetch(stage.app.metrics_port, "/metrics")
+        assert status == 200
+        assert 'wva_desired_replicas{accelerator_type="H100",namespace="ns",variant_name="va"} 1.0' in page
+
+
+async def test_no_series_of_the_page_tells_when_it_was_created(stage):
+    """Neither the output nor the controller's own counters have a ``_created`` series."""
+    stage.deployment()
+    stage.va()
+    async with stage.controller():
+        await until(stage.series)
+        assert "_created" not in stage.page()
+
+
+async def test_readiness_names_the_cache_that_is_missing(stage):
+    """``kubectl describe pod`` shows the reason; liveness is not affected."""
+    stage.api.faults.answer(403, times=None, match=matching(verb="list", resource="pods"))
+    async with stage.controller():
+        await until(lambda: stage.app.probe_port)
+        await until(lambda: any("403" in line for line in stage.app.not_ready()))
+        status, text = await fetch(stage.app.probe_port, "/readyz")
+        assert status == 503
+        assert text.startswith("not ready: ")
+        assert "pods" in text
+        assert (await fetch(stage.app.probe_port, "/healthz"))[0] == 200
+        assert stage.metric("wva_leader") == 0
+        stage.api.faults.clear()
+        await until(lambda: stage.app.not_ready() == [])
+
+
+async def test_readiness_names_prometheus_while_it_does_not_answer(stage):
+    """The leader says so, and is ready again when the answers are back."""
+    stage.deployment()
+    stage.va()
+    stage.prometheus.faults.status = 503
+    async with stage.controller(interval="20ms"):
+        (line,) = await until(lambda: [line for line in stage.app.not_ready() if "query" in line])
+        assert line.startswith("prometheus: query ")
+        stage.prometheus.faults.clear()
+        await until(lambda: stage.app.not_ready() == [])
+
+
+async def test_a_missing_definition_is_waited_for(stage):
+    """Without the CRD the process says so in readiness and goes on waiting; nothing crashes."""
+    stage.api.faults.answer(404, times=None, match=matching(resource="variantautoscalings.llmd.ai"))
+    async with stage.controller() as task:
+        await until(lambda: any("variantautoscalings.llmd.ai not synced" in line for line in stage.app.not_ready()))
+        assert not task.done()
+        stage.api.faults.clear()
+        await until(lambda: stage.metric("wva_leader") == 1)
+
+
+async def test_stop_releases_the_lease(stage):
+    """The next process need not wait for it to run out."""
+    stage.deployment()
+    stage.va()
+    async with stage.controller(**ELECTED) as task:
+        await until(stage.series)
+        assert holder(stage) != ""
+        stage.stop.set()
+        async with asyncio.timeout(10):
+            assert await task == 0
+        assert holder(stage) == ""
+        assert stage.series() == {}
+
+
+async def test_taking_the_lease_is_an_event_on_it(stage):
+    """Who leads since when can be read with kubectl."""
+    async with stage.controller(LEADER_ELECT="true"):
+        (event,) = await until(lambda: stage.events("LeaderElection"))
+        assert event["involvedObject"]["kind"] == "Lease"
+
+
+async def test_stop_sends_the_events_that_wait(stage):
+    """What happened last is what people look for."""
+    stage.deployment(replicas=2)
+    stage.va()
+    stage.load["d"] = (0.95, 9)
+    await stage.scrape()
+    stage.api.faults.delay(0.3, times=None, match=matching(verb="create", resource="events"))
+    async with stage.controller() as task:
+        await until(lambda: stage.number() == 3)
+        assert stage.events("ScaleUpRecommended") == []
+        stage.stop.set()
+        assert await task == 0
+        assert len(stage.events("ScaleUpRecommended")) == 1
+
+
+async def test_nothing_is_written_past_the_deadline_of_the_lease(stage):
+    """Another process may lead by then, though this one has not noticed yet."""
+    stage.deployment(replicas=2)
+    stage.va()
+    slow = {"LEADER_ELECTION_LEASE_DURATION": "60s", "LEADER_ELECTION_RENEW_DEADLINE": "50s"}
+    async with stage.controller(**(ELECTED | slow | {"LEADER_ELECTION_RETRY_PERIOD": "20s"})):
+        await until(lambda: stage.told("OptimizationReady") == ("False", "MetricsMissing") and stage.app.idle)
+        before, refused = stage.patches(), stage.metric("wva_status_patches_total", result="error")
+        stage.app._elector._deadline = -math.inf
+        stage.app.ledger.record([replace(stage.decision(), desired=5)])
+        await until(lambda: stage.metric("wva_status_patches_total", result="error") > refused)
+        assert stage.patches() == before
+        assert stage.series() == {}
+
+
+async def test_stop_without_a_lease_is_quick(stage):
+    """Also while caches are missing, long before anything works."""
+    stage.api.faults.delay(60, times=None, match=matching(verb="list", resource="pods"))
+    async with stage.controller() as task:
+        await until(lambda: stage.app.probe_port)
+        started = time.monotonic()
+        stage.stop.set()
+        assert await task == 0
+        assert time.monotonic() - started < 10
+        stage.api.faults.clear()
+
+
+async def test_a_standby_is_ready_and_silent(stage):
+    """While somebody else holds the Lease there are no series and no writes, but the process is ready to take over."""
+    stage.deployment()
+    stage.va()
+    spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 3600, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    stage.api.store.create(LEASES, {"metadata": {"name": LEASE.name, "namespace": SYSTEM}, "spec": spec})
+    async with stage.controller(**ELECTED):
+        await until(lambda: stage.app.probe_port)
+        await until(lambda: stage.app.not_ready() == [])
+        await until(lambda: stage.api.requests.count("get", resource=LEASES) > 2)
+        assert stage.series() == {}
+        assert stage.patches() == 0
+        stage.api.store.patch(LEASES, LEASE, Patch(body={"spec": {"holderIdentity": ""}}))
+        await until(lambda: stage.series() == {"va": 1})
+
+
+async def test_losing_the_lease_ends_the_process_with_status_1(stage):
+    """The container starts clean; the log says who took the Lease."""
+    stage.deployment()
+    stage.va()
+    with capture_logs() as lines:
+        async with stage.controller(**ELECTED) as task:
+            await until(lambda: stage.told("OptimizationReady") == ("False", "MetricsMissing") and stage.app.idle)
+            before = stage.patches()
+            stage.api.store.patch(LEASES, LEASE, Patch(body={"spec": {"holderIdentity": "somebody"}}))
+            async with asyncio.timeout(10):
+                assert await task == 1
+            assert holder(stage) == "somebody"
+            assert stage.series() == {}
+            assert stage.patches() == before
+    (line,) = [line for line in lines if line["event"] == "leadership_lost" and line["component"] == "app"]
+    assert "somebody" in line["reason"]
+
+
+async def test_an_object_that_cannot_be_read_does_not_stop_the_rest(stage):
+    """It is counted and left out; everything else goes on over the same stream."""
+    for name in ("bad", "good"):
+        stage.deployment(name)
+        stage.va(name, target=name)
+    async with stage.controller():
+        await until(lambda: stage.series() == {"bad": 1, "good": 1})
+        stage.api.store.patch_status(DEPLOYMENTS, Key("ns", "bad"), {"replicas": "many"})
+        await until(lambda: stage.metric("wva_undecodable_objects_total", resource=DEPLOYMENTS))
+        stage.scale("good", 3)
+        await until(lambda: stage.series("wva_current_replicas")["good"] == 3)
+
+
+async def test_a_variant_deleted_while_prometheus_is_asked_does_not_come_back(stage):
+    """Its decision is thrown away, so that no series appears for something that is gone."""
+    for name in ("a", "b"):
+        stage.deployment(name)
+        stage.va(name, target=name)
+    await stage.scrape()
+    stage.prometheus.faults.delay_seconds = 0.3
+    async with stage.controller():
+        await until(lambda: stage.series() == {"a": 1, "b": 1})
+        await until(lambda: stage.prometheus.requests.query_count > 0)
+        stage.delete_va("a")
+        await until(lambda: stage.series() == {"b": 1})
+        assert stage.metric("wva_cycles_total", result="success") == 0
+        seen = []
+        stage.app.ledger.subscribe(lambda key, *_: seen.append(key.name))
+        await until(lambda: stage.metric("wva_cycles_total", result="success") == 1)
+        assert set(seen) == {"b"}
+        assert stage.series() == {"b": 1}
+
+
+async def test_changes_of_the_number_are_events_on_the_variant(stage):
+    """Who asks ``kubectl describe`` sees old number, new number and why."""
+    stage.deployment(replicas=2)
+    stage.va()
+    stage.load["d"] = (0.95, 9)
+    await stage.scrape()
+    async with stage.controller():
+        (event,) = await until(lambda: stage.events("ScaleUpRecommended"))
+        assert event["message"].startswith("desired replicas 2 -> 3: ")
+        assert event["involvedObject"]["kind"] == "VariantAutoscaling"
+        assert event["involvedObject"]["name"] == "va"
+        assert event["source"]["component"] == "workload-variant-autoscaler"
+        assert event["metadata"]["namespace"] == "ns"
+
+
+async def test_a_hold_is_a_warning_event(stage):
+    """Whatever keeps a variant from being scaled is visible on it."""
+    stage.deployment()
+    stage.va()
+    stage.prometheus.faults.status = 503
+    async with stage.controller(interval="20ms"):
+        (event,) = await until(lambda: stage.events("DesiredReplicasHeld"))
+        assert event["type"] == "Warning"
+        assert event["message"].startswith("PrometheusError: ")
+
+
+@pytest.mark.parametrize("setting", ["METRICS_BIND_ADDRESS", "HEALTH_PROBE_BIND_ADDRESS"])
+async def test_a_server_can_be_switched_off(stage, setting):
+    """Address 0 listens nowhere."""
+    async with stage.controller(**{setting: "0"}):
+        await until(lambda: stage.metric("wva_leader"))
+        ports = {"METRICS_BIND_ADDRESS": stage.app.metrics_port, "HEALTH_PROBE_BIND_ADDRESS": stage.app.probe_port}
+        assert [name for name, port in ports.items() if port is None] == [setting]
+
+
+async def test_cycles_are_recorded_for_replay(stage, tmp_path):
+    """With a folder given every cycle leaves a file."""
+    stage.deployment()
+    stage.va()
+    folder = tmp_path / "recordings"
+    async with stage.controller(RECORD_DIR=str(folder)):
+        await stage.cycles(1)
+    assert len(list(folder.glob("cycle-*.json"))) == 1

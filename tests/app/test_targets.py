@@ -1,0 +1,186 @@
+"""Variants and their Deployments come and go in any order: the status follows at once, not with the next cycle."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.app.stage import DEPLOYMENTS, VARIANTS, until
+from wva.api.meta import Key
+
+
+async def test_a_variant_may_come_before_its_deployment(stage):
+    """It says that the target is missing, and is taken up as soon as the Deployment appears."""
+    async with stage.controller():
+        stage.va()
+        await until(lambda: stage.told("Ready") == ("False", "DeploymentNotFound"))
+        assert stage.series() == {}
+        stage.deployment(replicas=2)
+        await until(lambda: stage.told("Ready") == ("True", "VariantAccepted"))
+        assert stage.told("TargetResolved") == ("True", "TargetFound")
+        await until(lambda: stage.number() == 2)
+        assert stage.series() == {"va": 2}
+
+
+async def test_a_deleted_deployment_is_told_at_once(stage):
+    """Not ready, not resolved, no allocation, no series; the VariantAutoscaling stays."""
+    stage.deployment(replicas=2)
+    stage.va()
+    async with stage.controller():
+        await until(lambda: stage.number() == 2)
+        stage.delete_deployment()
+        await until(lambda: stage.told("Ready") == ("False", "DeploymentNotFound"))
+        assert stage.told("TargetResolved") == ("False", "TargetNotFound")
+        assert "desiredOptimizedAlloc" not in stage.status()
+        for metric in ("wva_desired_replicas", "wva_current_replicas", "wva_desired_ratio"):
+            assert stage.series(metric) == {}
+
+
+async def test_a_recreated_deployment_resumes(stage):
+    """Ready again, with the replicas of the new Deployment."""
+    stage.deployment(replicas=2)
+    stage.va()
+    async with stage.controller():
+        await until(lambda: stage.number() == 2)
+        stage.delete_deployment()
+        await until(lambda: stage.number() is None and stage.told("Ready")[0] == "False")
+        stage.deployment(replicas=3)
+        await until(lambda: stage.number() == 3)
+        assert stage.told("Ready") == ("True", "VariantAccepted")
+        assert stage.series() == {"va": 3}
+
+
+async def test_a_deployment_replaced_within_an_instant_begins_anew(stage):
+    """However fast: neither the ledger nor the status carries the number over to the new Deployment."""
+    stage.deployment(replicas=4)
+    stage.va()
+    async with stage.controller():
+        await until(lambda: stage.number() == 4)
+        stage.delete_deployment()
+        stage.deployment(replicas=1)
+        await until(lambda: stage.series() == {"va": 1})
+        await until(lambda: stage.number() == 1)
+
+
+async def test_a_restart_keeps_the_number_of_the_status(stage):
+    """The first number after a start is the one published last, also before Prometheus was read."""
+    stage.deployment(replicas=2)
+    stage.va()
+    status = {"desiredOptimizedAlloc": {"accelerator": "H100", "numReplicas": 6}}
+    stage.api.store.patch_status(VARIANTS, Key("ns", "va"), status)
+    async with stage.controller():
+        await until(lambda: stage.series() == {"va": 6})
+
+
+async def test_two_variants_on_one_deployment_are_both_refused(stage):
+    """Each names the other; when one is deleted the other resumes."""
+    stage.deployment()
+    stage.va("one")
+    async with stage.controller():
+        await until(lambda: stage.told("Ready", "one") == ("True", "VariantAccepted"))
+        stage.va("two")
+        for name, other in (("one", "two"), ("two", "one")):
+            await until(lambda name=name: stage.told("TargetResolved", name) == ("False", "TargetConflict"))
+            assert f"VariantAutoscaling {other}" in stage.message("TargetResolved", name)
+            assert stage.told("Ready", name) == ("False", "TargetConflict")
+        assert stage.number("one") == 1, "a conflict keeps the number"
+        stage.delete_va("two")
+        await until(lambda: stage.told("Ready", "one") == ("True", "VariantAccepted"))
+        await until(lambda: stage.series() == {"one": 1})
+
+
+async def test_an_empty_target_name_is_reported_and_never_looked_up(stage):
+    """An empty name in a GET would list the whole collection: the caches are asked instead."""
+    stage.va(target="")
+    async with stage.controller():
+        await until(lambda: stage.told("Ready") == ("False", "DeploymentNotFound"))
+        assert "scaleTargetRef.name is empty" in stage.message("TargetResolved")
+        assert stage.api.requests.count("list", resource=DEPLOYMENTS) == 1, "the informer's own"
+        assert stage.api.requests.count("get", resource=DEPLOYMENTS) == 0
+
+
+async def test_a_kind_that_cannot_be_scaled_is_reported(stage):
+    """Only Deployments are supported; the message says so."""
+    stage.deployment()
+    stage.va(kind="StatefulSet")
+    async with stage.controller():
+        await until(lambda: stage.told("TargetResolved") == ("False", "TargetUnsupported"))
+        assert "only apps/v1 Deployment is" in stage.message("TargetResolved")
+        assert stage.series() == {}
+
+
+async def test_correcting_the_target_name_resolves_it(stage):
+    """An edit of the spec is an event like any other."""
+    stage.deployment("right")
+    stage.va(target="wrong")
+    async with stage.controller():
+        await until(lambda: stage.told("Ready") == ("False", "DeploymentNotFound"))
+        stage.patch_va({"spec": {"scaleTargetRef": {"kind": "Deployment", "name": "right"}}})
+        await until(lambda: stage.told("Ready") == ("True", "VariantAccepted"))
+
+
+async def test_leaving_a_contested_target_frees_the_other(stage):
+    """The old claimants of a target are looked at when one of them turns to another."""
+    stage.deployment("a")
+    stage.deployment("b")
+    stage.va("one", target="a")
+    stage.va("two", target="a")
+    async with stage.controller():
+        for name in ("one", "two"):
+            await until(lambda name=name: stage.told("Ready", name) == ("False", "TargetConflict"))
+        stage.patch_va({"spec": {"scaleTargetRef": {"kind": "Deployment", "name": "b"}}}, "two")
+        for name in ("one", "two"):
+            await until(lambda name=name: stage.told("Ready", name) == ("True", "VariantAccepted"))
+
+
+async def test_a_deleted_variant_leaves_no_series(stage):
+    """Gone with the next scrape."""
+    stage.deployment()
+    stage.va()
+    async with stage.controller():
+        await until(stage.series)
+        stage.delete_va()
+        await until(lambda: stage.series() == {})
+        assert 'variant_name="va"' not in "".join(
+            line for line in stage.page().splitlines() if line.startswith(("wva_desired", "wva_current"))
+        )
+
+
+async def test_another_accelerator_label_leaves_one_series(stage):
+    """The loop publishes the new one; the old one is gone with the same scrape."""
+    stage.deployment()
+    stage.va(accelerator="A100")
+    await stage.scrape()
+    async with stage.controller(interval="50ms"):
+        await until(lambda: stage.status().get("desiredOptimizedAlloc", {}).get("accelerator") == "A100")
+        stage.patch_va({"metadata": {"labels": {"inference.optimization/acceleratorName": "H100"}}})
+        await until(lambda: stage.status()["desiredOptimizedAlloc"]["accelerator"] == "H100")
+        lines = [line for line in stage.page().splitlines() if line.startswith("wva_desired_replicas{")]
+        assert len(lines) == 1
+        assert 'accelerator_type="H100"' in lines[0]
+
+
+@pytest.mark.parametrize("broken", ["no samples", "Prometheus down"])
+async def test_ready_does_not_wait_for_metrics(stage, broken):
+    """The target exists and the variant is accepted; metrics have a condition of their own."""
+    stage.deployment(replicas=2)
+    stage.va()
+    stage.prometheus.faults.status = 503 if broken == "Prometheus down" else None
+    async with stage.controller(interval="50ms"):
+        await until(lambda: (stage.told("MetricsAvailable") or ("",))[0] == "False")
+        assert stage.told("Ready") == ("True", "VariantAccepted")
+        assert stage.number() == 2
+
+
+async def test_a_foreign_instance_is_left_alone(stage):
+    """With an instance of its own the process takes only variants labelled for it, and follows the label."""
+    stage.deployment("a")
+    stage.deployment("b")
+    stage.va("mine", target="a")
+    stage.va("other", target="b")
+    stage.patch_va({"metadata": {"labels": {"wva.llmd.ai/controller-instance": "blue"}}}, "mine")
+    async with stage.controller(CONTROLLER_INSTANCE="blue"):
+        await until(lambda: stage.series() == {"mine": 1})
+        assert 'controller_instance="blue"' in stage.page()
+        assert stage.status("other") == {}
+        stage.patch_va({"metadata": {"labels": {"wva.llmd.ai/controller-instance": "green"}}}, "mine")
+        await until(lambda: stage.series() == {})

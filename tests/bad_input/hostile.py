@@ -1,0 +1,105 @@
+"""A stage whose API server stores what no schema allows, and a Prometheus that answers anything."""
+
+from __future__ import annotations
+
+import json
+import time
+from copy import deepcopy
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from tests.app.stage import MODEL, VARIANTS, Stage, until
+from wva.api.meta import Key
+from wva.sim.apiserver.objects import clone
+
+SECRET = "eyJhbGciOiJub25lIn0.do-not-tell-anybody.c2lnbmF0dXJl"
+
+
+class HostileStage(Stage):
+    """Writes past every check, and tells whether the controller still works."""
+
+    def force(self, resource, name, change, *, namespace="ns"):
+        """Store an object as ``change`` makes it, past schema and validation."""
+        store = self.api.store
+        spec, key = store.journal.kinds.get(resource), Key(namespace, name)
+        old = store.find(resource, key)
+        value = {} if old is None else clone(old)
+        metadata = value.setdefault("metadata", {})
+        metadata.update({"name": name, "namespace": namespace})
+        metadata.setdefault("uid", f"uid-of-{namespace}-{name}")
+        change(value)
+        store.journal.put(spec, key, value)
+
+    @property
+    def folder(self):
+        """A directory of this test."""
+        return self._folder
+
+    async def works(self):
+        """Prove that loop and reconcilers live: cycles succeed, and a new variant gets its number."""
+        await self.cycles(2)
+        self.va("proof", target="proof")
+        await until(lambda: self.number("proof") == 3, seconds=5)
+        await until(lambda: self.series().get("proof") == 3, seconds=5)
+
+    def everything_told(self):
+        """Return all that leaves the process apart from its log: events, statuses, series, recordings."""
+        told = [json.dumps([*self.api.store.list("events"), *self.api.store.list(VARIANTS)], default=str), self.page()]
+        told += [path.read_text(encoding="utf-8") for path in self._folder.rglob("cycle-*.json")]
+        return "".join(told)
+
+
+def series(value="0.5", *, pod, at=None, **labels):
+    """Return one series of an answer; the value is text, the labels those of a vLLM pod unless given."""
+    metric = {"namespace": "ns", "model_name": MODEL, "pod": pod, **labels}
+    return {"metric": metric, "value": [time.time() if at is None else at, value]}
+
+
+def vector(*entries):
+    """Return the body of a successful answer."""
+    return json.dumps({"status": "success", "data": {"resultType": "vector", "result": list(entries)}}).encode()
+
+
+class ScriptedPrometheus:
+    """Answers every query with ``answer``: bytes, or a function of the request that returns a response."""
+
+    def __init__(self):
+        """Answer an empty vector until told otherwise."""
+        self.answer = vector()
+        self.requests = []
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        self._server = TestServer(app, host="127.0.0.1")
+
+    async def __aenter__(self):
+        """Listen on a free port."""
+        await self._server.start_server()
+        return self
+
+    async def __aexit__(self, *_):
+        """Stop listening."""
+        await self._server.close()
+
+    @property
+    def url(self):
+        """The base URL."""
+        return f"http://127.0.0.1:{self._server.port}"
+
+    def report(self, *, values, times=None):
+        """Answer the queries for values with one list of series, those for times with another."""
+        now = time.time()
+        if times is None:
+            times = [{**deepcopy(entry), "value": [now, f"{now:.3f}"]} for entry in values]
+
+        async def answer(request):
+            query = (await request.post())["query"]
+            return web.Response(body=vector(*(times if "timestamp(" in query else values)))
+
+        self.answer = answer
+
+    async def _handle(self, request):
+        self.requests.append((request.path, dict(request.headers)))
+        if callable(self.answer):
+            return await self.answer(request)
+        return web.Response(body=self.answer, content_type="application/json")

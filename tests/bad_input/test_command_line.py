@@ -1,0 +1,131 @@
+"""Wrong command lines: one line on stderr, status 2 for a wrong flag, 1 for what could never work; no traceback."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from wva.cli import run
+from wva.cli.main import main
+
+pytestmark = pytest.mark.timeout(20)
+
+URL = "PROMETHEUS_BASE_URL"
+
+
+def refused(capsys, *words):
+    """Return the one line that a usage error prints."""
+    with pytest.raises(SystemExit) as exit_:
+        main(list(words))
+    assert exit_.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.endswith("\n")
+    assert err.count("\n") == 1
+    return err
+
+
+@pytest.mark.parametrize(
+    ("words", "nearest"),
+    [
+        (["run", "--leader-elct"], "--leader-elect"),
+        (["--leader-elct"], "--leader-elect"),
+        (["run", "--metrics-bind-adress=:8443"], "--metrics-bind-address"),
+        (["--leader-elect", "--zap-log-lvel", "debug"], "--zap-log-level"),
+        (["run", "--watch-namspace", "a", "b"], "--watch-namespace"),
+        (["demo", "--sed", "3"], "--seed"),
+    ],
+)
+def test_an_unknown_flag_names_the_nearest(capsys, words, nearest):
+    """The nearest flag of the sub-command it was given to."""
+    assert f"(did you mean {nearest}?)" in refused(capsys, *words)
+
+
+@pytest.mark.parametrize("words", [["run", "--qqq"], ["run", "word"], ["rum"], ["run", ""], ["run", "--log-level"]])
+def test_a_flag_like_no_other_points_to_the_help(capsys, words):
+    """Guessing wildly helps nobody."""
+    assert refused(capsys, *words).startswith("wva")
+
+
+def test_control_characters_of_a_flag_do_not_reach_the_terminal(capsys):
+    """Neither a second line nor an escape sequence."""
+    line = refused(capsys, "run", "--lead\ner-elect\x1b[31m\x07")
+    assert line.removesuffix("\n").isprintable()
+
+
+@pytest.fixture
+def nowhere(monkeypatch, tmp_path):
+    """Return the environment of a process without settings; the cluster's port is closed."""
+    for name in (URL, "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(run, "_PAUSE_SECONDS", 0.0)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        server = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        path = tmp_path / "kubeconfig"
+        path.write_text(
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\n"
+            "contexts: [{name: a, context: {cluster: a, user: a}}]\n"
+            f"clusters: [{{name: a, cluster: {{server: '{server}'}}}}]\n"
+            "users: [{name: a, user: {token: tell-nobody-of-this}}]\n",
+            encoding="utf-8",
+        )
+        monkeypatch.setenv("KUBECONFIG", str(path))
+        yield monkeypatch
+
+
+def ended(capsys):
+    """Run the controller, which must end at once with status 1, and return its lines that are no log."""
+    assert main(["run"]) == 1
+    err = capsys.readouterr().err
+    assert "tell-nobody-of-this" not in err
+    assert "Traceback" not in err
+    return [line for line in err.splitlines() if line.startswith("wva: ")]
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_neither_url_nor_cluster_are_two_lines(capsys):
+    """One names the key and both places, one the cluster."""
+    lines = ended(capsys)
+    assert len(lines) == 2
+    assert URL in lines[0]
+    assert "environment" in lines[0]
+    assert "ConfigMap workload-variant-autoscaler-system/wva-variantautoscaling-config" in lines[0]
+    assert "cannot be reached" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://prometheus:9090", "PROMETHEUS_ALLOW_HTTP"),
+        ("prometheus:9090", "expected a URL"),
+        ("https://user:tell-nobody-of-this@prometheus", "contains a user"),
+        ("https://[", "not a URL"),
+        ("https://prometheus:99999", "URL"),
+        ("https://a\nb", "expected a URL"),
+        ("https://a b", "expected a URL"),
+        ("\udcff\udcfe", URL),
+    ],
+)
+def test_a_url_that_cannot_work_is_named_without_its_secret(nowhere, capsys, url, said):
+    """The process does not start with it, and says what it expected."""
+    nowhere.setenv(URL, url)
+    lines = ended(capsys)
+    assert any(said in line for line in lines)
+
+
+def test_a_token_that_is_no_header_is_not_shown(nowhere, capsys):
+    """A line end in a token would end the header."""
+    nowhere.setenv(URL, "https://prometheus")
+    nowhere.setenv("PROMETHEUS_BEARER_TOKEN", "tell-nobody-of-this\r\nX-Evil: 1")
+    assert any("PROMETHEUS_BEARER_TOKEN (hidden)" in line for line in ended(capsys))
+
+
+@pytest.mark.parametrize("content", [b"", b"[", b"{}", b"\xff\xfe", b"[" * 100_000, b"null", b'{"now":"x"}'])
+def test_a_file_that_is_no_recording_is_refused(capsys, tmp_path, content):
+    """One line and status 1."""
+    path = tmp_path / "recording.json"
+    path.write_bytes(content)
+    assert main(["decide", str(path)]) == 1
+    assert capsys.readouterr().err.count("\n") == 1

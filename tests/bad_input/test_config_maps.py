@@ -1,0 +1,113 @@
+"""ConfigMaps as nobody should write them: last good stays in force, event and condition say so, the loop goes on."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.app.stage import MAIN, SATURATION, SYSTEM, until
+from wva.api.meta import Key
+from wva.collect.configmaps import parse_saturation
+from wva.model.policy import Policy
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{chr(98 + number)}: &{chr(98 + number)} [{', '.join(['*' + chr(97 + number)] * 9)}]\n" for number in range(12)
+)
+BROKEN = {
+    "bomb": BOMB + "kvCacheThreshold: *m",
+    "alias": "model_id: &x a\nkvCacheThreshold: *x",
+    "merge-key": "<<: {kvCacheThreshold: 0.5}\nkvCacheThreshold: [1]",
+    "megabyte": "x" * 1_000_000,
+    "binary": "\x00\x01\ufffe\udcff".encode("utf-8", "replace").decode() + "\x7f\x80",
+    "tabs": "\tkvCacheThreshold: 0.5",
+    "duplicate-keys": "kvCacheThreshold: 0.5\nkvCacheThreshold: 0.6",
+    "tag": "kvCacheThreshold: !!python/object/apply:os.system ['true']",
+    "nested": "kvCacheThreshold: " + "[" * 30_000,
+    "list": "- kvCacheThreshold: 0.5",
+    "nan": "kvCacheThreshold: .nan",
+    "infinite": "queueLengthThreshold: .inf",
+    "overflow": "queueLengthThreshold: 1e308",
+    "negative": "queueSpareTrigger: -1",
+    "above-one": "kvCacheThreshold: 1.01",
+    "quoted": "kvCacheThreshold: '0.5'",
+    "unterminated": 'kvCacheThreshold: "0.5',
+}
+
+
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN.keys())
+async def test_a_broken_default_leaves_the_last_good_one(stage, text):
+    """A Warning event on the ConfigMap, a condition on the variant, the old thresholds; mended by an edit."""
+    stage.config_map(SATURATION, {"default": "kvCacheThreshold: 0.3\nkvSpareTrigger: 0.05"})
+    await stage.scrape()
+    async with stage.controller(interval="20ms"):
+        await until(lambda: stage.series().get("va") == 3)  # usage 0.5 is above 0.3
+        before = stage.app._configuration.policy
+        stage.config_map(SATURATION, {"default": text})
+        await until(lambda: stage.told("ConfigurationValid") == ("False", "InvalidConfiguration"))
+        assert stage.app._configuration.policy == before
+        await until(lambda: stage.events("InvalidConfiguration"))
+        event = stage.events("InvalidConfiguration")[0]
+        assert (event["type"], event["involvedObject"]["name"]) == ("Warning", SATURATION)
+        assert len(event["message"]) <= 1024
+        await stage.works()
+        stage.config_map(SATURATION, {"default": ""})
+        await until(lambda: stage.told("ConfigurationValid") == ("True", "ConfigurationAccepted"))
+
+
+async def test_tens_of_thousands_of_bad_entries_are_told_in_short(stage, output):
+    """The loop does not drown in them, nor the log, nor the status."""
+    async with stage.controller(interval="20ms"):
+        await until(lambda: stage.number() == 2)
+        stage.config_map(SATURATION, {f"k{number}": "x" for number in range(20_000)})
+        await until(lambda: stage.told("ConfigurationValid") == ("False", "InvalidConfiguration"))
+        await stage.works()
+        assert stage.message("ConfigurationValid").endswith("and 19990 more")
+    assert output().count("configuration_rejected") < 200
+
+
+@pytest.mark.parametrize("interval", ["0", "-5s", "soon", "", "1d", "9" * 300 + "s", "x" * 900_000, "1m\n"])
+async def test_a_broken_interval_leaves_a_valid_one(stage, interval):
+    """The loop neither stops nor runs wild."""
+    async with stage.controller(interval=None, config_map={"GLOBAL_OPT_INTERVAL": "20ms"}):
+        stage.config_map(MAIN, {"GLOBAL_OPT_INTERVAL": "20ms"})
+        await until(lambda: stage.number() == 2)
+        stage.config_map(MAIN, {"GLOBAL_OPT_INTERVAL": interval, "NO_SUCH_KEY": "\x00", "LOG_LEVEL": "loud"})
+        version = stage.api.store.get("configmaps", Key(SYSTEM, MAIN))["metadata"]["resourceVersion"]
+        await until(lambda: stage.app.cache_versions()["configmaps"] == version)
+        assert stage.app._configuration.interval_seconds > 0
+        stage.va("proof", target="proof")
+        await until(lambda: stage.number("proof") == 3)
+
+
+@pytest.mark.parametrize("interval", ["1ns", "1us", "100us"])
+async def test_an_interval_of_next_to_nothing_starves_nobody(stage, interval):
+    """Even without variants, when no cycle waits for anything: watches and probes get their turn."""
+    stage.delete_va()
+    async with stage.controller(interval=interval):
+        await stage.cycles(3)
+        await stage.works()
+        assert stage.metric("wva_cycles_total", result="success") < 2000
+
+
+async def test_a_config_map_without_data_is_an_empty_one(stage):
+    """Binary data is not read; what is no text does not decode, and the last good state stays."""
+    stage.config_map(SATURATION, {"default": "kvCacheThreshold: 0.3\nkvSpareTrigger: 0.05"})
+    async with stage.controller(interval="20ms"):
+        await until(lambda: stage.number() == 2)
+        broken = (["default"], {"default": 3}, "default")
+        for data in broken:
+            stage.force("configmaps", SATURATION, lambda value, data=data: value.update(data=data), namespace=SYSTEM)
+        await until(lambda: stage.metric("wva_undecodable_objects_total", resource="configmaps") == len(broken))
+        assert stage.app._configuration.policy.saturation.kv_cache_threshold == 0.3
+        stage.force("configmaps", SATURATION, lambda value: value.pop("data"), namespace=SYSTEM)
+        await until(lambda: stage.app._configuration.policy == Policy())
+        await stage.works()
+
+
+@pytest.mark.parametrize("filler", ["[", "{", "? ", "&a ", "- ", " ", "#", "---\n", "a: b\n", "\t", "!!x ", "'"])
+def test_no_text_takes_long_to_refuse(filler):
+    """As much of it as a ConfigMap can hold."""
+    started = time.perf_counter()
+    parse_saturation({f"k{number}": filler * (60_000 // len(filler)) for number in range(15)})
+    assert time.perf_counter() - started < 10

@@ -1,0 +1,181 @@
+"""Objects that no schema allows: the number stays, nobody else is hurt, the loop goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.app.stage import DEPLOYMENTS, VARIANTS, until
+from wva.api.meta import Key
+
+PODS = "pods"
+REPLICA_SETS = "replicasets.apps"
+NAMES = [
+    "a" * 1_000_000,
+    'quo"te',
+    "back\\slash",
+    "new\nline",
+    "ünï\U0001f600",
+    "a.*|b(+)[^$]{2}",
+    '"} or vector(1) #',
+    "\x00\x1b[31m",
+    " ",
+]
+
+
+async def settled(stage):
+    """Wait for the number of the variant of the stage."""
+    await until(lambda: stage.number() == 2 and stage.series() == {"va": 2})
+
+
+@pytest.mark.parametrize("model", NAMES, ids=lambda name: repr(name[:12]))
+async def test_any_model_id_is_carried_and_never_interpreted(stage, model):
+    """It enters no query; the variant keeps its number and the cycle succeeds."""
+    stage.patch_va({"spec": {"modelID": model}})
+    async with stage.controller(interval="20ms", RECORD_DIR=str(stage.folder / "recordings")):
+        await settled(stage)
+        await stage.cycles(2)
+        assert stage.series() == {"va": 2}
+        assert all(len(request.query) < 1000 for request in stage.prometheus.requests.entries if request.query)
+    assert stage.metric("wva_cycles_total", result="error") == 0
+
+
+def spec_of(**fields):
+    """Return a change of the spec."""
+    return lambda value: value["spec"].update(fields)
+
+
+def status_of(**fields):
+    """Return a change of the status."""
+    return lambda value: value.setdefault("status", {}).update(fields)
+
+
+ABSURD = [-1, -(2**40), 2**31, 10**18, 10**30, 10**400, "3", 2.5, True, None, [], {}]
+
+
+@pytest.mark.parametrize("number", ABSURD, ids=lambda number: repr(number)[:12])
+@pytest.mark.parametrize("place", ["spec", "replicas", "readyReplicas"])
+async def test_absurd_replicas_of_a_deployment_move_nothing(stage, place, number):
+    """Neither the number of this variant nor that of any other."""
+    change = spec_of(replicas=number) if place == "spec" else status_of(**{place: number})
+    async with stage.controller(interval="10ms", RECORD_DIR=str(stage.folder / "recordings")):
+        await settled(stage)
+        stage.force(DEPLOYMENTS, "d", change)
+        await stage.works()
+        assert stage.series()["va"] == 2
+        assert 0 <= stage.series("wva_current_replicas")["va"] <= 2
+    assert stage.metric("wva_cycles_total", result="error") == 0
+
+
+@pytest.mark.parametrize("number", [-3, 0, 10**30, 10**400], ids=["negative", "zero", "huge", "endless"])
+async def test_an_absurd_number_in_the_status_is_not_resumed(stage, number):
+    """A restart takes the replicas that exist instead; never 0 for a running workload."""
+    stage.force(VARIANTS, "va", status_of(desiredOptimizedAlloc={"accelerator": "H100", "numReplicas": number}))
+    async with stage.controller(interval="10ms"):
+        await until(lambda: stage.series() == {"va": 2})
+        await stage.works()
+
+
+NULLS = [
+    (VARIANTS, "va", lambda value: value["metadata"].update(labels=None)),
+    (VARIANTS, "va", lambda value: value.update(status=None)),
+    (VARIANTS, "va", spec_of(variantCost=7)),
+    (VARIANTS, "va", spec_of(variantCost="NaN")),
+    (VARIANTS, "va", spec_of(variantCost="-1e400")),
+    (VARIANTS, "va", spec_of(variantCost="9" * 100_000)),
+    (VARIANTS, "va", spec_of(scaleTargetRef="d")),
+    (VARIANTS, "va", status_of(conditions=[None, {"type": 1}, {}])),
+    (VARIANTS, "va", status_of(conditions=[{"type": "Progressing", "status": "True", "lastTransitionTime": "soon"}])),
+    (VARIANTS, "va", lambda value: value["metadata"].update(creationTimestamp="x", generation="y")),
+    (DEPLOYMENTS, "d", lambda value: value["metadata"].update(labels=None, annotations=None)),
+    (DEPLOYMENTS, "d", lambda value: value.update(spec=None)),
+    (DEPLOYMENTS, "d", lambda value: value.update(status=None)),
+    (DEPLOYMENTS, "d", lambda value: value["spec"]["template"].update(spec={"containers": None})),
+    (
+        DEPLOYMENTS,
+        "d",
+        lambda value: value["spec"]["template"]["spec"]["containers"][0].update(
+            resources={"limits": {"nvidia.com/gpu": "9" * 5000}, "requests": {"nvidia.com/gpu": 1e300}}
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("resource", "name", "change"), NULLS)
+async def test_nulls_and_wrong_types_leave_the_number(stage, resource, name, change):
+    """What does not decode is the last good state; what does is harmless."""
+    async with stage.controller(interval="10ms"):
+        await settled(stage)
+        stage.force(resource, name, change)
+        await stage.works()
+        assert stage.series()["va"] == 2
+    assert stage.metric("wva_cycles_total", result="error") == 0
+
+
+def pods_of(stage):
+    """Return the names of the pods."""
+    return [pod["metadata"]["name"] for pod in stage.api.store.list(PODS)]
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [
+        None,
+        [],
+        [{"controller": True}],
+        [{"controller": True, "uid": ""}],
+        [{"controller": None, "uid": "x"}],
+        [{"controller": True, "uid": "uid-of-ns-loop"}],
+        [{"controller": True, "uid": 7}],
+    ],
+)
+async def test_pods_with_broken_owners_are_nobodys(stage, owners):
+    """A pod that owns itself, or whose owner has no uid, is no replica of ours and stops nothing."""
+    async with stage.controller(interval="10ms"):
+        await settled(stage)
+        for resource in (PODS, REPLICA_SETS):
+            stage.force(resource, "loop", lambda value: value["metadata"].update(ownerReferences=owners))
+        stage.force(DEPLOYMENTS, "d", lambda value: value["metadata"].update(uid=""))
+        await stage.works()
+        assert stage.series()["va"] == 2
+
+
+@pytest.mark.parametrize("namespace", ["Not A Label", 'a"} or {b=~".*', "a|b", "x" * 300, "..", "ns/../kube-system"])
+async def test_a_namespace_that_is_none_is_held_and_not_asked_for(stage, namespace):
+    """Its variant keeps what it has; the namespace enters no query."""
+    for resource, name in ((DEPLOYMENTS, "d"), (VARIANTS, "va")):
+        origin = stage.api.store.get(resource, Key("ns", name))
+        stage.force(
+            resource,
+            "odd",
+            lambda value, origin=origin: value.update(spec=origin["spec"], status={"replicas": 2, "readyReplicas": 2}),
+            namespace=namespace,
+        )
+    stage.force(VARIANTS, "odd", lambda value: value["spec"]["scaleTargetRef"].update(name="odd"), namespace=namespace)
+    async with stage.controller(interval="10ms"):
+        await until(lambda: stage.series().get("odd") == 2)
+        await stage.works()
+        assert stage.series()["odd"] == 2
+        assert not any("odd" in (request.query or "") for request in stage.prometheus.requests.entries)
+        assert not any(namespace in (request.query or "") for request in stage.prometheus.requests.entries)
+
+
+async def test_the_name_of_another_variant_is_no_target(stage):
+    """Neither with its own kind nor as a Deployment that does not exist."""
+    stage.va("parasite", target="va", kind="VariantAutoscaling")
+    stage.va("lost", target="parasite")
+    async with stage.controller(interval="10ms"):
+        await until(lambda: stage.told("Ready", "parasite") == ("False", "TargetUnsupported"))
+        await until(lambda: stage.told("Ready", "lost") == ("False", "DeploymentNotFound"))
+        await settled(stage)
+
+
+async def test_a_variant_without_spec_says_that_it_names_no_target(stage):
+    """A null is an absent field: it cannot be scaled, says so, and resumes with its spec."""
+    async with stage.controller(interval="10ms"):
+        await settled(stage)
+        spec = stage.api.store.get(VARIANTS, Key("ns", "va"))["spec"]
+        stage.force(VARIANTS, "va", lambda value: value.update(spec=None))
+        await until(lambda: stage.told("Ready") == ("False", "DeploymentNotFound"))
+        await stage.works()
+        stage.force(VARIANTS, "va", lambda value: value.update(spec=spec))
+        await until(lambda: stage.series().get("va") == 2)

@@ -1,0 +1,228 @@
+"""A Prometheus that lies, babbles, drips or leaks: nothing it says moves the number, and the loop goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import pytest
+from aiohttp import web
+
+from tests.app.stage import MODEL, until
+from tests.bad_input.hostile import SECRET, series, vector
+from wva.collect import prometheus as client
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    """Give a query less time than in production, so that a test need not wait for it."""
+    monkeypatch.setattr(client, "QUERY_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(client, "_RETRY_PAUSES_SECONDS", (0.01,))
+
+
+def controller(stage, prometheus, **environment):
+    """Run the controller against the scripted Prometheus, with a token and recordings."""
+    return stage.controller(
+        interval="10ms",
+        PROMETHEUS_BASE_URL=prometheus.url,
+        PROMETHEUS_BEARER_TOKEN=SECRET,
+        RECORD_DIR=str(stage.folder / "recordings"),
+        **environment,
+    )
+
+
+async def held(stage):
+    """Prove that the number stays, with a reason, and that the loop works."""
+    await until(lambda: stage.told("MetricsAvailable") is not None)
+    await stage.works()
+    assert stage.series()["va"] == 2
+    assert stage.told("MetricsAvailable")[0] == "False"
+    assert stage.metric("wva_cycles_total", result="error") == 0
+
+
+def replying(status, body, **headers):
+    """Return an answer with a status."""
+
+    async def answer(_):
+        return web.Response(status=status, body=body, headers=headers)
+
+    return answer
+
+
+LONG = b"x" * 296
+BODIES = {
+    "html": b"<html><body>login</body></html>",
+    "empty": b"",
+    "half": b'{"status":"success","data":{"resultType":"vec',
+    "null": b"null",
+    "not-utf-8": b'{"status":"\xff"}',
+    "nested": b"[" * 200_000,
+    "matrix": json.dumps({"status": "success", "data": {"resultType": "matrix", "result": []}}).encode(),
+    "scalar": json.dumps({"status": "success", "data": {"resultType": "scalar", "result": [1, "1"]}}).encode(),
+    "no-data": b'{"status":"success"}',
+    "numbers-for-labels": vector({"metric": {"pod": 7}, "value": [1, "1"]}),
+    "value-of-one": vector({"metric": {}, "value": [1]}),
+    "error": json.dumps({"status": "error", "errorType": "internal", "error": SECRET}).encode(),
+    "type": json.dumps({"status": "success", "data": {"resultType": SECRET, "result": []}}).encode(),
+    "late-echo": json.dumps({"status": "error", "error": LONG.decode() + SECRET}).encode(),
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
+async def test_an_answer_that_is_none_holds_the_number(stage, prometheus, output, body):
+    """Whatever a 200 carries; the token is in nothing that leaves the process."""
+    prometheus.answer = body
+    async with controller(stage, prometheus):
+        await held(stage)
+    assert_untold(stage, output)
+
+
+def assert_untold(stage, output):
+    """Prove that no part of the token that would be of use is told anywhere."""
+    told = stage.everything_told() + output()
+    assert SECRET[:12] not in told
+    assert SECRET[-12:] not in told
+
+
+REFUSALS = {
+    "unauthorized": replying(401, f"Bearer {SECRET} is not known"),
+    "cut": replying(401, LONG + SECRET.encode()),
+    "json": replying(403, json.dumps({"status": "error", "error": f"{LONG.decode()}{SECRET}"}).encode()),
+    "server": replying(500, f"Authorization: Bearer {SECRET}\r\n" * 100_000),
+    "redirect": replying(302, b"", Location="http://127.0.0.1:1/steal"),
+    "teapot": replying(418, b"\xff\x00\x1b[31m"),
+    "encoding": replying(200, b"no gzip", **{"Content-Encoding": "gzip"}),
+}
+
+
+@pytest.mark.parametrize("answer", REFUSALS.values(), ids=REFUSALS.keys())
+async def test_a_refusal_that_repeats_the_token_does_not_spread_it(stage, prometheus, output, answer):
+    """Not even when the message is cut in the middle of it."""
+    prometheus.answer = answer
+    async with controller(stage, prometheus):
+        await held(stage)
+    assert_untold(stage, output)
+    assert {path for path, _ in prometheus.requests} == {"/api/v1/query"}
+
+
+async def drip(request):
+    """Send a byte now and then, for ever."""
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(b" ")
+        await asyncio.sleep(0.05)
+
+
+async def flood(request):
+    """Send more than any answer has, as fast as it goes."""
+    response = web.StreamResponse()
+    await response.prepare(request)
+    piece = b" " * 1_000_000
+    for _ in range(100):
+        await response.write(piece)
+    return response
+
+
+async def hang_up(request):
+    """Say nothing and close."""
+    request.transport.abort()
+    return web.Response()
+
+
+@pytest.mark.parametrize("answer", [drip, flood, hang_up])
+async def test_a_connection_that_misbehaves_costs_a_bounded_time(stage, prometheus, monkeypatch, answer):
+    """The query ends at its limit of time or size."""
+    monkeypatch.setattr(client, "MAX_ANSWER_BYTES", 3_000_000)
+    prometheus.answer = answer
+    async with controller(stage, prometheus):
+        await held(stage)
+
+
+def pods(stage):
+    """Return the names of the pods of the variant."""
+    return [entry["metadata"]["name"] for entry in stage.api.store.list("pods") if entry["metadata"]["name"][0] == "d"]
+
+
+async def test_the_stage_scales_on_good_data(stage, prometheus):
+    """The other tests here prove nothing if good samples moved nothing."""
+    prometheus.report(values=[series("0.95", pod=pod) for pod in pods(stage)])
+    async with controller(stage, prometheus):
+        await until(lambda: stage.series().get("va") == 3)
+
+
+BAD_VALUES = ["NaN", "+Inf", "-Inf", "-0.5", "1.5", "1e400", "", "abc", "0x1p-2", "1_0", "\u0661", "9" * 10_000]
+
+
+@pytest.mark.parametrize("value", BAD_VALUES, ids=lambda value: value[:8] or "empty")
+async def test_a_sample_that_is_no_measurement_is_classified_and_moves_nothing(stage, prometheus, value):
+    """Counted as invalid, told, never acted on."""
+    prometheus.report(values=[series(value, pod=pod) for pod in pods(stage)])
+    async with controller(stage, prometheus):
+        await until(lambda: stage.metric("wva_samples_total", signal="kv_cache_usage", state="invalid"))
+        await stage.works()
+        assert stage.series()["va"] == 2
+
+
+async def test_one_bad_replica_keeps_the_others_from_shrinking(stage, prometheus):
+    """Idle as they are, the model may be busy where it cannot be seen."""
+    first, second = pods(stage)
+    prometheus.report(values=[series("0.0", pod=first), series("NaN", pod=second)])
+    async with controller(stage, prometheus):
+        await until(lambda: stage.metric("wva_samples_total", signal="kv_cache_usage", state="invalid"))
+        await stage.works()
+        assert stage.series()["va"] == 2
+
+
+def lies(stage):
+    """Return answers by name that would move the number if they were believed."""
+    names, now = pods(stage), time.time()
+    loads = [series("0.95", pod=pod) for pod in names]
+    future = [series(f"{now + 3600:.3f}", pod=pod) for pod in names]
+    return {
+        "future": {"values": loads, "times": future},
+        "past": {"values": loads, "times": [series(f"{now - 3600:.3f}", pod=pod) for pod in names]},
+        "no-times": {"values": loads, "times": []},
+        "duplicates": {"values": loads + loads},
+        "duplicate-times": {"values": loads, "times": [series(f"{now:.3f}", pod=pod) for pod in names] * 2},
+        "foreign-pod": {"values": [series("0.95", pod=f"x-{number}") for number in range(10)]},
+        "foreign-namespace": {"values": [series("0.95", pod=pod, namespace="other") for pod in names]},
+        "other-model": {"values": [series("0.95", pod=pod, model_name=MODEL + "\n") for pod in names]},
+        "huge-labels": {"values": [series("0.95", pod=names[0], model_name="m" * 3_000_000, extra="x" * 3_000_000)]},
+        "no-labels": {"values": [{"metric": {}, "value": [now, "0.95"]}]},
+        "histogram": {"values": [{"metric": entry["metric"], "histogram": [now, {}]} for entry in loads]},
+    }
+
+
+LIES = ["future", "past", "no-times", "duplicates", "duplicate-times", "foreign-pod", "foreign-namespace"]
+LIES += ["other-model", "huge-labels", "no-labels", "histogram"]
+
+
+@pytest.mark.parametrize("name", LIES)
+async def test_a_lie_moves_nothing(stage, prometheus, monkeypatch, output, name):
+    """No growth on samples that are not of our Ready pods, of now and unambiguous."""
+    monkeypatch.setattr(client, "QUERY_TIMEOUT_SECONDS", 5.0)
+    prometheus.report(**lies(stage)[name])
+    async with controller(stage, prometheus):
+        await held(stage)
+        said = json.dumps(stage.status())
+    assert len(said) < 10_000
+    assert "mmmmmmmmmm" * 20 not in said + stage.page() + output()
+
+
+async def test_a_hundred_thousand_series_are_counted_and_forgotten(stage, prometheus, monkeypatch):
+    """They are not ours; ours among them count."""
+    monkeypatch.setattr(client, "QUERY_TIMEOUT_SECONDS", 10.0)
+    loads = [series("0.95", pod=pod) for pod in pods(stage)]
+    body = vector(*loads, *(series("0.5", pod=f"foreign-{number}") for number in range(100_000)))
+    times = vector(*(series(f"{time.time():.3f}", pod=pod) for pod in pods(stage)))
+
+    async def answer(request):
+        query = (await request.post())["query"]
+        return web.Response(body=times if "timestamp(" in query else body)
+
+    prometheus.answer = answer
+    async with controller(stage, prometheus):
+        await until(lambda: stage.series().get("va") == 3)
+        assert stage.metric("wva_samples_ignored_total", cause="foreign_pod") >= 100_000

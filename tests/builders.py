@@ -1,0 +1,71 @@
+"""Values of the domain with defaults that do not matter: a test names only what it is about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from wva.model.metrics import MISSING, ReplicaMetrics, Sample, SampleState
+from wva.model.policy import Compatibility, Policy, SaturationPolicy
+from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
+
+NOW = 1_700_000_000.0
+"""A time, in seconds since the epoch."""
+
+NAMESPACE = "ns"
+INVALID = Sample(SampleState.INVALID, detail="'NaN' is not a number")
+
+
+def variant(
+    name: str = "a",
+    *,
+    replicas: int = 1,
+    desired: int | None = None,
+    model: str = "m",
+    minimum: int | None = None,
+    maximum: int | None = None,
+    namespace: str = NAMESPACE,
+    **fields: Any,
+) -> Variant:
+    """Return a variant whose replicas exist and are ready; ``desired`` is the number in its status."""
+    built = Variant(
+        key=VariantKey(namespace, name),
+        model=ModelKey(namespace, model),
+        target=name,
+        accelerator="A100",
+        spec_replicas=replicas,
+        current_replicas=replicas,
+        ready_replicas=replicas,
+        status_desired=desired,
+        bounds=Bounds(minimum, maximum),
+    )
+    return replace(built, **fields)
+
+
+def sample(value: float | Sample | None) -> Sample:
+    """Return a fresh sample of a number, a missing one for None, any other as it is."""
+    if value is None:
+        return MISSING
+    return value if isinstance(value, Sample) else Sample(SampleState.FRESH, float(value), NOW - 5)
+
+
+def stale(value: float) -> Sample:
+    """Return a sample that is two minutes old."""
+    return Sample(SampleState.STALE, float(value), NOW - 120, "120 s old")
+
+
+def replica(
+    pod: str = "a-0",
+    *,
+    variant: str = "a",
+    kv: float | Sample | None = 0.5,
+    queue: float | Sample | None = 0,
+    namespace: str = NAMESPACE,
+) -> ReplicaMetrics:
+    """Return a Ready pod with what it reports."""
+    return ReplicaMetrics(pod, VariantKey(namespace, variant), sample(kv), sample(queue))
+
+
+def policy(*, compatibility: Compatibility | None = None, **saturation: float) -> Policy:
+    """Return a policy with the shipped thresholds, except for those named."""
+    return Policy(saturation=SaturationPolicy(**saturation), compatibility=compatibility)

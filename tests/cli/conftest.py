@@ -1,0 +1,112 @@
+"""Ways to call the command: in this process, and as a process of its own that knows nothing of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from wva.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def lines(self):
+        """The lines on stderr that are meant for people, not log lines."""
+        return [line for line in self.err.splitlines() if line.startswith("wva")]
+
+
+@pytest.fixture
+def wva(capsys):
+    """Return a function that calls the command in this process."""
+
+    def call(*words):
+        try:
+            status = main(list(words))
+        except SystemExit as ended:
+            status = ended.code
+        captured = capsys.readouterr()
+        return Outcome(status, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def environment(tmp_path):
+    """Return the environment of a process that has no kubeconfig, no cluster and no proxy."""
+    home = tmp_path / "home"
+    home.mkdir()
+    return {"HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
+
+
+@pytest.fixture
+async def start(environment):
+    """Return a function that starts the command as a process; what a test leaves running is ended after it."""
+    processes = []
+
+    async def started(*words, **more):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "wva",
+            *words,
+            env=environment | more,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        processes.append(process)
+        return process
+
+    yield started
+    for process in processes:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+@pytest.fixture
+def run(start):
+    """Return a function that runs the command as a process to its end."""
+
+    async def ran(*words, **more):
+        process = await start(*words, **more)
+        async with asyncio.timeout(60):
+            out, err = await process.communicate()
+        return Outcome(process.returncode, out.decode(), err.decode())
+
+    return ran
+
+
+@pytest.fixture
+def closed_cluster(tmp_path):
+    """Return a kubeconfig for a port of loopback on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "closed", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "closed", "user": {}}],
+        "contexts": [{"name": "closed", "context": {"cluster": "closed", "user": "closed"}}],
+        "current-context": "closed",
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return path

@@ -1,0 +1,120 @@
+"""The small commands: version, crd, decide, and a quick help."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import msgspec
+import pytest
+import yaml
+
+from tests.builders import NOW, policy, replica, variant
+from tests.cli.conftest import ROOT
+from wva import __version__
+from wva.api.crd import definition
+from wva.model.memory import Memory
+from wva.model.recording import Recording
+from wva.model.snapshot import Snapshot
+
+
+@pytest.fixture
+def recording():
+    """Return a cycle in which one busy replica asks for a second."""
+    snapshot = Snapshot.of([variant("a", desired=1)], [replica("a-0", kv=0.95, queue=9)])
+    return Recording(now=NOW, policy=policy(), memory=Memory(), snapshot=snapshot)
+
+
+@pytest.mark.parametrize("words", [("version",), ("--version",)])
+def test_the_version_is_one_line(wva, words):
+    """Both spellings."""
+    assert wva(*words).out == f"wva {__version__}\n"
+
+
+def test_crd_prints_the_definition(wva):
+    """YAML that can be applied."""
+    outcome = wva("crd")
+    assert outcome.status == 0
+    assert yaml.safe_load(outcome.out) == definition()
+
+
+def test_decide_replays_a_file(wva, recording, tmp_path):
+    """The decisions of the cycle as JSON."""
+    path = tmp_path / "cycle.json"
+    path.write_bytes(msgspec.json.encode(recording))
+    outcome = wva("decide", str(path))
+    assert outcome.status == 0
+    (decision,) = json.loads(outcome.out)
+    assert decision["key"] == {"namespace": "ns", "name": "a"}
+    assert (decision["current"], decision["desired"]) == (1, 2)
+    assert decision["steps"]
+
+
+def test_decide_reads_standard_input(wva, recording, monkeypatch):
+    """``-`` is for pipes."""
+    stream = io.TextIOWrapper(io.BytesIO(msgspec.json.encode(recording)))
+    monkeypatch.setattr(sys, "stdin", stream)
+    outcome = wva("decide", "-")
+    assert json.loads(outcome.out)[0]["desired"] == 2
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not json", b"{}", b"[]", b'{"now": 1, "policy": 2}', b"\xff\xfe", b'{"now": 1e999}']
+)
+def test_decide_refuses_what_is_no_recording(wva, tmp_path, content):
+    """Status 1 and one line that says where recordings come from."""
+    path = tmp_path / "cycle.json"
+    path.write_bytes(content)
+    outcome = wva("decide", str(path))
+    assert outcome.status == 1
+    assert outcome.out == ""
+    (line,) = outcome.lines
+    assert "not a recording made with --record-dir" in line
+
+
+def test_decide_refuses_samples_that_cannot_be(wva, recording, tmp_path):
+    """A fresh sample without a value breaks the model's own rule: still one line."""
+    text = msgspec.json.encode(recording).replace(b'"state":"fresh","value":0.95', b'"state":"fresh","value":null')
+    path = tmp_path / "cycle.json"
+    path.write_bytes(text)
+    outcome = wva("decide", str(path))
+    assert outcome.status == 1
+    assert len(outcome.lines) == 1
+
+
+def test_decide_refuses_another_format(wva, recording, tmp_path):
+    """A recording that would be decided on differently is not decided on at all."""
+    path = tmp_path / "cycle.json"
+    path.write_bytes(msgspec.json.encode(replace(recording, version=99)))
+    outcome = wva("decide", str(path))
+    assert outcome.status == 1
+    assert "format 99, expected 1" in outcome.lines[0]
+
+
+def test_decide_names_a_file_that_is_not_there(wva, tmp_path):
+    """And why it cannot be read."""
+    outcome = wva("decide", str(tmp_path / "nothing.json"))
+    assert outcome.status == 1
+    assert outcome.lines == [f"wva: cannot read {tmp_path / 'nothing.json'}: No such file or directory"]
+
+
+def test_decide_needs_a_file(wva):
+    """A usage error."""
+    assert wva("decide").status == 2
+
+
+def test_the_help_needs_no_heavy_library():
+    """Asking what there is must not wait for libraries that only the controller needs."""
+    heavy = ("aiohttp", "kubernetes_asyncio", "pydantic", "prometheus_client", "uvloop", "rich")
+    script = (
+        "import sys\nfrom wva.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        f"print('LOADED', [name for name in {heavy!r} if name in sys.modules])\n"
+    )
+    ended = subprocess.run(  # noqa: S603 - our own interpreter
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ended.stdout.splitlines()[-1] == "LOADED []"

@@ -1,0 +1,143 @@
+"""Flags in the manner of the original: what is accepted, what is refused, what the help says."""
+
+from __future__ import annotations
+
+import pytest
+
+from wva.cli.flags import expand_booleans, given_flags
+from wva.cli.main import build_parser
+from wva.settings import Settings, origin_of
+
+FIELDS = {name: origin_of(field) for name, field in Settings.model_fields.items()}
+FLAGS = [(name, flag) for name, origin in FIELDS.items() for flag in origin.flags]
+BOOLEANS = [flag for name, flag in FLAGS if FIELDS[name].metavar == "BOOL"]
+
+
+def given(*words):
+    """Return the flags of ``wva run`` as the settings get them."""
+    return given_flags(build_parser().parse_args(expand_booleans(["run", *words])))
+
+
+def dashed(flag):
+    """Return a flag as it is typed."""
+    return f"-{flag}" if len(flag) == 1 else f"--{flag}"
+
+
+@pytest.mark.parametrize(("name", "flag"), FLAGS)
+def test_every_flag_and_its_other_spelling_gives_its_setting(name, flag):
+    """With the value behind an equals sign or as the next word."""
+    assert given(f"{dashed(flag)}=1") == {name: "1"}
+    if flag not in BOOLEANS:
+        assert given(dashed(flag), "1") == {name: "1"}
+
+
+def test_a_flag_that_was_not_given_is_absent():
+    """A default of the parser would hide the environment."""
+    assert given() == {}
+
+
+@pytest.mark.parametrize("flag", BOOLEANS)
+def test_a_bare_boolean_means_true(flag):
+    """``--leader-elect`` alone switches on."""
+    assert list(given(f"--{flag}").values()) == ["true"]
+
+
+def test_a_boolean_can_be_switched_off():
+    """``--leader-elect=false`` is how manifests do it."""
+    assert given("--leader-elect=false") == {"leader_elect": "false"}
+
+
+def test_a_bare_boolean_does_not_swallow_the_next_word():
+    """The flag after it keeps its value."""
+    assert given("--leader-elect", "--watch-namespace", "llm") == {"leader_elect": "true", "watch_namespace": "llm"}
+
+
+def test_a_word_after_a_bare_boolean_is_refused(wva):
+    """As pflag does it: it is no value, and the command takes no words."""
+    outcome = wva("run", "--leader-elect", "false")
+    assert outcome.status == 2
+    assert "false" in outcome.err
+
+
+def test_the_last_of_several_values_wins():
+    """Manifests append flags."""
+    assert given("--watch-namespace=a", "--watch-namespace=b") == {"watch_namespace": "b"}
+
+
+def test_an_empty_value_is_a_value():
+    """``--watch-namespace=`` overrides the environment with nothing."""
+    assert given("--watch-namespace=") == {"watch_namespace": ""}
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("--leader-elct", "--leader-elect"),
+        ("--metrics-bind-adress=:8443", "--metrics-bind-address"),
+        ("--watch-namespaces=x", "--watch-namespace"),
+    ],
+)
+@pytest.mark.parametrize("command", [(), ("run",)])
+def test_an_unknown_flag_ends_with_status_2_and_names_the_nearest(wva, command, typed, meant):
+    """One line on stderr, nothing on stdout; with or without the word ``run``."""
+    outcome = wva(*command, typed)
+    assert outcome.status == 2
+    assert outcome.out == ""
+    (line,) = outcome.err.splitlines()
+    assert typed.partition("=")[0] in line
+    assert f"did you mean {meant}?" in line
+
+
+def test_a_flag_like_nothing_points_to_the_help(wva):
+    """No guess is better than a wild one."""
+    outcome = wva("--zzzzqqqq")
+    assert outcome.status == 2
+    assert "--help" in outcome.err
+
+
+def test_an_abbreviated_flag_is_unknown(wva):
+    """A flag added later must not change what a manifest means."""
+    assert wva("run", "--watch-name=x").status == 2
+
+
+def test_an_unknown_command_ends_with_status_2(wva):
+    """The commands are named."""
+    outcome = wva("start")
+    assert outcome.status == 2
+    assert "run" in outcome.err
+    assert "demo" in outcome.err
+
+
+def test_a_flag_without_its_value_ends_with_status_2(wva):
+    """One line that names the flag."""
+    outcome = wva("run", "--watch-namespace")
+    assert outcome.status == 2
+    assert "--watch-namespace" in outcome.err
+
+
+@pytest.mark.parametrize("command", [(), ("run",), ("demo",), ("decide",), ("crd",), ("version",)])
+def test_every_command_explains_itself(wva, command):
+    """``--help`` ends with status 0 and writes to stdout only."""
+    outcome = wva(*command, "--help")
+    assert outcome.status == 0
+    assert outcome.err == ""
+    assert "usage: wva" in outcome.out
+
+
+@pytest.mark.parametrize(("name", "flag"), FLAGS)
+def test_the_help_of_run_describes_every_flag(wva, name, flag):
+    """The flag, what it is about, and where else it may be given."""
+    text = " ".join(wva("run", "--help").out.split())
+    assert f"{dashed(flag)} " in text
+    description = Settings.model_fields[name].description
+    assert description
+    assert " ".join(description.split()) in text
+    if FIELDS[name].places and not FIELDS[name].no_effect:
+        assert ", ".join(FIELDS[name].keys) in text
+
+
+def test_no_command_prints_the_help(wva):
+    """A person who types ``wva`` wants to know what there is."""
+    outcome = wva()
+    assert outcome.status == 0
+    assert all(word in outcome.out for word in ("run", "demo", "decide", "crd", "version"))

@@ -1,0 +1,146 @@
+"""``wva run`` as a process: what it refuses to start with, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+
+from wva.api.crd import definition
+from wva.sim.apiserver import ApiServer, ServerOptions, StoreOptions, kind_from_definition
+
+SYSTEM = "workload-variant-autoscaler-system"
+URL = {"PROMETHEUS_BASE_URL": "https://127.0.0.1:1"}
+QUIET = {"HEALTH_PROBE_BIND_ADDRESS": "0"}
+
+
+@pytest.fixture
+async def cluster(tmp_path):
+    """Return the environment that leads to an embedded API server."""
+    options = ServerOptions(store=StoreOptions(namespaces=("ns", SYSTEM)))
+    async with ApiServer([kind_from_definition(definition())], options=options) as api:
+        yield {"KUBECONFIG": str(api.kubeconfig(tmp_path / "kubeconfig")), **QUIET}
+
+
+async def test_without_prometheus_it_ends_with_one_line(run, cluster):
+    """The line names the key and where it may be set."""
+    outcome = await run("run", **cluster)
+    assert outcome.status == 1
+    (line,) = outcome.lines
+    assert line.startswith("wva: PROMETHEUS_BASE_URL is not set: ")
+    assert "the environment" in line
+    assert f"the ConfigMap {SYSTEM}/wva-variantautoscaling-config" in line
+    assert "Traceback" not in outcome.err
+
+
+async def test_without_prometheus_and_cluster_there_is_a_line_for_each(run, closed_cluster):
+    """All at once: nobody wants to find the second problem after repairing the first."""
+    outcome = await run("run", KUBECONFIG=str(closed_cluster), **QUIET)
+    assert outcome.status == 1
+    first, second = outcome.lines
+    assert "PROMETHEUS_BASE_URL" in first
+    assert "cannot be reached" in second
+    assert "127.0.0.1" in second
+    assert "Traceback" not in outcome.err
+
+
+async def test_without_any_kubeconfig_there_is_a_line_for_each(run, environment):
+    """The second one names the file that was looked for."""
+    outcome = await run("run")
+    assert outcome.status == 1
+    first, second = outcome.lines
+    assert "PROMETHEUS_BASE_URL" in first
+    assert f"{environment['HOME']}/.kube/config" in second
+    assert "Traceback" not in outcome.err
+
+
+async def test_a_broken_kubeconfig_is_one_line(run, tmp_path):
+    """Whatever the library stumbles over."""
+    path = tmp_path / "broken"
+    path.write_text("{[", encoding="utf-8")
+    outcome = await run("run", KUBECONFIG=str(path), **URL)
+    assert outcome.status == 1
+    assert len(outcome.lines) == 1
+    assert "Traceback" not in outcome.err
+
+
+async def test_plain_http_is_refused_unless_allowed(run, cluster):
+    """Queries and token would cross the network unencrypted; the line names both keys."""
+    outcome = await run("run", PROMETHEUS_BASE_URL="http://127.0.0.1:1", **cluster)
+    assert outcome.status == 1
+    (line,) = outcome.lines
+    assert "PROMETHEUS_BASE_URL" in line
+    assert "PROMETHEUS_ALLOW_HTTP" in line
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"PROMETHEUS_CLIENT_CERT_PATH": "/tls.crt"}, "PROMETHEUS_CLIENT_KEY_PATH"),
+        ({"HEALTH_PROBE_BIND_ADDRESS": "nonsense"}, "--health-probe-bind-address"),
+        ({"METRICS_BIND_ADDRESS": "8443"}, "--metrics-bind-address"),
+        ({"METRICS_BIND_ADDRESS": "127.0.0.1:0", "METRICS_CERT_PATH": "/nonexistent"}, "/nonexistent/tls.crt"),
+        ({"LEADER_ELECT": "true", "LEADER_ELECTION_LEASE_DURATION": "10s"}, "lease duration"),
+    ],
+)
+async def test_what_could_never_work_ends_with_status_1(run, cluster, more, named):
+    """One line that names the thing."""
+    outcome = await run("run", **(cluster | URL | more))
+    assert outcome.status == 1
+    (line,) = outcome.lines
+    assert named in line
+    assert "Traceback" not in outcome.err
+
+
+async def test_a_flag_as_the_first_word_means_run(run, cluster):
+    """Manifests of the original start the image with flags only."""
+    outcome = await run("--leader-elect=false", **cluster)
+    assert outcome.status == 1
+    assert "PROMETHEUS_BASE_URL" in outcome.lines[0]
+
+
+async def test_a_missing_file_for_prometheus_is_waited_for(start, cluster):
+    """A secret may be mounted later: the process stays, and tries again with each cycle."""
+    missing = {"PROMETHEUS_CA_CERT_PATH": "/nonexistent/ca.crt", "PROMETHEUS_TOKEN_PATH": "/nonexistent/token"}
+    process = await start("run", **cluster, **URL, **missing)
+    await until_started(process)
+    assert process.returncode is None
+
+
+async def test_a_value_that_does_not_parse_is_told_and_survived(start, cluster):
+    """The log names key, value and what is in force; the process goes on with the default."""
+    process = await start("run", GLOBAL_OPT_INTERVAL="soon", **cluster, **URL)
+    log = await until_started(process)
+    process.send_signal(signal.SIGTERM)
+    await process.communicate()
+    (line,) = [line for line in log if "setting_rejected" in line]
+    assert "GLOBAL_OPT_INTERVAL" in line
+    assert "in force: 60" in line
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("elect", ["true", "false"])
+async def test_a_signal_ends_it_with_status_0_within_ten_seconds(start, cluster, number, elect):
+    """That is how long the manifests let it live; Prometheus need not be there."""
+    process = await start("run", f"--leader-elect={elect}", **cluster, **URL)
+    await until_started(process)
+    process.send_signal(number)
+    async with asyncio.timeout(10):
+        out, err = await process.communicate()
+    assert process.returncode == 0
+    assert out == b""
+    assert b"Traceback" not in err
+    assert b"never retrieved" not in err
+
+
+async def until_started(process):
+    """Return the log lines up to the one that says that it works."""
+    lines = []
+    async with asyncio.timeout(60):
+        while True:
+            line = (await process.stderr.readline()).decode()
+            assert line, f"ended early: {lines}"
+            lines.append(line)
+            if '"event": "started"' in line or '"event":"started"' in line:
+                return lines

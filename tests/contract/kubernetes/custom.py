@@ -1,0 +1,259 @@
+"""Expectations about custom resources: schemas, status and scale subresources, discovery."""
+
+# An expectation states what holds; it is no command.
+# ruff: noqa: D401
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.contract.kubernetes.client import MERGE, STRATEGIC, Client
+from tests.contract.kubernetes.documents import GROUP, deployment, deployments, served, widget, widgets
+from tests.contract.kubernetes.registry import expectation
+
+ALLOCATION = {"accelerator": "L4", "at": "2026-01-01T00:00:00Z"}
+
+
+@expectation
+async def a_definition_makes_its_kind_discoverable(client: Client, namespace: str) -> None:
+    """The kind appears in discovery with its subresources, and its lists name their items' kind."""
+    await served(client)
+    document = (await client.get(f"/apis/{GROUP}/v1")).ok()
+    found = {resource["name"]: resource for resource in document["resources"]}
+    assert set(found) == {"widgets", "widgets/status", "widgets/scale"}
+    assert (found["widgets"]["kind"], found["widgets"]["namespaced"]) == ("Widget", True)
+    assert {"get", "list", "watch", "patch"} <= set(found["widgets"]["verbs"])
+    assert found["widgets/scale"]["kind"] == "Scale"
+    group = (await client.get(f"/apis/{GROUP}")).ok()
+    assert group["preferredVersion"] == {"groupVersion": f"{GROUP}/v1", "version": "v1"}
+    assert GROUP in {group["name"] for group in (await client.get("/apis")).ok()["groups"]}
+    (await client.post(widgets(namespace), widget("a"))).ok()
+    listed = (await client.get(widgets(namespace))).ok()
+    assert listed["kind"] == "WidgetList"
+    assert [(item["kind"], item["apiVersion"]) for item in listed["items"]] == [("Widget", f"{GROUP}/v1")]
+
+
+@expectation
+async def a_custom_object_must_say_what_it_is(client: Client, namespace: str) -> None:
+    """Unlike built-in kinds, custom ones are refused without kind and apiVersion."""
+    await served(client)
+    (await client.post(widgets(namespace), {"metadata": {"name": "a"}, "spec": {"model": "m"}})).refused(
+        400, "BadRequest"
+    )
+
+
+@expectation
+async def defaults_fill_in_and_unknown_fields_go(client: Client, namespace: str) -> None:
+    """Defaults apply inside present objects only; what the schema does not name is dropped with a warning."""
+    await served(client)
+    spec = {"model": "m", "unknown": {"x": 1}, "limits": {}, "free": {"any": {"thing": 1}}, "note": None}
+    answer = await client.post(widgets(namespace), widget("a", spec, extra=True))
+    assert answer.ok()["spec"] == {
+        "model": "m",
+        "cost": "10.0",
+        "limits": {"burst": True},
+        "free": {"any": {"thing": 1}},
+        "note": None,
+    }
+    assert "extra" not in answer.body
+    assert 'unknown field \\"spec.unknown\\"' in answer.headers["Warning"]
+    bare = (await client.post(widgets(namespace), widget("b"))).ok()
+    assert bare["spec"] == {"model": "m", "cost": "10.0"}
+    (
+        await client.post(widgets(namespace), widget("c", {"model": "m", "unknown": 1}), fieldValidation="Strict")
+    ).refused(400, "BadRequest")
+
+
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({}, "spec.model", "FieldValueRequired"),
+    ({"model": None}, "spec.model", "FieldValueRequired"),
+    ({"model": 1}, "spec.model", "FieldValueTypeInvalid"),
+    ({"model": ""}, "spec.model", "FieldValueInvalid"),
+    ({"model": "m" * 21}, "spec.model", "FieldValueTooLong"),
+    ({"model": "m", "cost": "dear"}, "spec.cost", "FieldValueInvalid"),
+    ({"model": "m", "mode": "medium"}, "spec.mode", "FieldValueNotSupported"),
+    ({"model": "m", "replicas": -1}, "spec.replicas", "FieldValueInvalid"),
+    ({"model": "m", "replicas": 101}, "spec.replicas", "FieldValueInvalid"),
+    ({"model": "m", "replicas": "3"}, "spec.replicas", "FieldValueTypeInvalid"),
+    ({"model": "m", "replicas": 1.5}, "spec.replicas", "FieldValueTypeInvalid"),
+    ({"model": "m", "labels": {"a": 1}}, "spec.labels.a", "FieldValueTypeInvalid"),
+    ({"model": "m", "names": ["a", "b", "c", "d"]}, "spec.names", "FieldValueTooMany"),
+    ({"model": "m", "names": ["a", 2]}, "spec.names[1]", "FieldValueTypeInvalid"),
+    ({"model": "m", "names": "a"}, "spec.names", "FieldValueTypeInvalid"),
+    ({"model": "m", "limits": {"burst": "yes"}}, "spec.limits.burst", "FieldValueTypeInvalid"),
+]
+
+
+@expectation
+async def the_schema_is_enforced_with_causes(client: Client, namespace: str) -> None:
+    """What breaks the schema is 422 with the path of the field and the kind of mistake."""
+    await served(client)
+    for spec, field, reason in REFUSED:
+        answer = await client.post(widgets(namespace), widget("bad", spec))
+        body = answer.refused(422, "Invalid")
+        assert (field, reason) in answer.causes(), (spec, answer.causes())
+        assert {key: body["details"][key] for key in ("name", "group", "kind")} == {
+            "name": "bad",
+            "group": GROUP,
+            "kind": "Widget",
+        }
+        assert body["message"].startswith(f'Widget.{GROUP} "bad" is invalid: ')
+    absent = {key: value for key, value in widget("bad").items() if key != "spec"}
+    answer = await client.post(widgets(namespace), absent)
+    answer.refused(422, "Invalid")
+    assert ("spec", "FieldValueRequired") in answer.causes()
+
+
+@expectation
+async def status_and_spec_do_not_mix(client: Client, namespace: str) -> None:
+    """Each endpoint writes its own part; only the spec moves the generation."""
+    await served(client)
+    path = widgets(namespace, "a")
+    created = (await client.post(widgets(namespace), widget("a", status={"replicas": 9}))).ok()
+    assert "status" not in created
+    assert created["metadata"]["generation"] == 1
+    patched = (await client.patch(f"{path}/status", {"spec": {"replicas": 5}, "status": {"replicas": 3}})).ok()
+    assert patched["status"] == {"replicas": 3}
+    assert "replicas" not in patched["spec"]
+    assert patched["metadata"]["generation"] == 1
+    patched = (await client.patch(path, {"spec": {"replicas": 5}, "status": {"replicas": 7}})).ok()
+    assert (patched["spec"]["replicas"], patched["status"], patched["metadata"]["generation"]) == (
+        5,
+        {"replicas": 3},
+        2,
+    )
+    labelled = (await client.patch(path, {"metadata": {"labels": {"x": "y"}}})).ok()
+    assert labelled["metadata"]["generation"] == 2
+    through_status = {"metadata": {"labels": {"x": "z"}, "annotations": {"q": "r"}}, "status": {"replicas": 4}}
+    answer = (await client.patch(f"{path}/status", through_status)).ok()
+    assert answer["metadata"]["labels"] == {"x": "y"}
+    assert "annotations" not in answer["metadata"]
+    assert (await client.get(f"{path}/status")).ok() == (await client.get(path)).ok()
+
+
+@expectation
+async def status_patches_are_validated_and_versioned(client: Client, namespace: str) -> None:
+    """A status without its required fields is 422, an outdated version 409, and neither changes anything."""
+    await served(client)
+    path = widgets(namespace, "a")
+    created = (await client.post(widgets(namespace), widget("a"))).ok()
+    answer = await client.patch(f"{path}/status", {"status": {"allocation": {"accelerator": "L4"}}})
+    answer.refused(422, "Invalid")
+    assert ("status.allocation.at", "FieldValueRequired") in answer.causes()
+    answer = await client.patch(f"{path}/status", {"status": {"allocation": {"accelerator": "L4", "at": "noon"}}})
+    answer.refused(422, "Invalid")
+    assert ("status.allocation.at", "FieldValueTypeInvalid") in answer.causes()
+    version = created["metadata"]["resourceVersion"]
+    guarded = {"metadata": {"resourceVersion": version}, "status": {"allocation": ALLOCATION}}
+    assert (await client.patch(f"{path}/status", guarded)).ok()["status"] == {"allocation": ALLOCATION}
+    guarded["status"] = {"allocation": None}
+    (await client.patch(f"{path}/status", guarded)).refused(409, "Conflict")
+    assert (await client.patch(f"{path}/status", {"status": {"allocation": None}})).ok().get("status") == {}
+
+
+@expectation
+async def status_can_be_replaced(client: Client, namespace: str) -> None:
+    """A PUT on the status takes the status and nothing else."""
+    await served(client)
+    path = widgets(namespace, "a")
+    created = (await client.post(widgets(namespace), widget("a"))).ok()
+    created["spec"]["replicas"] = 8
+    created["status"] = {"replicas": 2}
+    replaced = (await client.put(f"{path}/status", created)).ok()
+    assert replaced["status"] == {"replicas": 2}
+    assert "replicas" not in replaced["spec"]
+    replaced["metadata"]["resourceVersion"] = "1"
+    (await client.put(f"{path}/status", replaced)).refused(409, "Conflict")
+
+
+@expectation
+async def custom_objects_are_replaced_by_version_only(client: Client, namespace: str) -> None:
+    """A PUT without a resourceVersion is 422."""
+    await served(client)
+    (await client.post(widgets(namespace), widget("a"))).ok()
+    answer = await client.put(widgets(namespace, "a"), widget("a"))
+    answer.refused(422, "Invalid")
+    assert answer.causes() == {("metadata.resourceVersion", "FieldValueInvalid")}
+
+
+@expectation
+async def strategic_patches_are_for_built_in_kinds(client: Client, namespace: str) -> None:
+    """Custom resources answer 415."""
+    await served(client)
+    (await client.post(widgets(namespace), widget("a"))).ok()
+    answer = await client.patch(widgets(namespace, "a"), {"spec": {"replicas": 1}}, content=STRATEGIC)
+    body = answer.refused(415, "UnsupportedMediaType")
+    assert MERGE in body["message"]
+
+
+@expectation
+async def scale_of_a_custom_object(client: Client, namespace: str) -> None:
+    """The Scale shows and sets the declared fields; without a wanted number there is none to show."""
+    await served(client)
+    path = widgets(namespace, "a")
+    (await client.post(widgets(namespace), widget("a"))).ok()
+    (await client.get(f"{path}/scale")).refused(500, "InternalError")
+    (await client.patch(path, {"spec": {"replicas": 2}})).ok()
+    (await client.patch(f"{path}/status", {"status": {"replicas": 1, "selector": "app=a"}})).ok()
+    scale = (await client.get(f"{path}/scale")).ok()
+    assert (scale["kind"], scale["apiVersion"]) == ("Scale", "autoscaling/v1")
+    assert (scale["spec"], scale["status"]) == ({"replicas": 2}, {"replicas": 1, "selector": "app=a"})
+    patched = (await client.patch(f"{path}/scale", {"spec": {"replicas": 6}})).ok()
+    assert (patched["kind"], patched["spec"]) == ("Scale", {"replicas": 6})
+    stored = (await client.get(path)).ok()
+    assert (stored["spec"]["replicas"], stored["metadata"]["generation"]) == (6, 3)
+    (await client.patch(f"{path}/scale", {"spec": {"replicas": -1}})).refused(422, "Invalid")
+    (await client.patch(f"{path}/scale", {"spec": {"replicas": 1000}})).refused(422, "Invalid")
+
+
+@expectation
+async def scale_of_a_deployment(client: Client, namespace: str) -> None:
+    """GET, PATCH and PUT of the Scale; zero is written as absent, an old version conflicts."""
+    path = deployments(namespace, "d")
+    (await client.post(deployments(namespace), deployment("d", replicas=3))).ok()
+    scale = (await client.get(f"{path}/scale")).ok()
+    assert scale["spec"] == {"replicas": 3}
+    assert scale["status"] == {"replicas": 0, "selector": "app=d"}
+    assert int(scale["metadata"]["resourceVersion"]) > 0
+    assert (await client.patch(f"{path}/scale", {"spec": {"replicas": 0}})).ok()["spec"] == {}
+    deployed = (await client.get(path)).ok()
+    assert (deployed["spec"]["replicas"], deployed["metadata"]["generation"]) == (0, 2)
+    (await client.put(f"{path}/scale", {**scale, "spec": {"replicas": 5}})).refused(409, "Conflict")
+    answer = None
+    while answer is None or answer.status == 409:  # a controller may write the status in between
+        current = (await client.get(f"{path}/scale")).ok()
+        answer = await client.put(f"{path}/scale", {**current, "spec": {"replicas": 5}})
+    assert answer.ok()["spec"] == {"replicas": 5}
+    (await client.patch(f"{path}/scale", {"spec": {"replicas": -1}})).refused(422, "Invalid")
+    (await client.get(f"{deployments(namespace, 'zz')}/scale")).refused(404, "NotFound")
+
+
+@expectation
+async def a_definition_can_go_again(client: Client, namespace: str) -> None:
+    """A kind of its own comes with its definition and goes with it, objects and all."""
+    name = "".join(letter for letter in namespace if letter.isalnum())
+    group = f"{name}.example.com"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"gadgets.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Cluster",
+            "names": {"plural": "gadgets", "kind": "Gadget"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+    collection = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    assert (await client.get(f"/apis/{group}/v1/gadgets")).status == 404
+    async with client.watch(collection, fieldSelector=f"metadata.name=gadgets.{group}", resourceVersion=0) as stream:
+        (await client.post(collection, definition)).ok()
+        established = False
+        while not established:
+            _, value = await stream.next()
+            conditions = value.get("status", {}).get("conditions") or ()
+            established = ("Established", "True") in {(item["type"], item["status"]) for item in conditions}
+        (await client.delete(f"{collection}/gadgets.{group}")).ok()
+        while (await stream.next())[0] != "DELETED":
+            pass

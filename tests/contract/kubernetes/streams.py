@@ -1,0 +1,195 @@
+"""Expectations about watches: what arrives, from where on, and how a stream ends."""
+
+# An expectation states what holds; it is no command.
+# ruff: noqa: D401
+
+from __future__ import annotations
+
+from tests.contract.kubernetes.client import Client
+from tests.contract.kubernetes.documents import config_map, core, served, widget, widgets
+from tests.contract.kubernetes.registry import embedded_only, expectation
+
+SELECTED = {"labelSelector": "watched=yes"}
+WATCHED = {"watched": "yes"}
+
+
+@expectation
+async def a_watch_from_a_list_sees_what_follows(client: Client, namespace: str) -> None:
+    """ADDED, MODIFIED, DELETED with growing versions; the deletion carries the last state and its own version."""
+    path = core(namespace, "configmaps")
+    (await client.post(path, config_map("before", labels=WATCHED))).ok()
+    version = (await client.get(path, **SELECTED)).ok()["metadata"]["resourceVersion"]
+    (await client.post(path, config_map("a", labels=WATCHED))).ok()
+    async with client.watch(path, resourceVersion=version, **SELECTED) as stream:
+        kind, value = await stream.next()
+        assert (kind, value["metadata"]["name"], value["kind"], value["apiVersion"]) == (
+            "ADDED",
+            "a",
+            "ConfigMap",
+            "v1",
+        )
+        versions = [int(version), int(value["metadata"]["resourceVersion"])]
+        (await client.patch(f"{path}/a", {"data": {"key": "changed"}})).ok()
+        kind, value = await stream.next()
+        assert (kind, value["data"]) == ("MODIFIED", {"key": "changed"})
+        versions.append(int(value["metadata"]["resourceVersion"]))
+        (await client.delete(f"{path}/a")).ok()
+        kind, value = await stream.next()
+        assert (kind, value["data"]) == ("DELETED", {"key": "changed"})
+        versions.append(int(value["metadata"]["resourceVersion"]))
+        assert versions == sorted(set(versions))
+
+
+@expectation
+async def a_watch_without_a_version_starts_with_what_exists(client: Client, namespace: str) -> None:
+    """Unset and 0 both begin with ADDED events for the present state."""
+    path = core(namespace, "configmaps")
+    (await client.post(path, config_map("a", labels=WATCHED))).ok()
+    (await client.post(path, config_map("b", labels=WATCHED))).ok()
+    for query in ({}, {"resourceVersion": 0}):
+        async with client.watch(path, **query, **SELECTED) as stream:
+            seen = {(kind, value["metadata"]["name"]) for kind, value in [await stream.next(), await stream.next()]}
+            assert seen == {("ADDED", "a"), ("ADDED", "b")}
+            (await client.post(path, config_map("c", labels=WATCHED))).ok()
+            kind, value = await stream.next()
+            assert (kind, value["metadata"]["name"]) == ("ADDED", "c")
+        (await client.delete(f"{path}/c")).ok()
+
+
+@expectation
+async def a_watch_replays_after_its_version(client: Client, namespace: str) -> None:
+    """What happened between the list and the watch is not lost, and nothing older is repeated."""
+    path = core(namespace, "configmaps")
+    first = (await client.post(path, config_map("a", labels=WATCHED))).ok()
+    (await client.patch(f"{path}/a", {"data": {"key": "2"}})).ok()
+    (await client.delete(f"{path}/a")).ok()
+    async with client.watch(path, resourceVersion=first["metadata"]["resourceVersion"], **SELECTED) as stream:
+        assert [(await stream.next())[0] for _ in range(2)] == ["MODIFIED", "DELETED"]
+
+
+@expectation
+async def a_selector_makes_objects_appear_and_disappear(client: Client, namespace: str) -> None:
+    """An object that leaves the selection looks deleted, in its last selected state and with the new version."""
+    path = core(namespace, "configmaps")
+    version = (await client.get(path)).ok()["metadata"]["resourceVersion"]
+    async with client.watch(path, resourceVersion=version, **SELECTED) as stream:
+        (await client.post(path, config_map("a"))).ok()
+        (await client.patch(f"{path}/a", {"metadata": {"labels": WATCHED}})).ok()
+        kind, value = await stream.next()
+        assert (kind, value["metadata"]["labels"]) == ("ADDED", WATCHED)
+        changed = (await client.patch(f"{path}/a", {"metadata": {"labels": {"watched": "no"}}})).ok()
+        kind, value = await stream.next()
+        assert (kind, value["metadata"]["labels"]) == ("DELETED", WATCHED)
+        assert value["metadata"]["resourceVersion"] == changed["metadata"]["resourceVersion"]
+        (await client.patch(f"{path}/a", {"data": {"key": "unseen"}})).ok()
+        (await client.patch(f"{path}/a", {"metadata": {"labels": WATCHED}})).ok()
+        assert (await stream.next())[0] == "ADDED"
+
+
+@expectation
+async def a_watch_of_one_name_and_of_all_namespaces(client: Client, namespace: str) -> None:
+    """A field selector narrows a watch to one object, a path without namespace widens it to all."""
+    path = core(namespace, "configmaps")
+    (await client.post(path, config_map("a", labels={"run": namespace}))).ok()
+    (await client.post(path, config_map("b", labels={"run": namespace}))).ok()
+    async with client.watch(path, fieldSelector="metadata.name=b") as stream:
+        assert (await stream.next())[1]["metadata"]["name"] == "b"
+    async with client.watch("/api/v1/configmaps", labelSelector=f"run={namespace}") as stream:
+        names = [(await stream.next())[1]["metadata"]["name"] for _ in range(2)]
+        assert sorted(names) == ["a", "b"]
+
+
+@expectation
+async def custom_objects_are_watched_alike(client: Client, namespace: str) -> None:
+    """Status and scale writes arrive as MODIFIED of the whole object."""
+    await served(client)
+    path = widgets(namespace)
+    version = (await client.post(path, widget("a", {"model": "m", "replicas": 1}))).ok()["metadata"]["resourceVersion"]
+    async with client.watch(path, resourceVersion=version) as stream:
+        (await client.patch(f"{path}/a/status", {"status": {"replicas": 1}})).ok()
+        kind, value = await stream.next()
+        assert (kind, value["kind"], value["status"]) == ("MODIFIED", "Widget", {"replicas": 1})
+        (await client.patch(f"{path}/a/scale", {"spec": {"replicas": 3}})).ok()
+        kind, value = await stream.next()
+        assert (kind, value["spec"]["replicas"], value["status"]) == ("MODIFIED", 3, {"replicas": 1})
+
+
+@expectation
+async def a_held_object_is_modified_then_deleted(client: Client, namespace: str) -> None:
+    """With a finalizer the deletion shows as MODIFIED first; the last finalizer's removal as DELETED only."""
+    path = core(namespace, "configmaps")
+    body = config_map("a", finalizers=["contract.example.com/hold"])
+    version = (await client.post(path, body)).ok()["metadata"]["resourceVersion"]
+    async with client.watch(path, resourceVersion=version, fieldSelector="metadata.name=a") as stream:
+        (await client.delete(f"{path}/a")).ok()
+        kind, value = await stream.next()
+        assert kind == "MODIFIED"
+        assert value["metadata"]["deletionTimestamp"]
+        (await client.patch(f"{path}/a", {"metadata": {"finalizers": None}})).ok()
+        kind, value = await stream.next()
+        assert kind == "DELETED"
+        assert value["metadata"]["deletionTimestamp"]
+
+
+@expectation
+async def a_watch_ends_in_order_at_its_time_out(client: Client, namespace: str) -> None:
+    """The stream just ends; a bookmark before that tells the version to go on from."""
+    path = core(namespace, "configmaps")
+    (await client.post(path, config_map("a"))).ok()
+    query = {"fieldSelector": "metadata.name=a", "allowWatchBookmarks": "true", "timeoutSeconds": 3}
+    async with client.watch(path, **query) as stream:
+        events = await stream.rest()
+    assert [kind for kind, _ in events if kind != "BOOKMARK"] == ["ADDED"]
+    bookmarks = [value for kind, value in events if kind == "BOOKMARK"]
+    assert bookmarks
+    assert all(value["kind"] == "ConfigMap" and int(value["metadata"]["resourceVersion"]) > 0 for value in bookmarks)
+
+
+@expectation
+async def no_bookmarks_unless_asked_for(client: Client, namespace: str) -> None:
+    """Without ``allowWatchBookmarks`` a quiet stream says nothing."""
+    version = (await client.get(core(namespace, "secrets"))).ok()["metadata"]["resourceVersion"]
+    async with client.watch(core(namespace, "secrets"), resourceVersion=version, timeoutSeconds=2) as stream:
+        assert await stream.rest() == []
+
+
+@expectation
+async def a_streamed_list_marks_its_end(client: Client, namespace: str) -> None:
+    """``sendInitialEvents`` gives the state as ADDED events, then a bookmark that says so."""
+    path = core(namespace, "configmaps")
+    (await client.post(path, config_map("a"))).ok()
+    query = {
+        "sendInitialEvents": "true",
+        "resourceVersionMatch": "NotOlderThan",
+        "allowWatchBookmarks": "true",
+        "fieldSelector": "metadata.name=a",
+    }
+    async with client.watch(path, **query) as stream:
+        assert (await stream.any())[0] == "ADDED"
+        kind, value = await stream.any()
+        assert kind == "BOOKMARK"
+        assert value["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+
+@expectation
+async def a_list_from_the_future_is_refused(client: Client, namespace: str) -> None:
+    """A version that does not exist yet is a time-out that says why."""
+    answer = await client.get(core(namespace, "configmaps"), resourceVersion=10**12)
+    body = answer.refused(504, "Timeout")
+    assert {cause["reason"] for cause in body["details"]["causes"]} == {"ResourceVersionTooLarge"}
+    (await client.get(core(namespace, "configmaps"), resourceVersion="abc")).refused(400, "BadRequest")
+
+
+@embedded_only("a real server keeps its watch cache as long as it runs, whatever etcd forgets")
+async def a_forgotten_version_is_gone(client: Client, namespace: str) -> None:
+    """A watch from before the history is HTTP 200 with one ERROR event that carries 410 Expired."""
+    path = core(namespace, "configmaps")
+    created = (await client.post(path, config_map("a"))).ok()
+    for number in range(200):  # more than the test server remembers
+        (await client.patch(f"{path}/a", {"data": {"key": str(number)}})).ok()
+    async with client.watch(path, resourceVersion=created["metadata"]["resourceVersion"]) as stream:
+        events = await stream.rest()
+    assert [kind for kind, _ in events] == ["ERROR"]
+    status = events[0][1]
+    assert (status["kind"], status["code"], status["reason"], status["status"]) == ("Status", 410, "Expired", "Failure")
+    assert status["message"].startswith("too old resource version")

@@ -1,0 +1,115 @@
+"""The contract's history: one page with explicit timestamps, from which every expected number follows.
+
+Times are offsets in seconds from a base that the runner chooses (at most some minutes ago, or a real server refuses
+the samples).
+"""
+
+from __future__ import annotations
+
+from tests.contract.promql.scope import scoped
+
+STEP_SECONDS = 15
+END_SECONDS = 600
+
+
+def _every_step(value, *, start: int = 0, end: int = END_SECONDS) -> dict[int, str]:
+    """Return samples every 15 s; ``value`` is a text or a function of the offset."""
+    times = range(start, end + 1, STEP_SECONDS)
+    return {time: value if isinstance(value, str) else str(value(time)) for time in times}
+
+
+def _series(metric: str, samples: dict[int, str], **labels: str) -> tuple[str, dict[int, str]]:
+    pairs = ",".join(f'{name}="{value}"' for name, value in labels.items())
+    return f"{metric}{{{pairs}}}", samples
+
+
+A0 = {"namespace": "team-a", "model_name": "llama", "pod": "a-0", "engine": "0"}
+A1 = {"namespace": "team-a", "model_name": "llama", "pod": "a-1", "engine": "0"}
+A1_SECOND = {**A1, "engine": "1"}
+B0 = {"namespace": "team-b", "model_name": "qwen", "pod": "b-0", "engine": "0"}
+_CONFIG = {"block_size": "16", "engine": "0"}
+_TEN_SECONDS_A_STEP = [
+    ("0.1", lambda time: time // 15),
+    ("1", lambda time: time // 15 * 3),
+    ("10", lambda time: time // 15 * 4),
+    ("+Inf", lambda time: time // 15 * 4),
+]
+
+HISTORY = [
+    # A peak at 525 s, a gauge that is NaN throughout, one that is NaN once, one that ends at 200 s.
+    _series("vllm:kv_cache_usage_perc", {**_every_step("0.4"), 525: "0.9"}, **A0),
+    _series("vllm:kv_cache_usage_perc", _every_step("0.25"), **A1),
+    _series("vllm:kv_cache_usage_perc", _every_step("NaN"), **A1_SECOND),
+    _series("vllm:kv_cache_usage_perc", {**_every_step("0.5", end=195), 200: "0.75"}, **B0),
+    _series("vllm:num_requests_waiting", {**_every_step(lambda time: time // 60), 600: "NaN"}, **A0),
+    _series("vllm:num_requests_waiting", _every_step("2"), **B0),
+    # Real vLLM: no model_name, two engines of one pod.
+    _series(
+        "vllm:cache_config_info", _every_step("1"), namespace="team-a", pod="a-0", num_gpu_blocks="1000", **_CONFIG
+    ),
+    _series(
+        "vllm:cache_config_info", _every_step("1"), namespace="team-a", pod="a-1", num_gpu_blocks="2000", **_CONFIG
+    ),
+    _series(
+        "vllm:cache_config_info",
+        _every_step("1"),
+        namespace="team-a",
+        pod="a-1",
+        num_gpu_blocks="2000",
+        block_size="16",
+        engine="1",
+    ),
+    # 30 tokens and 0.2 requests a second; a-1 is idle, so that its mean is 0/0.
+    _series("vllm:request_generation_tokens_sum", _every_step(lambda time: 30 * time), **A0),
+    _series("vllm:request_generation_tokens_count", _every_step(lambda time: time / 5), **A0),
+    _series("vllm:request_generation_tokens_sum", _every_step("500"), **A1),
+    _series("vllm:request_generation_tokens_count", _every_step("10"), **A1),
+    _series("vllm:request_prompt_tokens_sum", _every_step(lambda time: 100 * time), **A0),
+    _series("vllm:request_prompt_tokens_count", _every_step(lambda time: time / 5), **A0),
+    _series("vllm:prefix_cache_hits_total", _every_step(lambda time: 3 * time), **A0),
+    _series("vllm:prefix_cache_queries_total", _every_step(lambda time: 4 * time), **A0),
+    # One request a second with a restart between 300 and 315, a series that begins at 540, one that never moves.
+    _series("vllm:request_success_total", _every_step(lambda time: time if time <= 300 else time - 315), **A0),
+    _series("vllm:request_success_total", _every_step(lambda time: 1000 + time - 540, start=540), **A1),
+    _series("vllm:request_success_total", _every_step("7"), **B0),
+    # Histogram: per step 1 up to 0.1, 2 up to 1, 1 up to 10.
+    *(
+        _series("vllm:time_to_first_token_seconds_bucket", _every_step(count), le=bound, **A0)
+        for bound, count in _TEN_SECONDS_A_STEP
+    ),
+    # The scheduler's queue: one model seen by its target name, one only by its own.
+    _series(
+        "inference_extension_flow_control_queue_size", _every_step("4"), model_name="alias", target_model_name="llama"
+    ),
+    _series(
+        "inference_extension_flow_control_queue_size", _every_step("5"), model_name="other", target_model_name="llama"
+    ),
+    _series("inference_extension_flow_control_queue_size", _every_step("6"), model_name="qwen", target_model_name=""),
+    _series("inference_extension_flow_control_queue_bytes", _every_step("1e+21"), model_name="qwen"),
+    _series("contract_pod_info", _every_step("1"), namespace="team-a", pod="a-0", node="n-0"),
+    _series("contract_pod_info", _every_step("1"), namespace="team-a", pod="a-1", node="n-1"),
+    # Large numbers that cancel each other out and leave the small one.
+    _series("contract_cancelling", {0: "1e+100", 15: "1", 30: "-1e+100"}, **A0),
+    _series("contract_text", _every_step("1"), namespace="team-a", text="two\\nlines"),
+    # A counter that ended at 300 s, one that was young then, buckets whose counts fall and whose bounds are negative.
+    _series("contract_ended_total", _every_step(lambda time: time, end=300), **A0),
+    _series("contract_young_total", _every_step(lambda time: 2 + (time - 300) // 15 * 10, start=300), **A0),
+    *(
+        _series("contract_bucket", _every_step(count), namespace="team-a", kind=kind, le=bound)
+        for kind, buckets in {
+            "falling": {"1": "5", "2": "3", "3": "6", "+Inf": "6"},
+            "negative": {"-1": "4", "1": "6", "+Inf": "8"},
+        }.items()
+        for bound, count in buckets.items()
+    ),
+]
+
+
+def history_page(base_seconds: int, suffix: str) -> str:
+    """Return ``HISTORY`` in the text format with absolute times in milliseconds."""
+    rows = [
+        f"{series} {samples[time]} {(base_seconds + time) * 1000}"
+        for series, samples in HISTORY
+        for time in sorted(samples)
+    ]
+    return scoped("\n".join(rows) + "\n", suffix)

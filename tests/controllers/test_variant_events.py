@@ -1,0 +1,279 @@
+"""Which changes in the caches wake which VariantAutoscalings, and which do not."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+from prometheus_client import CollectorRegistry
+
+from tests.collect.cluster import Cluster
+from tests.publish.decisions import decision
+from wva.api.meta import Key
+from wva.controllers.variantautoscaling import Dependencies, VariantAutoscalingController
+from wva.instruments import Instruments
+from wva.kube.controller import After, Done
+from wva.kube.errors import Conflict, NotFound, Unavailable
+from wva.model.variant import VariantKey
+from wva.publish.ledger import Ledger
+from wva.sim.world.clock import VirtualClock
+
+
+class FakeClient:
+    """Notes the patches; raises ``error`` instead when there is one."""
+
+    def __init__(self):
+        """Accept everything."""
+        self.patches = []
+        self.error = None
+
+    async def patch(self, _, key, body, *, subresource=""):
+        """Note a patch."""
+        assert subresource == "status"
+        self.patches.append((key, body))
+        if self.error is not None:
+            raise self.error
+
+
+class NoProblems:
+    """A configuration without fault."""
+
+    def problem_for(self, _):
+        """Return that nothing is wrong."""
+        return ""
+
+
+class Scene:
+    """Caches, ledger and controller."""
+
+    def __init__(self, *, instance=""):
+        """Subscribe the controller to empty caches."""
+        self.cluster = Cluster()
+        self.client = FakeClient()
+        self.ledger = Ledger()
+        self.instruments = Instruments(CollectorRegistry())
+        self.clock = VirtualClock()
+        self.controller = VariantAutoscalingController(
+            Dependencies(
+                client=self.client,
+                stores=self.cluster.stores,
+                ledger=self.ledger,
+                configuration=NoProblems(),
+                clock=self.clock,
+                instruments=self.instruments,
+                instance=instance,
+            )
+        )
+        self.controller.watch()
+
+    async def woken(self):
+        """Return the names waiting in the queue, and empty it."""
+        names = set()
+        queue = self.controller.queue
+        while not queue.idle and len(queue):
+            key = await queue.get()
+            names.add(key.name)
+            queue.done(key)
+        return names
+
+    def delete(self, store, obj):
+        """Remove an object from a cache."""
+        getattr(self.cluster.stores, store).delete(obj)
+
+
+@pytest.fixture
+def scene():
+    """Return a scene that takes every VariantAutoscaling."""
+    return Scene()
+
+
+async def test_a_new_or_changed_variant_is_looked_at(scene):
+    """Each event of its own wakes it."""
+    scene.cluster.va("a", target="x")
+    assert await scene.woken() == {"a"}
+    scene.cluster.va("a", target="x", model_id="other")
+    assert await scene.woken() == {"a"}
+
+
+async def test_a_newcomer_wakes_those_that_claim_the_same_target(scene):
+    """They are in conflict from now on, and were not before."""
+    scene.cluster.va("a", target="x")
+    scene.cluster.va("b", target="y")
+    await scene.woken()
+    scene.cluster.va("c", target="x")
+    assert await scene.woken() == {"a", "c"}
+
+
+async def test_a_deleted_variant_wakes_its_rivals(scene):
+    """The conflict may be over."""
+    scene.cluster.va("a", target="x")
+    gone = scene.cluster.va("b", target="x")
+    await scene.woken()
+    scene.delete("variant_autoscalings", gone)
+    assert await scene.woken() == {"a", "b"}
+
+
+async def test_a_change_of_target_wakes_the_old_and_the_new_rivals(scene):
+    """One conflict may end with it, another begin."""
+    scene.cluster.va("a", target="x")
+    scene.cluster.va("b", target="y")
+    scene.cluster.va("c", target="x")
+    await scene.woken()
+    scene.cluster.va("c", target="y")
+    assert await scene.woken() == {"a", "b", "c"}
+
+
+async def test_a_status_change_of_a_rival_wakes_nobody_else(scene):
+    """Otherwise two in conflict would wake each other for ever."""
+    scene.cluster.va("a", target="x")
+    scene.cluster.va("b", target="x")
+    await scene.woken()
+    scene.cluster.va("b", target="x", status={"conditions": []}, metadata={"resourceVersion": "9"})
+    assert await scene.woken() == {"b"}
+
+
+async def test_a_deployment_wakes_its_variants_when_it_comes_goes_or_leaves_zero(scene):
+    """Coming, going and the step between zero and some are what a status can depend on."""
+    scene.cluster.va("a", target="x")
+    scene.cluster.va("b", target="y")
+    await scene.woken()
+    scene.cluster.deployment("x", replicas=1, uid="1")
+    assert await scene.woken() == {"a"}
+    scene.cluster.deployment("x", replicas=0, uid="1")
+    assert await scene.woken() == {"a"}
+    scene.cluster.deployment("x", replicas=1, uid="1")
+    assert await scene.woken() == {"a"}
+    last = scene.cluster.deployment("x", replicas=1, uid="2")
+    assert await scene.woken() == {"a"}, "another Deployment of the same name"
+    scene.delete("deployments", last)
+    assert await scene.woken() == {"a"}
+
+
+async def test_a_deployment_that_only_scales_wakes_nobody(scene):
+    """The series read the cache; the number is the loop's business."""
+    scene.cluster.va("a", target="x")
+    scene.cluster.deployment("x", replicas=1, uid="1")
+    await scene.woken()
+    scene.cluster.deployment("x", replicas=5, ready=2, uid="1")
+    assert await scene.woken() == set()
+
+
+async def test_a_deployment_asked_to_go_counts_as_gone(scene):
+    """Its deletionTimestamp is news, although it is still there."""
+    scene.cluster.va("a", target="x")
+    scene.cluster.deployment("x", uid="1")
+    await scene.woken()
+    scene.cluster.deployment("x", uid="1", deletionTimestamp="2026-01-01T00:00:00Z")
+    assert await scene.woken() == {"a"}
+
+
+async def test_a_deployment_of_another_namespace_wakes_nobody(scene):
+    """Targets are looked up in the namespace of the variant."""
+    scene.cluster.va("a", target="x")
+    await scene.woken()
+    scene.cluster.deployment("x", namespace="elsewhere")
+    assert await scene.woken() == set()
+
+
+async def test_a_changed_decision_wakes_its_variant(scene):
+    """The loop decided, the reconciler writes."""
+    scene.ledger.record([decision()])
+    assert await scene.woken() == {"va"}
+    scene.ledger.record([decision()])
+    assert await scene.woken() == set()
+
+
+async def test_enqueue_all_looks_at_every_variant(scene):
+    """After a change of configuration."""
+    scene.cluster.va("a", target="x")
+    scene.cluster.va("b", target="y")
+    await scene.woken()
+    scene.controller.enqueue_all()
+    assert await scene.woken() == {"a", "b"}
+
+
+async def test_a_reconciled_variant_is_looked_at_again_for_its_heartbeat(scene):
+    """Ten minutes later, whatever happens; one that is gone is done with."""
+    scene.cluster.variant()
+    assert await scene.controller.reconcile(Key("ns", "va")) == After(600.0)
+    assert await scene.controller.reconcile(Key("ns", "gone")) == Done()
+
+
+async def test_a_conflict_is_counted_and_raised(scene):
+    """The worker tries again; 404 means that there is nothing to write to any more."""
+    scene.cluster.variant()
+    key = Key("ns", "va")
+    for error, result in ((Conflict(409, "Conflict", ""), "conflict"), (Unavailable(503, "", ""), "error")):
+        scene.client.error = error
+        with pytest.raises(type(error)):
+            await scene.controller.reconcile(key)
+        labels = {"result": result}
+        assert scene.instruments.registry.get_sample_value("wva_status_patches_total", labels) == 1
+    scene.client.error = NotFound(404, "NotFound", "")
+    assert await scene.controller.reconcile(key) == After(600.0)
+
+
+async def test_a_variant_being_deleted_is_dropped(scene):
+    """Its series go when deletion is asked for, not when it is over, and nothing is written to it."""
+    scene.cluster.variant()
+    await scene.controller.reconcile(Key("ns", "va"))
+    assert scene.ledger.get(VariantKey("ns", "va")) is not None
+    scene.cluster.va("va", target="d-va", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    scene.client.patches.clear()
+    await scene.controller.reconcile(Key("ns", "va"))
+    assert scene.ledger.get(VariantKey("ns", "va")) is None
+    assert scene.client.patches == []
+
+
+async def test_known_means_that_there_is_a_target_to_scale(scene):
+    """Gone, contested or without a Deployment is not known; neither is another instance's."""
+    key = VariantKey("ns", "va")
+    assert not scene.controller.known(key)
+    scene.cluster.va("va", target="d-va")
+    assert not scene.controller.known(key)
+    scene.cluster.variant()
+    assert scene.controller.known(key)
+    scene.cluster.va("rival", target="d-va")
+    assert not scene.controller.known(key)
+    other = Scene(instance="blue")
+    other.cluster.variant()
+    assert not other.controller.known(key)
+
+
+async def test_current_replicas_are_those_that_exist(scene):
+    """Those asked for while the status is empty; what is left while scaling to zero; None without a target."""
+    key = VariantKey("ns", "va")
+    assert scene.controller.current_replicas(key) is None
+    scene.cluster.va("va", target="x")
+    assert scene.controller.current_replicas(key) is None
+    made = scene.cluster.deployment("x", replicas=3)
+    assert scene.controller.current_replicas(key) == 3
+    for spec, status, expected in ((0, 2, 2), (0, 0, 0), (3, 0, 3), (5, 3, 3)):
+        changed = structs.replace(
+            made,
+            spec=structs.replace(made.spec, replicas=spec),
+            status=structs.replace(made.status, replicas=status),
+        )
+        scene.cluster.stores.deployments.upsert(changed)
+        assert scene.controller.current_replicas(key) == expected
+
+
+async def test_a_contested_variant_keeps_its_series(scene):
+    """The workload is still there; its last number stays while the conflict lasts."""
+    scene.cluster.variant(pods=2)
+    await scene.controller.reconcile(Key("ns", "va"))
+    scene.cluster.va("rival", target="d-va")
+    await scene.controller.reconcile(Key("ns", "va"))
+    assert scene.ledger.get(VariantKey("ns", "va")).desired == 2
+
+
+async def test_a_contested_variant_does_not_boast_of_its_metrics(scene):
+    """Its last decision was about another state of things: the conditions speak of the conflict only."""
+    scene.cluster.variant()
+    scene.ledger.record([decision()])
+    scene.cluster.va("rival", target="d-va")
+    await scene.controller.reconcile(Key("ns", "va"))
+    (_, body) = scene.client.patches[-1]
+    told = {entry["type"]: (entry["status"], entry["reason"]) for entry in body["status"]["conditions"]}
+    assert told["MetricsAvailable"] == ("False", "MetricsUnavailable")
+    assert told["OptimizationReady"] == ("False", "TargetConflict")
+    assert "desiredOptimizedAlloc" not in body["status"]

@@ -1,0 +1,72 @@
+"""Tells a story cycle by cycle: variants, what their replicas report, the time; and keeps the memory in between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tests.builders import NAMESPACE, NOW, replica
+from wva.decide.pipeline import decide
+from wva.model.decision import Decision
+from wva.model.memory import Memory, VariantMemory
+from wva.model.metrics import Sample
+from wva.model.policy import Policy
+from wva.model.snapshot import CollectionFailure, Snapshot
+from wva.model.variant import Variant, VariantKey
+
+Value = float | Sample | None
+Load = tuple[Value, Value]
+
+IDLE: Load = (0.0, 0)
+BUSY: Load = (0.5, 1)
+"""Needs no growth, and two of them allow no shrink."""
+TIGHT: Load = (0.75, 0)
+"""Not saturated, but with too little spare."""
+FULL: Load = (0.95, 9)
+"""Saturated by both signals."""
+HOT: Load = (0.95, 0)
+"""Saturated by its KV cache; one idle replica among up to seven of these restores the mean spare."""
+SILENT: Load = (None, None)
+
+
+@dataclass
+class Story:
+    """One snapshot after another, with the memory of the last."""
+
+    policy: Policy = field(default_factory=Policy)
+    memory: Memory = field(default_factory=Memory)
+    decisions: dict[str, Decision] = field(default_factory=dict)
+
+    def cycle(
+        self, *variants: Variant, after: float = 0.0, failure: str | None = None, **loads: list[Load]
+    ) -> dict[str, Decision]:
+        """Decide ``after`` seconds past the beginning; ``loads`` has the replicas of each variant by its name."""
+        decisions, self.memory = decide(
+            snapshot(*variants, failure=failure, **loads), self.memory, self.policy, NOW + after
+        )
+        self.decisions = {decision.key.name: decision for decision in decisions}
+        return self.decisions
+
+    def remembers(self, name: str) -> VariantMemory:
+        """Return what is remembered of a variant."""
+        return self.memory.by_key()[VariantKey(NAMESPACE, name)]
+
+
+def snapshot(*variants: Variant, failure: str | None = None, **loads: list[Load]) -> Snapshot:
+    """Return a snapshot of the variants with the replicas given by variant name."""
+    replicas = [
+        replica(f"{name}-{number}", variant=name, kv=kv, queue=queue)
+        for name, reports in loads.items()
+        for number, (kv, queue) in enumerate(reports)
+    ]
+    failures = [] if failure is None else [CollectionFailure((NAMESPACE,), failure)]
+    return Snapshot.of(list(variants), replicas, failures)
+
+
+def numbers(decisions: dict[str, Decision]) -> dict[str, int]:
+    """Return the desired numbers by variant."""
+    return {name: decision.desired for name, decision in decisions.items()}
+
+
+def reasons(decisions: dict[str, Decision]) -> dict[str, str]:
+    """Return the reasons by variant."""
+    return {name: decision.reason.value for name, decision in decisions.items()}

@@ -1,0 +1,58 @@
+"""No number outside what the scaler can reach."""
+
+from __future__ import annotations
+
+from tests.builders import variant
+from tests.decide.story import BUSY, FULL, IDLE, Story
+from wva.decide.enforce import enforce
+from wva.model.decision import Reason
+from wva.model.variant import Bounds
+
+
+def test_a_published_number_above_the_maximum_comes_down():
+    """The scaler's maximum was lowered to 3: 5 would never be reached."""
+    decision = Story().cycle(variant(replicas=3, desired=5, maximum=3), a=[(0.6, 1)] * 3)["a"]
+    assert (decision.desired, decision.reason) == (3, Reason.BOUNDED)
+    assert decision.message.startswith("5 is above the maximum 3 of the scaler; ")
+    assert (decision.steps[-1].stage, decision.steps[-1].before, decision.steps[-1].after) == ("enforce", 5, 3)
+
+
+def test_a_published_number_below_the_minimum_comes_up():
+    """And the variant is settled, since that is what exists."""
+    decision = Story().cycle(variant(replicas=2, desired=1, minimum=2), a=[BUSY] * 2)["a"]
+    assert (decision.desired, decision.reason) == (2, Reason.BOUNDED)
+    assert decision.message.startswith("1 is below the minimum 2 of the scaler; ")
+    assert decision.settling_since is None
+
+
+def test_a_number_out_of_reach_does_not_freeze_the_variant():
+    """Saturated at desired 1 with two replicas and a minimum of 2: it grows at once."""
+    decision = Story().cycle(variant(replicas=2, desired=1, minimum=2), a=[FULL] * 2)["a"]
+    assert (decision.desired, decision.reason) == (3, Reason.SCALE_UP)
+
+
+def test_an_idle_variant_published_above_its_maximum_shrinks():
+    """Desired 4 with a maximum of 3 and three idle replicas: down it goes."""
+    decision = Story().cycle(variant(replicas=3, desired=4, maximum=3), a=[IDLE] * 3)["a"]
+    assert (decision.desired, decision.reason) == (2, Reason.SCALE_DOWN)
+
+
+def test_more_replicas_than_the_maximum_are_asked_to_go():
+    """Somebody scaled by hand; the scaler will undo it."""
+    decision = Story().cycle(variant(replicas=5, maximum=3), a=[FULL] * 5)["a"]
+    assert (decision.desired, decision.reason) == (3, Reason.BOUNDED)
+
+
+def test_a_held_number_is_bounded_too_but_stays_held():
+    """That nothing was measured is the greater news."""
+    decision = Story().cycle(variant(replicas=3, desired=5, maximum=3), failure="refused")["a"]
+    assert (decision.desired, decision.reason) == (3, Reason.PROMETHEUS_ERROR)
+    assert decision.message.startswith("5 is above the maximum 3 of the scaler; refused")
+
+
+def test_within_bounds_nothing_changes_but_the_step():
+    """The stage leaves its trace without touching reason or message."""
+    before = Story().cycle(variant(replicas=2), a=[BUSY] * 2)["a"]
+    after = enforce(before, Bounds(1, 5))
+    assert (after.desired, after.reason, after.message) == (before.desired, before.reason, before.message)
+    assert after.steps[-1].reason == "within bounds"

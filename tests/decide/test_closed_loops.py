@@ -1,0 +1,120 @@
+"""Closed loops that froze the original: the same workload and HPA, our numbers (engine.md 10, rows 1, 3 and 5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.decide.loop import Loop, Workload
+from tests.golden.vectors import find
+from wva.model.decision import Reason
+
+TRACE = {
+    "initial_replicas": 1,
+    "pod_startup_ticks": 2,
+    "hpa_min": 1,
+    "hpa_max": 20,
+    "hpa_tolerance": 0.1,
+    "hpa_stabilization_up_ticks": 1,
+    "hpa_stabilization_down_ticks": 1,
+}
+DEADLINE_TICKS = 20
+
+
+def recorded(identifier: str) -> dict[str, Any]:
+    """Return a recorded loop."""
+    content = find("trace")
+    if content is None:
+        pytest.skip("golden_trace.json.gz is not present")
+    return next(case for case in content["cases"] if case["id"] == identifier)
+
+
+def loads(trace: dict[str, Any]) -> list[float]:
+    """Return the load of every tick of a recorded loop."""
+    return [step["load_replica_units"] for step in trace["steps"]]
+
+
+def numbers(loop: Loop, name: str = "va") -> list[int]:
+    """Return what was published, tick by tick."""
+    return [decisions[name].desired for decisions in loop.history]
+
+
+def test_a_surge_during_a_shrink_is_answered_at_once():
+    """Trace 03: the original went on shrinking to 1 for seven ticks more."""
+    trace = recorded("trace-03")
+    loop = Loop([Workload("va", trace)])
+    loop.run(loads(trace))
+    surge = next(tick for tick, load in enumerate(loads(trace)) if load > 1)
+    existing = loop.replicas[surge]["va"]
+    assert numbers(loop)[surge] == existing + 1
+    assert trace["steps"][surge]["expected_wva_desired_replicas"] < existing
+    loop.run([6.0] * 60)
+    assert numbers(loop)[-1] >= 8
+
+
+def test_a_minimum_of_the_scaler_does_not_freeze():
+    """Trace 04: the original stayed at desired 1 with two replicas, saturated."""
+    trace = recorded("trace-04")
+    loop = Loop([Workload("va", trace, bounded=True)])
+    loop.run(loads(trace))
+    assert min(numbers(loop)) == trace["hpa_min"]
+    assert numbers(loop)[-1] > trace["hpa_min"]
+    assert trace["steps"][-1]["expected_wva_desired_replicas"] == 1
+
+
+def test_a_maximum_of_the_scaler_does_not_freeze():
+    """Trace 05: the original stayed at desired 4 when the load was gone."""
+    trace = recorded("trace-05")
+    loop = Loop([Workload("va", trace, bounded=True)])
+    loop.run(loads(trace))
+    assert max(numbers(loop)) == trace["hpa_max"]
+    assert numbers(loop)[-1] == 1
+    assert trace["steps"][-1]["expected_wva_desired_replicas"] == 4
+
+
+def test_a_pod_that_never_starts_freezes_only_its_variant():
+    """Trace 07 with a dearer sibling: it takes over, also what only the deadline sets free."""
+    trace = recorded("trace-07")
+    broken = Workload("va", trace, broken_pod=trace["pod_number_that_never_reports"])
+    sibling = Workload("zz", trace, cost=50.0)
+    loop = Loop([broken, sibling])
+    loop.run([*loads(trace), *[6.0] * 3 * DEADLINE_TICKS])
+    assert numbers(loop)[-1] == 2
+    assert broken.ready(loop.tick) == 1
+    assert numbers(loop, "zz")[-1] >= 6
+    assert loop.history[-1]["zz"].reason not in {Reason.SCALE_UP, Reason.NO_CANDIDATE}
+
+
+def test_a_pod_that_never_starts_is_reported_when_its_variant_is_alone():
+    """Trace 07 as it is: more of what does not start is not asked for, but nobody has to guess why."""
+    trace = recorded("trace-07")
+    loop = Loop([Workload("va", trace, broken_pod=trace["pod_number_that_never_reports"])])
+    loop.run([*loads(trace), *[6.0] * DEADLINE_TICKS])
+    last = loop.history[-1]["va"]
+    assert (last.desired, last.reason) == (2, Reason.NO_CANDIDATE)
+    assert "va: 1 replica stuck" in last.message
+
+
+@settings(max_examples=settings.default.max_examples // 5)
+@given(
+    load=st.floats(0.1, 5.0),
+    replicas=st.integers(1, 8),
+    startup=st.integers(0, 8),
+    up=st.integers(1, 8),
+    down=st.integers(1, 8),
+)
+def test_a_constant_load_comes_to_rest(load, replicas, startup, up, down):
+    """Whatever the delays: in the end the number no longer moves, and the model is neither short nor saturated."""
+    trace = TRACE | {
+        "initial_replicas": replicas,
+        "pod_startup_ticks": startup,
+        "hpa_stabilization_up_ticks": up,
+        "hpa_stabilization_down_ticks": down,
+    }
+    loop = Loop([Workload("va", trace)])
+    loop.run([load] * 160)
+    assert len(set(numbers(loop)[-10:])) == 1
+    assert loop.history[-1]["va"].reason in {Reason.STEADY, Reason.SHRINK_UNSAFE}

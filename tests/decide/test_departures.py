@@ -1,0 +1,116 @@
+"""The departures from v0.5.1 of docs/decisions.md, row by row: what the original did, and what we do.
+
+Each test gives both modes the same inputs and expects different numbers. The row numbers are those of engine.md 10.
+"""
+
+from __future__ import annotations
+
+from tests.builders import policy, variant
+from tests.decide.story import BUSY, FULL, HOT, IDLE, SILENT, Story, numbers
+from wva.decide.analyze.saturation_v05 import analyze
+from wva.decide.assessment_v05 import ReplicaLoad, VariantState
+from wva.decide.optimize.one_step_v05 import targets
+from wva.model.policy import Compatibility, Policy, SaturationOverride, SaturationPolicy
+
+
+def both(*variants, failure=None, settings=None, **loads):
+    """Return the numbers of the old and of our arithmetic for the same cycle."""
+    settings = settings or {}
+    old = Story(policy(compatibility=Compatibility.V0_5, **settings)).cycle(*variants, failure=failure, **loads)
+    ours = Story(policy(**settings)).cycle(*variants, failure=failure, **loads)
+    return numbers(old), numbers(ours)
+
+
+def test_row_1_a_number_out_of_reach():
+    """Desired 12 with a maximum of 10 and idle replicas: pinned for ever; we come down. Bounds hold in both modes."""
+    free = variant(replicas=10, desired=12)
+    assert Story(policy(compatibility=Compatibility.V0_5)).cycle(free, a=[IDLE] * 10)["a"].desired == 12
+    assert Story().cycle(variant(replicas=10, desired=12, maximum=10), a=[IDLE] * 10)["a"].desired == 9
+
+
+def test_row_3_a_surge_during_an_unfinished_shrink():
+    """The original keeps the lower number; we grow from what exists."""
+    assert both(variant(replicas=3, desired=2), a=[FULL] * 3) == ({"a": 2}, {"a": 4})
+
+
+def test_row_3_an_unfinished_growth_nobody_needs():
+    """And the other way round."""
+    assert both(variant(replicas=3, desired=4), a=[IDLE] * 3) == ({"a": 4}, {"a": 3})
+
+
+def test_row_5_a_stuck_replica():
+    """One pod of the cheap variant does not start: the original stops, ours lets the sibling grow."""
+    old, ours = Story(policy(compatibility=Compatibility.V0_5)), Story()
+    stuck, sibling = variant("a", replicas=2, ready_replicas=1, desired=2), variant("b", desired=1, cost=50)
+    for story in (old, ours):
+        story.cycle(stuck, sibling, a=[HOT], b=[HOT])
+        story.cycle(stuck, sibling, after=600, a=[HOT], b=[HOT])
+    assert numbers(old.decisions) == {"a": 2, "b": 1}
+    assert numbers(ours.decisions) == {"a": 2, "b": 2}
+
+
+def test_row_6_saturated_replicas_in_the_mean():
+    """Nine of ten are full: one idle replica hid that."""
+    assert both(variant(replicas=10, desired=10), a=[*[FULL] * 9, IDLE]) == ({"a": 10}, {"a": 11})
+
+
+def test_row_6_saturated_replicas_and_shrinking():
+    """Eight of ten are full: the original found it safe to shrink."""
+    config = {"queue_spare_trigger": 0.5, "kv_spare_trigger": 0.1}
+    old, ours = both(variant(replicas=10, desired=10), settings=config, a=[*[FULL] * 8, IDLE, IDLE])
+    assert old == {"a": 9}
+    assert ours == {"a": 10}
+
+
+def test_row_7_a_missing_sample():
+    """Counted as idle it permits a shrink; unknown it does not."""
+    assert both(variant(replicas=2, desired=2), a=[IDLE, (None, 0)]) == ({"a": 1}, {"a": 2})
+
+
+def test_row_9_no_decision_and_no_number():
+    """0 tells the HPA to stop a running workload; we keep what exists."""
+    woken = variant(replicas=2, desired=0, status_accelerator="A100")
+    assert both(woken, a=[SILENT] * 2) == ({"a": 0}, {"a": 2})
+    assert both(woken, failure="refused", a=[SILENT] * 2) == ({"a": 0}, {"a": 2})
+
+
+def test_row_10_no_accelerator_label():
+    """Published as unknown, and the metrics are what they are, in both modes."""
+    for compatibility in (None, Compatibility.V0_5):
+        decision = Story(policy(compatibility=compatibility)).cycle(variant(accelerator=""), a=[FULL])["a"]
+        assert (decision.accelerator, decision.desired, decision.metrics.available) == ("unknown", 2, True)
+
+
+def test_row_12_overrides_count():
+    """A complete policy per model comes in by the Policy; the default is not the only one."""
+    careful = SaturationPolicy(kv_spare_trigger=0.5)
+    override = SaturationOverride("careful", "m", None, careful)
+    decisions = Story(Policy(overrides=(override,))).cycle(
+        variant("a", model="m"), variant("b", model="other"), a=[BUSY], b=[BUSY]
+    )
+    assert numbers(decisions) == {"a": 2, "b": 1}
+
+
+def test_row_14_variants_without_samples_belong_to_the_model():
+    """The cheap one is starting from nothing: the original buys a dear replica meanwhile, we wait."""
+    starting, dear = variant("a", replicas=1, ready_replicas=0, desired=1), variant("b", desired=1, cost=50)
+    assert both(starting, dear, b=[HOT]) == ({"a": 1, "b": 2}, {"a": 1, "b": 1})
+
+
+def test_row_14_variants_without_samples_prevent_shrinking():
+    """Supply that nobody knows is not given away."""
+    silent, idle = variant("a", desired=1), variant("b", replicas=3, desired=3)
+    assert both(silent, idle, a=[SILENT], b=[IDLE] * 3) == ({"a": 1, "b": 2}, {"a": 1, "b": 3})
+
+
+def test_row_20_samples_without_a_variant():
+    """The arithmetic gave a variant without state the target 0; ours decides for variants of the snapshot only."""
+    ghost = ReplicaLoad("ghost-0", "ghost", "A100", 10.0, 0.5, 1)
+    assert [target.target for target in targets(analyze([ghost], SaturationPolicy()), [VariantState("a", 1)])] == [0]
+    assert numbers(Story().cycle(variant("a"), a=[BUSY], ghost=[FULL])) == {"a": 1}
+
+
+def test_row_23_all_saturated_with_triggers_of_zero():
+    """No mean is below 0, but there is no room either."""
+    zero = {"kv_spare_trigger": 0.0, "queue_spare_trigger": 0.0}
+    assert both(variant(replicas=2, desired=2), settings=zero, a=[FULL] * 2) == ({"a": 2}, {"a": 3})

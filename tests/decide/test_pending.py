@@ -1,0 +1,181 @@
+"""Replicas that are on their way: they count as supply for a while, and then no longer."""
+
+from __future__ import annotations
+
+from tests.builders import NOW, policy, variant
+from tests.decide.story import BUSY, HOT, IDLE, SILENT, Story, numbers, reasons
+from wva.model.decision import Reason
+
+DEADLINE = 600.0
+
+
+def test_pending_replicas_that_suffice_stop_further_growth():
+    """One replica loads its model; with it the model would have spare again, so nobody else grows."""
+    decisions = Story().cycle(
+        variant("a", replicas=2, ready_replicas=1, cost=5), variant("b", cost=50), a=[HOT], b=[HOT]
+    )
+    assert reasons(decisions) == {"a": "ReplicasPending", "b": "PendingReplicasSuffice"}
+    assert numbers(decisions) == {"a": 2, "b": 1}
+    assert "1 replica on the way would be enough" in decisions["b"].message
+
+
+def test_the_next_cheapest_grows_when_pending_replicas_do_not_suffice():
+    """Eight full replicas and one on its way: a mean spare of 0.8/9 is still below 0.1."""
+    decisions = Story().cycle(
+        variant("a", replicas=2, ready_replicas=1, cost=5),
+        variant("b", replicas=7, cost=50),
+        a=[HOT],
+        b=[HOT] * 7,
+    )
+    assert numbers(decisions) == {"a": 2, "b": 8}
+    assert reasons(decisions) == {"a": "ReplicasPending", "b": "ScaleUp"}
+
+
+def test_replicas_asked_for_count_before_they_exist():
+    """The scaler has not acted yet: the number stays, and is not raised again."""
+    story = Story()
+    assert story.cycle(variant(), a=[HOT])["a"].desired == 2
+    decision = story.cycle(variant(), after=30, a=[HOT])["a"]
+    assert (decision.desired, decision.reason) == (2, Reason.REPLICAS_PENDING)
+
+
+def test_a_variant_waiting_without_growth_wish_keeps_its_number():
+    """Enough spare, replicas pending: steady, and the sibling knows why it does not shrink."""
+    story = Story()
+    pending = variant("a", replicas=2, ready_replicas=1)
+    decisions = story.cycle(pending, variant("b", replicas=3), a=[IDLE], b=[IDLE] * 3)
+    assert reasons(decisions) == {"a": "ReplicasPending", "b": "SiblingGrows"}
+    assert "nothing shrinks while replicas of a are pending" in decisions["b"].message
+
+
+def test_after_the_deadline_siblings_grow():
+    """A replica that is stuck is no supply; the dearer sibling takes over."""
+    story = Story()
+    stuck, sibling = variant("a", replicas=2, ready_replicas=1, cost=5), variant("b", cost=50)
+    assert numbers(story.cycle(stuck, sibling, a=[HOT], b=[HOT])) == {"a": 2, "b": 1}
+    assert numbers(story.cycle(stuck, sibling, after=DEADLINE - 1, a=[HOT], b=[HOT])) == {"a": 2, "b": 1}
+    assert numbers(story.cycle(stuck, sibling, after=DEADLINE, a=[HOT], b=[HOT])) == {"a": 2, "b": 2}
+
+
+def test_a_stuck_variant_alone_says_that_nobody_can_grow():
+    """More replicas of what does not start would not help; the message names the stuck ones."""
+    story = Story()
+    stuck = variant(replicas=2, ready_replicas=1)
+    story.cycle(stuck, a=[HOT])
+    decision = story.cycle(stuck, after=DEADLINE, a=[HOT])["a"]
+    assert (decision.desired, decision.reason) == (2, Reason.NO_CANDIDATE)
+    assert "a: 1 replica stuck" in decision.message
+
+
+def test_pending_variants_are_named_when_nobody_can_grow():
+    """All replicas of the model are full, more than one pending could relieve."""
+    decision = Story().cycle(variant(replicas=10, ready_replicas=9), a=[HOT] * 9)["a"]
+    assert decision.reason is Reason.NO_CANDIDATE
+    assert "a: 1 replica pending" in decision.message
+
+
+def test_after_the_deadline_a_stuck_replica_does_not_block_shrinking():
+    """The others are idle and completely known: the dearest shrinks."""
+    story = Story()
+    stuck, sibling = variant("a", replicas=2, ready_replicas=1, cost=5), variant("b", replicas=3, cost=50)
+    loads = {"a": [IDLE], "b": [IDLE] * 3}
+    assert numbers(story.cycle(stuck, sibling, **loads)) == {"a": 2, "b": 3}
+    decisions = story.cycle(stuck, sibling, after=DEADLINE, **loads)
+    assert numbers(decisions) == {"a": 2, "b": 2}
+    assert decisions["a"].reason is Reason.REPLICAS_PENDING
+    assert "not ready within the transition deadline" in decisions["a"].message
+
+
+def test_a_stuck_variant_may_shrink_itself():
+    """Its stuck replica is the first that Kubernetes takes away."""
+    story = Story()
+    stuck = variant(replicas=3, ready_replicas=2)
+    story.cycle(stuck, a=[IDLE, IDLE])
+    decision = story.cycle(stuck, after=DEADLINE, a=[IDLE, IDLE])["a"]
+    assert (decision.desired, decision.reason) == (2, Reason.SCALE_DOWN)
+
+
+def test_the_deadline_is_a_setting():
+    """Large models load longer than ten minutes."""
+    story = Story(policy(transition_deadline_seconds=3600.0))
+    stuck, sibling = variant("a", replicas=2, ready_replicas=1, cost=5), variant("b", cost=50)
+    story.cycle(stuck, sibling, a=[HOT], b=[HOT])
+    assert numbers(story.cycle(stuck, sibling, after=3599, a=[HOT], b=[HOT])) == {"a": 2, "b": 1}
+    assert numbers(story.cycle(stuck, sibling, after=3600, a=[HOT], b=[HOT])) == {"a": 2, "b": 2}
+
+
+def test_progress_starts_the_clock_again():
+    """One of two pending replicas became ready after nine minutes: the other one gets its time too."""
+    story = Story()
+    sibling = variant("b", cost=50)
+    story.cycle(variant("a", replicas=3, ready_replicas=1), sibling, a=[HOT], b=[HOT])
+    story.cycle(variant("a", replicas=3, ready_replicas=2), sibling, after=540, a=[HOT] * 2, b=[HOT])
+    assert story.remembers("a").settling_since == NOW + 540
+    decisions = story.cycle(
+        variant("a", replicas=3, ready_replicas=2), sibling, after=DEADLINE + 60, a=[HOT] * 2, b=[HOT]
+    )
+    assert numbers(decisions) == {"a": 3, "b": 1}
+
+
+def test_a_flapping_replica_is_no_progress():
+    """Ready, gone, ready again: that starts no clock a second time."""
+    story = Story()
+    for second, ready in enumerate((1, 2, 1, 2)):
+        story.cycle(variant(replicas=3, ready_replicas=ready), after=second, a=[HOT] * ready)
+    assert story.remembers("a").settling_since == NOW + 1
+    assert story.remembers("a").ready_replicas == 2
+
+
+def test_another_number_starts_the_clock_again():
+    """Growth after growth is a new change."""
+    story = Story()
+    story.cycle(variant(), a=[HOT])
+    assert story.decisions["a"].settling_since == NOW
+    story.cycle(variant(replicas=2), after=60, a=[BUSY, BUSY])
+    assert story.decisions["a"].settling_since is None
+    story.cycle(variant(replicas=2), after=90, a=[HOT, HOT])
+    assert story.decisions["a"].settling_since == NOW + 90
+
+
+def test_new_replicas_that_do_not_report_yet_are_still_on_their_way():
+    """Ready a moment ago, not scraped yet: counting it as nothing would buy one replica too many."""
+    story = Story()
+    story.cycle(variant(), a=[HOT])
+    decision = story.cycle(variant(replicas=2), after=60, a=[HOT, SILENT])["a"]
+    assert (decision.desired, decision.reason, decision.settling_since) == (2, Reason.REPLICAS_PENDING, NOW + 60)
+    story.cycle(variant(replicas=2), after=90, a=[BUSY, BUSY])
+    assert story.decisions["a"].settling_since is None
+
+
+def test_new_replicas_that_do_not_report_yet_are_no_gap_in_the_metrics():
+    """Growth that just worked is not announced as missing metrics."""
+    story = Story()
+    story.cycle(variant(), a=[HOT])
+    decision = story.cycle(variant(replicas=2), after=60, a=[BUSY, SILENT])["a"]
+    assert (decision.desired, decision.reason, decision.held) == (2, Reason.REPLICAS_PENDING, False)
+    assert decision.message == "1 replica new and not reporting yet"
+
+
+def test_new_replicas_that_never_report_become_a_gap():
+    """After the deadline they are what they are: replicas without metrics."""
+    story = Story()
+    story.cycle(variant(), a=[HOT])
+    story.cycle(variant(replicas=2), after=60, a=[BUSY, SILENT])
+    decision = story.cycle(variant(replicas=2), after=60 + DEADLINE, a=[BUSY, SILENT])["a"]
+    assert (decision.reason, decision.settling_since) == (Reason.METRICS_INCOMPLETE, None)
+
+
+def test_new_silent_replicas_keep_their_variant_from_growing():
+    """Ten replicas, nine of them full and one new and silent: the variant waits, and says what for."""
+    story = Story()
+    story.cycle(variant(replicas=9), a=[HOT] * 9)
+    decision = story.cycle(variant(replicas=10), after=60, a=[*[HOT] * 9, SILENT])["a"]
+    assert (decision.desired, decision.reason) == (10, Reason.NO_CANDIDATE)
+    assert "a: 1 replica new and not reporting yet" in decision.message
+
+
+def test_more_ready_pods_than_replicas_wait_for_the_caches_to_agree():
+    """Two Ready pods of one replica: somebody's view is old, so nothing shrinks."""
+    decision = Story().cycle(variant(), a=[IDLE, IDLE])["a"]
+    assert (decision.desired, decision.reason) == (1, Reason.STEADY)
+    assert "until Ready pods and replicas agree" in decision.message

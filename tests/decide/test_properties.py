@@ -1,0 +1,188 @@
+"""What holds for every decision, whatever the inputs."""
+
+from __future__ import annotations
+
+from hypothesis import assume, event, given
+from hypothesis import strategies as st
+
+from tests.decide.strategies import cycles
+from wva.decide.pipeline import decide
+from wva.model.decision import Decision, Reason
+from wva.model.memory import Memory
+from wva.model.metrics import ReplicaMetrics
+from wva.model.policy import Compatibility, SaturationPolicy
+from wva.model.recording import Recording
+from wva.model.snapshot import Snapshot
+from wva.model.variant import ModelKey, Variant
+
+any_cycles = cycles() | cycles(compatibility=Compatibility.V0_5)
+shuffles = st.randoms(use_true_random=False)
+
+
+def decided(recording: Recording) -> tuple[tuple[Decision, ...], Memory]:
+    """Decide on a drawn cycle."""
+    return decide(recording.snapshot, recording.memory, recording.policy, recording.now)
+
+
+def outcomes(recording: Recording) -> list[tuple[Variant, Decision, int]]:
+    """Return active variants with their decisions and the number each had before, as far as its bounds allow."""
+    remembered = recording.memory.by_key()
+    found = []
+    for variant, decision in zip(recording.snapshot.variants, decided(recording)[0], strict=True):
+        if variant.active:
+            memory = remembered.get(variant.key)
+            before = (memory.desired if memory else 0) or variant.status_desired or max(1, variant.current_replicas)
+            found.append((variant, decision, variant.bounds.clamp(before)))
+    return found
+
+
+def pods(recording: Recording, model: ModelKey) -> list[ReplicaMetrics]:
+    """Return the Ready pods of a model's active variants."""
+    keys = {variant.key for variant in recording.snapshot.variants if variant.active and variant.model == model}
+    return [replica for replica in recording.snapshot.replicas if replica.variant in keys]
+
+
+def saturated(replica: ReplicaMetrics, policy: SaturationPolicy) -> bool:
+    """Tell whether a fresh signal reaches its threshold."""
+    kv, queue = replica.kv_usage.fresh_value, replica.queue_length.fresh_value
+    return (kv or 0.0) >= policy.kv_cache_threshold or (queue or 0.0) >= policy.queue_length_threshold
+
+
+@given(cycles())
+def test_nothing_shrinks_except_on_fresh_complete_evidence(recording):
+    """Below both its number and its replicas a variant goes only if every replica of the model reports and has room."""
+    for variant, decision, before in outcomes(recording):
+        if decision.desired >= min(before, variant.bounds.clamp(variant.current_replicas)):
+            continue
+        event("shrinks")
+        replicas = pods(recording, variant.model)
+        policy = recording.policy.saturation_for(variant.model)
+        assert len(replicas) >= 2
+        assert all(replica.complete for replica in replicas)
+        assert not any(saturated(replica, policy) for replica in replicas)
+        assert not recording.snapshot.failures or all(
+            variant.key.namespace not in failure.namespaces for failure in recording.snapshot.failures
+        )
+
+
+@given(cycles())
+def test_a_shrunk_model_has_enough_spare_left(recording):
+    """The load of all replicas, spread over those that stay, keeps both triggers."""
+    for variant, decision, _ in outcomes(recording):
+        if decision.reason is not Reason.SCALE_DOWN:
+            continue
+        replicas = pods(recording, variant.model)
+        policy = recording.policy.saturation_for(variant.model)
+        left = len(replicas) - 1
+        kv = sum(replica.kv_usage.value for replica in replicas) / left
+        queue = sum(replica.queue_length.value for replica in replicas) / left
+        assert policy.kv_cache_threshold - kv >= policy.kv_spare_trigger - 1e-9
+        assert policy.queue_length_threshold - queue >= policy.queue_spare_trigger - 1e-9
+
+
+@given(any_cycles)
+def test_numbers_are_within_bounds(recording):
+    """In both modes, also when held."""
+    for variant, decision, _ in outcomes(recording):
+        assert variant.bounds.clamp(decision.desired) == decision.desired
+
+
+@given(cycles())
+def test_an_active_variant_never_gets_zero(recording):
+    """Zero is the business of scale-to-zero."""
+    for variant, decision in zip(recording.snapshot.variants, decided(recording)[0], strict=True):
+        assert (decision.desired > 0) == variant.active
+
+
+@given(any_cycles, shuffles)
+def test_listing_order_never_matters(recording, shuffle):
+    """Neither through the Snapshot's constructor nor past it."""
+    variants, replicas = list(recording.snapshot.variants), list(recording.snapshot.replicas)
+    failures, entries = list(recording.snapshot.failures), list(recording.memory.variants)
+    for things in (variants, replicas, failures, entries):
+        shuffle.shuffle(things)
+    memory = Memory(tuple(entries))
+    expected = decided(recording)
+    for snapshot in (
+        Snapshot.of(variants, replicas, failures),
+        Snapshot(tuple(variants), tuple(replicas), tuple(failures)),
+    ):
+        assert decide(snapshot, memory, recording.policy, recording.now) == expected
+
+
+@given(any_cycles)
+def test_one_decision_and_one_memory_per_variant(recording):
+    """In the order of the keys; what is gone is forgotten."""
+    decisions, memory = decided(recording)
+    keys = sorted(variant.key for variant in recording.snapshot.variants)
+    assert [decision.key for decision in decisions] == keys
+    assert [(entry.key, entry.desired, entry.settling_since) for entry in memory.variants] == [
+        (decision.key, decision.desired, decision.settling_since) for decision in decisions
+    ]
+
+
+@given(any_cycles)
+def test_the_steps_lead_from_the_number_before_to_the_decision(recording):
+    """Each stage begins where the one before ended."""
+    for decision in decided(recording)[0]:
+        assert decision.steps
+        assert decision.steps[-1].after == decision.desired
+        for earlier, later in zip(decision.steps, decision.steps[1:], strict=False):
+            assert earlier.after == later.before
+        assert decision.message
+
+
+@given(cycles())
+def test_one_variant_of_a_model_changes_by_one(recording):
+    """Beyond what was published and what exists, at most one grows by one or one shrinks by one."""
+    beyond: dict[ModelKey, list[int]] = {}
+    for variant, decision, before in outcomes(recording):
+        current = variant.bounds.clamp(max(1, variant.current_replicas))
+        low, high = min(before, current), max(before, current)
+        change = max(0, decision.desired - high) + min(0, decision.desired - low)
+        beyond.setdefault(variant.model, []).extend([change] if change else [])
+    for changes in beyond.values():
+        event(f"changes {changes}")
+        assert changes in ([], [1], [-1])
+
+
+@given(cycles())
+def test_growth_has_a_fresh_cause(recording):
+    """Some replica reports, and the number that grows belongs to a variant without anything pending."""
+    for variant, decision, _ in outcomes(recording):
+        if decision.reason is Reason.SCALE_UP:
+            replicas = pods(recording, variant.model)
+            assert any(replica.reports for replica in replicas)
+            own = sum(replica.variant == variant.key for replica in replicas)
+            assert own >= variant.current_replicas
+            assert decision.desired == variant.current_replicas + 1
+
+
+@given(cycles())
+def test_without_fresh_samples_numbers_are_kept(recording):
+    """Nothing measured, nothing changed; the decision says that it is held."""
+    for variant, decision, before in outcomes(recording):
+        if not any(replica.reports for replica in pods(recording, variant.model)):
+            assert (decision.desired, decision.held) == (before, True)
+
+
+@given(cycles())
+def test_deciding_again_at_once_changes_nothing_more(recording):
+    """The same world, the memory of the first pass: a number moves on only by withdrawing, never a second step."""
+    assume(not recording.snapshot.failures)
+    first, memory = decided(recording)
+    second, _ = decide(recording.snapshot, memory, recording.policy, recording.now)
+    for before, after in zip(first, second, strict=True):
+        if before.reason in {Reason.SCALE_UP, Reason.SCALE_DOWN, Reason.STEADY, Reason.METRICS_INCOMPLETE}:
+            assert after.desired == before.desired
+
+
+@given(any_cycles)
+def test_the_clock_runs_exactly_while_something_is_unfinished(recording):
+    """Settled means: number, replicas and Ready pods agree."""
+    for variant, decision, _ in outcomes(recording):
+        own = [replica for replica in recording.snapshot.replicas if replica.variant == variant.key]
+        if decision.desired != variant.current_replicas or variant.current_replicas > len(own):
+            assert decision.settling_since is not None
+        elif all(replica.reports for replica in own):
+            assert decision.settling_since is None

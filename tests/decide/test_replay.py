@@ -1,0 +1,63 @@
+"""A cycle that was recorded is decided again, bit by bit, after a trip through JSON."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.decide.strategies import cycles
+from wva.decide.pipeline import decide
+from wva.model.decision import Decision
+from wva.model.memory import Memory
+from wva.model.policy import Compatibility, Policy
+from wva.model.recording import FORMAT, Recording
+from wva.model.snapshot import Snapshot
+
+any_cycles = cycles() | cycles(compatibility=Compatibility.V0_5)
+
+
+def decided(recording: Recording) -> tuple[tuple[Decision, ...], Memory]:
+    """Decide on a recorded cycle."""
+    return decide(recording.snapshot, recording.memory, recording.policy, recording.now)
+
+
+@given(any_cycles)
+def test_a_recording_survives_json(recording):
+    """Inputs come back equal, and encode to the same bytes again."""
+    data = msgspec.json.encode(recording)
+    back = msgspec.json.decode(data, type=Recording)
+    assert back == recording
+    assert msgspec.json.encode(back) == data
+
+
+@given(any_cycles)
+def test_a_recording_is_decided_alike(recording):
+    """Decisions and memory are equal, down to the last bit of every float."""
+    back = msgspec.json.decode(msgspec.json.encode(recording), type=Recording)
+    assert msgspec.json.encode(decided(back)) == msgspec.json.encode(decided(recording))
+
+
+@given(any_cycles)
+def test_decisions_survive_json(recording):
+    """What was decided can be kept and read again."""
+    result = decided(recording)
+    assert msgspec.json.decode(msgspec.json.encode(result), type=tuple[tuple[Decision, ...], Memory]) == result
+
+
+@given(st.lists(cycles(), min_size=2, max_size=4))
+def test_a_sequence_of_cycles_can_be_entered_anywhere(recordings):
+    """Memory that went through JSON continues like memory that did not."""
+    memory = recorded = Memory()
+    for number, recording in enumerate(recordings):
+        now = recording.now + 30 * number
+        decisions, memory = decide(recording.snapshot, memory, recording.policy, now)
+        again, recorded = decide(recording.snapshot, recorded, recording.policy, now)
+        assert again == decisions
+        recorded = msgspec.json.decode(msgspec.json.encode(recorded), type=Memory)
+
+
+def test_recordings_name_their_format():
+    """Who reads a recording of another format can say so."""
+    recording = Recording(0.0, policy=Policy(), memory=Memory(), snapshot=Snapshot())
+    assert b'"version":%d' % FORMAT in msgspec.json.encode(recording)

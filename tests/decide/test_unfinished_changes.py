@@ -1,0 +1,214 @@
+"""A number that the workload has not reached yet is looked at again in every cycle."""
+
+from __future__ import annotations
+
+from tests.builders import NOW, stale, variant
+from tests.decide.story import BUSY, FULL, HOT, IDLE, SILENT, Story, numbers, reasons
+from wva.model.decision import Reason, Source
+
+DEADLINE = 600.0
+
+
+def test_an_unfinished_shrink_is_kept_while_it_stays_safe():
+    """The scaler takes its time; nothing speaks against it, and it is not decided a second time."""
+    story = Story()
+    assert story.cycle(variant(replicas=3), a=[IDLE] * 3)["a"].desired == 2
+    decision = story.cycle(variant(replicas=3), after=30, a=[IDLE] * 3)["a"]
+    assert (decision.desired, decision.reason) == (2, Reason.SHRINK_UNFINISHED)
+    assert decision.message == "1 replica still to go; the others carry the load"
+
+
+def test_an_unfinished_shrink_is_withdrawn_when_it_became_unsafe():
+    """The load rose, though not enough to grow: the replicas that exist are kept."""
+    story = Story()
+    story.cycle(variant(replicas=2), a=[IDLE] * 2)
+    decision = story.cycle(variant(replicas=2), after=30, a=[BUSY, BUSY])["a"]
+    assert (decision.desired, decision.reason) == (2, Reason.SHRINK_WITHDRAWN)
+    assert "the unfinished shrink to 1 is withdrawn: on 1 replica the mean spare KV would be -0.2" in decision.message
+    assert decision.settling_since is None
+
+
+def test_a_surge_during_an_unfinished_shrink_grows_from_what_exists():
+    """Three replicas exist, two were asked for: four it is now."""
+    story = Story()
+    story.cycle(variant(replicas=3), a=[IDLE] * 3)
+    decision = story.cycle(variant(replicas=3), after=30, a=[FULL] * 3)["a"]
+    assert (decision.desired, decision.reason) == (4, Reason.SCALE_UP)
+
+
+def test_growth_of_a_sibling_withdraws_unfinished_shrinks():
+    """Nobody takes replicas away from a model that needs more."""
+    story = Story()
+    dear, cheap = variant("a", replicas=3, cost=50), variant("b", cost=5)
+    assert numbers(story.cycle(dear, cheap, a=[IDLE] * 3, b=[IDLE])) == {"a": 2, "b": 1}
+    decisions = story.cycle(dear, cheap, after=30, a=[FULL] * 3, b=[FULL])
+    assert numbers(decisions) == {"a": 3, "b": 2}
+    assert reasons(decisions) == {"a": "ScaleDownWithdrawn", "b": "ScaleUp"}
+
+
+def test_unfinished_shrinks_are_withdrawn_even_if_nobody_can_grow():
+    """The wish alone withdraws: at its maximum the variant keeps what exists."""
+    story = Story()
+    story.cycle(variant(replicas=2, maximum=2), a=[IDLE] * 2)
+    decision = story.cycle(variant(replicas=2, maximum=2), after=30, a=[FULL] * 2)["a"]
+    assert (decision.desired, decision.reason) == (2, Reason.SHRINK_WITHDRAWN)
+
+
+def test_an_unfinished_shrink_is_held_while_the_metrics_have_gaps():
+    """Neither confirmed nor withdrawn: there is no evidence for either."""
+    story = Story()
+    story.cycle(variant(replicas=3), a=[IDLE] * 3)
+    decision = story.cycle(variant(replicas=3), after=30, a=[IDLE, IDLE, (stale(0), 0)])["a"]
+    assert (decision.desired, decision.reason, decision.source) == (2, Reason.METRICS_INCOMPLETE, Source.HELD)
+
+
+def test_an_unfinished_shrink_is_held_while_pods_and_replicas_disagree():
+    """One pod is gone already, the Deployment still counts it."""
+    story = Story()
+    story.cycle(variant(replicas=3), a=[IDLE] * 3)
+    decision = story.cycle(variant(replicas=3), after=30, a=[IDLE] * 2)["a"]
+    assert (decision.desired, decision.reason) == (2, Reason.SHRINK_UNFINISHED)
+    assert "held until Ready pods and replicas agree" in decision.message
+
+
+def test_an_unfinished_shrink_keeps_siblings_from_shrinking():
+    """One at a time."""
+    story = Story()
+    dear, cheap = variant("a", replicas=3, cost=50), variant("b", replicas=3, cost=5)
+    story.cycle(dear, cheap, a=[IDLE] * 3, b=[IDLE] * 3)
+    decisions = story.cycle(dear, cheap, after=30, a=[IDLE] * 3, b=[IDLE] * 3)
+    assert numbers(decisions) == {"a": 2, "b": 3}
+    assert reasons(decisions) == {"a": "ScaleDownUnfinished", "b": "SiblingShrinks"}
+    assert decisions["b"].message == "waits for the shrink of a"
+
+
+def test_after_the_deadline_a_sibling_shrinks_and_the_stuck_one_does_not():
+    """The scaler of the dear variant does nothing; the idle model still gets smaller."""
+    story = Story()
+    dear, cheap = variant("a", replicas=3, cost=50), variant("b", replicas=3, cost=5)
+    story.cycle(dear, cheap, a=[IDLE] * 3, b=[IDLE] * 3)
+    decisions = story.cycle(dear, cheap, after=DEADLINE, a=[IDLE] * 3, b=[IDLE] * 3)
+    assert numbers(decisions) == {"a": 2, "b": 2}
+
+
+def test_after_the_deadline_outstanding_replicas_count_as_gone():
+    """The stuck shrink may still happen: what is left without it and one more would be too little."""
+    story = Story()
+    dear, cheap = variant("a", replicas=2, cost=50), variant("b", replicas=2, cost=5)
+    loads = {"a": [(0.4, 0)] * 2, "b": [(0.4, 0)] * 2}
+    assert numbers(story.cycle(dear, cheap, **loads)) == {"a": 1, "b": 2}
+    decisions = story.cycle(dear, cheap, after=DEADLINE, **loads)
+    assert numbers(decisions) == {"a": 1, "b": 2}
+    assert decisions["b"].reason is Reason.SHRINK_UNSAFE
+
+
+def test_unfinished_growth_is_withdrawn_when_even_fewer_would_do():
+    """The surge is over before the scaler acted."""
+    story = Story()
+    story.cycle(variant(replicas=2), a=[HOT] * 2)
+    decision = story.cycle(variant(replicas=2), after=30, a=[IDLE] * 2)["a"]
+    assert (decision.desired, decision.reason) == (2, Reason.GROWTH_WITHDRAWN)
+    assert decision.message == "3 replicas no longer needed: fewer than now would do"
+
+
+def test_unfinished_growth_is_kept_while_fewer_would_not_do():
+    """Between the two thresholds nothing changes: no swinging."""
+    story = Story()
+    story.cycle(variant(replicas=2), a=[HOT] * 2)
+    decision = story.cycle(variant(replicas=2), after=30, a=[BUSY] * 2)["a"]
+    assert (decision.desired, decision.reason) == (3, Reason.REPLICAS_PENDING)
+
+
+def test_unfinished_growth_is_not_withdrawn_on_gaps():
+    """An unknown replica may be a full one."""
+    story = Story()
+    story.cycle(variant(replicas=2), a=[HOT] * 2)
+    decision = story.cycle(variant(replicas=2), after=30, a=[IDLE, (None, 0)])["a"]
+    assert (decision.desired, decision.reason) == (3, Reason.METRICS_INCOMPLETE)
+
+
+def test_growth_that_was_not_reached_in_time_is_withdrawn():
+    """Nobody needs it any more, and it would block the variant for ever."""
+    story = Story()
+    story.cycle(variant(replicas=2), a=[HOT] * 2)
+    story.cycle(variant(replicas=2), after=30, a=[BUSY] * 2)
+    decision = story.cycle(variant(replicas=2), after=DEADLINE, a=[BUSY] * 2)["a"]
+    assert (decision.desired, decision.reason) == (2, Reason.GROWTH_WITHDRAWN)
+    assert decision.message == "3 replicas not reached in time and no longer needed"
+
+
+def test_growth_that_is_still_wished_stays_after_the_deadline():
+    """The scaler may yet get its quota."""
+    story = Story()
+    story.cycle(variant(replicas=2), a=[HOT] * 2)
+    decision = story.cycle(variant(replicas=2), after=DEADLINE, a=[HOT] * 2)["a"]
+    assert (decision.desired, decision.reason) == (3, Reason.NO_CANDIDATE)
+
+
+def test_withdrawn_growth_keeps_the_clock_of_pods_that_are_still_pending():
+    """Three of four exist and one of them is stuck: it has been missing all the time."""
+    story = Story()
+    stuck = variant(replicas=3, ready_replicas=2, desired=4)
+    story.cycle(stuck, a=[BUSY] * 2)
+    decision = story.cycle(stuck, after=DEADLINE, a=[BUSY] * 2)["a"]
+    assert (decision.desired, decision.reason) == (3, Reason.GROWTH_WITHDRAWN)
+    assert decision.settling_since == NOW
+
+
+def test_growth_forced_by_the_minimum_is_not_withdrawn():
+    """The scaler wants two whatever we measure."""
+    story = Story()
+    story.cycle(variant(minimum=2, desired=2), a=[IDLE])
+    decision = story.cycle(variant(minimum=2, desired=2), after=DEADLINE, a=[IDLE])["a"]
+    assert (decision.desired, decision.reason) == (2, Reason.REPLICAS_PENDING)
+
+
+def test_a_finished_change_settles():
+    """Number, replicas and Ready pods agree: no clock runs."""
+    story = Story()
+    story.cycle(variant(), a=[HOT])
+    assert story.remembers("a").settling_since == NOW
+    story.cycle(variant(replicas=2), after=60, a=[BUSY] * 2)
+    assert story.remembers("a").settling_since is None
+
+
+def test_pods_ahead_of_the_counted_replicas_do_not_confuse_a_growth():
+    """Both pods are Ready while the Deployment still counts one: the growth is not finished, and not repeated."""
+    story = Story()
+    story.cycle(variant(), a=[FULL])
+    decision = story.cycle(variant(), after=60, a=[FULL, FULL])["a"]
+    assert (decision.desired, decision.reason) == (2, Reason.NO_CANDIDATE)
+
+
+def test_a_silent_replica_does_not_make_an_unfinished_shrink_look_like_growth():
+    """The replica that lost its metrics was there before: a gap, nothing on its way."""
+    story = Story()
+    story.cycle(variant(replicas=3), a=[IDLE] * 3)
+    decision = story.cycle(variant(replicas=3), after=30, a=[IDLE, IDLE, SILENT])["a"]
+    assert (decision.desired, decision.reason) == (2, Reason.METRICS_INCOMPLETE)
+
+
+def test_unfinished_shrinks_are_judged_together():
+    """One replica less would do, two would not: both are withdrawn."""
+    shrinking = [variant("a", replicas=2, desired=1), variant("b", replicas=2, desired=1)]
+    decisions = Story().cycle(*shrinking, a=[(0.36, 0)] * 2, b=[(0.36, 0)] * 2)
+    assert reasons(decisions) == {"a": "ScaleDownWithdrawn", "b": "ScaleDownWithdrawn"}
+    assert numbers(decisions) == {"a": 2, "b": 2}
+
+
+def test_an_unfinished_shrink_is_held_while_a_sibling_has_pending_replicas():
+    """Not every replica of the model can be counted: neither confirmed nor withdrawn."""
+    story = Story()
+    story.cycle(variant("a", replicas=3, cost=50), variant("b"), a=[IDLE] * 3, b=[IDLE])
+    pending = variant("b", replicas=2, ready_replicas=1)
+    decision = story.cycle(variant("a", replicas=3, cost=50), pending, after=30, a=[BUSY] * 3, b=[BUSY])["a"]
+    assert (decision.desired, decision.reason) == (2, Reason.SHRINK_UNFINISHED)
+    assert "held until Ready pods and replicas agree" in decision.message
+
+
+def test_an_overdue_shrink_is_held_while_there_are_more_ready_pods_than_replicas():
+    """Lateness excuses pods that are missing, not pods too many."""
+    late = variant(replicas=2, desired=1, settling_since=NOW - DEADLINE)
+    decision = Story().cycle(late, a=[IDLE] * 3)["a"]
+    assert (decision.desired, decision.reason) == (1, Reason.SHRINK_UNFINISHED)
+    assert "held until Ready pods and replicas agree" in decision.message

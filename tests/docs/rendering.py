@@ -1,0 +1,93 @@
+"""The tables of the documentation as the code has them; ``python -m tests.docs.rendering`` rewrites the pages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from pydantic import SecretStr
+
+from wva.instruments import Instruments
+from wva.publish import metrics
+from wva.settings import Settings, origin_of
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def table(header, rows):
+    """Return a Markdown table."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join([*lines, *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)])
+
+
+def settings_table():
+    """Return one row per setting: flags, keys, default, when it applies, meaning."""
+    rows = []
+    for field in Settings.model_fields.values():
+        origin = origin_of(field)
+        flags = "<br>".join(f"`{'-' if len(flag) == 1 else '--'}{flag}`" for flag in origin.flags) or "-"
+        keys = "<br>".join(f"`{key}`" for key in origin.keys) if origin.places else "-"
+        where = "environment" if origin.places == {"environment"} else "both" if origin.places else "-"
+        meaning = f"{field.description} No effect: {origin.no_effect}." if origin.no_effect else field.description
+        rows.append((flags, keys, where, _default(field.default), "live" if origin.dynamic else "start", meaning))
+    return table(("Flag", "Key", "Key in", "Default", "Applies", "Meaning"), rows)
+
+
+def _default(value):
+    if isinstance(value, SecretStr) or value in ("", None):
+        return "-"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value:g}s`" if isinstance(value, float) else f"`{value}`"
+
+
+def variant_metrics_table():
+    """Return one row per series about variants."""
+    counters = {metrics.REPLICA_SCALING: ("counter", "variant_name, namespace, direction, reason")}
+    counters[metrics.DESIRED_SOURCE] = ("gauge", "variant_name, namespace, source")
+    rows = []
+    for name, text in metrics.HELP.items():
+        kind, labels = counters.get(name, ("gauge", ", ".join(metrics.BASE_LABELS)))
+        rows.append((f"`{name}{'_total' if kind == 'counter' else ''}`", kind, labels, text))
+    return table(("Metric", "Type", "Labels", "Meaning"), rows)
+
+
+def own_metrics_table():
+    """Return one row per metric of the controller about itself."""
+    instruments = Instruments(CollectorRegistry())
+    kinds = {Counter: "counter", Gauge: "gauge", Histogram: "histogram"}
+    rows = []
+    for metric in vars(instruments).values():
+        if type(metric) in kinds:
+            kind = kinds[type(metric)]
+            suffix = "_total" if kind == "counter" else ""
+            labels = ", ".join(metric._labelnames) or "-"
+            rows.append((f"`{metric._name}{suffix}`", kind, labels, metric._documentation))
+    return table(("Metric", "Type", "Labels", "Meaning"), sorted(rows))
+
+
+TABLES = {
+    "configuration.md": {"settings": settings_table},
+    "metrics.md": {"variant-metrics": variant_metrics_table, "own-metrics": own_metrics_table},
+}
+
+
+def rendered(text, tables):
+    """Return a page with the tables between their markers as the code has them."""
+    for name, render in tables.items():
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        assert pattern.search(text), f"the page has no place for the table {name}"
+        text = pattern.sub(lambda match, render=render: f"{match[1]}{render()}\n{match[2]}", text)
+    return text
+
+
+def main():
+    """Rewrite the tables in the pages."""
+    for name, tables in TABLES.items():
+        page = DOCS / name
+        page.write_text(rendered(page.read_text(), tables))
+
+
+if __name__ == "__main__":
+    main()

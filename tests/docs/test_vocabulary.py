@@ -1,0 +1,83 @@
+"""Conditions, reasons, events, sources and commands: those in the code are in the documentation, and no others."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.docs.rendering import DOCS
+from wva.api.variantautoscaling import ConditionType, TargetReason
+from wva.cli.main import build_parser
+from wva.collect.saturation_entry import FIELDS
+from wva.controllers.configmap import INVALID_EVENT
+from wva.model.decision import HOLD_REASONS, Reason, Source
+from wva.publish import announce
+
+ROOT = DOCS.parent
+CONDITIONS = (DOCS / "conditions.md").read_text()
+
+
+def _section(title):
+    """Return the text of one section of the page of conditions."""
+    return re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", CONDITIONS, re.DOTALL | re.MULTILINE)[1]
+
+
+def _first_cells(title):
+    """Return every code word in the first column of a section's table."""
+    rows = [line.split("|")[1] for line in _section(title).splitlines() if line.startswith("| ")]
+    return {word for row in rows for word in re.findall(r"`([A-Za-z]+)`", row)}
+
+
+def test_every_condition_type_is_described_and_exists():
+    """The first column of the table is the vocabulary of condition types."""
+    assert _first_cells("Conditions") == {type_.value for type_ in ConditionType}
+
+
+def test_every_reason_of_a_decision_is_described_and_exists():
+    """Reasons of decisions and of holds have their own tables."""
+    assert _first_cells("Reasons of a hold") == {reason.value for reason in HOLD_REASONS}
+    assert _first_cells("Reasons of a decision") == {reason.value for reason in Reason if reason not in HOLD_REASONS}
+
+
+def test_every_reason_of_the_target_is_described():
+    """TargetResolved and Ready use one vocabulary."""
+    described = set(re.findall(r"`([A-Za-z]+)`", _section("Conditions")))
+    assert {reason.value for reason in TargetReason} <= described
+
+
+def test_every_event_is_described_and_exists():
+    """The event constants of the code, and those of leader election and configuration."""
+    events = {getattr(announce, name) for name in vars(announce) if name.endswith("_EVENT")}
+    assert _first_cells("Events") == events | {INVALID_EVENT, "LeaderElection"}
+    assert '"LeaderElection"' in (ROOT / "wva" / "kube" / "leader.py").read_text()
+
+
+def test_every_field_of_a_saturation_entry_is_described_and_exists():
+    """The table of the saturation ConfigMap."""
+    text = (DOCS / "configuration.md").read_text().split("## The saturation ConfigMap")[1]
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    assert {word for row in rows for word in re.findall(r"`([A-Za-z_]+)`", row)} == set(FIELDS)
+
+
+def test_every_source_of_a_number_is_described():
+    """The values of wva_desired_source."""
+    text = (DOCS / "metrics.md").read_text()
+    assert all(source.value in text for source in Source)
+
+
+def test_every_command_that_the_pages_name_exists():
+    """``wva NAME`` in README and docs is a command, with flags that it has."""
+    parser = build_parser()
+    (commands,) = [action for action in parser._actions if action.dest == "command"]
+    pages = [ROOT / "README.md", *sorted(Path(DOCS).glob("*.md"))]
+    for page in pages:
+        for name in re.findall(r"`wva ([a-z]+)", page.read_text()):
+            assert name in commands.choices, f"{page.name} names wva {name}"
+
+
+def test_the_commands_on_the_first_screen_are_those_that_ci_runs():
+    """The README's test command stands in .ci/run as it is."""
+    readme = (ROOT / "README.md").read_text()
+    command = "python3 -m venv .venv && .venv/bin/pip install tox && .venv/bin/tox"
+    assert command in readme.split("\n## ")[0]
+    assert f"\n{command}\n" in (ROOT / ".ci" / "run").read_text()

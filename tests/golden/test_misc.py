@@ -1,0 +1,88 @@
+"""Small recorded behaviours of the original: texts, ages, ConfigMap entries.
+
+Two rules differ on purpose in ConfigMap entries. The original judged an entry before its defaults were applied; ours
+are compared with the recorded column ``accepted_if_defaults_applied_first``. And ours additionally refuses NaN: such
+entries are left out here.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import yaml
+
+from tests.golden.vectors import close, parameters, tally
+from wva.collect.configmaps import parse_saturation
+from wva.collect.promql import escape_label_value
+from wva.godurations import format_promql_duration, parse_duration, parse_positive_duration
+from wva.model.metrics import ORIGINAL_FRESHNESS, Freshness
+
+ENTRY_FIELDS = {
+    "kvCacheThreshold": "kv_cache_threshold",
+    "queueLengthThreshold": "queue_length_threshold",
+    "kvSpareTrigger": "kv_spare_trigger",
+    "queueSpareTrigger": "queue_spare_trigger",
+}
+
+
+def _rows(section, left_out=lambda _: None):
+    """Return the rows of a section as parameters."""
+    return parameters("misc", section=section, left_out=left_out)
+
+
+@pytest.mark.parametrize("row", _rows("escape_promql"))
+def test_label_values_are_escaped_like_the_original(row):
+    """Backslashes, then quotes."""
+    tally("misc", "escape_promql").run += 1
+    assert escape_label_value(row["in"]) == row["expected"]
+
+
+@pytest.mark.parametrize("row", _rows("format_prometheus_duration"))
+def test_durations_are_written_like_the_original(row):
+    """From nanoseconds, and from the Go text that means them."""
+    tally("misc", "format_prometheus_duration").run += 1
+    assert format_promql_duration(row["nanoseconds"] / 1e9) == row["expected"]
+    assert format_promql_duration(parse_duration(row["go_duration"])) == row["expected"]
+
+
+@pytest.mark.parametrize("row", _rows("freshness_status_default_thresholds"))
+def test_ages_are_classified_like_the_original(row):
+    """In its words."""
+    tally("misc", "freshness_status_default_thresholds").run += 1
+    assert ORIGINAL_FRESHNESS[Freshness().classify(row["age_seconds"])] == row["expected"]
+
+
+@pytest.mark.parametrize("row", _rows("validate_retention_period"))
+def test_retention_periods_are_accepted_like_the_original(row):
+    """A positive Go duration, nothing else."""
+    tally("misc", "validate_retention_period").run += 1
+    if row["expected_error"]:
+        with pytest.raises(ValueError, match=r"duration|unit|above zero"):
+            parse_positive_duration(row["in"])
+    else:
+        assert close(parse_positive_duration(row["in"]), row["expected_seconds"])
+
+
+def _refused_by_us_alone(row):
+    """Say which of our own rules refuses an entry, judged by its text."""
+    parsed = yaml.safe_load(row["yaml"]) if row["parsed"] is not None else None
+    if not isinstance(parsed, dict):
+        return None
+    numbers = [value for value in parsed.values() if isinstance(value, float)]
+    return "with NaN" if any(math.isnan(value) for value in numbers) else None
+
+
+@pytest.mark.parametrize("row", _rows("saturation_config_entry", _refused_by_us_alone))
+def test_entries_are_accepted_like_the_original_with_defaults_first(row):
+    """Also the numbers of the fields that an entry gives are those that the original read."""
+    tally("misc", "saturation_config_entry").run += 1
+    is_override = row["parsed"] is not None and row["parsed"]["model_id"] != ""
+    config = parse_saturation({"override" if is_override else "default": row["yaml"]})
+    accepted = row["accepted_if_defaults_applied_first"]
+    assert (not config.errors) == accepted
+    if accepted:
+        policy = config.policy.overrides[0].policy if is_override else config.policy.saturation
+        for field in set(yaml.safe_load(row["yaml"]) or {}) & set(ENTRY_FIELDS):
+            name = ENTRY_FIELDS[field]
+            assert close(getattr(policy, name), float(row["parsed"][name]))

@@ -1,0 +1,103 @@
+"""Recorded cases of the original controller v0.5.1: where they are, which run, and how many did.
+
+The folder is that of the environment variable WVA_VECTORS if it is set, else ``data`` beside this file. A case is left
+out by a predicate on its input only, with a reason, and is counted.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Case = dict[str, Any]
+LeftOut = Callable[[Case], str | None]
+
+TOLERANCE = 1e-9
+FOLDER = Path(os.environ.get("WVA_VECTORS") or Path(__file__).parent / "data")
+
+
+@dataclass
+class Tally:
+    """How many cases of a file and section were run, and how many left out for which reason."""
+
+    run: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        """Return the line for the summary."""
+        words = f"{self.run} cases run, {self.left_out.total()} left out"
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(self.left_out.items()))
+        return f"{words} ({reasons})" if reasons else words
+
+
+TALLIES: dict[str, Tally] = {}
+
+
+def tally(name: str, section: str = "cases") -> Tally:
+    """Return the tally of a file's section, to count what has run."""
+    title = f"golden_{name}.json.gz" if section == "cases" else f"golden_{name}.json.gz {section}"
+    return TALLIES.setdefault(title, Tally())
+
+
+@functools.cache
+def find(name: str) -> Case | None:
+    """Return the content of ``golden_<name>.json.gz``, None when the folder does not have it; nobody changes it."""
+    path = FOLDER / f"golden_{name}.json.gz"
+    if not path.exists():
+        return None
+    content: Case = json.loads(gzip.decompress(path.read_bytes()))
+    return content
+
+
+def load(name: str) -> Case:
+    """Return the content of ``golden_<name>.json.gz``; without the file the calling module is skipped."""
+    content = find(name)
+    if content is None:
+        pytest.skip(f"golden_{name}.json.gz is not present in {FOLDER}", allow_module_level=True)
+    return content
+
+
+def close(found: float, expected: float) -> bool:
+    """Tell whether two numbers agree: to 1e-9, relative above 1."""
+    return abs(found - expected) <= TOLERANCE * max(1.0, abs(found), abs(expected))
+
+
+def parameters(name: str, *, section: str = "cases", left_out: LeftOut = lambda _: None) -> list[Any]:
+    """Return the cases of a section as parameters; one that is skipped when the file or section is not there.
+
+    ``left_out`` says why a case does not apply to us, judged by its input; None runs it.
+    """
+    content = find(name)
+    rows = None if content is None else _rows(content, section)
+    if rows is None:
+        reason = f"golden_{name}.json.gz {section} is not present in {FOLDER}"
+        return [pytest.param(None, id="absent", marks=pytest.mark.skip(reason=reason))]
+    count = tally(name, section)
+    count.left_out.clear()
+    kept = []
+    for number, case in enumerate(rows):
+        reason = left_out(case)
+        if reason is None:
+            kept.append(pytest.param(case, id=str(case.get("id", f"{section}-{number:04}"))))
+        else:
+            count.left_out[reason] += 1
+    return kept
+
+
+def _rows(content: Case, section: str) -> list[Case] | None:
+    rows: list[Case] | None = content.get("cases") if section == "cases" else content.get("sections", {}).get(section)
+    return rows
+
+
+def near(value: float) -> Any:
+    """Return a matcher that is equal to every number close to the recorded one."""
+    return pytest.approx(value, rel=TOLERANCE, abs=TOLERANCE)

@@ -1,0 +1,190 @@
+"""Log lines as they reach stderr."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wva import log
+from wva.log import MAX_VALUE_CHARACTERS, mask_secrets, shorten
+
+SECRET = "hunter2"
+
+
+@pytest.fixture
+def lines(capsys):
+    """Return a function that sets up logging and returns the parsed lines written since."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+
+    def configure(level="info"):
+        log.configure(level=level, encoding="json")
+
+        def read():
+            captured = capsys.readouterr()
+            assert captured.out == ""
+            return [json.loads(line) for line in captured.err.splitlines()]
+
+        return read
+
+    yield configure
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_a_line_is_json_with_time_level_and_component(lines):
+    """One object per line, nothing on stdout."""
+    read = lines()
+    log.get("x").info("thing_happened", count=3)
+    (line,) = read()
+    assert line["ts"].endswith("Z")
+    del line["ts"]
+    assert line == {"event": "thing_happened", "level": "info", "component": "x", "count": 3}
+
+
+@pytest.mark.parametrize(
+    ("level", "seen"),
+    [
+        ("debug", ["debug", "info", "warning", "error"]),
+        ("info", ["info", "warning", "error"]),
+        ("warn", ["warning", "error"]),
+        ("error", ["error"]),
+    ],
+)
+def test_the_level_counts(lines, level, seen):
+    """Lower ones are not written."""
+    read = lines(level)
+    logger = log.get("x")
+    for method in (logger.debug, logger.info, logger.warning, logger.error):
+        method("said")
+    assert [line["level"] for line in read()] == seen
+
+
+def test_a_changed_level_applies_to_loggers_there_already_are(lines):
+    """The level of the ConfigMap is known later than the first line."""
+    logger = log.get("x")
+    read = lines("error")
+    logger.info("first")
+    lines("info")
+    logger.info("second")
+    assert [line["event"] for line in read()] == ["second"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["token", "bearer_token", "PROMETHEUS_BEARER_TOKEN", "password", "client_secret", "Authorization", "private_key"],
+)
+def test_secrets_are_masked_by_the_name_of_their_field(lines, key):
+    """Whoever logs them."""
+    read = lines()
+    log.get("x").info("said", **{key: SECRET})
+    (line,) = read()
+    assert line[key] == "***"
+
+
+@pytest.mark.parametrize("value", [{"token": SECRET}, [{"token": SECRET}], {"a": {"password": SECRET}}])
+def test_secrets_inside_of_values_are_masked(lines, value):
+    """A dictionary of headers is no hiding-place."""
+    read = lines()
+    log.get("x").info("said", headers=value)
+    assert SECRET not in json.dumps(read())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("token_path", "/var/token"), ("tokens", 5), ("token", True), ("key", "a/b")]
+)
+def test_what_is_no_secret_stays(lines, key, value):
+    """Paths of secrets, counts of tokens, keys of objects."""
+    read = lines()
+    log.get("x").info("said", **{key: value})
+    assert read()[0][key] == value
+
+
+def test_long_values_are_cut(lines):
+    """No user text floods a line, not even inside of a list."""
+    read = lines()
+    log.get("x").info("said", text="x" * 100_000, items=["y" * 100_000], fields={"z": "z" * 100_000})
+    (line,) = read()
+    assert line["text"] == "x" * MAX_VALUE_CHARACTERS + "..."
+    assert len(json.dumps(line)) < 4 * MAX_VALUE_CHARACTERS
+
+
+def test_line_ends_stay_inside_their_line(lines):
+    """A name from outside cannot forge a line."""
+    read = lines()
+    log.get("x").info("said", name='a\n{"event": "forged"}')
+    (line,) = read()
+    assert line["name"] == 'a\n{"event": "forged"}'
+
+
+def test_what_json_does_not_know_is_written_as_text(lines):
+    """A log line never raises."""
+    read = lines()
+    log.get("x").info("said", thing=object(), keys={1, 2}, raw=b"\xff", nan=float("nan"))
+    assert read()[0]["event"] == "said"
+
+
+def test_an_exception_has_its_traceback(lines):
+    """In one field of the line."""
+    read = lines()
+    try:
+        int("broken")
+    except ValueError:
+        log.get("x").exception("failed")
+    (line,) = read()
+    assert "ValueError: invalid literal" in line["exception"]
+    assert line["level"] == "error"
+
+
+def test_libraries_write_the_same_lines(lines):
+    """The standard library's loggers go through, from warning on, with their name."""
+    read = lines()
+    logging.getLogger("aiohttp.server").warning("odd %s", "request")
+    logging.getLogger("aiohttp.access").info("noise")
+    (line,) = read()
+    assert (line["event"], line["level"], line["logger"]) == ("odd request", "warning", "aiohttp.server")
+    assert "ts" in line
+
+
+def test_errors_of_libraries_have_their_traceback(lines):
+    """Exceptions that nobody awaited are reported that way."""
+    read = lines()
+    try:
+        int("broken")
+    except ValueError:
+        logging.getLogger("asyncio").exception("lost")
+    assert "ValueError: invalid literal" in read()[0]["exception"]
+
+
+def test_the_console_form_is_for_people(capsys, lines):
+    """Without colours, since it may go to a file."""
+    lines()
+    log.configure(level="info", encoding="console")
+    log.get("x").info("thing_happened", count=3)
+    text = capsys.readouterr().err
+    assert "thing_happened" in text
+    assert "count=3" in text
+    assert "\x1b" not in text
+
+
+values = st.recursive(
+    st.none() | st.integers() | st.text(max_size=3000),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(max_size=10), values, max_size=4))
+def test_nothing_short_and_harmless_is_changed(fields):
+    """Masking and cutting leave everything else as it was."""
+    shown = shorten(None, "", mask_secrets(None, "", dict(fields)))
+    assert shown.keys() == fields.keys()
+    for key, value in fields.items():
+        if isinstance(value, str) and not any(word in key.lower() for word in ("token", "secret", "password")):
+            assert shown[key] == (value if len(value) <= MAX_VALUE_CHARACTERS else value[:MAX_VALUE_CHARACTERS] + "...")

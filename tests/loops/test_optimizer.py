@@ -1,0 +1,344 @@
+"""When a cycle of the optimizer runs, and what it hands on."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from tests.builders import policy, replica, variant
+from wva.instruments import Instruments
+from wva.loops.optimizer import Optimizer, Ports
+from wva.model.memory import Memory
+from wva.model.snapshot import CollectionFailure, Snapshot
+from wva.model.variant import VariantKey
+from wva.publish.ledger import Ledger
+from wva.sim.world.clock import VirtualClock
+
+INTERVAL = 60.0
+
+
+class FakeConfiguration:
+    """A policy and an interval that tests change."""
+
+    def __init__(self):
+        """Start with a minute."""
+        self.changed = asyncio.Event()
+        self.policy = policy()
+        self.interval_seconds = INTERVAL
+
+
+class Scene:
+    """An optimizer whose world is scripted: snapshots by a function, time by a virtual clock."""
+
+    def __init__(self):
+        """See two busy replicas of one variant that everybody knows."""
+        self.clock = VirtualClock()
+        self.configuration = FakeConfiguration()
+        self.ledger = Ledger()
+        self.instruments = Instruments(CollectorRegistry())
+        self.starts = []
+        self.recordings = []
+        self.events = []
+        self.gone = set()
+        self.snapshot = Snapshot.of([variant("a", replicas=1, desired=1)], [replica("a-0", kv=0.95, queue=9)])
+        self.error = None
+        self.duration = 0.0
+        ports = Ports(
+            collect=self.collect,
+            known=lambda key: key not in self.gone,
+            announce=lambda *event: self.events.append(event),
+            record=self.recordings.append,
+        )
+        self.optimizer = Optimizer(
+            ports,
+            configuration=self.configuration,
+            ledger=self.ledger,
+            clock=self.clock,
+            instruments=self.instruments,
+        )
+
+    async def collect(self, now):
+        """Note the start, take as long as told, return the snapshot or raise."""
+        assert now == self.clock.now()
+        self.starts.append(self.clock.elapsed_seconds)
+        if self.duration:
+            await self.clock.sleep(self.duration)
+        if self.error is not None:
+            raise self.error
+        return self.snapshot
+
+    @asynccontextmanager
+    async def running(self):
+        """Run the loop around the body."""
+        task = asyncio.create_task(self.optimizer.run())
+        await self.settle()
+        try:
+            yield task
+        finally:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    async def settle(self):
+        """Let everything run that does not wait for time."""
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert self.clock.waking == 0
+
+    async def advance(self, *times):
+        """Let virtual time pass, stopping at each of these."""
+        for time in times:
+            self.clock.advance_to(time)
+            await self.settle()
+
+    def count(self, result):
+        """Return the counter of cycles."""
+        return self.instruments.registry.get_sample_value("wva_cycles_total", {"result": result}) or 0
+
+
+@pytest.fixture
+def scene():
+    """Return a scene."""
+    return Scene()
+
+
+KEY = VariantKey("ns", "a")
+
+
+# --- when --------------------
+
+
+async def test_the_first_cycle_runs_at_once_and_the_others_an_interval_apart(scene):
+    """From start to start."""
+    async with scene.running():
+        assert scene.starts == [0]
+        await scene.advance(59.9)
+        assert scene.starts == [0]
+        await scene.advance(60, 120, 180)
+        assert scene.starts == [0, 60, 120, 180]
+
+
+async def test_a_long_cycle_does_not_move_the_next_one(scene):
+    """The interval counts from the start of a cycle, not from its end."""
+    scene.duration = 20
+    async with scene.running():
+        await scene.advance(20, 60, 80, 120)
+        assert scene.starts == [0, 60, 120]
+
+
+async def test_cycles_never_overlap(scene):
+    """One that takes longer than the interval is followed at once by the next; lateness is told."""
+    scene.duration = 150
+    async with scene.running():
+        with capture_logs() as lines:
+            await scene.advance(60, 120)
+            assert scene.starts == [0]
+            await scene.advance(150)
+        assert scene.starts == [0, 150]
+        (line,) = [line for line in lines if line["event"] == "cycle_overran"]
+        assert line["late_seconds"] == 90
+
+
+async def test_a_slightly_late_cycle_is_not_told(scene):
+    """Late by less than an interval is no news."""
+    scene.duration = 70
+    async with scene.running():
+        with capture_logs() as lines:
+            await scene.advance(70)
+        assert scene.starts == [0, 70]
+        assert [line for line in lines if line["event"] == "cycle_overran"] == []
+
+
+async def test_a_shorter_interval_applies_while_the_loop_waits(scene):
+    """Counted from the start of the last cycle."""
+    async with scene.running():
+        await scene.advance(10)
+        scene.configuration.interval_seconds = 30
+        scene.configuration.changed.set()
+        await scene.settle()
+        assert scene.starts == [0]
+        await scene.advance(30, 60)
+        assert scene.starts == [0, 30, 60]
+
+
+async def test_an_interval_that_has_passed_already_starts_a_cycle_at_once(scene):
+    """A second is over after ten."""
+    async with scene.running():
+        await scene.advance(10)
+        scene.configuration.interval_seconds = 1
+        scene.configuration.changed.set()
+        await scene.settle()
+        assert scene.starts == [0, 10]
+
+
+async def test_a_longer_interval_applies_while_the_loop_waits(scene):
+    """The old end of the wait passes without a cycle."""
+    async with scene.running():
+        scene.configuration.interval_seconds = 100
+        scene.configuration.changed.set()
+        await scene.advance(60, 99)
+        assert scene.starts == [0]
+        await scene.advance(100)
+        assert scene.starts == [0, 100]
+
+
+async def test_a_change_of_anything_else_starts_no_cycle(scene):
+    """Thresholds apply with the next one."""
+    async with scene.running():
+        await scene.advance(10)
+        scene.configuration.changed.set()
+        await scene.settle()
+        assert scene.starts == [0]
+        await scene.advance(60)
+        assert scene.starts == [0, 60]
+
+
+async def test_a_change_during_a_cycle_is_not_lost(scene):
+    """The wait after it has the new interval."""
+    scene.duration = 5
+    async with scene.running():
+        scene.configuration.interval_seconds = 10
+        scene.configuration.changed.set()
+        await scene.advance(5, 10)
+        assert scene.starts == [0, 10]
+
+
+async def test_busy_means_not_waiting(scene):
+    """The embedded world moves its clock only when the loop waits for it."""
+    assert scene.optimizer.busy
+    scene.duration = 5
+    async with scene.running():
+        assert scene.optimizer.busy
+        await scene.advance(5)
+        assert not scene.optimizer.busy
+        await scene.advance(60)
+        assert scene.optimizer.busy
+
+
+# --- what --------------------
+
+
+async def test_a_cycle_decides_and_records(scene):
+    """The decision is in the ledger, the event announced, the recording kept."""
+    (decision,) = await scene.optimizer.cycle()
+    assert decision.desired == 2
+    assert scene.ledger.get(KEY) == decision
+    assert [(key, type_, reason) for key, type_, reason, _ in scene.events] == [(KEY, "Normal", "ScaleUpRecommended")]
+    (recording,) = scene.recordings
+    assert (recording.snapshot, recording.memory, recording.now) == (scene.snapshot, Memory(), scene.clock.now())
+
+
+async def test_memory_goes_from_cycle_to_cycle(scene):
+    """What one cycle leaves is what the next one is recorded with."""
+    await scene.optimizer.cycle()
+    await scene.optimizer.cycle()
+    assert [entry.desired for entry in scene.recordings[1].memory.variants] == [2]
+
+
+async def test_a_policy_that_changed_counts_from_the_next_cycle(scene):
+    """It is read anew each time."""
+    scene.configuration.policy = policy(kv_cache_threshold=0.99, queue_length_threshold=100.0, kv_spare_trigger=0.0)
+    (decision,) = await scene.optimizer.cycle()
+    assert decision.desired == 1
+
+
+async def test_a_failing_cycle_does_not_end_the_loop(scene):
+    """It is logged with its traceback and counted; the numbers published last stay."""
+    async with scene.running():
+        published = scene.ledger.get(KEY)
+        scene.error = RuntimeError("out of luck")
+        with capture_logs() as lines:
+            await scene.advance(60)
+        (line,) = [line for line in lines if line["event"] == "cycle_failed"]
+        assert line["exc_info"]
+        assert scene.ledger.get(KEY) == published
+        scene.error = None
+        await scene.advance(120)
+        assert scene.starts == [0, 60, 120]
+        assert (scene.count("success"), scene.count("error")) == (2, 1)
+
+
+async def test_a_failing_recording_does_not_stop_what_was_decided(scene):
+    """The next cycle runs in any case."""
+
+    def fail(_):
+        raise OSError("disk on fire")
+
+    scene.recordings = None
+    ports = Ports(collect=scene.collect, known=lambda _: True, announce=lambda *_: None, record=fail)
+    scene.optimizer = Optimizer(
+        ports,
+        configuration=scene.configuration,
+        ledger=scene.ledger,
+        clock=scene.clock,
+        instruments=scene.instruments,
+    )
+    async with scene.running():
+        await scene.advance(60)
+        assert scene.starts == [0, 60]
+        assert scene.count("error") == 2
+
+
+async def test_a_variant_that_went_away_meanwhile_is_not_published(scene):
+    """Neither number nor event nor log line."""
+    scene.gone.add(KEY)
+    with capture_logs() as lines:
+        assert await scene.optimizer.cycle() == []
+    assert scene.ledger.get(KEY) is None
+    assert scene.events == []
+    assert [line for line in lines if line["event"] == "variant_decided"] == []
+
+
+async def test_a_held_number_is_counted_by_reason(scene):
+    """And warned about."""
+    scene.snapshot = Snapshot.of(
+        [variant("a", desired=1)], [replica("a-0", kv=None, queue=None)], [CollectionFailure(("ns",), "refused")]
+    )
+    (decision,) = await scene.optimizer.cycle()
+    assert decision.held
+    labels = {"reason": "PrometheusError"}
+    assert scene.instruments.registry.get_sample_value("wva_holds_total", labels) == 1
+    assert [(type_, reason) for _, type_, reason, _ in scene.events] == [("Warning", "DesiredReplicasHeld")]
+
+
+async def test_each_stage_is_timed(scene):
+    """One observation per stage and cycle."""
+    await scene.optimizer.cycle()
+    for stage in ("collect", "decide", "publish"):
+        name = "wva_cycle_duration_seconds_count"
+        assert scene.instruments.registry.get_sample_value(name, {"stage": stage}) == 1
+
+
+async def test_cancelling_ends_the_loop(scene):
+    """Also in the middle of a cycle."""
+    scene.duration = 1000
+    async with scene.running() as task:
+        assert not task.done()
+    assert task.cancelled()
+    assert scene.count("error") == 0
+
+
+async def test_a_dropped_variant_that_comes_back_before_the_next_cycle_is_a_new_one(scene):
+    """Its number of before is not remembered: the new workload begins with its own replicas."""
+    scene.snapshot = Snapshot.of([variant("a", replicas=5, desired=5)], [replica("a-0", kv=0.5, queue=0)])
+    async with scene.running():
+        await scene.advance(60)
+        assert scene.ledger.get(KEY).desired == 5
+        scene.ledger.drop(KEY)
+        scene.snapshot = Snapshot.of([variant("a", replicas=1)], [replica("a-9", kv=0.5, queue=0)])
+        await scene.advance(120)
+        assert scene.ledger.get(KEY).desired == 1
+
+
+async def test_a_variant_without_history_begins_with_what_was_held(scene):
+    """The status may still show the number of a former workload; what was held for the new one counts."""
+    new = variant("a", replicas=1, desired=4)
+    scene.ledger.hold(replace(new, status_desired=None))
+    scene.snapshot = Snapshot.of([new], [replica("a-9", kv=0.5, queue=0)])
+    async with scene.running():
+        assert scene.ledger.get(KEY).desired == 1

@@ -1,0 +1,84 @@
+"""The Kubernetes events for the step from one decision to the next."""
+
+from __future__ import annotations
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.builders import variant
+from tests.publish.decisions import decision, decisions, held
+from wva.model.decision import Reason
+from wva.publish.announce import announcements
+from wva.publish.ledger import Ledger
+
+
+def test_more_replicas_are_recommended():
+    """A higher number is a Normal event with old number, new number and reason in words."""
+    (event,) = announcements(decision(2), decision(4))
+    assert event == (
+        "Normal",
+        "ScaleUpRecommended",
+        "desired replicas 2 -> 4: 2 of 2 reporting replicas saturated",
+    )
+
+
+def test_fewer_replicas_are_recommended():
+    """A lower number has its own reason."""
+    (event,) = announcements(decision(4), decision(2, message="room on 2 replicas"))
+    assert event == ("Normal", "ScaleDownRecommended", "desired replicas 4 -> 2: room on 2 replicas")
+
+
+def test_a_first_decision_is_compared_with_what_was_published_before():
+    """After a restart the number of the status counts; without one there is nothing to compare with."""
+    assert announcements(None, decision(4, previous=4)) == []
+    assert announcements(None, decision(4, previous=None)) == []
+    assert [event.reason for event in announcements(None, decision(4, previous=3))] == ["ScaleUpRecommended"]
+
+
+def test_holding_is_a_warning_once():
+    """The first hold warns with its reason, the next ones with the same reason are silent."""
+    (event,) = announcements(decision(3), held(3))
+    assert event == ("Warning", "DesiredReplicasHeld", "PrometheusError: Prometheus did not answer")
+    assert announcements(held(3), held(3, message="still no answer")) == []
+
+
+def test_another_reason_to_hold_warns_again():
+    """An operator looks for something else now."""
+    (event,) = announcements(held(3), held(3, reason=Reason.METRICS_STALE))
+    assert event.reason == "DesiredReplicasHeld"
+
+
+def test_the_end_of_a_hold_is_told():
+    """When the evidence is back there is a Normal event."""
+    assert [event.reason for event in announcements(held(3), decision(3))] == ["DesiredReplicasMeasured"]
+
+
+def test_the_end_of_a_hold_with_another_number_tells_both():
+    """Change and resumption are two events."""
+    found = [event.reason for event in announcements(held(3), decision(5))]
+    assert found == ["ScaleUpRecommended", "DesiredReplicasMeasured"]
+
+
+def test_the_first_decision_after_the_start_is_no_resumption():
+    """A variant not decided on yet was not held for lack of evidence."""
+    first = Ledger().hold(variant("va", replicas=2))
+    assert announcements(first, decision(2)) == []
+    assert [event.reason for event in announcements(first, held(2))] == ["DesiredReplicasHeld"]
+
+
+@given(decisions())
+def test_nothing_new_is_no_event(same):
+    """A decision of a cycle after an equal one says nothing."""
+    assume(same.reason is not Reason.NOT_DECIDED)  # that is no decision of a cycle
+    assert announcements(same, same) == []
+
+
+@given(st.none() | decisions(), decisions())
+def test_a_change_of_the_number_is_told_exactly_once(old, new):
+    """One event for the direction when there was a number before and it differs, else none."""
+    told = [event.reason for event in announcements(old, new) if event.reason.endswith("Recommended")]
+    before = new.previous if old is None else old.desired
+    if before is None or before == new.desired:
+        assert told == []
+    else:
+        assert told == ["ScaleUpRecommended" if new.desired > before else "ScaleDownRecommended"]

@@ -1,0 +1,78 @@
+"""The log lines of a decision: fields that people query, and the text that operators grep for."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.builders import variant
+from tests.publish.decisions import decision, held
+from wva import log
+from wva.model.decision import Source
+from wva.publish.announce import log_decision
+from wva.publish.ledger import Ledger
+
+
+def lines_of(made):
+    """Return the captured log entries of one decision."""
+    with capture_logs() as captured:
+        log_decision(log.get("optimizer"), made)
+    return captured
+
+
+def test_one_canonical_line_per_decision():
+    """Everything that explains the number is on it."""
+    (line,) = lines_of(decision(3))
+    assert line == {
+        "event": "variant_decided",
+        "log_level": "info",
+        "component": "optimizer",
+        "variant": "ns/va",
+        "model": "org/model",
+        "accelerator": "H100",
+        "current": 2,
+        "desired": 3,
+        "previous": 2,
+        "action": "scale-up",
+        "reason": "ScaleUp",
+        "source": "measured",
+        "coverage": "2/2",
+        "message": "2 of 2 reporting replicas saturated",
+        "steps": ["analyze: 2 -> 2 (draft)", "optimize: 2 -> 3 (one more)"],
+    }
+
+
+@pytest.mark.parametrize("source", [Source.PREVIOUS_DESIRED, Source.CURRENT_REPLICAS])
+def test_the_safety_net_says_so_in_the_documented_words(source):
+    """Its message begins with the text of the configuration guide and carries the guide's fields."""
+    _, line = lines_of(held(3, source=source))
+    assert line["event"].startswith("Safety net activated")
+    assert line["log_level"] == "warning"
+    expected = {
+        "event_name": "safety_net_activated",
+        "variant": "va",
+        "namespace": "ns",
+        "currentReplicas": 2,
+        "desiredReplicas": 3,
+        "accelerator": "H100",
+        "fallbackSource": source.value,
+        "reason": "Prometheus did not answer",
+    }
+    assert expected.items() <= line.items()
+
+
+def test_a_measured_decision_does_not_mention_the_safety_net():
+    """Also one that keeps the number."""
+    assert len(lines_of(decision(2))) == 1
+
+
+def test_a_variant_at_zero_does_not_activate_the_safety_net():
+    """Its number comes from what exists, but nothing is missing."""
+    idle = decision(0, current=0, reason=decision().reason.INACTIVE, source=Source.CURRENT_REPLICAS)
+    assert len(lines_of(idle)) == 1
+
+
+def test_a_held_number_of_the_ledger_is_a_fallback():
+    """A variant not decided on yet runs on the safety net, too."""
+    lines = lines_of(Ledger().hold(variant("va", replicas=2)))
+    assert lines[1]["fallbackSource"] == "current-replicas"

@@ -1,0 +1,119 @@
+"""The last decision per variant: three verbs and the listeners."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import variant
+from tests.publish.decisions import KEY, decision
+from wva.model.decision import Reason, Source
+from wva.model.variant import Bounds, VariantKey
+from wva.publish.ledger import Ledger
+
+
+@pytest.fixture
+def heard():
+    """Return the calls that the listener got."""
+    return []
+
+
+@pytest.fixture
+def ledger(heard):
+    """Return a ledger with one listener."""
+    made = Ledger()
+    made.subscribe(lambda *call: heard.append(call))
+    return made
+
+
+def test_what_was_recorded_is_there_in_the_order_of_the_variants(ledger):
+    """Decisions come back sorted by namespace and name, whatever the order they were recorded in."""
+    keys = [VariantKey("b", "a"), VariantKey("a", "z"), VariantKey("a", "b")]
+    ledger.record(decision(key=key) for key in keys)
+    assert [entry.key for entry in ledger.decisions()] == sorted(keys)
+    assert ledger.get(keys[0]) == decision(key=keys[0])
+    assert ledger.get(KEY) is None
+
+
+def test_listeners_hear_of_the_old_and_the_new_decision(ledger, heard):
+    """A first decision comes with None as the old one, a later one with its predecessor."""
+    first, second = decision(3), decision(4)
+    ledger.record([first])
+    ledger.record([second])
+    assert heard == [(KEY, None, first), (KEY, first, second)]
+
+
+def test_the_same_decision_again_is_no_news(ledger, heard):
+    """An equal decision tells nobody."""
+    ledger.record([decision(3)])
+    ledger.record([decision(3)])
+    assert len(heard) == 1
+
+
+def test_every_listener_hears_everything(ledger, heard):
+    """Several listeners are called for each change."""
+    others = []
+    ledger.subscribe(lambda key, *_: others.append(key))
+    ledger.record([decision()])
+    assert len(heard) == len(others) == 1
+
+
+def test_dropping_forgets_and_tells(ledger, heard):
+    """After a drop the variant is unknown, and listeners got None as the new decision."""
+    ledger.record([decision()])
+    ledger.drop(KEY)
+    assert ledger.get(KEY) is None
+    assert ledger.decisions() == []
+    assert heard[-1] == (KEY, decision(), None)
+
+
+def test_dropping_what_is_not_there_tells_nobody(ledger, heard):
+    """A second drop, or one of an unknown variant, is silent."""
+    ledger.drop(KEY)
+    assert heard == []
+
+
+def test_hold_keeps_the_number_of_the_status(ledger):
+    """A variant that was decided on by another process keeps that process's number."""
+    made = ledger.hold(variant("a", replicas=2, desired=7))
+    assert (made.desired, made.previous, made.source) == (7, 7, Source.PREVIOUS_DESIRED)
+    assert made.reason is Reason.NOT_DECIDED
+    assert ledger.get(made.key) == made
+
+
+def test_hold_without_a_status_keeps_the_replicas_that_exist(ledger):
+    """A variant never decided on gets its current replicas."""
+    made = ledger.hold(variant("a", replicas=4))
+    assert (made.desired, made.previous, made.source) == (4, None, Source.CURRENT_REPLICAS)
+
+
+def test_hold_of_a_variant_at_zero_stays_at_zero(ledger):
+    """A workload scaled to zero is not woken up, whatever its status says."""
+    made = ledger.hold(variant("a", replicas=0, desired=5))
+    assert (made.desired, made.current) == (0, 0)
+
+
+def test_hold_without_an_accelerator_names_it_unknown(ledger):
+    """The label comes first, then the status, then ``unknown``."""
+    assert ledger.hold(variant("a", accelerator="H100", status_accelerator="A100")).accelerator == "H100"
+    assert ledger.hold(variant("b", accelerator="", status_accelerator="A100")).accelerator == "A100"
+    assert ledger.hold(variant("c", accelerator="")).accelerator == "unknown"
+
+
+def test_hold_respects_the_bounds(ledger):
+    """The number stays inside what the scaler can reach."""
+    assert ledger.hold(variant("a", replicas=2, desired=9, maximum=5)).desired == 5
+
+
+@given(
+    replicas=st.integers(1, 40),
+    status=st.none() | st.integers(0, 40),
+    minimum=st.none() | st.integers(0, 10),
+    maximum=st.none() | st.integers(1, 60),
+)
+def test_hold_is_never_zero_for_a_running_workload(replicas, status, minimum, maximum):
+    """Whatever the status says: without a decision nothing that runs is scaled to zero."""
+    made = Ledger().hold(variant("a", replicas=replicas, desired=status, bounds=Bounds(minimum, maximum)))
+    assert made.desired >= 1
+    assert made.held

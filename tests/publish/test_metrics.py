@@ -1,0 +1,162 @@
+"""The series about variants, as a scrape reads them."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tests.publish.decisions import KEY, decision, held
+from wva.model.variant import VariantKey
+from wva.publish.ledger import Ledger
+from wva.publish.metrics import VariantCollector
+
+
+class Scene:
+    """A ledger, a registry, and what the collector asks for."""
+
+    def __init__(self, *, instance=""):
+        """Lead, with two replicas of every variant."""
+        self.ledger = Ledger()
+        self.current = {}
+        self.leading = True
+        self.registry = CollectorRegistry()
+        collector = VariantCollector(
+            self.ledger, current=self.current.get, leading=lambda: self.leading, instance=instance
+        )
+        self.registry.register(collector)
+
+    def page(self):
+        """Return the exposition without comments."""
+        lines = generate_latest(self.registry).decode().splitlines()
+        return [line for line in lines if not line.startswith("#")]
+
+    def value(self, name, **labels):
+        """Return one sample, None when there is none."""
+        base = {"variant_name": "va", "namespace": "ns"}
+        return self.registry.get_sample_value(name, base | labels)
+
+
+@pytest.fixture
+def scene():
+    """Return a scene without an instance label."""
+    return Scene()
+
+
+PAGE = """\
+# HELP wva_current_replicas Replicas of the variant that exist.
+# TYPE wva_current_replicas gauge
+wva_current_replicas{accelerator_type="H100",namespace="ns",variant_name="va"} 2.0
+# HELP wva_desired_replicas Replicas that the variant should have.
+# TYPE wva_desired_replicas gauge
+wva_desired_replicas{accelerator_type="H100",namespace="ns",variant_name="va"} 3.0
+# HELP wva_desired_ratio Desired over current replicas; the desired number itself while none exist.
+# TYPE wva_desired_ratio gauge
+wva_desired_ratio{accelerator_type="H100",namespace="ns",variant_name="va"} 1.5
+# HELP wva_replica_scaling_total Changes of the desired number, by direction (up, down) and reason.
+# TYPE wva_replica_scaling_total counter
+wva_replica_scaling_total{direction="up",namespace="ns",reason="ScaleUp",variant_name="va"} 1.0
+# HELP wva_desired_source 1 for where the number comes from: measured, held, previous-desired, current-replicas.
+# TYPE wva_desired_source gauge
+wva_desired_source{namespace="ns",source="measured",variant_name="va"} 1.0
+"""
+
+
+def test_the_page_of_one_variant_is_exactly_this(scene):
+    """Names, types, labels, values and nothing else; HPAs, adapters and dashboards depend on every word."""
+    scene.ledger.record([decision(2)])
+    scene.ledger.record([decision(3)])
+    assert generate_latest(scene.registry).decode() == PAGE
+
+
+def test_an_instance_label_is_on_every_series(scene):
+    """With an instance it is there, without one the label is absent rather than empty."""
+    scene = Scene(instance="blue")
+    scene.ledger.record([decision(2)])
+    scene.ledger.record([decision(3)])
+    assert len(scene.page()) == 5
+    assert all('controller_instance="blue"' in line for line in scene.page())
+
+
+def test_a_dropped_variant_has_no_series(scene):
+    """With the next scrape everything of it is gone, the counter too."""
+    scene.ledger.record([decision(2)])
+    scene.ledger.record([decision(3)])
+    scene.ledger.drop(KEY)
+    assert scene.page() == []
+
+
+def test_a_variant_that_comes_back_starts_to_count_afresh(scene):
+    """The counts of a dropped variant are not inherited by another of its name."""
+    scene.ledger.record([decision(2)])
+    scene.ledger.record([decision(3)])
+    scene.ledger.drop(KEY)
+    scene.ledger.record([decision(3)])
+    assert not any(line.startswith("wva_replica_scaling") for line in scene.page())
+
+
+def test_another_accelerator_leaves_one_series(scene):
+    """An HPA sums what it finds: two series of one variant would double its number."""
+    scene.ledger.record([decision(accelerator="H100")])
+    scene.ledger.record([decision(accelerator="A100")])
+    found = [line for line in scene.page() if line.startswith("wva_desired_replicas{")]
+    assert found == ['wva_desired_replicas{accelerator_type="A100",namespace="ns",variant_name="va"} 3.0']
+
+
+def test_each_variant_has_one_series_per_name(scene):
+    """Variants of the same name in two namespaces do not share a series."""
+    scene.ledger.record([decision(1), decision(2, key=VariantKey("other", "va"))])
+    assert len([line for line in scene.page() if line.startswith("wva_desired_replicas{")]) == 2
+
+
+def test_a_standby_shows_nothing(scene):
+    """Its numbers would be summed with the leader's."""
+    scene.ledger.record([decision()])
+    scene.leading = False
+    assert scene.page() == []
+
+
+def test_current_replicas_are_read_at_the_scrape(scene):
+    """The cache is newer than the last decision; without a target the decision's own count is all there is."""
+    scene.ledger.record([decision(6, current=2)])
+    assert scene.value("wva_current_replicas", accelerator_type="H100") == 2
+    scene.current[KEY] = 4
+    assert scene.value("wva_current_replicas", accelerator_type="H100") == 4
+    assert scene.value("wva_desired_ratio", accelerator_type="H100") == 1.5
+
+
+def test_the_ratio_without_replicas_is_the_number_itself(scene):
+    """Nothing is divided by zero."""
+    scene.ledger.record([decision(3)])
+    scene.current[KEY] = 0
+    assert scene.value("wva_desired_ratio", accelerator_type="H100") == 3
+
+
+def test_zero_is_published(scene):
+    """An HPA needs the 0 to scale to zero."""
+    scene.ledger.record([decision(0)])
+    assert scene.value("wva_desired_replicas", accelerator_type="H100") == 0
+
+
+def test_changes_of_the_number_are_counted_by_direction_and_reason(scene):
+    """Up and down are counted apart; a change of anything else is not counted."""
+    down = decision().reason.SCALE_DOWN
+    for entry in (decision(2), decision(3), decision(4), held(4), decision(3, reason=down)):
+        scene.ledger.record([entry])
+    assert scene.value("wva_replica_scaling_total", direction="up", reason="ScaleUp") == 2
+    assert scene.value("wva_replica_scaling_total", direction="down", reason="ScaleDown") == 1
+    assert len([line for line in scene.page() if line.startswith("wva_replica_scaling")]) == 2
+
+
+def test_the_source_says_where_the_number_comes_from(scene):
+    """Exactly one source per variant has the value 1."""
+    scene.ledger.record([decision()])
+    scene.ledger.record([held()])
+    found = [line for line in scene.page() if line.startswith("wva_desired_source")]
+    assert found == ['wva_desired_source{namespace="ns",source="previous-desired",variant_name="va"} 1.0']
+
+
+def test_there_are_no_created_series(scene):
+    """Some versions of the library add the time of creation to a counter; the original has no such series."""
+    scene.ledger.record([decision(2)])
+    scene.ledger.record([decision(3)])
+    assert not any("_created" in line for line in scene.page())

@@ -1,0 +1,119 @@
+"""What holds for every status patch, whatever came before; the embedded API server judges the schema."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.publish.decisions import NOW, decisions
+from tests.publish.statuses import BROKEN, CONFLICT, FOUND, GONE, UNSUPPORTED, VALID, patched, wire
+from wva.api.crd import definition
+from wva.api.kinds import VARIANT_AUTOSCALINGS
+from wva.api.meta import Key
+from wva.sim.apiserver import ApiError, Patch, Store, StoreOptions, kind_from_definition
+
+FOREIGN = {
+    "type": "Other",
+    "status": "Unknown",
+    "reason": "Foreign",
+    "message": "",
+    "lastTransitionTime": "2020-01-01T00:00:00Z",
+    "observedGeneration": 0,
+}
+
+
+@st.composite
+def situations(draw):
+    """Return the arguments of ``status_patch`` as the reconciler would combine them, and the seconds since the last."""
+    target = draw(st.sampled_from([FOUND, GONE, CONFLICT, UNSUPPORTED]))
+    return {
+        "target": target,
+        "decision": draw(decisions()) if target is FOUND else None,
+        "configuration": draw(st.sampled_from([VALID, BROKEN])),
+        "generation": draw(st.integers(1, 3)),
+    }
+
+
+histories = st.lists(st.tuples(situations(), st.integers(0, 1200)), min_size=1, max_size=5)
+beginnings = st.sampled_from([None, {}, {"conditions": [FOREIGN]}, {"actuation": {"applied": True}}])
+
+
+def _steps(beginning, history):
+    """Yield status before, situation, time and status after of each step; None means that nothing was written."""
+    status, now = beginning, NOW
+    for situation, seconds in history:
+        now += seconds
+        after = patched(status, now=now, **situation)
+        yield status, situation, now, after
+        status = status if after is None else after
+
+
+@given(beginnings, histories)
+def test_what_was_said_is_not_said_again(beginning, history):
+    """Applying a patch and asking again with the same facts gives None."""
+    for before, situation, now, after in _steps(beginning, history):
+        assert patched(before if after is None else after, now=now, **situation) is None
+
+
+@given(beginnings, histories)
+def test_an_allocation_is_whole_or_absent(beginning, history):
+    """All three fields or no key at all."""
+    for *_, after in _steps(beginning, history):
+        if after is not None and "desiredOptimizedAlloc" in after:
+            assert set(after["desiredOptimizedAlloc"]) == {"accelerator", "numReplicas", "lastRunTime"}
+
+
+@given(beginnings, histories)
+def test_a_transition_time_changes_exactly_with_its_status(beginning, history):
+    """The same status keeps its time, another status gets the time of the patch."""
+    for before, _, _, after in _steps(beginning, history):
+        if after is None:
+            continue
+        old = {entry["type"]: entry for entry in (before or {}).get("conditions", [])}
+        for entry in after["conditions"]:
+            known = old.get(entry["type"])
+            if known is not None and known["status"] == entry["status"]:
+                assert entry["lastTransitionTime"] == known["lastTransitionTime"]
+            elif known is not None:
+                assert entry["lastTransitionTime"] >= known["lastTransitionTime"]
+
+
+@given(beginnings, histories)
+def test_nothing_of_others_is_lost(beginning, history):
+    """Foreign conditions and fields survive every patch."""
+    for before, _, _, after in _steps(beginning, history):
+        if after is None:
+            continue
+        for entry in (before or {}).get("conditions", []):
+            if entry["type"] == "Other":
+                assert entry in after["conditions"]
+        if before and "actuation" in before:
+            assert after["actuation"] == before["actuation"]
+
+
+@given(histories)
+def test_the_api_server_accepts_every_patch(history):
+    """The patched object fits the schema of the CustomResourceDefinition."""
+    store = Store([kind_from_definition(definition())], now=lambda: NOW, options=StoreOptions(namespaces=("ns",)))
+    made = wire()
+    made["metadata"] = {"name": "va", "namespace": "ns"}
+    store.create(VARIANT_AUTOSCALINGS, made)
+    for before, situation, now, after in _steps(None, history):
+        if after is None:
+            continue
+        body = {"status": {**{key: None for key in (before or {}) if key not in after}, **after}}
+        patch = Patch(body=body, subresource="status")
+        stored = store.patch(VARIANT_AUTOSCALINGS, Key("ns", "va"), patch)
+        assert stored["status"] == after, (situation, now)
+
+
+def test_the_api_server_would_have_complained():
+    """An allocation without its number is refused: the check above can fail."""
+    store = Store([kind_from_definition(definition())], now=lambda: NOW, options=StoreOptions(namespaces=("ns",)))
+    made = wire()
+    made["metadata"] = {"name": "va", "namespace": "ns"}
+    store.create(VARIANT_AUTOSCALINGS, made)
+    patch = Patch(body={"status": {"desiredOptimizedAlloc": {"accelerator": "H100"}}}, subresource="status")
+    with pytest.raises(ApiError, match="numReplicas"):
+        store.patch(VARIANT_AUTOSCALINGS, Key("ns", "va"), patch)

@@ -1,0 +1,272 @@
+"""The certificate of ``/metrics``: self-signed, or from files that may change while the process runs."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+import warnings
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import trustme
+from aiohttp import web
+from cryptography import x509
+from structlog.testing import capture_logs
+
+from wva.serve.certs import (
+    CertificateError,
+    CertificateFiles,
+    ReloadingCertificate,
+    self_signed,
+    self_signed_context,
+    server_context,
+)
+from wva.serve.http import Address, Server
+from wva.sim.world.clock import VirtualClock
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+async def handshake(port, context, *, name="localhost"):
+    """Shake hands and return (TLS version, ALPN protocol, certificate of the server)."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)
+    try:
+        tls = writer.get_extra_info("ssl_object")
+        return tls.version(), tls.selected_alpn_protocol(), tls.getpeercert(binary_form=True)
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+def blind():
+    """Return a client context that trusts anybody, to look at what is served."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def listening(context):
+    """Return a server on a free port with this context."""
+    return Server(web.Application(), Address("127.0.0.1", 0), name="metrics", tls=context)
+
+
+# --- self-signed --------------------
+
+
+def test_the_self_signed_certificate_names_its_services():
+    """localhost, 127.0.0.1 and the names given; valid for a year from ten minutes ago; for servers only."""
+    pem, key = self_signed(["a.wva.svc", "a.wva.svc.cluster.local"], now=NOW)
+    certificate = x509.load_pem_x509_certificate(pem)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["localhost", "a.wva.svc", "a.wva.svc.cluster.local"]
+    assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
+    assert certificate.not_valid_before_utc == NOW - timedelta(minutes=10)
+    assert certificate.not_valid_after_utc == NOW + timedelta(days=365)
+    usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]
+    assert certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca is False
+    assert b"PRIVATE KEY" in key
+
+
+def test_each_start_has_a_new_one():
+    """Key and serial number differ."""
+    (first, one), (second, other) = self_signed([], now=NOW), self_signed([], now=NOW)
+    assert one != other
+    serials = {x509.load_pem_x509_certificate(pem).serial_number for pem in (first, second)}
+    assert len(serials) == 2
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "metrics.wva.svc"])
+async def test_a_client_that_trusts_it_accepts_it(name):
+    """With every name it is known by."""
+    async with listening(self_signed_context(["metrics.wva.svc"])) as server:
+        _, _, certificate = await handshake(server.port, blind())
+        trusting = ssl.create_default_context(cadata=ssl.DER_cert_to_PEM_cert(certificate))
+        version, protocol, _ = await handshake(server.port, trusting, name=name)
+        assert version in {"TLSv1.2", "TLSv1.3"}
+        assert protocol is None
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await handshake(server.port, trusting, name="elsewhere.example")
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await handshake(server.port, ssl.create_default_context(), name=name)
+
+
+async def test_only_http_1_1_is_offered():
+    """HTTP/2 is refused in the handshake."""
+    async with listening(self_signed_context([])) as server:
+        context = blind()
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        assert (await handshake(server.port, context))[1] == "http/1.1"
+
+
+async def test_old_tls_is_refused():
+    """1.1 and older cannot connect."""
+    async with listening(self_signed_context([])) as server:
+        old = blind()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            old.minimum_version = ssl.TLSVersion.TLSv1
+            old.maximum_version = ssl.TLSVersion.TLSv1_1
+        old.set_ciphers("ALL:@SECLEVEL=0")
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await handshake(server.port, old)
+        only = blind()
+        only.maximum_version = ssl.TLSVersion.TLSv1_2
+        assert (await handshake(server.port, only))[0] == "TLSv1.2"
+
+
+def test_the_lowest_version_is_1_2():
+    """Whatever the library's own default becomes."""
+    assert server_context().minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_the_key_does_not_stay_on_the_disk(tmp_path, monkeypatch):
+    """It touches it only for the load."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    self_signed_context([])
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- from files --------------------
+
+
+class Pair:
+    """Certificate files of a test, issued by its own authority."""
+
+    def __init__(self, folder):
+        """Write a first pair."""
+        self.authority = trustme.CA()
+        self.files = CertificateFiles(folder / "tls.crt", folder / "tls.key")
+        self.issue()
+
+    def issue(self):
+        """Write a new pair."""
+        issued = self.authority.issue_cert("localhost")
+        chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
+        self.files.certificate.write_bytes(chain)
+        self.files.key.write_bytes(issued.private_key_pem.bytes())
+
+    def serial(self):
+        """Return the serial number of the certificate on the disk."""
+        return x509.load_pem_x509_certificate(self.files.certificate.read_bytes()).serial_number
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """Return a pair on the disk."""
+    return Pair(tmp_path)
+
+
+async def served(port):
+    """Return the serial number of what a new connection sees."""
+    _, _, certificate = await handshake(port, blind())
+    return x509.load_der_x509_certificate(certificate).serial_number
+
+
+async def test_a_new_pair_is_served_to_new_connections(pair):
+    """Without a restart, and verified by those who trust the authority."""
+    certificate = ReloadingCertificate(pair.files)
+    async with listening(certificate.context) as server:
+        assert await served(server.port) == pair.serial()
+        pair.issue()
+        certificate.poll()
+        assert await served(server.port) == pair.serial()
+        trusting = ssl.create_default_context(cadata=pair.authority.cert_pem.bytes().decode())
+        await handshake(server.port, trusting)
+
+
+@pytest.mark.parametrize("which", ["certificate", "key", "both", "mismatch", "half", "empty", "missing"])
+async def test_garbage_keeps_the_last_good_one(pair, tmp_path, which):
+    """It is told once, not every ten seconds; a good pair afterwards is taken."""
+    certificate = ReloadingCertificate(pair.files)
+    good = pair.serial()
+    _spoil(pair, tmp_path, which)
+    async with listening(certificate.context) as server:
+        with capture_logs() as lines:
+            certificate.poll()
+        assert [line["event"] for line in lines] == ["certificate_rejected"]
+        assert await served(server.port) == good
+        if which != "missing":
+            with capture_logs() as lines:
+                certificate.poll()
+            assert lines == []
+        pair.issue()
+        certificate.poll()
+        assert await served(server.port) == pair.serial()
+
+
+def _spoil(pair, tmp_path, which):
+    if which in {"certificate", "both"}:
+        pair.files.certificate.write_text("nonsense", encoding="utf-8")
+    if which in {"key", "both"}:
+        pair.files.key.write_text("nonsense", encoding="utf-8")
+    if which == "mismatch":
+        other = tmp_path / "other"
+        other.mkdir()
+        shutil.copy(Pair(other).files.key, pair.files.key)
+    if which == "half":  # the certificate is new already, the key is not
+        key = pair.files.key.read_bytes()
+        pair.issue()
+        pair.files.key.write_bytes(key)
+    if which == "empty":
+        pair.files.certificate.write_bytes(b"")
+    if which == "missing":
+        pair.files.certificate.unlink()
+
+
+async def test_the_old_pair_put_back_after_garbage_is_quietly_served(pair):
+    """Somebody took the change back."""
+    certificate = ReloadingCertificate(pair.files)
+    old = pair.files.certificate.read_bytes()
+    pair.files.certificate.write_text("nonsense", encoding="utf-8")
+    certificate.poll()
+    pair.files.certificate.write_bytes(old)
+    certificate.poll()
+    async with listening(certificate.context) as server:
+        assert await served(server.port) == pair.serial()
+
+
+def test_unchanged_files_are_not_loaded_again(pair):
+    """Nothing to tell."""
+    certificate = ReloadingCertificate(pair.files)
+    with capture_logs() as lines:
+        certificate.poll()
+    assert lines == []
+
+
+@pytest.mark.parametrize("which", ["certificate", "key"])
+def test_a_missing_file_at_the_start_is_an_error_that_names_it(pair, which):
+    """The process cannot serve what it was told to serve."""
+    path = getattr(pair.files, which)
+    path.unlink()
+    with pytest.raises(CertificateError, match=f"cannot read {path}: No such file"):
+        ReloadingCertificate(pair.files)
+
+
+def test_files_that_are_no_pair_at_the_start_are_an_error(pair):
+    """It names both."""
+    pair.files.key.write_text("nonsense", encoding="utf-8")
+    with pytest.raises(CertificateError, match=r"tls\.crt and .*tls\.key are not a certificate and its private key"):
+        ReloadingCertificate(pair.files)
+
+
+async def test_the_files_are_looked_at_every_ten_seconds(pair):
+    """By the clock that it is given."""
+    certificate = ReloadingCertificate(pair.files)
+    clock = VirtualClock()
+    async with listening(certificate.context) as server:
+        following = asyncio.create_task(certificate.run(clock))
+        await asyncio.sleep(0)
+        pair.issue()
+        clock.advance_to(9.9)
+        await asyncio.sleep(0)
+        assert await served(server.port) != pair.serial()
+        clock.advance_to(10.0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert await served(server.port) == pair.serial()
+        following.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await following

@@ -1,0 +1,137 @@
+"""What the servers answer, over real HTTP."""
+
+from __future__ import annotations
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+
+from wva.serve.http import Address, Server, metrics_app, probes_app
+
+
+@pytest.fixture
+async def session():
+    """Return an HTTP client."""
+    async with aiohttp.ClientSession() as made:
+        yield made
+
+
+@pytest.fixture
+def reasons():
+    """Return the list of what is not ready; tests fill it."""
+    return []
+
+
+@pytest.fixture
+async def probes(reasons):
+    """Return the URL of a probe server."""
+    async with Server(probes_app(lambda: reasons), Address("127.0.0.1", 0), name="probes") as server:
+        yield f"http://127.0.0.1:{server.port}"
+
+
+@pytest.fixture
+async def metrics():
+    """Return the URL of a metrics server with one gauge."""
+    registry = CollectorRegistry()
+    Gauge("answer", "All of it.", registry=registry).set(42)
+    async with Server(metrics_app(registry), Address("127.0.0.1", 0), name="metrics") as server:
+        yield f"http://127.0.0.1:{server.port}"
+
+
+async def test_alive_whatever_is_not_ready(session, probes, reasons):
+    """Liveness depends on nothing: a restart would not bring Prometheus back."""
+    reasons.append("prometheus: refused")
+    async with session.get(f"{probes}/healthz") as response:
+        assert (response.status, await response.text()) == (200, "ok\n")
+
+
+async def test_ready(session, probes):
+    """Without a reason against it."""
+    async with session.get(f"{probes}/readyz") as response:
+        assert (response.status, await response.text()) == (200, "ok\n")
+
+
+async def test_not_ready_names_every_reason(session, probes, reasons):
+    """One per line, with status 503."""
+    reasons += ["pods not synced: 403", "prometheus: refused"]
+    async with session.get(f"{probes}/readyz") as response:
+        assert response.status == 503
+        text = await response.text()
+        assert text == "not ready: pods not synced: 403\nnot ready: prometheus: refused\n"
+
+
+async def test_readiness_is_asked_each_time(session, probes, reasons):
+    """It changes while the process lives."""
+    for reason, status in (("x", 503), (None, 200)):
+        reasons[:] = [reason] if reason else []
+        async with session.get(f"{probes}/readyz") as response:
+            assert response.status == status
+
+
+async def test_metrics_are_the_text_format(session, metrics):
+    """With the content type that Prometheus negotiates by."""
+    async with session.get(f"{metrics}/metrics") as response:
+        assert response.status == 200
+        assert response.headers["Content-Type"].startswith("text/plain; version=")
+        assert "charset=utf-8" in response.headers["Content-Type"]
+        assert "answer 42.0" in await response.text()
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+async def test_head_works_on_probes(session, probes, path):
+    """Some load balancers ask that way."""
+    async with session.head(f"{probes}{path}") as response:
+        assert response.status == 200
+        assert await response.read() == b""
+
+
+async def test_head_works_on_metrics(session, metrics):
+    """The same."""
+    async with session.head(f"{metrics}/metrics") as response:
+        assert response.status == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics/", "/debug/pprof", "/..%2fetc/passwd"])
+async def test_anything_else_is_not_found(session, metrics, probes, path):
+    """Each server has its own paths and no others."""
+    for url in (metrics, probes):
+        async with session.get(f"{url}{path}") as response:
+            assert response.status == 404
+
+
+async def test_probes_and_metrics_do_not_mix(session, metrics, probes):
+    """The probe port is open to the kubelet; metrics are not there."""
+    for url in (f"{probes}/metrics", f"{metrics}/healthz"):
+        async with session.get(url) as response:
+            assert response.status == 404
+
+
+async def test_only_reading_is_allowed(session, metrics):
+    """Nothing can be posted."""
+    async with session.post(f"{metrics}/metrics") as response:
+        assert response.status == 405
+
+
+async def test_a_failing_metric_does_not_close_the_server(session):
+    """One scrape fails with 500; the next one is answered again."""
+    broken = [True]
+
+    class Sometimes:
+        def collect(self):
+            if broken[0]:
+                raise ValueError("no metrics today")
+            return []
+
+        def describe(self):
+            return []
+
+    registry = CollectorRegistry()
+    registry.register(Sometimes())
+    async with Server(metrics_app(registry), Address("127.0.0.1", 0), name="metrics") as server:
+        url = f"http://127.0.0.1:{server.port}/metrics"
+        async with session.get(url) as response:
+            assert response.status == 500
+            assert "no metrics today" not in await response.text()
+        broken[0] = False
+        async with session.get(url) as response:
+            assert response.status == 200

@@ -1,0 +1,115 @@
+"""Paths and verbs, and the log that counts them."""
+
+import pytest
+
+from tests.sim.apiserver.widgets import config_map, widget
+from wva.sim.apiserver.requests import RequestInfo, RequestLog, parse
+
+WIDGETS = "/apis/test.example.com/v1/namespaces/default/widgets"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("GET /api/v1/pods", ("list", "", "v1", "pods", "", "", "")),
+        ("GET /api/v1/pods?watch=true", ("watch", "", "v1", "pods", "", "", "")),
+        ("GET /api/v1/pods?watch=0", ("list", "", "v1", "pods", "", "", "")),
+        ("GET /api/v1/namespaces", ("list", "", "v1", "namespaces", "", "", "")),
+        ("GET /api/v1/namespaces/n", ("get", "", "v1", "namespaces", "", "n", "")),
+        ("PUT /api/v1/namespaces/n/status", ("update", "", "v1", "namespaces", "", "n", "status")),
+        ("PUT /api/v1/namespaces/n/finalize", ("update", "", "v1", "namespaces", "", "n", "finalize")),
+        ("GET /api/v1/namespaces/n/pods/p", ("get", "", "v1", "pods", "n", "p", "")),
+        ("DELETE /api/v1/namespaces/n/pods", ("deletecollection", "", "v1", "pods", "n", "", "")),
+        ("DELETE /api/v1/nodes/a%2Fb", ("delete", "", "v1", "nodes", "", "a/b", "")),
+        ("POST /apis/apps/v1/namespaces/n/deployments", ("create", "apps", "v1", "deployments", "n", "", "")),
+        ("PATCH /apis/g.io/v2/namespaces/n/ws/w/scale", ("patch", "g.io", "v2", "ws", "n", "w", "scale")),
+        ("GET /api/v1/nodes/n/proxy/x/y", ("get", "", "v1", "nodes", "", "n", "proxy/x/y")),
+        ("GET /apis/apps/v1", ("get", "", "", "", "", "", "")),
+        ("GET /version", ("get", "", "", "", "", "", "")),
+        ("OPTIONS /", ("options", "", "", "", "", "", "")),
+    ],
+)
+def test_a_request_line_is_read(line, expected):
+    """Verb, group, version, resource, namespace, name and subresource come out of method, path and query."""
+    method, _, target = line.partition(" ")
+    path, _, query = target.partition("?")
+    info = parse(method, path, dict([query.split("=")]) if query else {})
+    found = (info.verb, info.group, info.version, info.resource, info.namespace, info.name, info.subresource)
+    assert found == expected
+
+
+def test_the_log_counts_by_verb_resource_and_subresource():
+    """Empty criteria fit everything; an empty subresource means the object itself."""
+    log = RequestLog(limit=2)
+    for subresource in ("", "status", "status"):
+        log.add(RequestInfo("patch", "PATCH", "/", "g", "v1", "widgets", "n", "w", subresource))
+    log.add(RequestInfo("get", "GET", "/version"))
+    assert log.count() == 4
+    assert log.count("patch") == 3
+    assert log.count("patch", resource="widgets.g", subresource="status") == 2
+    assert log.count("patch", resource="widgets.g", subresource="") == 1
+    assert log.count(resource="pods") == 0
+    assert len(log.entries) == 2
+    log.reset()
+    assert (log.count(), len(log.entries)) == (0, 0)
+
+
+async def test_every_request_is_logged_whatever_becomes_of_it(api, session):
+    """Answers, refusals and faults all count."""
+    api.faults.answer(500)
+    for _ in range(2):
+        async with session.get(f"{WIDGETS}/a"):
+            pass
+    assert api.requests.count("get", resource="widgets.test.example.com") == 2
+
+
+async def test_kinds_come_in_yaml_too(session):
+    """A body in YAML is read, and its time stamps stay texts."""
+    text = (
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {at: '2026-01-01T00:00:00Z'}\n"
+        "x: 2026-01-01T00:00:00Z\n"
+    )
+    headers = {"Content-Type": "application/yaml; charset=utf-8"}
+    async with session.post("/api/v1/namespaces/default/configmaps", data=text, headers=headers) as response:
+        assert response.status == 201
+        assert (await response.json())["x"] == "2026-01-01T00:00:00Z"
+    async with session.post("/api/v1/namespaces/default/configmaps", data="a: [", headers=headers) as response:
+        assert response.status == 400
+
+
+async def test_an_old_continue_token_is_gone(api, session):
+    """Only the latest unfinished lists are kept."""
+    for name in "ab":
+        api.store.create("configmaps", config_map(name))
+
+    async def page(**query):
+        async with session.get("/api/v1/configmaps", params={"limit": "1", **query}) as response:
+            return response.status, await response.json()
+
+    first = (await page())[1]
+    assert first["metadata"]["remainingItemCount"] == 1
+    assert (await page(**{"continue": first["metadata"]["continue"]}))[0] == 200
+    for _ in range(64):
+        await page()
+    assert (await page(**{"continue": first["metadata"]["continue"]}))[0] == 410
+
+
+async def test_a_dependent_taken_along_does_not_break_a_collection(api, session):
+    """Deleting a collection copes with objects that went with an earlier one."""
+    owner = api.store.create("configmaps", config_map("a"))
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": owner["metadata"]["uid"]}
+    api.store.create("configmaps", config_map("b", ownerReferences=[reference]))
+    async with session.delete("/api/v1/namespaces/default/configmaps") as response:
+        assert response.status == 200
+        assert len((await response.json())["items"]) == 2
+    assert api.store.list("configmaps") == []
+
+
+async def test_a_written_object_is_answered_as_stored(api, session):
+    """The answer to a write is byte for byte what a read gives."""
+    api.store.create("widgets.test.example.com", widget("a"))
+    headers = {"Content-Type": "application/merge-patch+json"}
+    async with session.patch(f"{WIDGETS}/a", data='{"spec":{"replicas":2}}', headers=headers) as response:
+        written = await response.read()
+    async with session.get(f"{WIDGETS}/a") as response:
+        assert await response.read() == written

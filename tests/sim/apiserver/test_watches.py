@@ -1,0 +1,239 @@
+"""Watch streams of the embedded server: bookmarks, ends, and what a client sees when the network is bad."""
+
+import asyncio
+import json
+
+import aiohttp
+import msgspec
+import pytest
+
+from tests.sim.apiserver.widgets import WIDGETS, config_map
+from wva.api.meta import Key
+from wva.sim.apiserver import ApiServer, Patch, ServerOptions
+from wva.sim.apiserver import collection as collection_module
+from wva.sim.apiserver import watches as watches_module
+from wva.sim.apiserver.selectors import Selection
+
+CONFIG_MAPS = "/api/v1/configmaps"
+A = Key("default", "a")
+BOOKMARKS = {"allowWatchBookmarks": "true"}
+
+
+class Lines:
+    """The events of one open watch."""
+
+    def __init__(self, response):
+        """Read from ``response``."""
+        self.response = response
+
+    async def next(self):
+        """Return type and object of the next event, None at the end of the stream."""
+        async with asyncio.timeout(10):
+            line = await self.response.content.readline()
+        event = json.loads(line) if line else None
+        return event and (event["type"], event["object"])
+
+    async def names(self, count):
+        """Return type and name of the next events."""
+        events = [await self.next() for _ in range(count)]
+        return [(kind, value["metadata"]["name"]) for kind, value in events]
+
+
+def watching(session, path=CONFIG_MAPS, **query):
+    """Open a watch."""
+    timeout = aiohttp.ClientTimeout(total=None)
+    return session.get(path, params={"watch": "1", **query}, timeout=timeout)
+
+
+async def until(condition):
+    """Let the loop run until a condition holds."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110  # the condition is the other side of a socket
+            await asyncio.sleep(0.005)
+
+
+async def test_a_bookmark_tells_the_version_of_the_whole_world(api, session):
+    """Even when nothing of this kind happened, the bookmark moves on with the store."""
+    async with watching(session, **BOOKMARKS) as response:
+        lines = Lines(response)
+        assert (await lines.next())[1]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+        api.store.create("secrets", config_map("s"))
+        api.faults.send_bookmarks()
+        kind, value = await lines.next()
+    assert kind == "BOOKMARK"
+    assert value == {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"resourceVersion": str(api.store.version)}}
+
+
+async def test_bookmarks_come_by_themselves_and_only_to_those_who_ask():
+    """They come at the set interval; a watch without them stays silent until its end."""
+    options = ServerOptions(bookmark_seconds=0.02)
+    async with ApiServer(options=options) as api, aiohttp.ClientSession(api.url) as session:
+        version = str(api.store.version)
+        async with watching(session, resourceVersion=version, **BOOKMARKS) as response:
+            lines = Lines(response)
+            assert [(await lines.next())[0] for _ in range(3)] == ["BOOKMARK"] * 3
+        async with watching(session, resourceVersion=version, timeoutSeconds="1") as response:
+            assert await Lines(response).next() is None
+
+
+async def test_the_end_of_a_watch_follows_its_last_events(api, session):
+    """An orderly end loses nothing: what was written before it still arrives."""
+    async with watching(session) as response:
+        await until(lambda: len(api.watches) == 1)
+        api.store.create("configmaps", config_map("a"))
+        api.faults.end_watches()
+        lines = Lines(response)
+        assert await lines.names(1) == [("ADDED", "a")]
+        assert await lines.next() is None
+    await until(lambda: len(api.watches) == 0)
+
+
+async def test_a_cut_watch_breaks(api, session):
+    """The client sees a broken connection, not an end; the server forgets the watch."""
+    async with watching(session) as response:
+        await until(lambda: len(api.watches) == 1)
+        api.faults.cut_watches()
+        with pytest.raises(aiohttp.ClientError):
+            await response.content.readline()
+    await until(lambda: len(api.watches) == 0)
+
+
+async def test_a_stalled_watch_says_nothing_and_catches_up(api, session):
+    """No bytes while it is stalled, not even on a new watch or at the end; afterwards everything in order."""
+    async with watching(session, resourceVersion=str(api.store.version), **BOOKMARKS) as response:
+        await until(lambda: len(api.watches) == 1)
+        api.faults.stall_watches()
+        api.store.create("configmaps", config_map("a"))
+        api.faults.send_bookmarks()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await response.content.readline()
+        async with watching(session) as late:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await late.content.readline()
+        api.faults.resume_watches()
+        lines = Lines(response)
+        assert await lines.names(1) == [("ADDED", "a")]
+        assert (await lines.next())[0] == "BOOKMARK"
+
+
+async def test_an_expired_watch_carries_410(api, session):
+    """Open watches get an ERROR event and end."""
+    async with watching(session) as response:
+        await until(lambda: len(api.watches) == 1)
+        api.faults.expire_watches()
+        kind, value = await Lines(response).next()
+        assert (kind, value["code"], value["reason"]) == ("ERROR", 410, "Expired")
+        assert await Lines(response).next() is None
+
+
+async def test_after_a_compaction_only_new_lists_help(api, session):
+    """A watch from before it is refused in the stream, a continued list by status; the present goes on."""
+    for name in "abc":
+        api.store.create("configmaps", config_map(name))
+    async with session.get(CONFIG_MAPS, params={"limit": "1"}) as response:
+        metadata = (await response.json())["metadata"]
+    old = str(api.store.version - 1)
+    api.faults.compact()
+    async with watching(session, resourceVersion=old) as response:
+        assert response.status == 200
+        assert (await Lines(response).next())[1]["code"] == 410
+    async with session.get(CONFIG_MAPS, params={"limit": "1", "continue": metadata["continue"]}) as response:
+        assert response.status == 410
+        assert (await response.json())["reason"] == "Expired"
+    async with watching(session, resourceVersion=str(api.store.version)) as response:
+        api.store.delete("configmaps", A)
+        assert await Lines(response).names(1) == [("DELETED", "a")]
+
+
+async def test_a_client_that_goes_away_is_forgotten(api, session):
+    """Closing the connection ends the watch on the server without waiting for the next event."""
+    async with watching(session) as response:
+        await until(lambda: len(api.watches) == 1)
+        response.close()
+        await until(lambda: len(api.watches) == 0)
+
+
+async def test_a_client_that_does_not_read_is_dropped(api, session, monkeypatch):
+    """Too many waiting lines end the stream instead of filling the memory."""
+    monkeypatch.setattr(watches_module, "BACKLOG_LINES", 3)
+    api.faults.stall_watches()
+    async with watching(session, resourceVersion=str(api.store.version)) as response:
+        await until(lambda: len(api.watches) == 1)
+        for name in "abcdef":
+            api.store.create("configmaps", config_map(name))
+        api.faults.resume_watches()
+        lines = Lines(response)
+        assert await lines.names(4) == [("ADDED", name) for name in "abcd"]
+        assert await lines.next() is None
+
+
+async def test_many_watchers_cost_one_encoding(api, session, monkeypatch):
+    """However many watches and lists carry a state of an object, it is encoded once."""
+    encoded = []
+
+    def encode(value):
+        encoded.append(value["metadata"]["name"])
+        return msgspec.json.encode(value)
+
+    monkeypatch.setattr(collection_module, "_encode", encode)
+    async with watching(session) as one, watching(session) as two, watching(session, labelSelector="x!=y") as three:
+        await until(lambda: len(api.watches) == 3)
+        api.store.create("configmaps", config_map("a"))
+        for response in (one, two, three):
+            assert await Lines(response).names(1) == [("ADDED", "a")]
+        async with session.get(CONFIG_MAPS) as response:
+            assert len((await response.json())["items"]) == 1
+    assert encoded == ["a"]
+
+
+def test_watchers_of_a_change_share_its_line(store):
+    """While a change is handed out its event is one and the same text for all; afterwards it is let go."""
+    lines, kept = [], []
+
+    def follow(change):
+        kept.append(change)
+        lines.append(store.collection("configmaps").line(change, Selection()))
+
+    store.subscribe("configmaps", follow)
+    store.subscribe("configmaps", follow)
+    store.create("configmaps", config_map("a"))
+    assert lines[0] is lines[1]
+    assert kept[0].lines == {}
+
+
+async def test_one_object_can_be_watched_by_its_path(api, session):
+    """A watch on the path of an object is a watch of that object alone."""
+    api.store.create("configmaps", config_map("a"))
+    api.store.create("configmaps", config_map("b"))
+    async with watching(session, "/api/v1/namespaces/default/configmaps/b") as response:
+        assert await Lines(response).names(1) == [("ADDED", "b")]
+        api.store.patch("configmaps", A, Patch(body={"data": {"key": "2"}}))
+        api.store.patch("configmaps", Key("default", "b"), Patch(body={"data": {"key": "2"}}))
+        assert await Lines(response).names(1) == [("MODIFIED", "b")]
+
+
+async def test_the_end_of_a_kind_ends_its_watches(api, session):
+    """When a kind is no longer served its streams end after the deletions."""
+    async with watching(session, "/apis/test.example.com/v1/widgets") as response:
+        await until(lambda: len(api.watches) == 1)
+        api.store.journal.stop_serving(WIDGETS)
+        assert await Lines(response).next() is None
+    async with session.get("/apis/test.example.com/v1/widgets") as response:
+        assert response.status == 404
+
+
+async def test_the_server_stops_with_open_watches():
+    """Leaving the server ends its streams promptly, stalled ones too, and its address is gone."""
+    async with aiohttp.ClientSession() as session:
+        async with ApiServer() as api:
+            url = api.url
+            api.faults.stall_watches()
+            response = await watching(session, url + CONFIG_MAPS)
+            await until(lambda: len(api.watches) == 1)
+        assert await response.content.read() == b""
+        with pytest.raises(RuntimeError):
+            assert api.url
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await session.get(url + CONFIG_MAPS)

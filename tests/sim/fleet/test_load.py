@@ -1,0 +1,113 @@
+"""Arrivals follow the profile, lengths their distribution, and everything the seed."""
+
+from itertools import pairwise
+from math import inf
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wva.sim.fleet.load import ArrivalProcess, LoadSpec, RateProfile, TokenLengths
+
+RAMP = RateProfile(((100.0, 2.0), (200.0, 10.0), (200.0, 4.0), (300.0, 0.0)))
+
+
+def until(process, end):
+    """Return the requests that arrive before ``end``."""
+    requests = []
+    while process.next_seconds < end:
+        requests.append(process.take())
+    return requests
+
+
+@pytest.mark.parametrize(
+    ("at", "rate"), [(0, 2), (100, 2), (150, 6), (199.9999999, 10), (200, 4), (250, 2), (300, 0), (1e6, 0)]
+)
+def test_rate_is_linear_between_points_and_constant_outside(at, rate):
+    """Two points at one time make a step that takes effect at that time."""
+    assert RAMP.rate(at) == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("points", [(), ((1.0, 1.0), (0.0, 1.0)), ((0.0, -1.0),)])
+def test_bad_profiles_are_refused(points):
+    """No points, falling times, negative rates."""
+    with pytest.raises(ValueError, match="rate profile"):
+        RateProfile(points)
+
+
+points = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), min_size=1, max_size=6).map(
+    lambda pairs: RateProfile(tuple(sorted((float(at), float(rate)) for at, rate in pairs)))
+)
+
+
+@given(profile=points, start=st.floats(0, 60), expected=st.floats(0, 200))
+def test_inverse_of_the_cumulated_rate(profile, start, expected):
+    """Integrating the rate up to the returned time gives what was expected."""
+    end = profile.after(start, expected=expected)
+    horizon = min(end, 1000.0)
+    bounds = sorted({start, horizon, *(at for at, _ in profile.points if start < at < horizon)})
+    total = 0.0
+    for low, high in pairwise(bounds):
+        middle = (low + high) / 2  # exact for linear pieces
+        total += profile.rate(middle) * (high - low)
+    if end == inf:
+        assert total <= expected + 1e-6
+        assert profile.points[-1][1] == 0
+    elif end <= horizon:
+        assert total == pytest.approx(expected, abs=1e-6)
+
+
+def test_counts_match_the_rate_in_each_part():
+    """Over a ramp and a step the number of arrivals is the integral, within a few standard deviations."""
+    profile = RateProfile(((0.0, 5.0), (1000.0, 25.0), (1000.0, 0.0), (2000.0, 0.0), (2000.0, 8.0)))
+    times = [request.arrival_seconds for request in until(ArrivalProcess(LoadSpec(profile), seed="1"), 3000)]
+    assert times == sorted(times)
+    assert sum(at < 1000 for at in times) == pytest.approx(15_000, abs=500)
+    assert sum(at < 500 for at in times) == pytest.approx(5_000, abs=300)
+    assert not [at for at in times if 1000 <= at < 2000]
+    assert sum(at >= 2000 for at in times) == pytest.approx(8_000, abs=400)
+
+
+def test_same_seed_same_requests():
+    """The stream is a function of the seed alone, and differs between seeds."""
+    spec = LoadSpec(RateProfile.constant(20.0))
+    first = until(ArrivalProcess(spec, seed="a"), 30)
+    assert first == until(ArrivalProcess(spec, seed="a"), 30)
+    assert first != until(ArrivalProcess(spec, seed="b"), 30)
+
+
+def test_another_rate_leaves_the_lengths_alone():
+    """Lengths come from streams of their own, so that scenarios with different rates compare."""
+    slow = until(ArrivalProcess(LoadSpec(RateProfile.constant(1.0)), seed="a"), 50)
+    fast = until(ArrivalProcess(LoadSpec(RateProfile.constant(9.0)), seed="a"), 50)
+    lengths = [(request.prompt_tokens, request.output_tokens) for request in fast]
+    assert [(request.prompt_tokens, request.output_tokens) for request in slow] == lengths[: len(slow)]
+
+
+def test_changed_profile_takes_effect_at_once():
+    """From silence to load and back, without waiting for an arrival drawn before."""
+    process = ArrivalProcess(LoadSpec(RateProfile.constant(0.0)), seed="a")
+    assert process.next_seconds == inf
+    process.change_profile(RateProfile.constant(50.0), at_seconds=1000.0)
+    requests = until(process, 1010)
+    assert 400 < len(requests) < 600
+    assert requests[0].arrival_seconds >= 1000
+    process.change_profile(RateProfile.constant(0.0), at_seconds=1010.0)
+    assert process.next_seconds == inf
+
+
+def test_lengths_have_the_mean_and_the_bounds():
+    """The lognormal has the mean asked for; bounds cut it; sigma 0 is constant."""
+    random = Random(3)
+    draws = [TokenLengths(256, sigma=0.5, maximum_tokens=100_000).draw(random) for _ in range(20_000)]
+    assert sum(draws) / len(draws) == pytest.approx(256, rel=0.02)
+    cut = [TokenLengths(256, sigma=2.0, minimum_tokens=20, maximum_tokens=900).draw(random) for _ in range(2_000)]
+    assert (min(cut), max(cut)) == (20, 900)
+    assert TokenLengths(77, sigma=0).draw(random) == 77
+
+
+def test_prefix_hits_are_a_share_of_the_prompt():
+    """Every request says how much of its prompt is cached."""
+    spec = LoadSpec(RateProfile.constant(5.0), prompt=TokenLengths(100, sigma=0), prefix_hit_ratio=0.25)
+    assert {request.cached_prompt_tokens for request in until(ArrivalProcess(spec, seed="a"), 5)} == {25}

@@ -1,0 +1,222 @@
+"""Scraping: labels, staleness, synthetic series, real endpoints."""
+
+import ssl
+
+import pytest
+import trustme
+from aiohttp import web
+
+from wva.sim.prometheus import HttpEndpoint, InProcess, ScrapeError, Scraper, Target, Tsdb
+from wva.sim.prometheus.scrape import target_labels
+
+BASE = {"job": "vllm", "instance": "10.0.0.1:8000"}
+
+
+class World:
+    """A scraper with one target, whose page the test sets."""
+
+    def __init__(self, **options) -> None:
+        """Pass ``options`` on to the target."""
+        self.tsdb = Tsdb()
+        self.scraper = Scraper(self.tsdb)
+        self.page = ""
+        self.target = Target(InProcess(self._render), BASE, **options)
+        self.scraper.add(self.target)
+
+    def _render(self) -> str:
+        if self.page == "down":
+            raise ScrapeError("connection refused")
+        return self.page
+
+    async def scrape(self, page: str, *, at: float) -> None:
+        """Scrape a page; ``down`` is none."""
+        self.page = page
+        await self.scraper.scrape(at)
+
+    def values(self, name: str) -> list[float | None]:
+        """Return the values of the only series of a name."""
+        (series,) = self.tsdb.of_name(name)
+        return series.values
+
+    def times(self, name: str) -> list[int]:
+        """Return its times in ms."""
+        (series,) = self.tsdb.of_name(name)
+        return series.times
+
+
+async def test_samples_carry_the_scrape_time_and_the_labels_of_the_target():
+    """Each sample is stored under the one time of the scrape."""
+    world = World()
+    await world.scrape('m{pod="p"} 1\n', at=100.0)
+    (series,) = world.tsdb.of_name("m")
+    assert series.labels == {"__name__": "m", "pod": "p", **BASE}
+    assert (series.times, series.values) == ([100_000], [1.0])
+
+
+async def test_series_missing_from_the_next_page_ends_there():
+    """It gets one staleness marker, not one at each scrape, and comes back by itself."""
+    world = World()
+    for at, page in enumerate(["m 1\nn 1\n", "n 1\n", "n 1\n", "m 2\nn 1\n"]):
+        await world.scrape(page, at=at)
+    assert world.values("m") == [1.0, None, 2.0]
+    assert world.values("n") == [1.0, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("broken", ["down", "m 2\nbroken {\n"])
+async def test_failed_scrape_ends_all_series_and_says_so(broken: str):
+    """A target that does not answer and one that answers garbage are the same: nothing of the page is stored."""
+    world = World()
+    await world.scrape("m 1\n", at=1)
+    await world.scrape(broken, at=2)
+    assert world.values("m") == [1.0, None]
+    assert world.values("up") == [1.0, 0.0]
+    assert world.values("scrape_samples_scraped") == [1.0, 0.0]
+    assert list(world.scraper.errors()) == [world.target.key]
+    await world.scrape("m 3\n", at=3)
+    assert world.values("m") == [1.0, None, 3.0]
+    assert not world.scraper.errors()
+
+
+async def test_target_that_is_gone_ends_its_series_up_among_them():
+    """After removal nothing of the target is current, and nothing more is written."""
+    world = World()
+    await world.scrape("m 1\n", at=1)
+    world.scraper.remove(world.target)
+    await world.scrape("m 1\n", at=2)
+    await world.scrape("m 1\n", at=3)
+    assert world.values("m") == [1.0, None]
+    assert world.values("up") == [1.0, None]
+
+
+async def test_discovered_targets_come_and_go():
+    """Discovery is asked at each scrape."""
+    tsdb = Tsdb()
+    scraper = Scraper(tsdb)
+    pods = ["a", "b"]
+    scraper.discover(
+        lambda: [Target(InProcess(lambda: "m 1\n"), {"job": "vllm", "pod": pod}) for pod in pods],
+    )
+    await scraper.scrape(1)
+    pods.remove("a")
+    await scraper.scrape(2)
+    assert {series.labels["pod"]: series.values for series in tsdb.of_name("m")} == {"a": [1.0, None], "b": [1.0, 1.0]}
+
+
+async def test_own_timestamps_are_kept_and_their_series_not_ended():
+    """A sample with a time is stored at it; when it vanishes Prometheus leaves it to the look-back."""
+    world = World()
+    await world.scrape("m 1 50000\n", at=100)
+    await world.scrape("", at=101)
+    assert (world.times("m"), world.values("m")) == ([50_000], [1.0])
+
+
+async def test_own_timestamps_can_be_overruled():
+    """With ``honor_timestamps`` off the scrape time counts."""
+    world = World(honor_timestamps=False)
+    await world.scrape("m 1 50000\n", at=100)
+    assert world.times("m") == [100_000]
+
+
+async def test_same_series_with_labels_in_another_order_does_not_end():
+    """Identity is the label set and not the text of the line."""
+    world = World()
+    await world.scrape('m{a="1",b="2"} 1\n', at=1)
+    await world.scrape('m{b="2",a="1"} 2\n', at=2)
+    assert world.values("m") == [1.0, 2.0]
+
+
+async def test_series_added_counts_what_was_not_there_before():
+    """The synthetic series tells churn."""
+    world = World()
+    for at, page in enumerate(["m 1\nn 1\n", "m 1\nn 1\n", "m 1\no 1\n"]):
+        await world.scrape(page, at=at)
+    assert world.values("scrape_series_added") == [2.0, 0.0, 1.0]
+
+
+async def test_writes_survive_retention_of_a_silent_series():
+    """A series that retention dropped while the target still exposes it is created anew."""
+    world = World()
+    await world.scrape("m 1 0\n", at=10)
+    await world.scrape("m 1 0\n", at=8000)
+    assert not list(world.tsdb.of_name("m"))
+    await world.scrape("m 2 8001000\n", at=8001)
+    assert world.values("m") == [2.0]
+
+
+def test_clashing_label_becomes_exported():
+    """The target's label wins, and the new name is extended until it is free; empty labels do not clash."""
+    exposed = {"__name__": "m", "pod": "own", "exported_pod": "taken", "job": ""}
+    assert target_labels(exposed, {"pod": "p", "job": "j"}, honor_labels=False) == {
+        "__name__": "m",
+        "pod": "p",
+        "job": "j",
+        "exported_pod": "taken",
+        "exported_exported_pod": "own",
+    }
+
+
+def test_shorter_clashing_label_is_renamed_first():
+    """Where the target has the new name too, the order of renaming decides who gets which."""
+    exposed = {"pod": "own", "exported_pod": "own too"}
+    assert target_labels(exposed, {"exported_pod": "e", "pod": "p"}, honor_labels=False) == {
+        "pod": "p",
+        "exported_pod": "e",
+        "exported_exported_pod": "own",
+        "exported_exported_exported_pod": "own too",
+    }
+
+
+def test_honoured_label_stays():
+    """The sample's label wins where it is honoured."""
+    assert target_labels({"pod": "own"}, {"pod": "p", "job": "j"}, honor_labels=True) == {"pod": "own", "job": "j"}
+
+
+@pytest.fixture
+def authority() -> trustme.CA:
+    """Give a certificate authority."""
+    return trustme.CA()
+
+
+@pytest.fixture
+async def endpoint(authority: trustme.CA):
+    """Serve an HTTPS ``/metrics`` that demands a token."""
+
+    async def metrics(request: web.Request) -> web.Response:
+        if request.headers.get("Authorization") != "Bearer secret":
+            return web.Response(status=401)
+        return web.Response(text="m 1\n")
+
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    app = web.Application()
+    app.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+    await site.start()
+    yield f"https://127.0.0.1:{runner.addresses[0][1]}/metrics"
+    await runner.cleanup()
+
+
+async def test_https_endpoint_is_scraped(endpoint: str, authority: trustme.CA):
+    """A trusted certificate and the right token give the page, and a measured duration."""
+    trust = ssl.create_default_context()
+    authority.configure_trust(trust)
+    page = await HttpEndpoint(endpoint, verify=trust, bearer_token="secret").fetch()
+    assert page.text == "m 1\n"
+    assert page.duration_seconds > 0
+
+
+async def test_self_signed_endpoint_can_be_scraped_unverified(endpoint: str):
+    """The controller signs its certificate itself, so verification can be off."""
+    assert (await HttpEndpoint(endpoint, verify=False, bearer_token="secret").fetch()).text == "m 1\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [({}, "certificate"), ({"verify": False}, "401"), ({"verify": False, "bearer_token": "wrong"}, "401")],
+)
+async def test_endpoint_that_refuses_is_a_failed_scrape(endpoint: str, options: dict, reason: str):
+    """Failures of the network and of HTTP are told as the reason of the scrape."""
+    with pytest.raises(ScrapeError, match=reason):
+        await HttpEndpoint(endpoint, **options).fetch()

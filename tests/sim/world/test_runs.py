@@ -1,0 +1,129 @@
+"""Whole runs: the real controller in the embedded world, over real HTTP, in virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from wva.cli.demo import play
+from wva.model.decision import Reason, Source
+from wva.sim.world.scenario import Incident, Scenario, ScheduledIncident, VariantPlan, load
+from wva.sim.world.scenarios import SCENARIOS
+from wva.sim.world.workloads import Loading
+from wva.sim.world.world import World
+
+MINUTE = 60.0
+FAST = Loading(20.0, 40.0)
+PLANS = (VariantPlan("h100", "H100", 40.0, loading=FAST), VariantPlan("a100", "A100", 20.0, loading=FAST))
+UP_AND_DOWN = Scenario(
+    "up-and-down",
+    "a steep hill",
+    PLANS,
+    load((0, 3), (2, 3), (8, 24), (14, 24), (15, 2), (30, 2)),
+    duration_seconds=30 * MINUTE,
+    scale_down_window_seconds=0,
+)
+CALM = Scenario("calm", "the same load all the time", PLANS, load((0, 3), (99, 3)), duration_seconds=10 * MINUTE)
+
+
+async def _nothing() -> None:
+    return
+
+
+async def _run(scenario: Scenario, *, seed: int = 1) -> World:
+    world = World(scenario, seed=seed)
+    await play(world, duration_seconds=scenario.duration_seconds, tick=_nothing)
+    return world
+
+
+def _changes(world: World) -> list[tuple[str, int]]:
+    """Return (variant, +1 or -1) for every change of a published number, in order."""
+    return [
+        (entry.variant, 1 if entry.desired > entry.previous else -1)
+        for entry in world.timeline.decisions
+        if entry.previous is not None and entry.previous != entry.desired
+    ]
+
+
+@pytest.mark.timeout(300)
+async def test_the_cheapest_grows_first_and_the_dearest_shrinks_first() -> None:
+    """Both variants go up and come down, and the requests are served."""
+    world = await _run(UP_AND_DOWN)
+    changes = _changes(world)
+    assert changes[0] == ("a100", 1)
+    first_shrink = next(name for name, direction in changes if direction < 0)
+    grown = {name for name, direction in changes if direction > 0}
+    assert grown == {"a100", "h100"}
+    assert first_shrink == "h100"
+    for name in grown:
+        points = world.timeline.variants[name].points
+        assert points[-1].current == 1
+        assert max(point.current for point in points) > 1
+    summary = world.timeline.summary(world.model)
+    assert summary["requests_dropped"] == 0
+    assert summary["requests_served"] > 0.95 * summary["requests_arrived"]
+    assert summary["replica_cost"] == pytest.approx(sum(summary["replica_cost_by_variant"].values()), abs=0.01)
+
+
+@pytest.mark.timeout(300)
+async def test_a_run_is_a_function_of_its_seed() -> None:
+    """The same seed gives the same decisions, another one other ones."""
+    short = replace(UP_AND_DOWN, duration_seconds=12 * MINUTE)
+    first, again, other = [await _run(short, seed=seed) for seed in (1, 1, 2)]
+    assert first.timeline.decisions == again.timeline.decisions
+    assert first.timeline.decisions != other.timeline.decisions
+
+
+@pytest.mark.timeout(300)
+async def test_nothing_is_scaled_while_prometheus_is_away() -> None:
+    """The numbers stand, say that they are not measured, and are measured again afterwards."""
+    down, up = 4 * MINUTE, 8 * MINUTE
+    incidents = (ScheduledIncident(down, Incident.PROMETHEUS_DOWN), ScheduledIncident(up, Incident.PROMETHEUS_UP))
+    world = await _run(replace(CALM, incidents=incidents))
+    held = [entry for entry in world.timeline.decisions if down < entry.at_seconds < up]
+    assert {entry.reason for entry in held} == {Reason.PROMETHEUS_ERROR.value}
+    assert {entry.source for entry in held} == {Source.PREVIOUS_DESIRED.value}
+    assert all(entry.desired == entry.previous for entry in held)
+    assert world.timeline.decisions[-1].source == Source.MEASURED.value
+
+
+@pytest.mark.timeout(300)
+async def test_pods_that_never_become_ready_do_not_freeze_the_sibling() -> None:
+    """After the transition deadline the stuck replicas are no supply any more, and the dearer variant grows."""
+    stuck = replace(
+        UP_AND_DOWN,
+        load=load((0, 3), (2, 3), (4, 14), (99, 14)),
+        incidents=(ScheduledIncident(MINUTE, Incident.PODS_STUCK, "a100"),),
+        duration_seconds=12 * MINUTE,
+        saturation={"default": "transitionDeadline: 90s\n"},
+    )
+    world = await _run(stuck)
+    assert _changes(world)[0] == ("a100", 1)
+    assert ("h100", 1) in _changes(world)
+    assert world.timeline.variants["a100"].points[-1].ready == 1
+
+
+@pytest.mark.timeout(300)
+async def test_samples_that_are_not_numbers_shrink_nothing() -> None:
+    """With one replica unknown the idle model keeps its size; when it reports again the model shrinks."""
+    broken = replace(
+        CALM,
+        variants=(replace(PLANS[0], replicas=2), PLANS[1]),
+        incidents=(
+            ScheduledIncident(0.0, Incident.METRICS_NAN, "h100"),
+            ScheduledIncident(8 * MINUTE, Incident.METRICS_REPAIRED, "h100"),
+        ),
+        scale_down_window_seconds=0,
+    )
+    world = await _run(broken)
+    shrinks = [entry for entry in world.timeline.decisions if entry.reason == Reason.SCALE_DOWN.value]
+    assert shrinks
+    assert min(entry.at_seconds for entry in shrinks) > 8 * MINUTE
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+async def test_every_scenario_that_ships_starts(name: str) -> None:
+    """Two minutes of each: its objects are accepted and decided on."""
+    world = await _run(replace(SCENARIOS[name], duration_seconds=2 * MINUTE))
+    assert {entry.variant for entry in world.timeline.decisions} == {plan.name for plan in SCENARIOS[name].variants}

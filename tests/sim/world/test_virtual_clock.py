@@ -1,0 +1,86 @@
+"""The virtual clock: time passes only through advance_to, and waiters are accounted for until they run again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from wva.sim.world.clock import EPOCH_SECONDS, VirtualClock
+
+
+async def test_a_sleeper_wakes_when_its_time_has_come() -> None:
+    """Nothing happens before the due time, whatever the event loop does."""
+    clock = VirtualClock()
+    woken: list[float] = []
+
+    async def sleeper(seconds: float) -> None:
+        await clock.sleep(seconds)
+        woken.append(clock.monotonic())
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(sleeper(10.0))
+        group.create_task(sleeper(5.0))
+        await asyncio.sleep(0)
+        clock.advance_to(4.9)
+        await asyncio.sleep(0)
+        assert woken == []
+        assert clock.next_due_seconds == 5.0
+        clock.advance_to(12.0)
+    assert woken == [12.0, 12.0]
+    assert clock.now() == EPOCH_SECONDS + 12.0
+
+
+async def test_a_fired_timer_counts_as_waking_until_its_waiter_runs() -> None:
+    """The world must not move on between the firing of a timer and what it causes."""
+    clock = VirtualClock()
+    event = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(clock.wait(event, 3.0))
+        await asyncio.sleep(0)
+        clock.advance_to(3.0)
+        assert clock.waking == 1
+        assert await waiting is False
+        assert clock.waking == 0
+
+
+async def test_an_event_ends_the_wait_and_takes_the_timer_back() -> None:
+    """A wait that ended early leaves nothing behind that could stop virtual time."""
+    clock = VirtualClock()
+    event = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(clock.wait(event, 3.0))
+        await asyncio.sleep(0)
+        event.set()
+        assert await waiting is True
+    assert clock.next_due_seconds is None
+    assert clock.waking == 0
+
+
+async def test_a_wait_without_limit_starts_no_timer() -> None:
+    """No timer, so nothing to advance to."""
+    clock = VirtualClock()
+    event = asyncio.Event()
+    event.set()
+    assert await clock.wait(event, None) is True
+    assert clock.next_due_seconds is None
+
+
+async def test_a_cancelled_sleeper_is_forgotten() -> None:
+    """Cancelling does not leave a timer or a count behind."""
+    clock = VirtualClock()
+    task = asyncio.get_running_loop().create_task(clock.sleep(7.0))
+    await asyncio.sleep(0)
+    assert clock.sleeping == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (clock.sleeping, clock.next_due_seconds) == (0, None)
+
+
+def test_time_never_goes_back() -> None:
+    """Going back is refused."""
+    clock = VirtualClock()
+    clock.advance_to(5.0)
+    with pytest.raises(ValueError, match="cannot go back"):
+        clock.advance_to(4.0)

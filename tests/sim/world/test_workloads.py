@@ -1,0 +1,110 @@
+"""The Deployment controller and kubelet of the embedded world."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from wva.api.meta import Key
+from wva.sim.apiserver import Store
+from wva.sim.world.clock import VirtualClock
+from wva.sim.world.workloads import DEPLOYMENTS, PODS, Loading, Workloads
+
+KEY = Key("default", "llama")
+
+
+class World:
+    """A store with one Deployment."""
+
+    def __init__(self, replicas: int = 2) -> None:
+        """Create the Deployment."""
+        self.clock = VirtualClock()
+        self.store = Store(now=self.clock.now)
+        self.store.create(
+            DEPLOYMENTS,
+            {
+                "metadata": {"name": KEY.name, "namespace": KEY.namespace},
+                "spec": {
+                    "replicas": replicas,
+                    "selector": {"matchLabels": {"app": "llama"}},
+                    "template": {
+                        "metadata": {"labels": {"app": "llama"}},
+                        "spec": {"containers": [{"name": "vllm", "image": "vllm"}]},
+                    },
+                },
+            },
+        )
+        loading = {KEY: Loading(60.0, 60.0)}
+        self.workloads = Workloads(self.store, clock=self.clock, loading=loading, random=Random(1))
+
+    def at(self, seconds: float) -> dict[str, int]:
+        """Advance, look once, and return the Deployment's status."""
+        self.clock.advance_to(seconds)
+        self.workloads.sync()
+        status = self.store.get(DEPLOYMENTS, KEY)["status"]
+        return {"replicas": status["replicas"], "ready": status["readyReplicas"]}
+
+
+@pytest.fixture(name="world")
+def _world() -> World:
+    world = World()
+    world.at(0)
+    return world
+
+
+def test_pods_exist_at_once_and_serve_after_loading(world: World) -> None:
+    """A replica is pending for as long as its model loads."""
+    assert world.at(0) == {"replicas": 2, "ready": 0}
+    assert world.workloads.next_due_seconds == 60.0
+    assert world.at(59) == {"replicas": 2, "ready": 0}
+    assert world.at(60) == {"replicas": 2, "ready": 2}
+    assert world.workloads.next_due_seconds is None
+
+
+def test_pods_are_owned_through_a_replica_set(world: World) -> None:
+    """The controller finds a pod's Deployment through its owners, so the chain must be real."""
+    world.at(0)
+    pod = world.store.list(PODS)[0]
+    owner = pod["metadata"]["ownerReferences"][0]
+    replica_set = world.store.get("replicasets.apps", Key("default", owner["name"]))
+    assert (owner["kind"], owner["uid"]) == ("ReplicaSet", replica_set["metadata"]["uid"])
+    assert replica_set["metadata"]["ownerReferences"][0]["name"] == "llama"
+
+
+def test_shrinking_removes_what_does_not_serve_first(world: World) -> None:
+    """The pod that is still loading goes before those that serve."""
+    world.at(60)
+    world.store.patch_scale(DEPLOYMENTS, KEY, 3)
+    assert world.at(70) == {"replicas": 3, "ready": 2}
+    world.store.patch_scale(DEPLOYMENTS, KEY, 2)
+    assert world.at(80) == {"replicas": 2, "ready": 2}
+
+
+def test_a_stuck_deployment_never_serves_until_unstuck(world: World) -> None:
+    """Pods made while stuck wait for ever; those that served before go on."""
+    world.at(60)
+    world.workloads.stick(KEY)
+    world.store.patch_scale(DEPLOYMENTS, KEY, 3)
+    assert world.at(1000) == {"replicas": 3, "ready": 2}
+    world.workloads.unstick(KEY)
+    assert world.at(1060) == {"replicas": 3, "ready": 3}
+
+
+def test_a_second_look_writes_nothing(world: World) -> None:
+    """Without a change the resourceVersion stands still, or lockstep would never come to rest."""
+    world.at(60)
+    before = world.store.version
+    world.at(61)
+    assert world.store.version == before
+
+
+def test_a_deleted_deployment_takes_its_pods_along(world: World) -> None:
+    """Garbage collection removes them; a recreated Deployment starts new ones."""
+    world.at(60)
+    body = {key: value for key, value in world.store.get(DEPLOYMENTS, KEY).items() if key == "spec"}
+    world.store.delete(DEPLOYMENTS, KEY)
+    world.workloads.sync()
+    assert world.store.list(PODS) == []
+    world.store.create(DEPLOYMENTS, {"metadata": {"name": KEY.name, "namespace": KEY.namespace}, **body})
+    assert world.at(61) == {"replicas": 2, "ready": 0}
