@@ -1,0 +1,266 @@
+"""The whole control plane as one object, and an existing cluster behind the same face.
+
+``ControlPlane.start`` brings everything up in a folder; ``ControlPlane(Layout.load(folder))`` in another process is
+the same control plane, with which the servers can be restarted as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import ssl
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
+from pathlib import Path
+
+from e2e.controlplane.api import Api, Body
+from e2e.controlplane.build import ALL, KEDA, KWOK, BuildError, reported_version
+from e2e.controlplane.etcd import Etcd
+from e2e.controlplane.keda import Keda
+from e2e.controlplane.kubeconfig import Endpoint, read_kubeconfig, write_token_kubeconfig
+from e2e.controlplane.kubernetes import ApiServer, controller_manager, is_healthy, scheduler
+from e2e.controlplane.kwok import DEFAULT_POOLS, LOADING, NodePool, create_nodes, kwok
+from e2e.controlplane.layout import Layout
+from e2e.controlplane.polling import eventually
+from e2e.controlplane.processes import Process, stop_all
+from e2e.controlplane.prometheus import Prometheus, PrometheusApi, ScrapeJob
+
+_TOKEN_SECONDS = 4 * 3600
+_TAIL_LINES = 15
+_BACK_SECONDS = 60
+_STOP_SECONDS = 3
+_TAIL_COLUMNS = 400  # stack traces come as one line
+_SERVERS = frozenset(name for module in ALL for name in module.packages)
+_INFORMATION = re.compile(r'I\d{4} |\{"level":"info"')  # of klog and of zap
+
+
+class Cluster:
+    """What every test may use: the API as administrator, identities, Prometheus."""
+
+    def __init__(self, directory: Path, kubeconfig: Path, prometheus: PrometheusApi) -> None:
+        """``directory`` takes the files made for this run, ``kubeconfig`` is the administrator's."""
+        self.directory = directory
+        self.kubeconfig = kubeconfig
+        self.prometheus_api = prometheus
+
+    @cached_property
+    def api(self) -> Api:
+        """A client with the administrator's identity."""
+        endpoint, tls, token = read_kubeconfig(self.kubeconfig)
+        return Api(endpoint.server, tls, token=token)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """URL and authority of the API server."""
+        return read_kubeconfig(self.kubeconfig)[0]
+
+    def kubeconfig_for_service_account(
+        self, namespace: str, name: str, *, lifetime_seconds: int = _TOKEN_SECONDS
+    ) -> Path:
+        """Ask the TokenRequest API for a token of an existing ServiceAccount and write a kubeconfig with it."""
+        path = self.api.resource("ServiceAccount").path(namespace=namespace, name=name, subresource="token")
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": lifetime_seconds},
+        }
+        token = self.api.post(path, request)["status"]["token"]
+        target = self.directory / "kubeconfigs" / f"{namespace}.{name}.{uuid.uuid4().hex[:8]}.yaml"
+        return write_token_kubeconfig(target, self.endpoint, token)
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of the running servers, as they report them."""
+        return {"kubernetes": self.api.version(), "prometheus": self.prometheus_api.version()}
+
+
+class ExistingCluster(Cluster):
+    """A cluster somebody else runs; its servers are not ours to restart."""
+
+    def __init__(self, directory: Path, *, kubeconfig: Path, prometheus_url: str) -> None:
+        """Prometheus' certificate is not checked: inside a cluster it is usually signed by nobody we know."""
+        tls = ssl.create_default_context()
+        tls.check_hostname = False
+        tls.verify_mode = ssl.CERT_NONE
+        super().__init__(directory, kubeconfig, PrometheusApi(prometheus_url, tls))
+
+
+class ControlPlane(Cluster):
+    """Our own servers on loopback."""
+
+    def __init__(self, layout: Layout) -> None:
+        """Describe every process; nothing is started."""
+        self.layout = layout
+        self.etcd = Etcd(layout)
+        self.apiserver = ApiServer(layout, self.etcd)
+        self.controller_manager = controller_manager(layout)
+        self.scheduler = scheduler(layout)
+        self.kwok = kwok(layout)
+        self.prometheus = Prometheus(layout)
+        self.keda = Keda(layout)
+        super().__init__(layout.directory, layout.kubeconfig("admin"), self.prometheus.api)
+
+    @classmethod
+    def start(cls, directory: Path, *, pools: Sequence[NodePool] = DEFAULT_POOLS) -> ControlPlane:
+        """Start everything in an empty folder; on an error nothing is left running and the logs stay."""
+        _require_binaries()
+        plane = cls(Layout.create(directory))
+        try:
+            plane._start(pools)
+        except BaseException:
+            stop_all(directory)
+            raise
+        return plane
+
+    def stop(self) -> None:
+        """Stop every process of this control plane; its folder stays."""
+        stop_all(self.directory)
+
+    def restart_apiserver(self) -> None:
+        """Restart kube-apiserver on the same port, which ends all watches and forgets its watch cache."""
+        self.stop_apiserver()
+        self.start_apiserver()
+
+    def stop_apiserver(self) -> None:
+        """Stop kube-apiserver; everybody's requests are refused from now on."""
+        self.apiserver.process.stop(grace_seconds=5)
+
+    def start_apiserver(self) -> None:
+        """Start kube-apiserver again, and the programs that play the cluster; wait until they work.
+
+        Left to themselves these wait out their back-off, more than a minute after several restarts, and the test could
+        not tell that from a failure of its own.
+        """
+        self.apiserver.start()
+        players = (self.controller_manager, self.scheduler, self.kwok)
+        in_parallel(*(partial(process.stop, grace_seconds=_STOP_SECONDS) for process in players))
+        self._start_controllers()
+        self.kwok.start()
+        name = f"probe-{uuid.uuid4().hex[:6]}"
+        self.api.create(_probe(name))
+        try:
+            self.api.wait("Deployment", name, _is_available, namespace="default", timeout_seconds=_BACK_SECONDS)
+        finally:
+            self.api.delete("Deployment", name, namespace="default")
+
+    def compact_etcd(self) -> int:
+        """Drop etcd's history and return the oldest revision that is left; with a restart this makes real 410s."""
+        return self.etcd.compact()
+
+    def stop_prometheus(self) -> None:
+        """Stop Prometheus, keeping its data and port."""
+        self.prometheus.stop()
+
+    def start_prometheus(self) -> None:
+        """Start Prometheus again."""
+        self.prometheus.start()
+
+    @contextlib.contextmanager
+    def scraping(self, job: ScrapeJob) -> Iterator[None]:
+        """Scrape a job's targets inside the block."""
+        self.prometheus.add_job(job)
+        try:
+            yield
+        finally:
+            self.prometheus.remove_job(job.name)
+
+    def create_nodes(self, pool: NodePool) -> list[str]:
+        """Add nodes of a GPU product; a product of your own gives a test its own GPU budget."""
+        return create_nodes(self.api, pool)
+
+    def process(
+        self, name: str, argv: Sequence[str | Path], *, environment: Mapping[str, str] | None = None
+    ) -> Process:
+        """Describe a program under test; it is stopped with the control plane at the latest."""
+        return self.layout.process(name, argv, environment=environment)
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of all servers, as they report them; KEDA's as it is built."""
+        return {
+            **super().versions(),
+            "etcd": self.etcd.version(),
+            "kwok": reported_version(KWOK, "kwok"),
+            "keda": KEDA.version,
+        }
+
+    def log_tails(self, *, lines: int = _TAIL_LINES) -> str:
+        """Return the end of each log for a failure's report; of the servers' logs only what is above info."""
+        tails = []
+        for path in sorted((self.directory / "logs").glob("*.log")):
+            said = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            if path.stem in _SERVERS:
+                said = [line for line in said if not _INFORMATION.match(line)]
+            if said:
+                tails.append("\n".join((f"--- {path}", *(line[:_TAIL_COLUMNS] for line in said[-lines:]))))
+        return "\n".join(tails)
+
+    def _start(self, pools: Sequence[NodePool]) -> None:
+        self.prometheus.configure()
+        in_parallel(self.prometheus.start, self._start_apiserver)
+        in_parallel(self._start_controllers, lambda: self._start_nodes(pools), self._start_keda)
+
+    def _start_apiserver(self) -> None:
+        self.etcd.start()
+        self.apiserver.start()
+
+    def _start_controllers(self) -> None:
+        for process in (self.controller_manager, self.scheduler):
+            process.start()
+        for process in (self.controller_manager, self.scheduler):
+            address = self.layout.address(process.name)
+            process.wait_ready(partial(is_healthy, address))
+
+    def _start_nodes(self, pools: Sequence[NodePool]) -> None:
+        self.kwok.start()
+        for pool in pools:
+            self.create_nodes(pool)
+        self.kwok.wait_ready(lambda: is_healthy(self.layout.address("kwok"), scheme="http"))
+        eventually(self._nodes_ready, timeout_seconds=30, what="nodes ready")
+
+    def _nodes_ready(self) -> bool:
+        return all(
+            any(
+                condition["type"] == "Ready" and condition["status"] == "True"
+                for condition in node["status"]["conditions"]
+            )
+            for node in self.api.list("Node")
+        )
+
+    def _start_keda(self) -> None:
+        self.keda.install(self.api)
+        self.keda.start()
+        self.keda.register(self.api)
+
+
+def _probe(name: str) -> Body:
+    """Describe a Deployment that is available once controller manager, scheduler and kwok all work."""
+    labels = {"app": name}
+    template = {
+        "metadata": {"labels": labels, "annotations": {LOADING: "100ms"}},
+        "spec": {"containers": [{"name": "probe", "image": "probe"}]},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+def _is_available(item: Body) -> bool:
+    return bool(item.get("status", {}).get("availableReplicas"))
+
+
+def in_parallel(*actions: Callable[[], object]) -> None:
+    """Run the actions in threads, wait for all, then raise the first error."""
+    with ThreadPoolExecutor(len(actions)) as pool:
+        futures = [pool.submit(action) for action in actions]
+    for future in futures:
+        future.result()
+
+
+def _require_binaries() -> None:
+    missing = [name for module in ALL for name in module.missing]
+    if missing:
+        raise BuildError(f"not built yet: {', '.join(missing)}; run: python -m e2e.controlplane.build")

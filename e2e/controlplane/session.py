@@ -1,0 +1,131 @@
+"""One control plane shared by several test workers, and stopped by whoever leaves last.
+
+In: a rendezvous folder that all workers of a run know. The first one to come starts the control plane, under a file
+lock; each registers itself as a user (pid and start time, so that a killed worker is not waited for); the last one to
+leave stops every process and removes the folder, unless a test failed. A watchdog process does the same when all
+users are gone without having left, so not even a killed test run leaves a server behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from e2e.controlplane.cluster import ControlPlane
+from e2e.controlplane.layout import Layout
+from e2e.controlplane.processes import Process, start_ticks, stop_all
+
+_STARTED = "started"
+_FAILED = "failed"
+_WATCHDOG = "watchdog"
+
+
+class Session:
+    """The rendezvous folder ``root``: its lock, its users, and the control plane in ``root/run``."""
+
+    def __init__(self, root: Path) -> None:
+        """Name the folder; nothing is created yet."""
+        self.root = root
+        self.directory = root / "run"
+
+    def join(self) -> ControlPlane:
+        """Register this process as a user and return the control plane, started if need be."""
+        with self._lock():
+            if self.users() and (self.directory / _STARTED).exists():
+                plane = ControlPlane(Layout.load(self.directory))
+                self._register()
+                return plane
+            self._clear()
+            self._register()
+            try:
+                plane = ControlPlane.start(self.directory)
+                self._start_watchdog()
+            except Exception:
+                self.mark_failed()
+                raise
+            (self.directory / _STARTED).touch()
+            return plane
+
+    def leave(self) -> None:
+        """Deregister this process; the last one stops everything and tidies up."""
+        with self._lock():
+            self._user_file(os.getpid()).unlink(missing_ok=True)
+            if not self.users():
+                self.end()
+
+    def mark_failed(self) -> None:
+        """Keep the logs of this run."""
+        if self.directory.exists():
+            (self.directory / _FAILED).touch()
+
+    def users(self) -> list[int]:
+        """Return the pids of the users that are alive."""
+        pids = []
+        for file in (self.directory / "users").glob("*"):
+            pid, _, ticks = file.name.partition("-")
+            if str(start_ticks(int(pid))) == ticks:
+                pids.append(int(pid))
+        return pids
+
+    def end(self, *, besides: int = 0) -> None:
+        """Stop every process except pid ``besides`` and remove the folder, or all but the logs after a failure."""
+        stop_all(self.directory, besides=besides)
+        if not (self.directory / _FAILED).exists():
+            shutil.rmtree(self.root, ignore_errors=True)
+            return
+        shutil.rmtree(self.directory / "data", ignore_errors=True)
+        (self.directory / _STARTED).unlink(missing_ok=True)
+        if kept := os.environ.get("WVA_E2E_LOGS"):
+            shutil.copytree(self.directory / "logs", kept, dirs_exist_ok=True)
+
+    @contextlib.contextmanager
+    def locked_if_unused(self) -> Iterator[bool]:
+        """Hold the lock and tell whether the control plane has no user."""
+        with self._lock():
+            yield not self.users()
+
+    def _clear(self) -> None:
+        if self.directory.exists():  # left behind by a run whose users are all dead
+            stop_all(self.directory)
+            shutil.rmtree(self.directory)
+
+    def _register(self) -> None:
+        file = self._user_file(os.getpid())
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+
+    def _user_file(self, pid: int) -> Path:
+        return self.directory / "users" / f"{pid}-{start_ticks(pid)}"
+
+    def _start_watchdog(self) -> None:
+        source = Path(__file__).parents[2]
+        Process(
+            _WATCHDOG,
+            directory=self.directory,
+            argv=[sys.executable, "-m", "e2e.controlplane.watchdog", self.root],
+            environment={"PYTHONPATH": str(source)},
+        ).start()
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        path = self.root / "lock"
+        while True:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with path.open("w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if not _is_same(path, file.fileno()):
+                    continue  # the last user removed the folder while this one waited
+                yield
+                return
+
+
+def _is_same(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

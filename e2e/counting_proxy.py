@@ -1,0 +1,79 @@
+"""A loopback proxy in front of the real Prometheus that counts the queries of each cycle.
+
+All queries of a cycle ask for the same instant, so the parameter ``time`` says which cycle a query belongs to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import ssl
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+_TIMEOUT_SECONDS = 10.0
+
+
+class CountingProxy:
+    """Where it listens, and what it has passed on."""
+
+    def __init__(self, url: str) -> None:
+        """``url`` is its own, not the server's."""
+        self.url = url
+        self._lock = threading.Lock()
+        self._counts: Counter[float] = Counter()
+
+    def count(self, form: bytes) -> None:
+        """Count a query by its form."""
+        instant = float(urllib.parse.parse_qs(form.decode())["time"][0])
+        with self._lock:
+            self._counts[instant] += 1
+
+    def queries_by_cycle(self) -> list[int]:
+        """Return how many queries each cycle sent, the oldest first. The last cycle may not be over."""
+        with self._lock:
+            return [self._counts[instant] for instant in sorted(self._counts)]
+
+
+@contextlib.contextmanager
+def counting(server: str, *, authority: Path) -> Iterator[CountingProxy]:
+    """Pass queries on to ``server`` (https) inside the block, and count them."""
+    context = ssl.create_default_context(cafile=str(authority))
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:  # the name http.server calls
+            form = self.rfile.read(int(self.headers["Content-Length"]))
+            proxy.count(form)
+            status, content = _forward(f"{server}{self.path}", form, context)
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listener:
+        proxy = CountingProxy(f"http://127.0.0.1:{listener.server_port}")
+        thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield proxy
+        finally:
+            listener.shutdown()
+            thread.join()
+
+
+def _forward(url: str, form: bytes, context: ssl.SSLContext) -> tuple[int, bytes]:
+    try:
+        with urllib.request.urlopen(url, form, timeout=_TIMEOUT_SECONDS, context=context) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()

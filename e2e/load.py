@@ -1,0 +1,175 @@
+"""What the pods of a test report: a simulated fleet, or numbers that the test sets.
+
+kwok's pods run nothing, so a process (or a thread) speaks for all Ready pods of a namespace on one page. Both sources
+follow the pods through ``following``, as a service discovery would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from e2e.controlplane.api import Api, ApiError, Body
+from e2e.controlplane.ports import free_port
+from e2e.controlplane.processes import Process
+from e2e.manifests import MODEL, Variant
+from e2e.scrape_target import ScrapeTarget
+from wva.sim.fleet.parameters import EngineParameters
+
+PodsByVariant = Mapping[str, Sequence[str]]
+_FOLLOW_SECONDS = 0.5
+_TIMEOUT_SECONDS = 5.0
+
+
+@contextlib.contextmanager
+def following(api: Api, namespace: str, *, take: Callable[[PodsByVariant], None]) -> Iterator[None]:
+    """Hand the names of the Ready pods of each variant to ``take``, twice a second, from a thread inside the block."""
+    stop = threading.Event()
+    errors: list[Exception] = []
+
+    def run() -> None:
+        while not stop.wait(_FOLLOW_SECONDS):
+            try:
+                take(ready_pods(api.list("Pod", namespace=namespace)))
+            except (OSError, ApiError, http.client.HTTPException):  # a server restarts: look again
+                continue
+            except Exception as error:  # noqa: BLE001 - a thread has nobody to raise to; the test's end does it
+                errors.append(error)
+                return
+
+    thread = threading.Thread(target=run, name=f"pods of {namespace}")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def ready_pods(pods: Sequence[Body]) -> PodsByVariant:
+    """Return the names of the Ready pods by variant (the label ``app``); a terminating pod is none of them."""
+    found: dict[str, list[str]] = {}
+    for pod in pods:
+        metadata = pod["metadata"]
+        names = found.setdefault(metadata["labels"]["app"], [])
+        if is_ready(pod) and "deletionTimestamp" not in metadata:
+            names.append(metadata["name"])
+    return found
+
+
+def is_ready(pod: Body) -> bool:
+    """Whether a pod has the condition Ready."""
+    conditions = pod["status"].get("conditions", [])
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What each pod of a variant reports."""
+
+    kv_usage: float
+    waiting: int = 0
+
+
+class FixedMetrics:
+    """Every Ready pod of a variant reports the numbers that the test set last."""
+
+    def __init__(self, target: ScrapeTarget, *, namespace: str) -> None:
+        """Write the page of ``target``."""
+        self._target = target
+        self._namespace = namespace
+        self._readings: dict[str, tuple[str, Reading]] = {}
+        self._pods: PodsByVariant = {}
+        self._lock = threading.Lock()
+
+    def set(self, variant: str, reading: Reading, *, model: str = MODEL) -> None:
+        """Let the pods of a variant report this from now on."""
+        with self._lock:
+            self._readings[variant] = (model, reading)
+            self._write()
+
+    def take(self, pods: PodsByVariant) -> None:
+        """Take the Ready pods."""
+        with self._lock:
+            self._pods = pods
+            self._write()
+
+    def _write(self) -> None:
+        usage, waiting = [], []
+        for variant, (model, reading) in sorted(self._readings.items()):
+            for pod in self._pods.get(variant, ()):
+                labels = f'{{namespace="{self._namespace}",pod="{pod}",model_name="{model}"}}'
+                usage.append(f"vllm:kv_cache_usage_perc{labels} {reading.kv_usage}\n")
+                waiting.append(f"vllm:num_requests_waiting{labels} {reading.waiting}\n")
+        self._target.text = "".join(usage + waiting)
+
+
+class Fleet:
+    """A process with the simulated fleet, steered over HTTP."""
+
+    def __init__(self, process: Process, port: int, *, namespace: str) -> None:
+        """Take a process that has been started."""
+        self._process = process
+        self._namespace = namespace
+        self._variants: set[str] = set()
+        self._said: dict[str, Sequence[str]] = {}
+        self.address = f"127.0.0.1:{port}"
+
+    @staticmethod
+    def command(port: int) -> list[str]:
+        """Return the command line of the process."""
+        return [sys.executable, "-m", "wva.sim.fleet", "--port", str(port), "--seed", "1"]
+
+    @staticmethod
+    def free_port() -> int:
+        """Return a port for the process."""
+        return free_port()
+
+    def wait_ready(self) -> None:
+        """Wait until it answers."""
+        self._process.wait_ready(lambda: self._request("GET", "/metrics") is not None)
+
+    def add(self, variant: Variant, parameters: EngineParameters) -> None:
+        """Make a variant known, and what each of its engines can do."""
+        body = {
+            "namespace": self._namespace,
+            "deployment": variant.name,
+            "model": variant.model,
+            "accelerator": variant.accelerator,
+            "parameters": asdict(parameters),
+        }
+        self._request("POST", "/variants", body)
+        self._variants.add(variant.name)
+
+    def offer(self, requests_per_second: float, *, model: str = MODEL) -> None:
+        """Offer this load to a model from now on."""
+        self._request("POST", "/load", {"namespace": self._namespace, "model": model, "rate": requests_per_second})
+
+    def take(self, pods: PodsByVariant) -> None:
+        """Take the Ready pods."""
+        for variant in sorted(self._variants):
+            names = sorted(pods.get(variant, ()))
+            if self._said.get(variant) != names:
+                body = {"namespace": self._namespace, "deployment": variant, "pods": names}
+                self._request("POST", "/pods", body)
+                self._said[variant] = names
+
+    def _request(self, method: str, path: str, body: object = None) -> bytes:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://{self.address}{path}", data, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
+                content: bytes = response.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                raise AssertionError(f"{method} {path}: {error.code} {error.read().decode()}") from error
+        return content

@@ -1,0 +1,141 @@
+"""The Kubernetes objects of the tests, as a user would write them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from e2e.controlplane.api import Body
+from e2e.controlplane.kwok import GPU, LOADING
+
+DEPLOY = Path(__file__).parent.parent / "deploy"
+CRD = DEPLOY / "crd" / "llmd.ai_variantautoscalings.yaml"
+MAIN_CONFIG_MAP = "wva-variantautoscaling-config"
+SATURATION_CONFIG_MAP = "wva-saturation-scaling-config"
+SERVICE_ACCOUNT = "controller-manager"
+SHIPPED_NAMESPACE = "workload-variant-autoscaler-system"
+MODEL = "demo/model"
+_AT_ONCE = {
+    "stabilizationWindowSeconds": 0,
+    "selectPolicy": "Max",
+    "policies": [
+        {"type": "Percent", "value": 100, "periodSeconds": 5},
+        {"type": "Pods", "value": 5, "periodSeconds": 5},
+    ],
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One variant: a Deployment, its VariantAutoscaling and the ScaledObject that applies the number.
+
+    ``loading`` is how long a pod loads its model, in kwok's words (``never`` is one of them).
+    """
+
+    name: str
+    cost: float = 10.0
+    accelerator: str = "H100"
+    replicas: int = 1
+    model: str = MODEL
+    loading: str = "300ms"
+
+
+def rbac(namespace: str) -> list[Body]:
+    """Return what ``deploy/rbac`` ships, for a controller in ``namespace``.
+
+    The ClusterRoleBinding gets a name of its own, since one is needed for each namespace.
+    """
+    items = []
+    for file in sorted((DEPLOY / "rbac").glob("*.yaml")):
+        if file.name != "kustomization.yaml":
+            text = file.read_text(encoding="utf-8").replace(SHIPPED_NAMESPACE, namespace)
+            items += [item for item in yaml.safe_load_all(text) if item]
+    for item in items:
+        if item["kind"] == "ClusterRoleBinding":
+            item["metadata"]["name"] = cluster_role_binding(namespace)
+    return sorted(items, key=lambda item: str(item["kind"]).endswith("Binding"))
+
+
+def cluster_role_binding(namespace: str) -> str:
+    """Return the name of the ClusterRoleBinding of a test's controller."""
+    return f"wva-{namespace}"
+
+
+def config_map(name: str, *, namespace: str, data: dict[str, str]) -> Body:
+    """Describe a ConfigMap."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace},
+        "data": data,
+    }
+
+
+def deployment(variant: Variant, *, namespace: str) -> Body:
+    """Describe the Deployment of a variant: one GPU for each replica."""
+    labels = {"app": variant.name}
+    container = {"name": "vllm", "image": "vllm", "resources": {"limits": {GPU: "1"}}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": variant.name, "namespace": namespace},
+        "spec": {
+            "replicas": variant.replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels, "annotations": {LOADING: variant.loading}},
+                "spec": {"containers": [container]},
+            },
+        },
+    }
+
+
+def variant_autoscaling(variant: Variant, *, namespace: str) -> Body:
+    """Describe the VariantAutoscaling of a variant."""
+    return {
+        "apiVersion": "llmd.ai/v1alpha1",
+        "kind": "VariantAutoscaling",
+        "metadata": {
+            "name": variant.name,
+            "namespace": namespace,
+            "labels": {"inference.optimization/acceleratorName": variant.accelerator},
+        },
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": variant.name},
+            "modelID": variant.model,
+            "variantCost": f"{variant.cost:.1f}",
+        },
+    }
+
+
+def scaled_object(variant: Variant, *, namespace: str, url: str) -> Body:
+    """Describe a ScaledObject that applies the number of a variant at once.
+
+    A number that is not there must be an error: taken for 0 it would scale the workload down.
+    """
+    selector = f'variant_name="{variant.name}",exported_namespace="{namespace}"'
+    metadata: dict[str, Any] = {
+        "serverAddress": url,
+        "query": f"max(wva_desired_replicas{{{selector}}})",
+        "threshold": "1",
+        "activationThreshold": "0",
+        "ignoreNullValues": "false",
+    }
+    behavior = {"scaleUp": _AT_ONCE, "scaleDown": _AT_ONCE}
+    return {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledObject",
+        "metadata": {"name": variant.name, "namespace": namespace},
+        "spec": {
+            "scaleTargetRef": {"name": variant.name},
+            "minReplicaCount": 1,
+            "maxReplicaCount": 10,
+            "pollingInterval": 3,
+            "cooldownPeriod": 3,
+            "advanced": {"horizontalPodAutoscalerConfig": {"behavior": behavior}},
+            "triggers": [{"type": "prometheus", "metricType": "AverageValue", "metadata": metadata}],
+        },
+    }

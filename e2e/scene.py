@@ -1,0 +1,252 @@
+"""One test's world: a namespace with variants, what their pods report, and controllers that scale them.
+
+The namespace is at the same time the controller's own: its ConfigMaps, its Lease and its ServiceAccount lie there, so
+tests side by side do not see each other. Numbers go the whole way: controller, Prometheus, KEDA, HPA, Deployment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from e2e import manifests
+from e2e.controller import Addresses, Controller
+from e2e.controlplane.api import Api, Body
+from e2e.controlplane.cluster import ControlPlane
+from e2e.controlplane.polling import eventually
+from e2e.controlplane.ports import free_ports
+from e2e.controlplane.processes import Process
+from e2e.controlplane.prometheus import ScrapeJob
+from e2e.history import History
+from e2e.load import FixedMetrics, Fleet, following
+from e2e.manifests import Variant
+from e2e.scrape_target import scrape_target
+
+T = TypeVar("T")
+Launch = Callable[..., Process]
+
+CYCLE_SECONDS = 5
+_LOG_LINES = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of a VariantAutoscaling; all empty when it is not there."""
+
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    since: str = ""
+
+
+class Scene:
+    """A test's variants, load and controllers."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        namespace: str,
+        *,
+        launch: Launch,
+        history: History,
+        stack: contextlib.ExitStack,
+    ) -> None:
+        """Take the resources; ``stack`` ends what is begun here when the test ends."""
+        self.plane = plane
+        self.namespace = namespace
+        self.history = history
+        self.controllers: list[Controller] = []
+        self.variants: dict[str, Variant] = {}
+        self._launch = launch
+        self._stack = stack
+
+    @property
+    def api(self) -> Api:
+        """The API as administrator."""
+        return self.plane.api
+
+    # -- what exists ---------------------------------------------------------------------------------------------
+
+    def install(self) -> None:
+        """Create the VariantAutoscaling kind, the shipped identity and roles, and the main ConfigMap."""
+        self.api.apply_yaml(manifests.CRD.read_text(encoding="utf-8"))
+        self.api.resource("VariantAutoscaling")
+        for item in manifests.rbac(self.namespace):
+            self.api.apply(item)
+        self._stack.callback(self.api.delete, "ClusterRoleBinding", manifests.cluster_role_binding(self.namespace))
+        self.configure(manifests.MAIN_CONFIG_MAP, {"GLOBAL_OPT_INTERVAL": f"{CYCLE_SECONDS}s"})
+
+    def configure(self, name: str, data: dict[str, str]) -> None:
+        """Write one of the controller's ConfigMaps."""
+        self.api.apply(manifests.config_map(name, namespace=self.namespace, data=data))
+
+    def deploy(self, *variants: Variant) -> None:
+        """Create the Deployments."""
+        for variant in variants:
+            self.api.apply(manifests.deployment(variant, namespace=self.namespace))
+
+    def declare(self, *variants: Variant) -> None:
+        """Create the VariantAutoscalings."""
+        for variant in variants:
+            self.variants[variant.name] = variant
+            self.api.apply(manifests.variant_autoscaling(variant, namespace=self.namespace))
+
+    def scale_by_keda(self, *variants: Variant) -> None:
+        """Create the ScaledObjects that apply the published numbers."""
+        for variant in variants:
+            url = self.plane.prometheus_api.url
+            self.api.apply(manifests.scaled_object(variant, namespace=self.namespace, url=url))
+
+    def fixed_metrics(self) -> FixedMetrics:
+        """Let the pods report what the test sets."""
+        target = self._stack.enter_context(scrape_target())
+        metrics = FixedMetrics(target, namespace=self.namespace)
+        self._stack.enter_context(following(self.api, self.namespace, take=metrics.take))
+        self._scrape("pods", target.address)
+        return metrics
+
+    def fleet(self) -> Fleet:
+        """Let the pods report what a simulated fleet does; the test says which engines it has and offers the load."""
+        port = Fleet.free_port()
+        fleet = Fleet(self._launch("fleet", Fleet.command(port)), port, namespace=self.namespace)
+        fleet.wait_ready()
+        self._stack.enter_context(following(self.api, self.namespace, take=fleet.take))
+        self._scrape("pods", fleet.address)
+        return fleet
+
+    # -- controllers ---------------------------------------------------------------------------------------------
+
+    def start_controller(
+        self,
+        *flags: str,
+        kubeconfig: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        name: str = "controller",
+    ) -> Controller:
+        """Start a controller that watches this namespace; record and scrape what it publishes."""
+        ports = free_ports(("metrics", "probes"))
+        addresses = Addresses(f"127.0.0.1:{ports['metrics']}", f"127.0.0.1:{ports['probes']}")
+        settings = {
+            "KUBECONFIG": str(kubeconfig or self.identity()),
+            "POD_NAMESPACE": self.namespace,
+            "PROMETHEUS_BASE_URL": self.plane.prometheus_api.url,
+            "PROMETHEUS_CA_CERT_PATH": str(self.plane.layout.authority),
+            **addresses.environment(),
+            **(environment or {}),
+        }
+        argv = [sys.executable, "-m", "wva", "run", f"--watch-namespace={self.namespace}", *flags]
+        controller = Controller(self._launch(name, argv, environment=settings), addresses)
+        self.controllers.append(controller)
+        controller.wait_serving()
+        labels = {"namespace": self.namespace, "pod": controller.name}  # as service discovery puts them
+        self._scrape(controller.name, addresses.metrics, tls=True, labels=labels)
+        self.history.watch(controller)
+        return controller
+
+    def identity(self, *, through: str = "") -> Path:
+        """Return a kubeconfig of the controller's ServiceAccount; ``through`` is the address of a relay."""
+        path = self.plane.kubeconfig_for_service_account(self.namespace, manifests.SERVICE_ACCOUNT)
+        if through:
+            direct = self.plane.endpoint.server
+            path.write_text(path.read_text(encoding="utf-8").replace(direct, f"https://{through}"), encoding="utf-8")
+        return path
+
+    # -- what is seen --------------------------------------------------------------------------------------------
+
+    def variant_autoscaling(self, name: str) -> Body:
+        """Return a VariantAutoscaling as it is now."""
+        return self.api.get("VariantAutoscaling", name, namespace=self.namespace)
+
+    def condition(self, name: str, type_: str) -> Condition:
+        """Return one condition of a VariantAutoscaling."""
+        for entry in self.variant_autoscaling(name).get("status", {}).get("conditions", []):
+            if entry["type"] == type_:
+                return Condition(entry["status"], entry["reason"], entry["message"], entry["lastTransitionTime"])
+        return Condition()
+
+    def replicas(self, name: str) -> int:
+        """Return what the scaler has set."""
+        return int(self.api.get("Deployment", name, namespace=self.namespace)["spec"]["replicas"])
+
+    def ready_replicas(self, name: str) -> int:
+        """Return how many pods of a variant are ready."""
+        status = self.api.get("Deployment", name, namespace=self.namespace).get("status", {})
+        return int(status.get("readyReplicas", 0))
+
+    def desired(self, name: str) -> int | None:
+        """Return the number that any controller publishes now, None when there is none."""
+        for controller in self.controllers:
+            with contextlib.suppress(OSError):
+                value = controller.metrics().value("wva_desired_replicas", variant_name=name)
+                if value is not None:
+                    return int(value)
+        return None
+
+    def source(self, name: str) -> str:
+        """Return where the published number comes from; empty when there is none."""
+        for controller in self.controllers:
+            with contextlib.suppress(OSError):
+                for series in controller.metrics().series("wva_desired_source", variant_name=name):
+                    return series.labels["source"]
+        return ""
+
+    def wait(self, check: Callable[[], T], *, timeout_seconds: float, what: str) -> T:
+        """Wait until ``check`` returns something true and return it; a failure tells the state of the scene."""
+        try:
+            return eventually(check, timeout_seconds=timeout_seconds, what=what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.report()}") from error
+
+    def wait_ready(self, *variants: Variant, timeout_seconds: float = 30) -> None:
+        """Wait until all replicas of the variants are ready."""
+        for variant in variants:
+            self.wait(
+                lambda variant=variant: self.ready_replicas(variant.name) == variant.replicas,
+                timeout_seconds=timeout_seconds,
+                what=f"{variant.replicas} ready replicas of {variant.name}",
+            )
+
+    def wait_measured(self, *variants: Variant, timeout_seconds: float = 40) -> None:
+        """Wait until the numbers of the variants come from measurements."""
+        for variant in variants:
+            self.wait(
+                lambda variant=variant: self.source(variant.name) == "measured",
+                timeout_seconds=timeout_seconds,
+                what=f"{variant.name} measured",
+            )
+
+    def assert_allowed(self) -> None:
+        """Assert that the API server refused nothing: the shipped roles are enough for all that was done."""
+        for controller in self.controllers:
+            with contextlib.suppress(OSError):  # ended by the test
+                refused = list(controller.metrics().series("wva_kubernetes_requests_total", code="403"))
+                assert not refused, refused
+
+    def report(self) -> str:
+        """Return the state of everything, for a failure's message."""
+        parts = [f"numbers:\n{self.history}"]
+        with contextlib.suppress(OSError):
+            parts += [
+                f"{kind} {item['metadata']['name']}: {item['spec'].get('replicas', '')} {item.get('status')}"
+                for kind in ("VariantAutoscaling", "Deployment")
+                for item in self.api.list(kind, namespace=self.namespace)
+            ]
+        parts += [
+            f"end of the log of {controller.name}:\n{controller.log(_LOG_LINES)}" for controller in self.controllers
+        ]
+        return "\n".join(parts)
+
+    def _scrape(self, name: str, address: str, *, tls: bool = False, labels: Mapping[str, str] | None = None) -> None:
+        job = ScrapeJob(
+            name=f"{self.namespace}.{name}",
+            targets=[address],
+            scheme="https" if tls else "http",
+            insecure_skip_verify=tls,
+            honor_labels=labels is None,
+            labels=labels or {},
+        )
+        self._stack.enter_context(self.plane.scraping(job))

@@ -1,0 +1,44 @@
+"""A tiny target for Prometheus: whatever text a test sets, as ``/metrics`` on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import threading
+from collections.abc import Iterator
+
+
+class ScrapeTarget:
+    """The text that is served and the address it is served at."""
+
+    def __init__(self, address: str) -> None:
+        """``address`` is host:port."""
+        self.address = address
+        self.text = ""
+
+
+@contextlib.contextmanager
+def scrape_target() -> Iterator[ScrapeTarget]:
+    """Serve a ``ScrapeTarget`` from a thread inside the block."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # the name http.server calls
+            content = target.text.encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        target = ScrapeTarget(f"127.0.0.1:{server.server_port}")
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield target
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,56 @@
+"""Pods that never become ready: their variant waits, its sibling does not wait for ever."""
+
+from __future__ import annotations
+
+from e2e.controlplane.kwok import LOADING, NEVER
+from e2e.load import Reading
+from e2e.manifests import SATURATION_CONFIG_MAP, Variant
+from e2e.scene import CYCLE_SECONDS, Scene
+
+DEADLINE_SECONDS = 20
+CHEAP = Variant(name="cheap", cost=5, loading=NEVER)
+DEAR = Variant(name="dear", cost=50)
+CALM, FULL, IDLE = Reading(kv_usage=0.5), Reading(kv_usage=0.77), Reading(kv_usage=0.05)
+
+
+def test_stuck_pods_do_not_freeze_the_sibling(scene: Scene):
+    """The sibling waits for pending pods until the transition deadline, then grows; and it shrinks beside them, too."""
+    scene.configure(SATURATION_CONFIG_MAP, {"default": f"transitionDeadline: {DEADLINE_SECONDS}s"})
+    metrics = scene.fixed_metrics()
+    for variant in (CHEAP, DEAR):
+        metrics.set(variant.name, CALM)
+    scene.deploy(CHEAP, DEAR)
+    _let_first_pod_become_ready(scene)
+    scene.wait_ready(CHEAP, DEAR)
+    scene.declare(CHEAP, DEAR)
+    scene.scale_by_keda(CHEAP, DEAR)
+    scene.start_controller()
+    scene.wait_measured(CHEAP, DEAR)
+
+    for variant in (CHEAP, DEAR):
+        metrics.set(variant.name, FULL)
+    # The usage is such that one idle replica would be enough: as long as it is on its way, nobody else grows.
+    scene.wait(lambda: scene.desired("cheap") == 2, timeout_seconds=30, what="growth of the cheaper variant")
+    scene.wait(lambda: scene.desired("dear") == 2, timeout_seconds=60, what="growth of the sibling after the deadline")
+    scene.wait(lambda: scene.ready_replicas("dear") == 2, timeout_seconds=60, what="the sibling's new replica")
+    assert scene.ready_replicas("cheap") == 1
+    first, second = (
+        next(change for change in scene.history.changes() if change.variant == name) for name in ("cheap", "dear")
+    )
+    waited = second.at_seconds - first.at_seconds
+    assert waited >= DEADLINE_SECONDS - CYCLE_SECONDS, f"the sibling grew after {waited:.1f} s already"
+
+    for variant in (CHEAP, DEAR):
+        metrics.set(variant.name, IDLE)
+    scene.wait(lambda: scene.replicas("dear") == 1, timeout_seconds=120, what="shrink of the sibling beside stuck pods")
+
+
+def _let_first_pod_become_ready(scene: Scene) -> None:
+    """Load the model of the pod that exists; those that come later stay as their template says."""
+    (pod,) = scene.wait(
+        lambda: scene.api.list("Pod", namespace=scene.namespace, labels="app=cheap"),
+        timeout_seconds=20,
+        what="a pod of the cheaper variant",
+    )
+    patch = {"metadata": {"annotations": {LOADING: "100ms"}}}
+    scene.api.patch("Pod", pod["metadata"]["name"], patch, namespace=scene.namespace)
