@@ -335,6 +335,23 @@ async def test_a_dropped_variant_that_comes_back_before_the_next_cycle_is_a_new_
         assert scene.ledger.get(KEY).desired == 1
 
 
+async def test_a_workload_replaced_while_a_cycle_reads_the_world_keeps_its_own_number(scene):
+    """What the cycle has seen of the former one is neither published nor remembered for the new one."""
+    former = variant("a", replicas=4, desired=4)
+    scene.snapshot = Snapshot.of([former], [replica(f"a-{n}", kv=0.5, queue=0) for n in range(4)])
+    scene.ledger.hold(former)
+    scene.duration = 5.0
+    async with scene.running():
+        scene.ledger.drop(KEY)
+        scene.ledger.hold(variant("a", replicas=1))
+        await scene.advance(5)
+        assert scene.count("success") == 1
+        assert scene.ledger.get(KEY).desired == 1
+        scene.snapshot = Snapshot.of([variant("a", replicas=1, desired=4)], [replica("a-9", kv=0.5, queue=0)])
+        await scene.advance(60, 65)
+        assert scene.ledger.get(KEY).desired == 1
+
+
 async def test_a_variant_without_history_begins_with_what_was_held(scene):
     """The status may still show the number of a former workload; what was held for the new one counts."""
     new = variant("a", replicas=1, desired=4)

@@ -74,6 +74,7 @@ class Optimizer:
         self._instruments = instruments
         self._logger = log.get("optimizer")
         self._memory = Memory()
+        self._gone: set[VariantKey] = set()
         ledger.subscribe(self._follow)
         self.busy = True
         """False only while the loop waits for its next turn."""
@@ -108,15 +109,18 @@ class Optimizer:
     def _follow(self, key: VariantKey, old: Decision | None, new: Decision | None) -> None:  # noqa: ARG002 - listener
         """Forget a variant that was dropped, and begin one without history with what exists.
 
-        A workload that was replaced within a cycle is a new one, whatever the status still says of the former.
+        A workload that was replaced within a cycle is a new one, whatever the status still says of the former, and
+        whatever the cycle that was on its way when it happened has read of the former.
         """
         begins = new is not None and new.reason is Reason.NOT_DECIDED and new.previous is None
         if new is not None and not begins:
             return
+        if new is None:
+            self._gone.add(key)
         kept = [entry for entry in self._memory.variants if entry.key != key]
         if new is not None:
             kept.append(VariantMemory(key, new.desired, None, new.coverage.expected))
-        self._memory = Memory(tuple(sorted(kept, key=lambda entry: entry.key)))
+        self._memory = _sorted(kept)
 
     async def _guarded_cycle(self) -> None:
         try:
@@ -131,19 +135,36 @@ class Optimizer:
         """Run one cycle and return its decisions. Raises whatever collecting or deciding raises."""
         duration = self._instruments.cycle_duration
         now = self._clock.now()
+        self._gone.clear()
         with duration.labels("collect").time():
             snapshot = await self._ports.collect(now)
         policy, memory = self._configuration.policy, self._memory
         with duration.labels("decide").time():
-            decisions, self._memory = decide(snapshot, memory, policy, now)
+            decisions, after = decide(snapshot, memory, policy, now)
+        self._memory = self._without_outdated(after)
         if self._ports.record is not None:
             self._ports.record(Recording(now=now, policy=policy, memory=memory, snapshot=snapshot))
         with duration.labels("publish").time():
             return self._publish(decisions)
 
+    def _without_outdated(self, after: Memory) -> Memory:
+        """Return the memory of a cycle, but as it was for variants that went while the cycle read the world."""
+        gone = self._gone
+        if not gone:
+            return after
+        kept = [entry for entry in after.variants if entry.key not in gone]
+        kept += [entry for entry in self._memory.variants if entry.key in gone]
+        return _sorted(kept)
+
     def _publish(self, decisions: tuple[Decision, ...]) -> list[Decision]:
-        """Hand the decisions on. No await in here: the caches cannot change between the check and the record."""
-        published = [decision for decision in decisions if self._ports.known(decision.key)]
+        """Hand the decisions on. No await in here: the caches cannot change between the check and the record.
+
+        What went while the cycle read the world may be back as another workload: it keeps the number held for it until
+        the next cycle has looked at it.
+        """
+        published = [
+            decision for decision in decisions if decision.key not in self._gone and self._ports.known(decision.key)
+        ]
         for decision in published:
             for announcement in announcements(self._ledger.get(decision.key), decision):
                 self._ports.announce(decision.key, *announcement)
@@ -152,3 +173,7 @@ class Optimizer:
             log_decision(self._logger, decision)
         self._ledger.record(published)
         return published
+
+
+def _sorted(entries: list[VariantMemory]) -> Memory:
+    return Memory(tuple(sorted(entries, key=lambda entry: entry.key)))
