@@ -141,7 +141,7 @@ async def test_nothing_is_written_past_the_deadline_of_the_lease(stage):
     async with stage.controller(**(ELECTED | slow | {"LEADER_ELECTION_RETRY_PERIOD": "20s"})):
         await until(lambda: stage.told("OptimizationReady") == ("False", "MetricsMissing") and stage.app.idle)
         before, refused = stage.patches(), stage.metric("wva_status_patches_total", result="error")
-        stage.app._elector._deadline = -math.inf
+        stage.app.leadership.elector._deadline = -math.inf
         stage.app.ledger.record([replace(stage.decision(), desired=5)])
         await until(lambda: stage.metric("wva_status_patches_total", result="error") > refused)
         assert stage.patches() == before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from wva.app.application import Application, Environment, new_registry, prometheus_settings
+from wva.app.application import Application
+from wva.app.environment import Environment, new_registry
+from wva.app.prometheus import prometheus_settings
 
 __all__ = ["Application", "Environment", "new_registry", "prometheus_settings"]

@@ -1,0 +1,168 @@
+"""What the leader runs: configuration, the reconcilers, the optimizer loop and the series they publish."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from wva.api.core import ObjectReference
+from wva.api.kinds import VARIANT_AUTOSCALINGS
+from wva.api.meta import Key
+from wva.app.election import Leadership
+from wva.app.environment import Environment
+from wva.app.informers import Informers
+from wva.collect.live import LiveConfiguration
+from wva.collect.prometheus import PrometheusClient
+from wva.collect.snapshot import Collector, CollectorSettings
+from wva.controllers.configmap import ConfigMapController
+from wva.controllers.variantautoscaling import Dependencies, VariantAutoscalingController
+from wva.kube.controller import Controller, guard
+from wva.loops.optimizer import Optimizer, Ports
+from wva.model.variant import VariantKey
+from wva.publish.ledger import Ledger
+from wva.publish.metrics import VariantCollector
+from wva.publish.recordings import RecordingWriter
+
+_WORKERS: Final = 4
+
+
+class Decisions:
+    """Built with the process, connected to Prometheus once that client is open, run while this process leads."""
+
+    def __init__(self, environment: Environment, *, informers: Informers, leadership: Leadership) -> None:
+        """Build everything that needs no Prometheus; nothing runs before ``run``."""
+        self._env = environment
+        self._informers = informers
+        self._leadership = leadership
+        self.ledger = Ledger()
+        self.configuration = LiveConfiguration(environment.settings, environment.given)
+        self.config_maps = ConfigMapController(
+            informers.config_maps.store,
+            configuration=self.configuration,
+            record=leadership.recorder.event,
+            clock=environment.clock,
+            instruments=environment.instruments,
+        )
+        self.variants = self._build_variants()
+        self._register_series()
+        self.configuration.subscribe(self.variants.enqueue_all)
+        self._collector: Collector | None = None
+        self._optimizer: Optimizer | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being decided or reconciled: all that happens next waits for time or news."""
+        if self._optimizer is None or self._optimizer.busy:
+            return False
+        return self.variants.queue.idle and self.config_maps.queue.idle
+
+    def prometheus_status(self) -> str | None:
+        """Return what is wrong with Prometheus as the last cycle saw it, None when nothing is."""
+        return None if self._collector is None else self._collector.prometheus_status()
+
+    def connect(self, prometheus: PrometheusClient) -> None:
+        """Build what needs the client of Prometheus."""
+        self._collector = Collector(
+            self._informers.stores,
+            prometheus=prometheus,
+            instruments=self._env.instruments,
+            settings=CollectorSettings(
+                controller_instance=self._env.settings.controller_instance,
+                freshness=lambda: self.configuration.freshness,
+            ),
+        )
+        self._optimizer = self._build_optimizer(self._collector)
+
+    def begin(self) -> None:
+        """Take the ConfigMaps and follow the caches, which have synced; every variant is looked at."""
+        self.config_maps.load_all()
+        self.config_maps.watch()
+        self.variants.watch()
+        self.variants.enqueue_all()
+
+    async def run(self) -> None:
+        """Run the reconcilers and the loop until cancelled. Needs ``connect`` and ``begin`` before."""
+        if self._optimizer is None:
+            raise RuntimeError("not connected to Prometheus")
+        async with asyncio.TaskGroup() as group:
+            for name, controller in self._controllers():
+                group.create_task(guard(name, controller.run))
+            group.create_task(guard("optimizer", self._optimizer.run))
+
+    def _controllers(self) -> list[tuple[str, Controller[Key]]]:
+        clock, instruments = self._env.clock, self._env.instruments
+        timeout_seconds = self._env.settings.rest_client_timeout
+        parts = (
+            ("variantautoscaling", self.variants.queue, self.variants.reconcile, _WORKERS),
+            ("configmap", self.config_maps.queue, self.config_maps.reconcile, 1),
+        )
+        return [
+            (
+                f"{name} controller",
+                Controller(
+                    name,
+                    queue,
+                    reconcile,
+                    workers=workers,
+                    timeout_seconds=timeout_seconds,
+                    clock=clock,
+                    instruments=instruments,
+                ),
+            )
+            for name, queue, reconcile, workers in parts
+        ]
+
+    def _build_variants(self) -> VariantAutoscalingController:
+        return VariantAutoscalingController(
+            Dependencies(
+                client=self._leadership.client,
+                stores=self._informers.stores,
+                ledger=self.ledger,
+                configuration=self.configuration,
+                clock=self._env.clock,
+                instruments=self._env.instruments,
+                instance=self._env.settings.controller_instance,
+            )
+        )
+
+    def _register_series(self) -> None:
+        self._env.instruments.registry.register(
+            VariantCollector(
+                self.ledger,
+                current=self.variants.current_replicas,
+                leading=self._leadership.publishes,
+                instance=self._env.settings.controller_instance,
+            )
+        )
+
+    def _build_optimizer(self, collector: Collector) -> Optimizer:
+        folder = self._env.settings.record_dir
+        ports = Ports(
+            collect=collector.collect,
+            known=self.variants.known,
+            announce=self._announce,
+            record=RecordingWriter(folder).write if folder else None,
+        )
+        return Optimizer(
+            ports,
+            configuration=self.configuration,
+            ledger=self.ledger,
+            clock=self._env.clock,
+            instruments=self._env.instruments,
+        )
+
+    def _announce(self, key: VariantKey, type_: str, reason: str, message: str) -> None:
+        """Record an event on a VariantAutoscaling that is still there."""
+        va = self._informers.stores.variant_autoscalings.get(Key(key.namespace, key.name))
+        if va is None:
+            return
+        metadata = va.metadata
+        reference = ObjectReference(
+            VARIANT_AUTOSCALINGS.api_version,
+            VARIANT_AUTOSCALINGS.kind,
+            metadata.name,
+            metadata.namespace,
+            metadata.uid,
+            metadata.resource_version,
+        )
+        self._leadership.recorder.event(reference, "Warning" if type_ == "Warning" else "Normal", reason, message)

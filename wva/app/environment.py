@@ -1,0 +1,31 @@
+"""What the application runs in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+
+from wva.clock import Clock, SystemClock
+from wva.instruments import Instruments
+from wva.kube.client import KubeClient
+from wva.settings import Given, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What the application runs in; the embedded world passes its own clock."""
+
+    settings: Settings
+    given: Given
+    client: KubeClient
+    instruments: Instruments
+    clock: Clock = field(default_factory=SystemClock)
+
+
+def new_registry() -> CollectorRegistry:
+    """Return a registry with the process's own metrics."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    return registry
