@@ -31,8 +31,13 @@ class Informer(Generic[T]):
         label_selector: str = "",
         field_selector: str = "",
         transform: Callable[[T], T] | None = None,
+        optional: bool = False,
     ) -> None:
-        """Watch nothing yet. An empty ``namespace`` means all of them. ``transform`` is the store's."""
+        """Watch nothing yet. An empty ``namespace`` means all of them. ``transform`` is the store's.
+
+        An ``optional`` kind need not be served, nor be ours to read: until it is, the store is empty, synced and ready,
+        and ``absent`` says why. It is looked for again and again, so that what appears later needs no restart.
+        """
         self.resource = resource
         self.store: Store[T] = Store(name=resource.name, transform=transform)
         self._contact = Contact()
@@ -46,12 +51,18 @@ class Informer(Generic[T]):
             label_selector=label_selector,
             field_selector=field_selector,
             idle_seconds=idle_seconds,
+            optional=optional,
         )
 
     @property
     def last_contact_monotonic(self) -> float | None:
         """When the API server last gave a sign of life, in the event loop's time; None: never."""
         return self._contact.at
+
+    @property
+    def absent(self) -> str | None:
+        """Why an optional kind cannot be watched now; None when it can."""
+        return self._contact.absent
 
     async def run(self) -> None:
         """Follow the collection; ends only by cancellation."""
@@ -68,7 +79,7 @@ class Informer(Generic[T]):
         cause = f": {self._contact.error}" if self._contact.error else ""
         if not self.store.synced.is_set():
             return f"{name} not synced{cause}"
-        if self._contact.at is None:
+        if self._contact.at is None or self._contact.absent is not None:
             return None
         silence_seconds = asyncio.get_running_loop().time() - self._contact.at
         return (

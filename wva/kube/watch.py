@@ -139,16 +139,22 @@ class Contact:
     """The last sign of life in the event loop's time; None before the first."""
     error: str | None = None
     """Why the last request failed; None after a success."""
+    absent: str | None = None
+    """Why an optional kind cannot be watched: not served, or not allowed; None when it can, and for any other kind."""
 
     def alive(self) -> None:
         """Note a sign of life."""
         self.at = asyncio.get_running_loop().time()
         self.error = None
+        self.absent = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target(Generic[T]):
-    """What is watched, with whose help, and the memory of its failures (back-off, last log lines)."""
+    """What is watched, with whose help, and the memory of its failures (back-off, last log lines).
+
+    An ``optional`` kind that is not served, or that we may not read, is an empty collection until that changes.
+    """
 
     client: Lister
     resource: Resource[T]
@@ -158,6 +164,7 @@ class Target(Generic[T]):
     label_selector: str = ""
     field_selector: str = ""
     idle_seconds: float = 70.0
+    optional: bool = False
     random: Random = field(default_factory=Random)
     backoff: Backoff = field(default_factory=Backoff)
     logged: dict[str, float] = field(default_factory=dict)
@@ -182,6 +189,12 @@ class Target(Generic[T]):
         elif isinstance(error, errors.NotFound):
             event = "resource_not_served"
         self.warn(event, error=str(error))
+
+    def gone(self, error: errors.ApiError) -> None:
+        """Note that an optional kind is not there for us; said once, not with every look for it."""
+        if self.contact.absent is None:
+            _log.info("optional_kind_absent", resource=self.resource.name, namespace=self.namespace, reason=str(error))
+        self.contact.absent = str(error)
 
     def restarted(self, cause: str) -> None:
         """Count the end of a watch request; the causes are fixed in ``instruments``."""
@@ -215,7 +228,11 @@ async def forever(target: Target[T]) -> AsyncGenerator[Change[T], None]:
             if asyncio.get_running_loop().time() - listed_at < _SHORT_LIST_SECONDS:
                 await target.wait_after(error)
         except errors.ApiError as error:
-            target.report("list_failed", error)
+            if target.optional and isinstance(error, errors.NotFound | errors.Forbidden):
+                target.gone(error)
+                yield Listed((), "")
+            else:
+                target.report("list_failed", error)
             await target.wait_after(error)
 
 
