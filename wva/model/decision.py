@@ -73,12 +73,13 @@ HOLD_REASONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one stage did to the number."""
+    """What one stage did to the number; ``limited_by`` names who kept it from being larger, empty when nobody did."""
 
     stage: str
     reason: str
     before: int
     after: int
+    limited_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +128,14 @@ class Decision:
         """Whether the number was kept for lack of evidence."""
         return self.reason in HOLD_REASONS
 
-    def with_step(self, stage: str, reason: Reason, message: str, desired: int) -> Decision:
+    @property
+    def limits(self) -> tuple[Step, ...]:
+        """The steps in which somebody kept the number from being larger."""
+        return tuple(step for step in self.steps if step.limited_by)
+
+    def with_step(self, stage: str, reason: Reason, message: str, desired: int, *, limited_by: str = "") -> Decision:
         """Return the decision with the number changed by a stage, and the step recorded."""
-        step = Step(stage, message, self.desired, desired)
+        step = Step(stage, message, self.desired, desired, limited_by)
         return replace(self, desired=desired, reason=reason, message=message, steps=(*self.steps, step))
 
     def noted(self, stage: str, note: str) -> Decision:

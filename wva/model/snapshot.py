@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wva.model.inventory import Inventory
 from wva.model.metrics import ReplicaMetrics
-from wva.model.variant import Variant
+from wva.model.variant import ModelKey, Variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +21,36 @@ class CollectionFailure:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestCounts:
+    """The requests of one model: ``finished`` within the last ``retention_seconds``, ``in_progress`` now.
+
+    In progress are those that run and those that wait, in the engines and at the gateway. None means not known; then
+    ``detail`` says why.
+    """
+
+    model: ModelKey
+    retention_seconds: float
+    finished: float | None = None
+    in_progress: float | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """What was seen.
 
     ``variants`` are the accepted ones (target resolved, no conflict) sorted by key; ``replicas`` has one entry for
-    every Ready pod of a variant, also when it reports nothing, sorted by variant and pod.
+    every Ready pod of a variant, also when it reports nothing, sorted by variant and pod. ``inventory`` is None when
+    nobody asked for it or it could not be read; then ``inventory_detail`` says why. ``request_counts`` has an entry for
+    each model whose requests were counted, sorted by model.
     """
 
     variants: tuple[Variant, ...] = ()
     replicas: tuple[ReplicaMetrics, ...] = ()
     failures: tuple[CollectionFailure, ...] = ()
+    inventory: Inventory | None = None
+    inventory_detail: str = ""
+    request_counts: tuple[RequestCounts, ...] = ()
 
     @staticmethod
     def of(

@@ -6,6 +6,7 @@ the state of one variant at one instant, taken from the caches (engine.md 1.4).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +15,11 @@ UNKNOWN_ACCELERATOR: Final = "unknown"
 
 DEFAULT_COST: Final = 10.0
 """Cost per replica when none is given; unitless."""
+
+DEFAULT_TOLERANCE: Final = 0.1
+"""Share of the present replicas below which an HPA leaves a difference alone, if it is not told otherwise."""
+
+_ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -42,16 +48,27 @@ class VariantKey:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the scaler of the target can reach; None means unbounded on that side."""
+    """What the scaler of the target can reach; None means unbounded on that side.
+
+    The origins say in words who set the bound (``HPA llm/a``, ``annotation wva.llmd.ai/max-replicas``). A change of at
+    most ``tolerance`` of the present replicas is one that the scaler ignores.
+    """
 
     minimum: int | None = None
     maximum: int | None = None
+    minimum_origin: str = "the scaler"
+    maximum_origin: str = "the scaler"
+    tolerance: float = DEFAULT_TOLERANCE
 
     def clamp(self, replicas: int) -> int:
         """Return the nearest reachable number; a minimum above the maximum yields the maximum."""
         if self.minimum is not None:
             replicas = max(replicas, self.minimum)
         return replicas if self.maximum is None else min(replicas, self.maximum)
+
+    def smallest_step(self, current: int) -> int:
+        """Return the smallest change of ``current`` replicas that the scaler acts on, with room for rounding."""
+        return math.floor(current * self.tolerance + _ROUNDING) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +79,9 @@ class Variant:
     ``ready_replicas`` those that its status counts as ready. ``status_desired`` is the number in the VA status, None
     when there is none. ``settling_since`` is the transition time of the Progressing condition while it is True, and
     ``oldest_unready_since`` the creation time of the oldest pod that is not Ready: both in seconds since the epoch,
-    both only there so that a process that just took over resets no clock.
+    both only there so that a process that just took over resets no clock. ``activated_at`` is when the target was last
+    started from zero. ``unschedulable_pods`` counts the pods that the scheduler has found no node for, for so long that
+    none is expected to come.
     """
 
     key: VariantKey
@@ -79,6 +98,8 @@ class Variant:
     oldest_unready_since: float | None = None
     bounds: Bounds = Bounds()
     gpus_per_replica: int = 1
+    unschedulable_pods: int = 0
+    activated_at: float | None = None
 
     @property
     def pending_replicas(self) -> int:
