@@ -15,18 +15,11 @@ from dataclasses import dataclass
 
 from wva.decide.settling import Progress
 from wva.decide.wording import replicas
-from wva.model.decision import MetricsVerdict, Reason
+from wva.model.absence import Absence
+from wva.model.decision import MetricsVerdict
 from wva.model.metrics import Coverage
 from wva.model.policy import SaturationPolicy
 from wva.model.variant import ModelKey, VariantKey
-
-
-@dataclass(frozen=True, slots=True)
-class Absence:
-    """Why there is nothing to decide on."""
-
-    reason: Reason
-    message: str
 
 
 @dataclass(frozen=True, slots=True)

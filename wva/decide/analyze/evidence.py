@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from wva.decide.assessment import Absence
+from wva.model.absence import Absence
 from wva.model.decision import MetricsVerdict, Reason
 from wva.model.metrics import Coverage, ReplicaMetrics, Sample, SampleState
 

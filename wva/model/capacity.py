@@ -1,0 +1,223 @@
+"""Capacity of a model: what its variants carry, what is asked of them, and what has been learned of both.
+
+From an analyzer to an optimizer: ``ModelCapacity`` with one ``VariantCapacity`` per variant. The optimizer turns
+``required`` into replicas and ``spare`` into fewer: both are amounts in ``unit``, and ``per_replica`` says how much of
+it one replica of a variant carries.
+
+From one cycle to the next: ``LearnedCapacity`` per model, made of a ``CapacityRecord`` per variant and a ``K2History``
+per kind of engine and length of answers. ``CapacityMemory`` holds those of all models and forgets what is too old.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from wva.model.absence import Absence
+from wva.model.variant import ModelKey, VariantKey
+from wva.model.vllm_parameters import VllmParameters
+
+DEFAULT_SCALE_UP_THRESHOLD: Final = 0.85
+DEFAULT_SCALE_DOWN_BOUNDARY: Final = 0.70
+
+K2_WINDOW: Final = 10
+RECORD_SECONDS: Final = 7 * 24 * 3600.0
+HISTORY_SECONDS: Final = 24 * 3600.0
+"""Ages at which records and histories are forgotten (engine.md 4.5)."""
+
+
+class CapacityBasis(StrEnum):
+    """What the capacity of a replica stands on, the firmest first."""
+
+    OBSERVED = "observed"
+    HISTORY = "history"
+    DERIVED = "derived"
+    KV_CACHE = "kv-cache"
+    RECORD = "record"
+    BORROWED = "borrowed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class VariantCapacity:
+    """One variant of a model, also at zero replicas.
+
+    ``ready`` replicas serve; ``pending`` ones are on their way (asked for or starting) and count as supply to come.
+    ``per_replica`` is what one replica carries, 0 when nobody knows; ``demand`` what its replicas carry and queue now.
+    """
+
+    key: VariantKey
+    accelerator: str
+    cost: float
+    ready: int
+    pending: int
+    per_replica: float
+    demand: float
+    gpus_per_replica: int = 1
+    basis: CapacityBasis = CapacityBasis.UNKNOWN
+
+    @property
+    def supply(self) -> float:
+        """What the ready replicas carry."""
+        return self.ready * self.per_replica
+
+    @property
+    def anticipated(self) -> float:
+        """What the ready replicas and those on their way carry."""
+        return (self.ready + self.pending) * self.per_replica
+
+    @property
+    def utilization(self) -> float:
+        """Demand over supply; above 1 when overloaded, 0 without supply."""
+        return self.demand / self.supply if self.supply else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCapacity:
+    """What a model needs, and what it could do without.
+
+    ``required`` > 0: grow by that much. ``spare`` > 0: up to that much can go. At most one of them is above 0.
+    ``hold`` says why nothing can be decided at all (both are 0 then), ``objection`` why nothing may shrink now (spare
+    is 0 then). ``growth_limit`` and ``shrink_limit`` are the most replicas that may be added to or taken from the model
+    in this cycle, None without a limit. ``demand`` includes what waits outside of the replicas; ``summary`` says in
+    words what was measured. ``unit`` is what all amounts are in.
+    """
+
+    key: ModelKey
+    variants: tuple[VariantCapacity, ...]
+    demand: float = 0.0
+    required: float = 0.0
+    spare: float = 0.0
+    hold: Absence | None = None
+    objection: str = ""
+    growth_limit: int | None = None
+    shrink_limit: int | None = None
+    summary: str = ""
+    unit: str = "tokens"
+
+    @property
+    def supply(self) -> float:
+        """What the ready replicas of all variants carry."""
+        return math.fsum(variant.supply for variant in self.variants)
+
+    @property
+    def anticipated(self) -> float:
+        """What the ready replicas and those on their way carry."""
+        return math.fsum(variant.anticipated for variant in self.variants)
+
+    @property
+    def utilization(self) -> float:
+        """Demand over supply; 0 without supply."""
+        return self.demand / self.supply if self.supply else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPolicy:
+    """Thresholds of the token analyzer.
+
+    ``kv_cache_threshold`` (K) is the share of the KV cache to plan with, ``queue_length_threshold`` (Q, requests) where
+    an engine counts as bound by computation. The model grows above the utilization ``scale_up_threshold`` (U) and
+    may shrink below ``scale_down_boundary`` (D).
+    """
+
+    kv_cache_threshold: float = 0.80
+    queue_length_threshold: float = 5.0
+    scale_up_threshold: float = DEFAULT_SCALE_UP_THRESHOLD
+    scale_down_boundary: float = DEFAULT_SCALE_DOWN_BOUNDARY
+
+
+class LearnedFrom(StrEnum):
+    """Where a record comes from."""
+
+    LIVE = "live"
+    DEPLOYMENT = "deployment"
+
+
+class LengthBucket(StrEnum):
+    """How long the answers are: what an engine carries depends on it."""
+
+    SHORT = "short"
+    MEDIUM = "medium"
+    LONG = "long"
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityRecord:
+    """What is known of one variant's replicas, so that it can be judged while it has none.
+
+    ``effective`` is what one replica carries in tokens (from a Deployment alone: its B). ``updated`` is in seconds
+    since the epoch.
+    """
+
+    variant: VariantKey
+    accelerator: str
+    gpus_per_replica: int
+    kv_tokens: int
+    effective: int
+    learned_from: LearnedFrom
+    updated: float
+    parameters: VllmParameters | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EngineKind:
+    """Engines of a model that carry alike while answers are equally long."""
+
+    accelerator: str
+    gpus_per_replica: int
+    tensor_parallel_size: int
+    bucket: LengthBucket
+
+
+@dataclass(frozen=True, slots=True)
+class K2History:
+    """The last tokens that engines of a kind held when computation was what bound them, oldest first."""
+
+    kind: EngineKind
+    values: tuple[int, ...]
+    updated: float
+
+    def append(self, value: int, *, now: float) -> K2History:
+        """Return the history with one more value; beyond ten the oldest goes."""
+        return K2History(self.kind, (*self.values, value)[-K2_WINDOW:], now)
+
+    @property
+    def mean(self) -> int:
+        """Mean of the values, truncated."""
+        return int(sum(self.values) / len(self.values)) if self.values else 0
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedCapacity:
+    """What has been learned of one model, and since when (seconds since the epoch). Sorted by variant and kind."""
+
+    model: ModelKey
+    since: float
+    records: tuple[CapacityRecord, ...] = ()
+    histories: tuple[K2History, ...] = ()
+
+    def without_old(self, now: float) -> LearnedCapacity:
+        """Return what is not too old to be used."""
+        records = tuple(record for record in self.records if now - record.updated <= RECORD_SECONDS)
+        histories = tuple(history for history in self.histories if now - history.updated <= HISTORY_SECONDS)
+        return LearnedCapacity(self.model, self.since, records, histories)
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityMemory:
+    """What has been learned of all models, sorted by model."""
+
+    models: tuple[LearnedCapacity, ...] = ()
+
+    def of(self, model: ModelKey) -> LearnedCapacity | None:
+        """Return what is known of a model, None when it is new."""
+        return next((learned for learned in self.models if learned.model == model), None)
+
+    def updated(self, learned: Iterable[LearnedCapacity], *, now: float) -> CapacityMemory:
+        """Return the memory after a cycle: models that were analysed replaced, all others kept until too old."""
+        models = {kept.model: kept for kept in self.models} | {new.model: new for new in learned}
+        fresh = (models[model].without_old(now) for model in sorted(models))
+        return CapacityMemory(tuple(kept for kept in fresh if kept.records or kept.histories))
