@@ -108,6 +108,13 @@ class Instruments:
         self.prometheus_up = Gauge(
             "wva_prometheus_up", "1 while the last round of queries was answered.", registry=registry
         )
+        self.prometheus_credentials_usable = Gauge(
+            "wva_prometheus_credentials_usable",
+            "By kind (token, tls): 1 while the files of the connection to Prometheus can be used, 0 while they cannot "
+            "and the last good ones, if there were any, are in force; absent without files.",
+            ["kind"],
+            registry=registry,
+        )
         self.samples = Counter(
             "wva_samples",
             "Samples by signal (kv_cache_usage, queue_length) and state (fresh, stale, missing, invalid).",

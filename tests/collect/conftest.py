@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+import structlog
+import structlog.testing
 from prometheus_client import CollectorRegistry
 
 from tests.collect.cluster import Cluster
@@ -53,3 +55,10 @@ async def server():
     """Return a Prometheus on 127.0.0.1 over plain HTTP."""
     async with PrometheusServer() as running:
         yield running
+
+
+@pytest.fixture
+def output():
+    """Return a function that returns every event logged so far."""
+    with structlog.testing.capture_logs() as lines:
+        yield lambda: [{**line, "level": line["log_level"]} for line in lines]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 from aiohttp import web
@@ -17,12 +18,15 @@ def vector(*series):
 class PrometheusServer:
     """Answers ``/api/v1/query`` with the planned answers in turn; the last one repeats.
 
-    A planned answer is a body, or a function of the request that returns a response.
+    A planned answer is a body, or a function of the request that returns a response. ``peers`` has the serial number of
+    the client certificate of each request, None without one.
     """
 
     def __init__(self, *, ssl_context=None):
         """Answer an empty vector until told otherwise."""
         self.requests = []
+        self.peers = []
+        self._transports = {}
         self.plan = [vector()]
         self._ssl = ssl_context
         app = web.Application(client_max_size=2**26)
@@ -47,7 +51,17 @@ class PrometheusServer:
         """Stop listening."""
         await self._server.close()
 
+    async def closed(self, peer):
+        """Wait until the connection on which a client presented a certificate (its serial number) is closed."""
+        async with asyncio.timeout(20):
+            while not self._transports[peer].is_closing():  # noqa: ASYNC110 - a transport has no event for it
+                await asyncio.sleep(0.005)
+
     async def _answer(self, request):
+        certificate = request.transport.get_extra_info("peercert") if self._ssl else None
+        peer = certificate["serialNumber"] if certificate else None
+        self.peers.append(peer)
+        self._transports[peer] = request.transport
         form = dict(await request.post())
         self.requests.append({"path": request.path, "method": request.method, "headers": request.headers, "form": form})
         step = self.plan.pop(0) if len(self.plan) > 1 else self.plan[0]

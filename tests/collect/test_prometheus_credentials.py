@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 
 import pytest
 import trustme
+from aiohttp import web
 
 from tests.collect.doubles import NOW
-from tests.collect.prometheus_server import PrometheusServer, status
+from tests.collect.prometheus_server import PrometheusServer, status, vector
 from wva.collect.credentials import build_context
 from wva.collect.prometheus import ErrorKind, PrometheusClient, PrometheusError, PrometheusSettings
 
@@ -168,6 +170,217 @@ async def test_a_rotated_token_file_is_read_again(connect, server, tmp_path):
         os.replace(tmp_path / "next", link)  # noqa: PTH105 - the very call that the kubelet makes
         await _ask(client)
     assert [request["headers"]["Authorization"] for request in server.requests] == ["Bearer first", "Bearer second"]
+
+
+BAD_TOKENS = {
+    "gone": None,
+    "empty": b"",
+    "blank": b" \n",
+    "two words": b"a b",
+    "header": b"a\r\nX: y",
+    "binary": b"\xff",
+}
+
+
+@pytest.mark.parametrize("content", BAD_TOKENS.values(), ids=BAD_TOKENS.keys())
+async def test_the_last_good_token_stays_while_its_file_cannot_be_used(
+    connect, server, tmp_path, output, metric, content
+):
+    """A writer truncates before it writes, a mount comes back a moment later: neither is an outage."""
+    path = tmp_path / "token"
+    path.write_text("first")
+    async with connect(server.url, allow_http=True, token_path=str(path)) as client:
+        await _ask(client)
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+        await _ask(client)
+        await _ask(client)
+        assert metric("wva_prometheus_credentials_usable", kind="token") == 0
+        path.write_text("third")
+        await _ask(client)
+    sent = [request["headers"]["Authorization"] for request in server.requests]
+    assert sent == ["Bearer first"] * 3 + ["Bearer third"]
+    assert metric("wva_prometheus_credentials_usable", kind="token") == 1
+    (warning,) = [line for line in output() if line["event"] == "credentials_unusable"]
+    assert warning["level"] == "warning"
+    assert str(path) in warning["reason"]
+    assert warning["in_force"] == "the last good ones"
+    assert [line["what"] for line in output() if line["event"] == "credentials_reloaded"] == ["bearer token"]
+    assert not any(secret in str(output()) for secret in ("first", "third"))
+
+
+async def test_a_token_of_the_same_length_written_into_the_same_file_is_seen(connect, server, tmp_path):
+    """Neither size nor inode tell the two apart, nor a time stamp that was set back."""
+    path = tmp_path / "token"
+    path.write_text("first")
+    before = path.stat()
+    async with connect(server.url, allow_http=True, token_path=str(path)) as client:
+        await _ask(client)
+        path.write_text("other")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        await _ask(client)
+    assert [request["headers"]["Authorization"] for request in server.requests] == ["Bearer first", "Bearer other"]
+
+
+class Mount:
+    """A secret as the kubelet mounts it: files are links into ``..data``, which is a link that is swapped."""
+
+    def __init__(self, folder):
+        """Mount nothing yet."""
+        self._folder = folder
+        self._generation = 0
+
+    def write(self, **contents):
+        """Replace all files at once; a name with an underscore stands for one with a dot."""
+        self._generation += 1
+        data = self._folder / f"..generation_{self._generation}"
+        data.mkdir(parents=True)
+        for name, content in contents.items():
+            (data / name.replace("_", ".")).write_bytes(content)
+            link = self._folder / name.replace("_", ".")
+            if not link.is_symlink():
+                link.symlink_to(f"..data/{link.name}")
+        (self._folder / "..data_tmp").symlink_to(data.name)
+        os.replace(self._folder / "..data_tmp", self._folder / "..data")  # noqa: PTH105 - the very call of the kubelet
+
+    def __getitem__(self, name):
+        """Return the path of a file."""
+        return str(self._folder / name)
+
+
+def _pair(issuer):
+    """Return certificate and key of a new client in PEM."""
+    issued = issuer.issue_cert("client@example.com")
+    return issued.cert_chain_pems[0].bytes(), issued.private_key_pem.bytes()
+
+
+@pytest.fixture
+async def mutual(authority):
+    """Return a Prometheus that demands a client certificate of the CA; requests tell its serial number."""
+    context = _server_context(authority, "127.0.0.1")
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    async with PrometheusServer(ssl_context=context) as running:
+        yield running
+
+
+async def test_a_swapped_mount_brings_pair_and_connection(connect, authority, mutual, tmp_path):
+    """The new certificate is used for the next query, on a new connection; the old one is closed."""
+    mount = Mount(tmp_path / "mount")
+    certificate, key = _pair(authority)
+    mount.write(ca_crt=authority.cert_pem.bytes(), tls_crt=certificate, tls_key=key)
+    files = {"ca_cert_path": mount["ca.crt"], "client_cert_path": mount["tls.crt"], "client_key_path": mount["tls.key"]}
+    async with connect(mutual.url, **files) as client:
+        await _ask(client)
+        await _ask(client)
+        certificate, key = _pair(authority)
+        mount.write(ca_crt=authority.cert_pem.bytes(), tls_crt=certificate, tls_key=key)
+        await _ask(client)
+        await _ask(client)
+        one, two, three, four = mutual.peers
+        assert one == two != three == four
+        await mutual.closed(one)
+
+
+async def test_a_query_on_its_way_ends_before_its_connection_is_closed(connect, authority, mutual, tmp_path):
+    """A rotation costs no answer."""
+    arrived, release = asyncio.Event(), asyncio.Event()
+
+    async def hold(_):
+        arrived.set()
+        await release.wait()
+        return web.Response(text=vector(({}, "7")), content_type="application/json")
+
+    mount = Mount(tmp_path / "mount")
+    certificate, key = _pair(authority)
+    mount.write(ca_crt=authority.cert_pem.bytes(), tls_crt=certificate, tls_key=key)
+    files = {"ca_cert_path": mount["ca.crt"], "client_cert_path": mount["tls.crt"], "client_key_path": mount["tls.key"]}
+    mutual.plan = [hold, vector()]
+    async with connect(mutual.url, **files) as client, asyncio.TaskGroup() as group:
+        slow = group.create_task(_ask(client))
+        await arrived.wait()
+        certificate, key = _pair(authority)
+        mount.write(ca_crt=authority.cert_pem.bytes(), tls_crt=certificate, tls_key=key)
+        await _ask(client)
+        release.set()
+        assert (await slow).series[0].value[1] == "7"
+        await mutual.closed(mutual.peers[0])
+    assert len(mutual.requests) == 2
+
+
+async def test_a_rotated_ca_is_trusted_from_the_next_query_on(
+    connect, authority, other_authority, secure, tmp_path, metric
+):
+    """And the former is not: a connection that it vouched for is not used again."""
+    path = tmp_path / "ca.crt"
+    authority.cert_pem.write_to_path(path)
+    async with connect(secure.url, ca_cert_path=str(path)) as client:
+        await _ask(client)
+        other_authority.cert_pem.write_to_path(path)
+        assert "certificate verify failed" in (await _failure(client)).message
+        both = authority.cert_pem.bytes() + other_authority.cert_pem.bytes()
+        path.write_bytes(both)
+        await _ask(client)
+    assert metric("wva_prometheus_credentials_usable", kind="tls") == 1
+
+
+HALVES = {
+    "certificate first": ("tls.crt", lambda new: new[0]),
+    "key first": ("tls.key", lambda new: new[1]),
+    "cut certificate": ("tls.crt", lambda new: new[0][:200]),
+    "empty key": ("tls.key", lambda _: b""),
+    "gone": ("tls.crt", None),
+}
+
+
+@pytest.fixture
+async def rotating(connect, authority, mutual, ca_file, tmp_path):
+    """Return (function that asks, folder of the client's pair, a new pair); the first query has been answered."""
+    old = _pair(authority)
+    for name, content in zip(("tls.crt", "tls.key"), old, strict=True):
+        (tmp_path / name).write_bytes(content)
+    paths = {"client_cert_path": str(tmp_path / "tls.crt"), "client_key_path": str(tmp_path / "tls.key")}
+    async with connect(mutual.url, ca_cert_path=str(ca_file), **paths) as client:
+        await _ask(client)
+        yield lambda: _ask(client), tmp_path, _pair(authority)
+
+
+@pytest.mark.parametrize("half", HALVES)
+async def test_half_a_rotation_keeps_the_last_good_pair_and_names_the_file(rotating, mutual, output, metric, half):
+    """Whoever writes one file after the other is between the two for a moment, or for good."""
+    ask, folder, new = rotating
+    name, content = HALVES[half]
+    if content is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes(content(new))
+    await ask()
+    await ask()
+    assert metric("wva_prometheus_credentials_usable", kind="tls") == 0
+    (folder / "tls.crt").write_bytes(new[0])
+    (folder / "tls.key").write_bytes(new[1])
+    await ask()
+    assert metric("wva_prometheus_credentials_usable", kind="tls") == 1
+    one, two, three, four = mutual.peers
+    assert one == two == three != four
+    (warning,) = [line for line in output() if line["event"] == "credentials_unusable"]
+    assert str(folder / name) in warning["reason"]
+    assert "PRIVATE KEY" not in str(output())
+
+
+async def test_a_ca_file_that_goes_while_the_process_runs_is_kept(connect, secure, ca_file, output):
+    """The connection goes on with what it knew."""
+    async with connect(secure.url, ca_cert_path=str(ca_file)) as client:
+        await _ask(client)
+        ca_file.unlink()
+        await _ask(client)
+        ca_file.write_text("not a certificate")
+        await _ask(client)
+    assert len(secure.requests) == 3
+    reasons = [line["reason"] for line in output() if line["event"] == "credentials_unusable"]
+    assert len(reasons) == 2  # one for each thing that is wrong, not one for each query
+    assert all(str(ca_file) in reason for reason in reasons)
 
 
 @pytest.mark.parametrize("content", [None, b"", b" \n", b"a b", b"a\r\nX: y", b"\xff\xfe"])

@@ -2,15 +2,104 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+import trustme
 
 from wva.collect.prometheus import PrometheusClient, PrometheusSettings
 
 
-def test_https_is_accepted():
-    """The usual settings are valid."""
-    settings = PrometheusSettings("https://prometheus.monitoring.svc:9090", ca_cert_path="/ca.crt", bearer_token="t")
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Return the paths of usable files by setting, and of some that are not."""
+    folder = tmp_path_factory.mktemp("files")
+    authority, other = trustme.CA(), trustme.CA()
+    issued = authority.issue_cert("client@example.com")
+    authority.cert_pem.write_to_path(folder / "ca.crt")
+    issued.cert_chain_pems[0].write_to_path(folder / "tls.crt")
+    issued.private_key_pem.write_to_path(folder / "tls.key")
+    other.issue_cert("x@example.com").private_key_pem.write_to_path(folder / "other.key")
+    (folder / "token").write_text("t0ken\n")
+    (folder / "prose").write_text("no certificate\n")
+    (folder / "empty").touch()
+    os.mkfifo(folder / "pipe")
+    return lambda name: str(folder / name)
+
+
+def test_https_is_accepted(files):
+    """The usual settings are valid, with every file there."""
+    settings = PrometheusSettings(
+        "https://prometheus.monitoring.svc:9090",
+        ca_cert_path=files("ca.crt"),
+        client_cert_path=files("tls.crt"),
+        client_key_path=files("tls.key"),
+        token_path=files("token"),
+    )
     assert settings.validate() == []
+
+
+def test_missing_files_are_told_all_at_once(files):
+    """Each with its setting and path, so that one restart mends them all."""
+    settings = PrometheusSettings(
+        "https://p",
+        ca_cert_path=files("no-ca"),
+        client_cert_path=files("no-crt"),
+        client_key_path=files("no-key"),
+        token_path=files("no-token"),
+    )
+    problems = settings.validate()
+    assert [problem.partition("=")[0] for problem in problems] == [
+        "PROMETHEUS_TOKEN_PATH",
+        "PROMETHEUS_CA_CERT_PATH",
+        "PROMETHEUS_CLIENT_CERT_PATH",
+        "PROMETHEUS_CLIENT_KEY_PATH",
+    ]
+    assert all("No such file" in problem and "/no-" in problem for problem in problems)
+
+
+@pytest.mark.parametrize("name", ["prose", "empty", "tls.key", ".", "pipe"])
+def test_a_ca_file_without_a_certificate_is_refused(files, name):
+    """Whatever else it is; a pipe is not even opened, which would wait for ever."""
+    (problem,) = PrometheusSettings("https://p", ca_cert_path=files(name)).validate()
+    assert problem.startswith("PROMETHEUS_CA_CERT_PATH=")
+
+
+def test_a_certificate_with_another_key_is_refused(files):
+    """Both files are named, since either may be the wrong one."""
+    pair = {"client_cert_path": files("tls.crt"), "client_key_path": files("other.key")}
+    (problem,) = PrometheusSettings("https://p", **pair).validate()
+    assert files("tls.crt") in problem
+    assert files("other.key") in problem
+    assert "mismatch" in problem
+
+
+@pytest.mark.parametrize("name", ["empty", "pipe", "."])
+def test_a_token_file_without_a_token_is_refused(files, name):
+    """A start without a token that was asked for would only end in refusals."""
+    (problem,) = PrometheusSettings("https://p", token_path=files(name)).validate()
+    assert problem.startswith("PROMETHEUS_TOKEN_PATH=")
+
+
+def test_a_path_that_is_none_is_told():
+    """No system has a file with a NUL in its name."""
+    (problem,) = PrometheusSettings("https://p", token_path="a\x00b").validate()
+    assert "cannot be read" in problem
+    assert "\x00" not in problem
+
+
+def test_without_verification_the_tls_files_need_not_be_there(files):
+    """They are for development; the token is for every server."""
+    nowhere = {"ca_cert_path": "/no/ca", "client_cert_path": "/no/crt", "client_key_path": "/no/key"}
+    assert PrometheusSettings("https://p", insecure_skip_verify=True, **nowhere).validate() == []
+    assert PrometheusSettings("http://p", allow_http=True, **nowhere).validate() == []
+    (problem,) = PrometheusSettings("https://p", insecure_skip_verify=True, token_path=files("none")).validate()
+    assert problem.startswith("PROMETHEUS_TOKEN_PATH=")
+
+
+def test_a_direct_token_wins_over_a_file_that_is_not_there():
+    """The file is not looked at."""
+    assert PrometheusSettings("https://p", bearer_token="t", token_path="/no/token").validate() == []
 
 
 def test_plain_http_is_refused_unless_allowed():

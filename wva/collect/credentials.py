@@ -1,25 +1,31 @@
-"""Token and certificates of the Prometheus connection, read again when their files change.
+"""Token and certificates of the Prometheus connection, followed while their files change.
 
-Kubernetes replaces mounted secrets and projected tokens under a running process. The token file is read for each query,
-which is cheaper than any way of noticing; a TLS context is dear, so it is built anew only when a file's identity, size
-or time changed. While a rotation is half done (a certificate without its new key) the previous context stays in use.
+Kubernetes replaces mounted secrets and projected tokens under a running process: it swaps a symbolic link, or writes
+one file after the other. So the files are read for every query and compared by content, which no time stamp, inode or
+link can deceive; a TLS context, which is dear, is built anew only when the content is new. While the files cannot be
+used (gone, half written, a certificate without its new key) the last good ones stay in force, told once in the log and
+by a gauge for as long as it lasts.
 """
 
 from __future__ import annotations
 
+import hashlib
 import ssl
-from pathlib import Path
-from typing import Final
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from wva import log
+from wva.collect import credential_files as files
 from wva.collect.answers import ErrorKind
-from wva.collect.prometheus_settings import PrometheusSettings, is_header_safe, strip_token
+from wva.collect.credential_files import UnusableFileError
+from wva.collect.prometheus_settings import PrometheusSettings
 
 _log = log.get("collect.prometheus")
 
-_MAX_TOKEN_BYTES: Final = 64 * 1024
+Usable = Callable[[bool], None]
+"""Told after each look whether the files can be used as they are."""
 
-_Fingerprint = tuple[tuple[int, int, int], ...]
+_T = TypeVar("_T")
 
 
 class CredentialError(Exception):
@@ -31,87 +37,112 @@ class CredentialError(Exception):
         self.kind = kind
 
 
+class _Followed(Generic[_T]):
+    """Something made of files: made again when their content changes, kept while it cannot be made."""
+
+    def __init__(
+        self, what: str, paths: dict[str, str], *, make: Callable[[], _T], kind: ErrorKind, usable: Usable
+    ) -> None:
+        """Follow the files in ``paths``, by the setting that names them; ``what`` is the name for people."""
+        self._what = what
+        self._paths = paths
+        self._make = make
+        self._kind = kind
+        self._usable = usable
+        self._made: _T | None = None
+        self._digest: bytes | None = None
+        self._told = ""
+
+    def current(self) -> _T:
+        """Return what the files say, or said last. Raises CredentialError when they never could be used."""
+        try:
+            # The digest is taken first: what changes between the two reads is noticed at the next look.
+            digest = self._read_digest()
+            if self._made is None or digest != self._digest:
+                self._made, changed = self._make(), self._made is not None
+                self._digest = digest
+                if changed:
+                    _log.info("credentials_reloaded", what=self._what)
+        except UnusableFileError as error:
+            self._usable(False)
+            if self._made is None:
+                raise CredentialError(self._kind, str(error)) from error
+            self._tell(str(error))
+        else:
+            self._told = ""
+            if self._paths:
+                self._usable(True)
+        return self._made
+
+    def _read_digest(self) -> bytes:
+        """Return a digest of all contents, so that no private key is kept in memory for comparison."""
+        contents = (files.read_file(key, path) for key, path in self._paths.items())
+        return b"".join(hashlib.sha256(content).digest() for content in contents)
+
+    def _tell(self, reason: str) -> None:
+        """Log a reason once, not for every query."""
+        if reason != self._told:
+            self._told = reason
+            _log.warning("credentials_unusable", what=self._what, reason=reason, in_force="the last good ones")
+
+
 class BearerToken:
     """The token in force."""
 
-    def __init__(self, settings: PrometheusSettings) -> None:
+    def __init__(self, settings: PrometheusSettings, *, usable: Usable) -> None:
         """Take the direct token, or else the path of its file."""
-        self._direct = strip_token(settings.bearer_token)
-        self._path = settings.token_path
+        self._direct = files.strip_token(settings.bearer_token)
+        path = settings.token_path
+        self._file = (
+            _Followed(
+                "bearer token",
+                {files.TOKEN_KEY: path},
+                make=lambda: files.read_token(path),
+                kind=ErrorKind.UNAUTHORIZED,
+                usable=usable,
+            )
+            if path and not self._direct
+            else None
+        )
 
     def current(self) -> str:
-        """Return the token, empty when there is none. Raises CredentialError when its file cannot be used."""
-        if self._direct or not self._path:
-            return self._direct
-        try:
-            with Path(self._path).open("rb") as file:
-                token = strip_token(file.read(_MAX_TOKEN_BYTES).decode("utf-8", errors="replace"))
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-            message = f"the token file {self._path} cannot be read: {reason}"
-            raise CredentialError(ErrorKind.UNAUTHORIZED, message) from error
-        if not token or not is_header_safe(token):
-            raise CredentialError(ErrorKind.UNAUTHORIZED, f"the token file {self._path} contains no token")
-        return token
+        """Return the token, empty when there is none. Raises CredentialError when its file never could be used."""
+        return self._direct if self._file is None else self._file.current()
 
 
 class TlsFiles:
     """The TLS context in force."""
 
-    def __init__(self, settings: PrometheusSettings) -> None:
+    def __init__(self, settings: PrometheusSettings, *, usable: Usable) -> None:
         """Note the files; nothing is read yet."""
-        self._settings = settings
         self._plain = settings.base_url.startswith("http://")
-        self._context: ssl.SSLContext | None = None
-        self._fingerprint: _Fingerprint | None = None
+        paths = {
+            # With verification off the CA file is not even read: it must not keep the controller from working.
+            files.CA_KEY: "" if settings.insecure_skip_verify else settings.ca_cert_path,
+            files.CERTIFICATE_KEY: settings.client_cert_path,
+            files.PRIVATE_KEY_KEY: settings.client_key_path,
+        }
+        self._followed = _Followed(
+            "TLS files",
+            {key: path for key, path in paths.items() if path},
+            make=lambda: build_context(settings),
+            kind=ErrorKind.UNREACHABLE,
+            usable=usable,
+        )
 
-    def current(self) -> ssl.SSLContext | bool:
-        """Return the context, or True for plain HTTP, where it is not used.
+    def current(self) -> ssl.SSLContext | None:
+        """Return the context, None for plain HTTP.
 
-        Raises CredentialError when the files cannot be used and never could.
+        The same object comes back until the content of a file changes. Raises CredentialError when the files cannot
+        be used and never could.
         """
-        if self._plain:
-            return True
-        try:
-            fingerprint = self._read_fingerprint()
-            if self._context is None or fingerprint != self._fingerprint:
-                self._context = build_context(self._settings)
-                self._fingerprint = fingerprint
-        except (OSError, ssl.SSLError) as error:
-            message = f"the TLS files cannot be used: {_reason(error)}"
-            if self._context is None:
-                raise CredentialError(ErrorKind.UNREACHABLE, message) from error
-            _log.warning("tls_files_unusable", reason=message, in_use="the previous ones")
-        return self._context
-
-    def _read_fingerprint(self) -> _Fingerprint:
-        settings = self._settings
-        ca_cert_path = "" if settings.insecure_skip_verify else settings.ca_cert_path
-        paths = (ca_cert_path, settings.client_cert_path, settings.client_key_path)
-        stats = (Path(path).stat() for path in paths if path)
-        return tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats)
+        return None if self._plain else self._followed.current()
 
 
 def build_context(settings: PrometheusSettings) -> ssl.SSLContext:
-    """Return a client context for TLS 1.2 and newer. Raises OSError or ssl.SSLError (a subclass) for its files."""
-    if settings.insecure_skip_verify:
-        # The CA file is not even read: with verification off it must not keep the controller from working.
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    else:
-        context = ssl.create_default_context(cafile=settings.ca_cert_path or None)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    """Return a client context for TLS 1.2 and newer. Raises UnusableFileError."""
+    skip = settings.insecure_skip_verify
+    context = files.unverified_context() if skip else files.verifying_context(settings.ca_cert_path)
     if settings.client_cert_path:
-        context.load_cert_chain(settings.client_cert_path, settings.client_key_path, password=_no_password)
+        files.load_client_pair(context, settings.client_cert_path, settings.client_key_path)
     return context
-
-
-def _no_password() -> str:
-    """Answer for an encrypted key: without this OpenSSL would ask on the terminal and block the process."""
-    return ""
-
-
-def _reason(error: OSError) -> str:
-    where = f"{error.filename}: " if error.filename else ""
-    return where + (error.strerror or str(error) or type(error).__name__)

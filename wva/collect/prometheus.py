@@ -2,8 +2,9 @@
 
 Each query has ten seconds in all, retries included, so that a slow Prometheus costs a cycle that much and no more.
 What a retry cannot mend (a bad query, a refused token, an answer that is no vector) is not retried. Bearer token and
-TLS files are looked at for every query: both are rotated under a running process. Nothing follows redirects and nothing
-is taken from proxy variables, so the token goes to the configured host only.
+TLS files are looked at for every query: both are rotated under a running process, and new ones close the connections of
+the old. Nothing follows redirects and nothing is taken from proxy variables, so the token goes to the configured host
+only.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from wva.clock import Clock
 from wva.collect.answers import ErrorKind, InstantVector, PrometheusError, decode_vector, error_reason, shorten
 from wva.collect.credentials import BearerToken, CredentialError, TlsFiles
 from wva.collect.prometheus_settings import PrometheusSettings
+from wva.collect.sessions import Sessions
 from wva.instruments import Instruments
 
 __all__ = ["ErrorKind", "InstantVector", "PrometheusClient", "PrometheusError", "PrometheusSettings"]
@@ -30,7 +32,6 @@ MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
 _MAX_ERROR_BYTES: Final = 64 * 1024
 _CHUNK_BYTES: Final = 64 * 1024
-_CONNECT_TIMEOUT_SECONDS: Final = 4.0
 _RETRY_PAUSES_SECONDS: Final = (0.5, 1.0, 2.0)
 _JITTER: Final = 0.1
 _RETRIED: Final = frozenset({ErrorKind.UNREACHABLE, ErrorKind.SERVER})
@@ -47,34 +48,31 @@ class PrometheusClient:
     """Asks one Prometheus; an async context manager, since it holds connections."""
 
     def __init__(self, settings: PrometheusSettings, *, clock: Clock, instruments: Instruments) -> None:
-        """Take valid settings. Raises ValueError when they are not (PrometheusSettings.validate says why)."""
-        problems = settings.validate()
+        """Take valid settings. Raises ValueError when they are not; the files they name may be missing for now."""
+        problems = settings.validate_values()
         if problems:
             raise ValueError("; ".join(problems))
         self._settings = settings
         self._clock = clock
         self._instruments = instruments
         self._url = settings.base_url.rstrip("/") + "/api/v1/query"
-        self._token = BearerToken(settings)
-        self._tls = TlsFiles(settings)
-        self._session: aiohttp.ClientSession | None = None
+        usable = instruments.prometheus_credentials_usable
+        self._token = BearerToken(settings, usable=lambda yes: usable.labels("token").set(yes))
+        self._tls = TlsFiles(settings, usable=lambda yes: usable.labels("tls").set(yes))
+        self._sessions: Sessions | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the session."""
-        self._session = aiohttp.ClientSession(
-            trust_env=False,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_SECONDS),
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
+        """Begin to hold connections; each is opened with its first query."""
+        self._sessions = Sessions()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Close the connections."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        sessions, self._sessions = self._sessions, None
+        if sessions is not None:
+            await sessions.close()
 
     async def query(self, promql: str, *, name: str, at: float) -> InstantVector:
         """Answer an instant query at a time (seconds since the epoch); ``name`` is what metrics call it.
@@ -118,19 +116,22 @@ class PrometheusClient:
         return await self._attempt(promql, at)
 
     async def _attempt(self, promql: str, at: float) -> InstantVector:
-        if self._session is None:
+        if self._sessions is None:
             raise RuntimeError("PrometheusClient is used outside of its context")
         token, tls = self._credentials()
         headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         try:
-            async with self._session.post(
-                self._url,
-                data={"query": promql, "time": f"{at:.3f}"},
-                headers=headers,
-                ssl=tls,
-                server_hostname=self._settings.server_name or None,
-                allow_redirects=False,
-            ) as response:
+            async with (
+                self._sessions.using(tls) as session,
+                session.post(
+                    self._url,
+                    data={"query": promql, "time": f"{at:.3f}"},
+                    headers=headers,
+                    ssl=True if tls is None else tls,
+                    server_hostname=self._settings.server_name or None,
+                    allow_redirects=False,
+                ) as response,
+            ):
                 await self._check(response, token)
                 body = await _read(response, MAX_ANSWER_BYTES)
         except (aiohttp.ClientError, OSError, ssl.SSLError) as error:
@@ -140,7 +141,7 @@ class PrometheusClient:
             raise PrometheusError(ErrorKind.UNREACHABLE, message) from error
         return decode_vector(body, secret=token)
 
-    def _credentials(self) -> tuple[str, ssl.SSLContext | bool]:
+    def _credentials(self) -> tuple[str, ssl.SSLContext | None]:
         try:
             return self._token.current(), self._tls.current()
         except CredentialError as error:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from urllib.parse import SplitResult, urlsplit
+
+from wva.collect import credential_files as files
+from wva.collect.credential_files import UnusableFileError
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +30,45 @@ class PrometheusSettings:
     token_path: str = ""
 
     def validate(self) -> list[str]:
-        """Return what is wrong, one sentence each: the key, its value unless secret, and what is expected."""
+        """Return what is wrong at the start of the process, one sentence each, the files included.
+
+        A file that goes or breaks later is no reason to end: the last good one stays in force (``credentials``).
+        """
+        return self.validate_values() or self._file_problems()
+
+    def validate_values(self) -> list[str]:
+        """Return what is wrong with the values alone: the key, its value unless secret, and what is expected."""
         problems = self._url_problems()
         if bool(self.client_cert_path) != bool(self.client_key_path):
             key, other = "PROMETHEUS_CLIENT_CERT_PATH", "PROMETHEUS_CLIENT_KEY_PATH"
             if self.client_key_path:
                 key, other = other, key
             problems.append(f"{key} is set without {other}: a client certificate needs both")
-        if not is_header_safe(self.bearer_token):
+        if not files.is_header_safe(self.bearer_token):
             problems.append("PROMETHEUS_BEARER_TOKEN (hidden) has spaces, line ends or characters outside ASCII inside")
         return problems
+
+    def _file_problems(self) -> list[str]:
+        """Return which files cannot be used. Those of TLS do not matter without it, or without verification."""
+        problems: list[str] = []
+        if self.token_path and not files.strip_token(self.bearer_token):
+            problems += _problems(partial(files.read_token, self.token_path))
+        if self.insecure_skip_verify or self.base_url.startswith("http://"):
+            return problems
+        # Each file is read on its own first: the errors of a TLS library do not say which one they mean.
+        paths = {
+            files.CA_KEY: self.ca_cert_path,
+            files.CERTIFICATE_KEY: self.client_cert_path,
+            files.PRIVATE_KEY_KEY: self.client_key_path,
+        }
+        unreadable = _problems(*(partial(files.read_file, key, path) for key, path in paths.items() if path))
+        if unreadable:
+            return problems + unreadable
+        return problems + _problems(partial(files.verifying_context, self.ca_cert_path), self._try_pair)
+
+    def _try_pair(self) -> None:
+        if self.client_cert_path:
+            files.load_client_pair(files.unverified_context(), self.client_cert_path, self.client_key_path)
 
     def _url_problems(self) -> list[str]:
         key = "PROMETHEUS_BASE_URL"
@@ -60,18 +94,14 @@ class PrometheusSettings:
         return problems
 
 
-def is_header_safe(token: str) -> bool:
-    """Tell whether a token can stand in a header: printable ASCII without spaces; surrounding ones do not count."""
-    stripped = strip_token(token)
-    return stripped.isascii() and all("!" <= character <= "~" for character in stripped)
-
-
-def strip_token(token: str) -> str:
-    """Return a token without surrounding white space and without the word that goes before it in a header.
-
-    People store it either way; the original doubled the word.
-    """
-    return token.strip().removeprefix("Bearer ").strip()
+def _problems(*checks: Callable[[], object]) -> list[str]:
+    found = []
+    for check in checks:
+        try:
+            check()
+        except UnusableFileError as error:
+            found.append(str(error))
+    return found
 
 
 def _without_user(url: SplitResult) -> str:

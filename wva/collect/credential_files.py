@@ -1,0 +1,105 @@
+"""Reading what proves an identity: token and PEM files in; a token, a TLS context or what is wrong with which file out.
+
+The same code judges the files at the start of the process and every time they change while it runs. A message names
+the file and the setting that points to it, never what is in the file.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Final
+
+CA_KEY: Final = "PROMETHEUS_CA_CERT_PATH"
+CERTIFICATE_KEY: Final = "PROMETHEUS_CLIENT_CERT_PATH"
+PRIVATE_KEY_KEY: Final = "PROMETHEUS_CLIENT_KEY_PATH"
+TOKEN_KEY: Final = "PROMETHEUS_TOKEN_PATH"  # noqa: S105 - the name of a setting
+
+_MAX_FILE_BYTES: Final = 4 * 1024 * 1024
+"""A bundle of every public CA has a quarter of a MiB."""
+
+
+class UnusableFileError(Exception):
+    """A file that cannot be used; the message says which, why, and what was expected."""
+
+
+def read_file(key: str, path: str) -> bytes:
+    """Return what the file behind a setting holds. Raises UnusableFileError.
+
+    A pipe or a device is no file: reading it might block the process, or never end.
+    """
+    file = Path(path)
+    try:
+        if file.exists() and not file.is_file():
+            raise UnusableFileError(f"{key}={path!r} is not a regular file")
+        with file.open("rb") as opened:
+            content = opened.read(_MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: no path at all, such as one with a NUL inside
+        raise UnusableFileError(f"{key}={path!r} cannot be read: {_reason(error)}") from error
+    if len(content) > _MAX_FILE_BYTES:
+        raise UnusableFileError(f"{key}={path!r} is larger than {_MAX_FILE_BYTES // 1024 // 1024} MiB")
+    return content
+
+
+def read_token(path: str) -> str:
+    """Return the bearer token in a file. Raises UnusableFileError."""
+    token = strip_token(read_file(TOKEN_KEY, path).decode("utf-8", errors="replace"))
+    if not token or not is_header_safe(token):
+        raise UnusableFileError(f"{TOKEN_KEY}={path!r} contains no token: expected one line of printable ASCII")
+    return token
+
+
+def verifying_context(ca_path: str) -> ssl.SSLContext:
+    """Return a client context that trusts the CAs of a PEM file, or the system's when the path is empty.
+
+    Raises UnusableFileError.
+    """
+    try:
+        context = ssl.create_default_context(cafile=ca_path or None)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        message = f"{CA_KEY}={ca_path!r} holds no usable CA certificate in PEM: {_reason(error)}"
+        raise UnusableFileError(message) from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def unverified_context() -> ssl.SSLContext:
+    """Return a client context that believes any server."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def load_client_pair(context: ssl.SSLContext, certificate_path: str, key_path: str) -> None:
+    """Let a context present a client certificate. Raises UnusableFileError, also when they do not belong together."""
+    try:
+        context.load_cert_chain(certificate_path, key_path, password=_no_password)
+    except (OSError, ValueError) as error:
+        files = f"{CERTIFICATE_KEY}={certificate_path!r} and {PRIVATE_KEY_KEY}={key_path!r}"
+        raise UnusableFileError(f"{files} are no usable pair in PEM: {_reason(error)}") from error
+
+
+def is_header_safe(token: str) -> bool:
+    """Tell whether a token can stand in a header: printable ASCII without spaces; surrounding ones do not count."""
+    stripped = strip_token(token)
+    return stripped.isascii() and all("!" <= character <= "~" for character in stripped)
+
+
+def strip_token(token: str) -> str:
+    """Return a token without surrounding white space and without the word that goes before it in a header.
+
+    People store it either way; the original doubled the word.
+    """
+    return token.strip().removeprefix("Bearer ").strip()
+
+
+def _no_password() -> str:
+    """Answer for an encrypted key: without this OpenSSL would ask on the terminal and block the process."""
+    return ""
+
+
+def _reason(error: OSError | ValueError) -> str:
+    said = error.strerror if isinstance(error, OSError) else None
+    return said or str(error) or type(error).__name__
