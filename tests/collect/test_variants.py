@@ -7,7 +7,8 @@ import pytest
 from wva.api.apps import Container, ResourceRequirements
 from wva.api.meta import parse_time
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL
-from wva.collect.variants import accepted_variants, gpus_per_replica, parse_cost
+from wva.collect.gpus import gpus_per_replica
+from wva.collect.variants import accepted_variants, parse_cost
 from wva.model.variant import ModelKey, VariantKey
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"

@@ -1,9 +1,10 @@
-"""Core kinds (v1): Pod, ConfigMap, Event reference, and coordination's Lease, as far as they are read."""
+"""Core kinds (v1) and coordination's Lease, as far as they are read."""
 
 from __future__ import annotations
 
 import msgspec
 
+from wva.api.apps import ResourceRequirements
 from wva.api.meta import Condition, ObjectMeta
 
 
@@ -24,10 +25,31 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     conditions: tuple[PodCondition, ...] = ()
 
 
+class PodContainer(msgspec.Struct, frozen=True, rename="camel"):
+    """A container of a pod, as far as what it takes of a node; an init container that restarts always is a sidecar."""
+
+    resources: ResourceRequirements = ResourceRequirements()
+    restart_policy: str = ""
+
+    @property
+    def sidecar(self) -> bool:
+        """Whether an init container runs on beside the others."""
+        return self.restart_policy == "Always"
+
+
+class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """``spec`` of a Pod: where it runs and what it takes there."""
+
+    node_name: str = ""
+    containers: tuple[PodContainer, ...] = ()
+    init_containers: tuple[PodContainer, ...] = ()
+
+
 class Pod(msgspec.Struct, frozen=True, rename="camel"):
-    """A Pod as far as deciding needs it: who owns it and whether it is Ready."""
+    """A Pod as far as deciding needs it: who owns it, whether it is Ready, where it runs and what it takes."""
 
     metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
     @property
@@ -41,6 +63,70 @@ class Pod(msgspec.Struct, frozen=True, rename="camel"):
     def finished(self) -> bool:
         """Whether the pod has ended and will never serve again."""
         return self.status.phase in {"Succeeded", "Failed"}
+
+
+class NodeSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """``spec`` of a Node; ``unschedulable`` is what cordoning sets."""
+
+    unschedulable: bool = False
+
+
+class NodeStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """``status`` of a Node; quantities are kept as text."""
+
+    allocatable: dict[str, str | int | float] = {}
+    conditions: tuple[PodCondition, ...] = ()
+
+
+class Node(msgspec.Struct, frozen=True, rename="camel"):
+    """A Node as far as an inventory of GPUs needs it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def usable(self) -> bool:
+        """Whether new pods may come: Ready, neither cordoned nor going."""
+        if self.spec.unschedulable or self.metadata.deleting:
+            return False
+        return any(condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions)
+
+
+class ResourceQuotaStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """``status`` of a ResourceQuota: what is enforced, and what counts against it; quantities are kept as text."""
+
+    hard: dict[str, str | int | float] = {}
+    used: dict[str, str | int | float] = {}
+
+
+class ResourceQuota(msgspec.Struct, frozen=True, rename="camel"):
+    """A ResourceQuota."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
+class ServicePort(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """One entry of ``spec.ports`` of a Service; ``targetPort`` is a number or the name of a container port."""
+
+    name: str = ""
+    port: int = 0
+    target_port: int | str = 0
+
+
+class ServiceSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """``spec`` of a Service."""
+
+    selector: dict[str, str] = {}
+    ports: tuple[ServicePort, ...] = ()
+
+
+class Service(msgspec.Struct, frozen=True, rename="camel"):
+    """A Service as far as its pods are looked for."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ServiceSpec = ServiceSpec()
 
 
 class ConfigMap(msgspec.Struct, frozen=True, rename="camel"):
@@ -94,8 +180,18 @@ __all__ = [
     "Event",
     "Lease",
     "LeaseSpec",
+    "Node",
+    "NodeSpec",
+    "NodeStatus",
     "ObjectReference",
     "Pod",
     "PodCondition",
+    "PodContainer",
+    "PodSpec",
     "PodStatus",
+    "ResourceQuota",
+    "ResourceQuotaStatus",
+    "Service",
+    "ServicePort",
+    "ServiceSpec",
 ]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from wva.api.apps import Deployment, ReplicaSet
-from wva.api.core import ConfigMap, Event, Lease, Pod
+from wva.api.core import ConfigMap, Event, Lease, Node, Pod, ResourceQuota, Service
+from wva.api.inference import InferencePool, InferencePoolAlpha
 from wva.api.resource import Resource
+from wva.api.scalers import HorizontalPodAutoscaler, ScaledObject
 from wva.api.variantautoscaling import GROUP, KIND, PLURAL, VERSION, VariantAutoscaling
 
 PODS: Final = Resource("", "v1", "pods", "Pod", Pod)
@@ -16,3 +18,15 @@ DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment", Deploym
 REPLICA_SETS: Final = Resource("apps", "v1", "replicasets", "ReplicaSet", ReplicaSet)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
 VARIANT_AUTOSCALINGS: Final = Resource(GROUP, VERSION, PLURAL, KIND, VariantAutoscaling)
+
+NODES: Final = Resource("", "v1", "nodes", "Node", Node, namespaced=False)
+RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota", ResourceQuota)
+SERVICES: Final = Resource("", "v1", "services", "Service", Service)
+HPAS: Final = Resource(
+    "autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", HorizontalPodAutoscaler
+)
+SCALED_OBJECTS: Final = Resource("keda.sh", "v1alpha1", "scaledobjects", "ScaledObject", ScaledObject)
+INFERENCE_POOLS: Final = Resource("inference.networking.k8s.io", "v1", "inferencepools", "InferencePool", InferencePool)
+INFERENCE_POOLS_ALPHA: Final = Resource(
+    "inference.networking.x-k8s.io", "v1alpha2", "inferencepools", "InferencePool", InferencePoolAlpha
+)

@@ -10,23 +10,18 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from typing import Final
 
-from wva.api.apps import Container, Deployment, replica_count
+from wva.api.apps import Deployment, replica_count
 from wva.api.core import Pod
 from wva.api.meta import parse_time
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, ConditionType, OptimizedAlloc, VariantAutoscaling
+from wva.collect.gpus import gpus_per_replica
 from wva.collect.stores import CONTROLLER_INDEX, CollectStores
 from wva.collect.targets import is_mine, resolve
 from wva.model.variant import DEFAULT_COST, ModelKey, Variant, VariantKey
 
-GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu", "intel.com/gpu")
-
 _COST: Final = re.compile(r"[+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?)(m|k|M)?")
-_QUANTITY_FACTORS: Final = {"": Decimal(1), "m": Decimal("0.001"), "k": Decimal(1000), "M": Decimal(1_000_000)}
-_MAX_GPUS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,31 +95,6 @@ def parse_cost(text: str) -> float:
         return DEFAULT_COST
     cost = float(text)
     return cost if math.isfinite(cost) else DEFAULT_COST
-
-
-def gpus_per_replica(containers: Iterable[Container]) -> int:
-    """Return the GPUs that one pod takes: the sum over containers and vendors, at least 1.
-
-    A limit counts as a request of the same size: Kubernetes fills in requests from limits when it creates the pod, so a
-    template with limits only still takes those GPUs.
-    """
-    total = 0
-    for container in containers:
-        resources = container.resources
-        for name in GPU_RESOURCES:
-            total += max(_gpus(resources.requests.get(name, 0)), _gpus(resources.limits.get(name, 0)))
-    return total or 1
-
-
-def _gpus(quantity: str | float) -> int:
-    match = _QUANTITY.fullmatch(str(quantity))
-    if match is None:
-        return 0
-    try:
-        amount = Decimal(match[1]) * _QUANTITY_FACTORS[match[2] or ""]
-    except InvalidOperation:
-        return 0
-    return math.ceil(min(amount, Decimal(_MAX_GPUS)))
 
 
 def _settling_since(va: VariantAutoscaling) -> float | None:

@@ -1,0 +1,169 @@
+"""What the scaler of a target can reach: read from HPA and ScaledObject, narrowed by annotations."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from wva.api.scalers import HorizontalPodAutoscaler, ScaledObject
+from wva.api.variantautoscaling import VariantAutoscaling
+from wva.collect.bounds import ScalerStores, annotation_problems, bounds_of
+from wva.kube.cache import Store
+
+DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
+
+
+@pytest.fixture
+def scalers():
+    """Return empty caches with their indexes."""
+    stores = ScalerStores(hpas=Store(), scaled_objects=Store())
+    stores.add_indexes()
+    return stores
+
+
+def va(**annotations):
+    """Return a VariantAutoscaling of Deployment d with annotations, underscores standing for dashes."""
+    written = {f"wva.llmd.ai/{name.replace('_', '-')}": text for name, text in annotations.items()}
+    body = {
+        "metadata": {"name": "va", "namespace": "ns", "annotations": written},
+        "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d"}, "modelID": "m"},
+    }
+    return msgspec.convert(body, VariantAutoscaling)
+
+
+def hpa(scalers, name="hpa", *, target=DEPLOYMENT, owner=None, namespace="ns", **spec):
+    """Put an HPA."""
+    owners = [{"kind": owner, "name": "x", "uid": "u", "controller": True}] if owner else []
+    body = {
+        "metadata": {"name": name, "namespace": namespace, "ownerReferences": owners},
+        "spec": {"scaleTargetRef": target, **spec},
+    }
+    scalers.hpas.upsert(msgspec.convert(body, HorizontalPodAutoscaler))
+
+
+def scaled_object(scalers, name="so", *, target=None, annotations=None, **spec):
+    """Put a ScaledObject."""
+    body = {
+        "metadata": {"name": name, "namespace": "ns", "annotations": annotations or {}},
+        "spec": {"scaleTargetRef": target or {"name": "d"}, **spec},
+    }
+    scalers.scaled_objects.upsert(msgspec.convert(body, ScaledObject))
+
+
+def reach(made):
+    """Return the numbers of bounds."""
+    return made.minimum, made.maximum
+
+
+def test_without_a_scaler_there_are_no_bounds(scalers):
+    """Nobody sets a limit; the same when scalers are not looked at."""
+    assert reach(bounds_of(va(), scalers)) == (None, None)
+    assert reach(bounds_of(va(), None)) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"maxReplicas": 5}, (1, 5)),
+        ({"minReplicas": 0, "maxReplicas": 5}, (0, 5)),
+        ({"minReplicas": 2, "maxReplicas": 2}, (2, 2)),
+    ],
+)
+def test_an_hpa_sets_its_replicas(scalers, spec, expected):
+    """An absent minimum is 1, the API server's default; the origin names the HPA."""
+    hpa(scalers, **spec)
+    found = bounds_of(va(), scalers)
+    assert reach(found) == expected
+    assert (found.minimum_origin, found.maximum_origin) == ("HPA hpa", "HPA hpa")
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, (0, 100)),
+        ({"minReplicaCount": 2, "maxReplicaCount": 4}, (2, 4)),
+        ({"minReplicaCount": 2, "idleReplicaCount": 0}, (0, 100)),
+    ],
+)
+def test_a_scaled_object_sets_its_replicas(scalers, spec, expected):
+    """KEDA's defaults are 0 and 100; while idle it may go below the minimum."""
+    scaled_object(scalers, **spec)
+    assert reach(bounds_of(va(), scalers)) == expected
+
+
+def test_a_paused_scaled_object_reaches_one_number(scalers):
+    """The annotation of KEDA holds the target where it says; words that are no number pause without one."""
+    scaled_object(scalers, annotations={"autoscaling.keda.sh/paused-replicas": "3"})
+    found = bounds_of(va(), scalers)
+    assert reach(found) == (3, 3)
+    assert found.maximum_origin == "ScaledObject so, paused"
+    scaled_object(scalers, annotations={"autoscaling.keda.sh/paused-replicas": "many"})
+    assert reach(bounds_of(va(), scalers)) == (0, 100)
+
+
+def test_the_hpa_that_keda_made_is_left_out(scalers):
+    """Its minimum is 1 at least, although KEDA takes the target to zero itself; alone it counts."""
+    hpa(scalers, owner="ScaledObject", minReplicas=1, maxReplicas=9)
+    assert reach(bounds_of(va(), scalers)) == (1, 9)
+    scaled_object(scalers, minReplicaCount=0, maxReplicaCount=7)
+    assert reach(bounds_of(va(), scalers)) == (0, 7)
+
+
+def test_several_scalers_allow_what_all_of_them_allow(scalers):
+    """Whoever holds the number back is named."""
+    hpa(scalers, "wide", minReplicas=1, maxReplicas=9)
+    hpa(scalers, "narrow", minReplicas=2, maxReplicas=4)
+    found = bounds_of(va(), scalers)
+    assert reach(found) == (2, 4)
+    assert (found.minimum_origin, found.maximum_origin) == ("HPA narrow", "HPA narrow")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "d"},
+        {"apiVersion": "argoproj.io/v1alpha1", "kind": "Deployment", "name": "d"},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"},
+        {"apiVersion": "apps/v1", "kind": "Deployment"},
+    ],
+)
+def test_a_scaler_of_something_else_says_nothing(scalers, target):
+    """Another kind, group or name."""
+    hpa(scalers, target=target, maxReplicas=3)
+    scaled_object(scalers, target=target, maxReplicaCount=3)
+    assert reach(bounds_of(va(), scalers)) == (None, None)
+
+
+def test_a_scaler_of_another_namespace_says_nothing(scalers):
+    """Names are unique in a namespace only."""
+    hpa(scalers, namespace="elsewhere", maxReplicas=3)
+    assert reach(bounds_of(va(), scalers)) == (None, None)
+
+
+def test_annotations_narrow(scalers):
+    """They cannot widen what the scaler reaches."""
+    hpa(scalers, minReplicas=2, maxReplicas=8)
+    assert reach(bounds_of(va(min_replicas="3", max_replicas="5"), scalers)) == (3, 5)
+    assert reach(bounds_of(va(min_replicas="0", max_replicas="100"), scalers)) == (2, 8)
+    found = bounds_of(va(max_replicas="5"), scalers)
+    assert found.maximum_origin == "annotation wva.llmd.ai/max-replicas"
+    assert reach(bounds_of(va(min_replicas="3"), None)) == (3, None)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "three", "1e3", "٣", "9" * 10, " 3"])
+def test_an_annotation_that_is_no_number_is_told_and_left_out(scalers, text):
+    """The line names key, value, what was expected and what is in force."""
+    hpa(scalers, minReplicas=2, maxReplicas=8)
+    written = va(max_replicas=text)
+    assert reach(bounds_of(written, scalers)) == (2, 8)
+    (line,) = annotation_problems(written)
+    assert "wva.llmd.ai/max-replicas" in line
+    assert repr(text) in line
+    assert "expected a whole number" in line
+    assert annotation_problems(va(max_replicas="5")) == []
+
+
+def test_a_long_annotation_is_cut_in_the_line():
+    """A condition message has no room for a megabyte."""
+    (line,) = annotation_problems(va(min_replicas="x" * 1_000_000))
+    assert len(line) < 200

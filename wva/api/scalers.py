@@ -1,0 +1,100 @@
+"""Who applies our number: HorizontalPodAutoscaler (autoscaling/v2) and KEDA's ScaledObject, as far as bounds need them.
+
+Both are optional: a cluster without KEDA has no ScaledObjects, and a target may have no scaler yet.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from wva.api.meta import ObjectMeta
+
+DEPLOYMENT_KIND: Final = "Deployment"
+DEPLOYMENT_GROUP: Final = "apps"
+SCALED_OBJECT_KIND: Final = "ScaledObject"
+PAUSED_REPLICAS_ANNOTATION: Final = "autoscaling.keda.sh/paused-replicas"
+PAUSED_ANNOTATION: Final = "autoscaling.keda.sh/paused"
+
+_DEFAULT_HPA_MINIMUM: Final = 1
+_DEFAULT_KEDA_MINIMUM: Final = 0
+_DEFAULT_KEDA_MAXIMUM: Final = 100
+
+
+class ScaledTarget(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """``spec.scaleTargetRef`` of either; KEDA lets kind and apiVersion be absent and means a Deployment."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+
+    @property
+    def deployment(self) -> str | None:
+        """The name of the Deployment that is scaled; None when it is something else. The version does not matter."""
+        group = self.api_version.partition("/")[0]
+        if (self.kind or DEPLOYMENT_KIND) != DEPLOYMENT_KIND or (group or DEPLOYMENT_GROUP) != DEPLOYMENT_GROUP:
+            return None
+        return self.name or None
+
+
+class HorizontalPodAutoscalerSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """``spec`` of an HPA; ``minReplicas`` absent means 1."""
+
+    scale_target_ref: ScaledTarget = ScaledTarget()
+    min_replicas: int | None = None
+    max_replicas: int = 0
+
+
+class HorizontalPodAutoscaler(msgspec.Struct, frozen=True, rename="camel"):
+    """An autoscaling/v2 HorizontalPodAutoscaler."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: HorizontalPodAutoscalerSpec = HorizontalPodAutoscalerSpec()
+
+    @property
+    def minimum(self) -> int:
+        """The fewest replicas that it sets."""
+        given = self.spec.min_replicas
+        return _DEFAULT_HPA_MINIMUM if given is None else given
+
+    @property
+    def maximum(self) -> int | None:
+        """The most replicas that it sets; the API server admits none below 1."""
+        return self.spec.max_replicas if self.spec.max_replicas > 0 else None
+
+
+class ScaledObjectSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """``spec`` of a ScaledObject."""
+
+    scale_target_ref: ScaledTarget = ScaledTarget()
+    min_replica_count: int | None = None
+    max_replica_count: int | None = None
+    idle_replica_count: int | None = None
+
+
+class ScaledObject(msgspec.Struct, frozen=True, rename="camel"):
+    """A keda.sh/v1alpha1 ScaledObject."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ScaledObjectSpec = ScaledObjectSpec()
+
+    @property
+    def minimum(self) -> int:
+        """The fewest replicas that it sets: those while idle, if they are fewer than the minimum."""
+        given = self.spec.min_replica_count
+        minimum = _DEFAULT_KEDA_MINIMUM if given is None else given
+        idle = self.spec.idle_replica_count
+        return minimum if idle is None else min(minimum, idle)
+
+    @property
+    def maximum(self) -> int:
+        """The most replicas that it sets."""
+        given = self.spec.max_replica_count
+        return _DEFAULT_KEDA_MAXIMUM if given is None else given
+
+    @property
+    def paused_at(self) -> int | None:
+        """The replicas at which it is paused; None while it is not, or pauses at whatever there is."""
+        text = self.metadata.annotations.get(PAUSED_REPLICAS_ANNOTATION, "")
+        return int(text) if text.isascii() and text.isdecimal() else None

@@ -1,0 +1,101 @@
+"""What the scaler of a target can reach: bounds from its HPA or ScaledObject, narrowed by the VA's annotations.
+
+A number outside of what the scaler can set would never be reached, and a controller that waits for it stands still
+(engine.md 10, row 1). Several scalers on one target are answered with what all of them allow. An HPA that KEDA made for
+a ScaledObject says less than the ScaledObject itself (KEDA goes below its HPA's minimum on its own), so it is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from wva.api.meta import Key
+from wva.api.scalers import SCALED_OBJECT_KIND, HorizontalPodAutoscaler, ScaledObject
+from wva.api.variantautoscaling import VariantAutoscaling
+from wva.kube.cache import Store
+from wva.model.variant import Bounds
+
+MIN_REPLICAS_ANNOTATION: Final = "wva.llmd.ai/min-replicas"
+MAX_REPLICAS_ANNOTATION: Final = "wva.llmd.ai/max-replicas"
+SCALED_INDEX: Final = "scaled"
+_MAX_DIGITS: Final = 9
+_SHOWN_CHARACTERS: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class ScalerStores:
+    """The caches of both kinds of scalers; a kind that the cluster does not serve is empty."""
+
+    hpas: Store[HorizontalPodAutoscaler]
+    scaled_objects: Store[ScaledObject]
+
+    def add_indexes(self) -> None:
+        """Index both by the Deployment they scale; once, before the first object."""
+        self.hpas.add_index(SCALED_INDEX, scaled_index)
+        self.scaled_objects.add_index(SCALED_INDEX, scaled_index)
+
+
+def scaled_index(scaler: HorizontalPodAutoscaler | ScaledObject) -> Iterable[str]:
+    """Index a scaler by ``namespace/name`` of the Deployment that it scales."""
+    name = scaler.spec.scale_target_ref.deployment
+    return () if name is None else (str(Key(scaler.metadata.namespace, name)),)
+
+
+def bounds_of(va: VariantAutoscaling, scalers: ScalerStores | None) -> Bounds:
+    """Return what can be reached, and who says so; None on a side where nobody sets a limit.
+
+    An annotation only narrows. One that is no whole number is left out here and told by ``annotation_problems``.
+    """
+    limits = list(_scaler_limits(va, scalers)) if scalers is not None else []
+    limits += _annotated_limits(va)
+    bounds = Bounds()
+    for limit in limits:
+        if limit.minimum is not None and (bounds.minimum is None or limit.minimum > bounds.minimum):
+            bounds = replace(bounds, minimum=limit.minimum, minimum_origin=limit.minimum_origin)
+        if limit.maximum is not None and (bounds.maximum is None or limit.maximum < bounds.maximum):
+            bounds = replace(bounds, maximum=limit.maximum, maximum_origin=limit.maximum_origin)
+    return bounds
+
+
+def annotation_problems(va: VariantAutoscaling) -> list[str]:
+    """Return one line for each annotation that cannot be used, for people."""
+    lines = []
+    for name in (MIN_REPLICAS_ANNOTATION, MAX_REPLICAS_ANNOTATION):
+        text = va.metadata.annotations.get(name)
+        if text is not None and _annotated(va, name) is None:
+            lines.append(
+                f"annotation {name}={text[:_SHOWN_CHARACTERS]!r}: expected a whole number; in force: the scaler's bound"
+            )
+    return lines
+
+
+def _scaler_limits(va: VariantAutoscaling, scalers: ScalerStores) -> Iterator[Bounds]:
+    target = str(Key(va.metadata.namespace, va.spec.scale_target_ref.name))
+    scaled_objects = scalers.scaled_objects.by_index(SCALED_INDEX, target)
+    for scaled_object in scaled_objects:
+        origin, paused = f"ScaledObject {scaled_object.metadata.name}", scaled_object.paused_at
+        if paused is None:
+            yield _limit(scaled_object.minimum, scaled_object.maximum, origin)
+        else:
+            yield _limit(paused, paused, f"{origin}, paused")
+    for hpa in scalers.hpas.by_index(SCALED_INDEX, target):
+        owner = hpa.metadata.controller
+        if not (scaled_objects and owner is not None and owner.kind == SCALED_OBJECT_KIND):
+            yield _limit(hpa.minimum, hpa.maximum, f"HPA {hpa.metadata.name}")
+
+
+def _annotated_limits(va: VariantAutoscaling) -> Iterator[Bounds]:
+    minimum, maximum = (_annotated(va, name) for name in (MIN_REPLICAS_ANNOTATION, MAX_REPLICAS_ANNOTATION))
+    yield _limit(minimum, None, f"annotation {MIN_REPLICAS_ANNOTATION}")
+    yield _limit(None, maximum, f"annotation {MAX_REPLICAS_ANNOTATION}")
+
+
+def _limit(minimum: int | None, maximum: int | None, origin: str) -> Bounds:
+    return Bounds(minimum, maximum, minimum_origin=origin, maximum_origin=origin)
+
+
+def _annotated(va: VariantAutoscaling, name: str) -> int | None:
+    text = va.metadata.annotations.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else None
