@@ -5,15 +5,21 @@ from __future__ import annotations
 from pydantic import SecretStr
 
 from wva.settings import Given, Settings, load, origin_of
+from wva.settings.origin import POOL_GROUPS
 
 FIELDS = Settings.model_fields
 SPECIAL = {
     "verbosity": (("1", 1), ("4", 4)),
     "log_level": (("debug", "debug"), ("ERROR", "error")),
     "log_encoding": (("json", "json"), ("console", "console")),
+    "scale_from_zero_max_concurrency": (("3", 3), ("25", 25)),
+    "metrics_cache_max_size": (("100", 100), ("0", 0)),
+    "pool_group": tuple((group, group) for group in POOL_GROUPS),
+    "epp_bearer_token": (("Bearer one", SecretStr("one")), ("two", SecretStr("two"))),
     "prometheus_bearer_token": (("one", SecretStr("one")), ("two", SecretStr("two"))),
-    # Fresh must stay below unavailable, whatever the other one is.
+    # Fresh must stay below stale, and stale below unavailable, whatever the other ones are.
     "fresh_threshold": (("11s", 11.0), ("0.5m", 30.0)),
+    "stale_threshold": (("90s", 90.0), ("4m", 240.0)),
     "unavailable_threshold": (("9m", 540.0), ("1h", 3600.0)),
 }
 

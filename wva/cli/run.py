@@ -16,12 +16,11 @@ from collections.abc import Mapping
 from wva import __version__, log
 from wva.api.kinds import CONFIG_MAPS
 from wva.api.meta import Key
-from wva.app import Application, Environment, new_registry, prometheus_settings
+from wva.app import Application, Environment, election_problems, new_registry, prometheus_settings
 from wva.cli.flags import fail, given_flags
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.kube.errors import ApiError, ConfigurationError, NotFound
-from wva.kube.leader import Durations
 from wva.serve.certs import CertificateError
 from wva.serve.http import AddressError
 from wva.settings import Given, Loaded, Settings, fatal_problems, load
@@ -51,14 +50,14 @@ async def _main(given: Given) -> int:
             given = Given(given.flags, given.environment, data)
             loaded = load(given)
             settings = loaded.settings
-            problems = _problems(settings, given)
+            problems = _problems(loaded, given)
             if not problems:
                 log.configure(level=settings.effective_log_level, encoding=settings.log_encoding)
                 return await _serve(Environment(settings, given, client, instruments), loaded)
             if unreachable:
                 problems.append(unreachable)
     except ConfigurationError as error:
-        problems = [*_problems(loaded.settings, given), str(error)]
+        problems = [*_problems(loaded, given), str(error)]
     except (AddressError, CertificateError) as error:
         problems = [str(error)]
     for problem in problems:
@@ -66,19 +65,12 @@ async def _main(given: Given) -> int:
     return 1
 
 
-def _problems(settings: Settings, given: Given) -> list[str]:
+def _problems(loaded: Loaded, given: Given) -> list[str]:
     """Return every reason why the process could never work."""
-    problems = fatal_problems(settings, given)
+    settings, problems = loaded.settings, fatal_problems(loaded, given)
     if settings.prometheus_base_url:
         problems += prometheus_settings(settings).validate()
-    if settings.leader_elect:
-        durations = Durations(
-            settings.leader_election_lease_duration,
-            settings.leader_election_renew_deadline,
-            settings.leader_election_retry_period,
-        )
-        problems += durations.validate()
-    return problems
+    return problems + election_problems(settings)
 
 
 async def _main_config_map(client: KubeClient, settings: Settings) -> tuple[Mapping[str, str], str]:

@@ -1,8 +1,8 @@
 """From what was given to what is in force.
 
 A value that does not parse never stops the process by itself: it becomes a ``Problem`` that names the key, the value,
-what was expected and what is in force instead, and the next source is asked. What is required and missing is said by
-``fatal_problems``, all of it at once.
+what was expected and what is in force instead, and the next source is asked. What is required and missing, and the few
+values that must not give way to a default, are said by ``fatal_problems``, all of it at once.
 
 Prometheus connection settings are the exception to per-key precedence: if the environment gives the URL, all of them
 come from there, because a token in a ConfigMap must never be sent to another source's URL.
@@ -10,21 +10,27 @@ come from there, because a token in a ConfigMap must never be sent to another so
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import SecretStr, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from wva.settings.model import Origin, Settings, origin_of
+from wva.settings.model import Settings
+from wva.settings.origin import FatalValue, Origin, origin_of
+from wva.settings.prometheus import ConnectionSettings
 from wva.settings.sources import Layers
+from wva.settings.text import MASK, shortened, shown
 
 SourceName = Literal["flag", "environment", "configmap", "default"]
 
 URL_KEY: Final = "PROMETHEUS_BASE_URL"
-_CONNECTION_PREFIX: Final = "prometheus_"
-_MASK: Final = "***"
+SECRETS: Final = frozenset(name for name, field in Settings.model_fields.items() if field.annotation is SecretStr)
+_CONNECTION: Final = frozenset(ConnectionSettings.model_fields)
+_ADAPTERS: Final[dict[str, TypeAdapter[Any]]] = {
+    name: TypeAdapter(field.rebuild_annotation()) for name, field in Settings.model_fields.items()
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +44,27 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A value that was given but cannot be used as it is."""
+    """A value that was given but cannot be used as it is; with a ``fatal`` one the process does not start."""
 
     source: str
     key: str
     value: str
     expected: str
     in_force: str
+    fatal: bool = False
 
     def __str__(self) -> str:
         """Return the one line that an operator needs."""
-        return f"{self.key}={self.value!r} ({self.source}): expected {self.expected}; in force: {self.in_force}"
+        return f"{self._rejected}; in force: {self.in_force}"
+
+    @property
+    def refusal(self) -> str:
+        """The line of a process that does not start because of this."""
+        return f"{self._rejected}; the process does not start with it"
+
+    @property
+    def _rejected(self) -> str:
+        return f"{self.key}={shortened(self.value)!r} ({self.source}): expected {self.expected}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,37 +77,50 @@ class Loaded:
     without_effect: tuple[str, ...]
 
 
+class _Candidate(NamedTuple):
+    """One text that was given for one setting."""
+
+    name: str
+    source: SourceName
+    key: str
+    text: str
+
+
+class _Rejected(NamedTuple):
+    candidate: _Candidate
+    expected: str
+    fatal: bool
+
+
 def load(given: Given) -> Loaded:
     """Merge the sources: flags over environment over ConfigMap over defaults."""
     layers: dict[SourceName, dict[str, Any]] = {"flag": {}, "environment": {}, "configmap": {}}
-    rejected: list[tuple[SourceName, str, str, str, str]] = []
+    rejected: list[_Rejected] = []
     without_effect: list[str] = []
-    connection_from_environment = bool(given.environment.get(URL_KEY))
     for name, field in Settings.model_fields.items():
         origin = origin_of(field)
-        for source, key, text in _candidates(name, origin, given):
-            if source == "configmap" and name.startswith(_CONNECTION_PREFIX) and connection_from_environment:
-                continue
-            if origin.no_effect and source == "flag":
-                without_effect.append(f"--{key}: {origin.no_effect}")
-            value, error = _validate(field, text)
+        for candidate in _candidates(name, origin, given):
+            if origin.no_effect and candidate.source == "flag":
+                without_effect.append(f"--{candidate.key}: {origin.no_effect}")
+            value, error, fatal = validate(name, candidate.text)
             if error is None:
-                layers[source][name] = value
+                layers[candidate.source][name] = value
             else:
-                rejected.append((source, name, key, text, error))
+                shadowed = any(name in values for values in layers.values())
+                rejected.append(_Rejected(candidate, error, fatal and not shadowed))
     settings = Settings(layers=Layers((layers["flag"], layers["environment"], layers["configmap"])))  # type: ignore[call-arg]  # read by settings_customise_sources
-    problems = [_problem(settings, entry) for entry in rejected]
-    settings, more = _check_thresholds(settings)
     sources: dict[str, SourceName] = {
         name: next((source for source, values in layers.items() if name in values), "default")
         for name in Settings.model_fields
     }
-    return Loaded(settings, sources, (*problems, *more), tuple(without_effect))
+    problems = tuple(_problem(settings, entry) for entry in rejected)
+    return _with_ordered_limits(Loaded(settings, sources, problems, tuple(without_effect)))
 
 
-def fatal_problems(settings: Settings, given: Given) -> list[str]:
-    """Return one line per thing without which the process could never work; empty when it can start."""
-    lines: list[str] = []
+def fatal_problems(loaded: Loaded, given: Given) -> list[str]:
+    """Return one line per reason why the process could never work; empty when it can start."""
+    settings = loaded.settings
+    lines = [problem.refusal for problem in loaded.problems if problem.fatal]
     if not settings.prometheus_base_url:
         where = f"the environment or the ConfigMap {settings.pod_namespace}/{settings.config_map_name}"
         value = given.environment.get(URL_KEY, given.config_map.get(URL_KEY))
@@ -100,50 +129,86 @@ def fatal_problems(settings: Settings, given: Given) -> list[str]:
     return lines
 
 
-def _candidates(name: str, origin: Origin, given: Given) -> list[tuple[SourceName, str, str]]:
-    """Return what was given for one field. Empty text in the environment or the ConfigMap means unset."""
-    found: list[tuple[SourceName, str, str]] = []
-    if name in given.flags:
-        found.append(("flag", origin.flags[0], given.flags[name]))
-    places: tuple[tuple[SourceName, Mapping[str, str]], ...] = (
-        ("environment", given.environment),
-        ("configmap", given.config_map),
-    )
-    for source, values in places:
-        if source in origin.places:
-            key = next((key for key in origin.keys if values.get(key)), None)
-            if key is not None:
-                found.append((source, key, values[key]))
-    return found
+def config_map_text(origin: Origin, data: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return key and text that a ConfigMap gives for a setting. Empty text means unset."""
+    if "configmap" not in origin.places:
+        return None
+    return next(((key, data[key]) for key in origin.keys if data.get(key)), None)
 
 
-def _validate(field: FieldInfo, text: str) -> tuple[Any, str | None]:
-    """Return the value and None, or None and what was expected."""
-    adapter: TypeAdapter[Any] = TypeAdapter(field.rebuild_annotation())
+def validate(name: str, text: str) -> tuple[Any, str | None, bool]:
+    """Return the value and None, or None and what was expected; then, whether such a value is fatal at the start."""
     try:
-        return adapter.validate_python(text), None
+        return _ADAPTERS[name].validate_python(text), None, False
     except ValidationError as error:
-        message = error.errors(include_url=False, include_input=False)[0]["msg"]
-        return None, message.removeprefix("Value error, ")
+        details = error.errors(include_url=False, include_input=False)[0]
+        fatal = isinstance(details.get("ctx", {}).get("error"), FatalValue)
+        return None, details["msg"].removeprefix("Value error, "), fatal
 
 
-def _problem(settings: Settings, entry: tuple[SourceName, str, str, str, str]) -> Problem:
-    source, name, key, text, expected = entry
-    secret = isinstance(getattr(settings, name), SecretStr)
-    in_force = _MASK if secret else str(getattr(settings, name))
-    return Problem(source, f"--{key}" if source == "flag" else key, _MASK if secret else text, expected, in_force)
+def _candidates(name: str, origin: Origin, given: Given) -> Iterator[_Candidate]:
+    """Yield what was given for one field, most important first. Empty text means unset, except in a flag."""
+    if name in given.flags:
+        yield _Candidate(name, "flag", origin.flags[0], given.flags[name])
+    if "environment" in origin.places:
+        key = next((key for key in origin.keys if given.environment.get(key)), None)
+        if key is not None:
+            yield _Candidate(name, "environment", key, given.environment[key])
+    found = config_map_text(origin, given.config_map)
+    if found is not None and not (name in _CONNECTION and given.environment.get(URL_KEY)):
+        yield _Candidate(name, "configmap", *found)
 
 
-def _check_thresholds(settings: Settings) -> tuple[Settings, list[Problem]]:
-    """Keep the order of the two freshness limits: a fresh sample cannot be older than an unavailable one."""
+def _problem(settings: Settings, rejected: _Rejected) -> Problem:
+    (name, source, key, text), expected, fatal = rejected
+    value = MASK if name in SECRETS else text
+    in_force = shown(getattr(settings, name))
+    return Problem(source, f"--{key}" if source == "flag" else key, value, expected, in_force, fatal)
+
+
+def _with_ordered_limits(loaded: Loaded) -> Loaded:
+    """Keep the order of the age limits: fresh, stale, unavailable.
+
+    A fresh sample cannot be older than a missing one: nobody knows which of the two limits was meant, so both defaults
+    come back. The limit between them is moved to the nearer one; that is told if somebody gave it.
+    """
+    loaded = _without_contradiction(loaded)
+    settings = loaded.settings
+    stale = min(max(settings.stale_threshold, settings.fresh_threshold), settings.unavailable_threshold)
+    if stale == settings.stale_threshold:
+        return loaded
+    problems = loaded.problems
+    if loaded.sources["stale_threshold"] != "default":
+        key = _key("stale_threshold")
+        expected = (
+            f"from {shown(settings.fresh_threshold)} (fresh) to {shown(settings.unavailable_threshold)} (missing)"
+        )
+        given = shown(settings.stale_threshold)
+        problems = (*problems, Problem(loaded.sources["stale_threshold"], key, given, expected, shown(stale)))
+    settings = settings.model_copy(update={"stale_threshold": stale})
+    return replace(loaded, settings=settings, problems=problems)
+
+
+def _without_contradiction(loaded: Loaded) -> Loaded:
+    settings = loaded.settings
     if settings.fresh_threshold <= settings.unavailable_threshold:
-        return settings, []
+        return loaded
     defaults = {name: Settings.model_fields[name].default for name in ("fresh_threshold", "unavailable_threshold")}
     problem = Problem(
         "all",
-        "PROMETHEUS_METRICS_CACHE_FRESH_THRESHOLD",
-        f"{settings.fresh_threshold:g}s",
-        f"at most PROMETHEUS_METRICS_CACHE_UNAVAILABLE_THRESHOLD ({settings.unavailable_threshold:g}s)",
-        f"the defaults {defaults['fresh_threshold']:g}s and {defaults['unavailable_threshold']:g}s",
+        _key("fresh_threshold"),
+        shown(settings.fresh_threshold),
+        f"at most {_key('unavailable_threshold')} ({shown(settings.unavailable_threshold)})",
+        f"the defaults {' and '.join(shown(value) for value in defaults.values())}",
     )
-    return settings.model_copy(update=defaults), [problem]
+    sources = {**loaded.sources, **dict.fromkeys(defaults, "default")}
+    settings = settings.model_copy(update=defaults)
+    return Loaded(settings, sources, (*loaded.problems, problem), loaded.without_effect)  # type: ignore[arg-type]  # "default" is a SourceName
+
+
+def _key(name: str) -> str:
+    return origin_of(_field(name)).keys[0]
+
+
+def _field(name: str) -> FieldInfo:
+    return Settings.model_fields[name]
