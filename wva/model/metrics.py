@@ -69,6 +69,31 @@ class Sample:
 
 MISSING: Final = Sample(SampleState.MISSING)
 
+_HALF: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSignals:
+    """What the token analyzer and the queueing analyzer want to know of a pod beside its two signals.
+
+    Counts and sizes are sums over the pod's engines. ``kv_capacity_tokens`` is the size of the KV cache in tokens,
+    ``waiting`` the highest number of waiting requests of the last minute, ``running`` the requests being computed.
+    ``input_tokens`` and ``output_tokens`` are means per request that finished within the last five minutes, and
+    ``prefix_hit_rate`` (0 to 1) the share of prompt tokens found in the prefix cache in that time. ``success_rate``
+    (requests per second), ``time_to_first_token`` and ``inter_token_latency`` (mean seconds) look back one minute. A
+    mean over nothing is missing. The rates and means carry the time of the pod's last scrape.
+    """
+
+    kv_capacity_tokens: Sample = MISSING
+    input_tokens: Sample = MISSING
+    output_tokens: Sample = MISSING
+    prefix_hit_rate: Sample = MISSING
+    waiting: Sample = MISSING
+    running: Sample = MISSING
+    success_rate: Sample = MISSING
+    time_to_first_token: Sample = MISSING
+    inter_token_latency: Sample = MISSING
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaMetrics:
@@ -76,12 +101,26 @@ class ReplicaMetrics:
 
     ``kv_usage`` is the used share of the KV cache (0 to 1, vllm:kv_cache_usage_perc), ``queue_length`` the requests
     waiting (vllm:num_requests_waiting); both are the highest value of the last minute over the pod's engines.
+    ``engine`` is None when no analyzer of its model asks for more.
     """
 
     pod: str
     variant: VariantKey
     kv_usage: Sample = MISSING
     queue_length: Sample = MISSING
+    engine: EngineSignals | None = None
+
+    @property
+    def tokens_in_use(self) -> Sample:
+        """Tokens in the KV cache: the used share of its size, rounded half up, in the poorer state of the two."""
+        size = MISSING if self.engine is None else self.engine.kv_capacity_tokens
+        for part in (self.kv_usage, size):
+            if part.value is None:
+                return part
+        product = (self.kv_usage.value or 0.0) * (size.value or 0.0)
+        older = self.kv_usage if self.kv_usage.state is SampleState.STALE else size
+        whole = math.floor(product)
+        return Sample(older.state, float(whole + (product - whole >= _HALF)), older.timestamp, older.detail)
 
     @property
     def complete(self) -> bool:
