@@ -218,6 +218,7 @@ class CapacityMemory:
 
     def updated(self, learned: Iterable[LearnedCapacity], *, now: float) -> CapacityMemory:
         """Return the memory after a cycle: models that were analysed replaced, all others kept until too old."""
-        models = {kept.model: kept for kept in self.models} | {new.model: new for new in learned}
-        fresh = (models[model].without_old(now) for model in sorted(models))
-        return CapacityMemory(tuple(kept for kept in fresh if kept.records or kept.histories))
+        current = {new.model: new.without_old(now) for new in learned}
+        past = (kept.without_old(now) for kept in self.models if kept.model not in current)
+        models = current | {kept.model: kept for kept in past if kept.records or kept.histories}
+        return CapacityMemory(tuple(models[model] for model in sorted(models)))

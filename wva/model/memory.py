@@ -1,13 +1,15 @@
 """What one cycle leaves for the next.
 
-Serialisable, and small: everything in it can be rebuilt from the VA status and the pods after a restart, which is why
-no clock is reset and no number jumps when another process takes over.
+Serialisable, and small: the numbers and clocks in it can be rebuilt from the VA status and the pods after a restart,
+which is why no clock is reset and no number jumps when another process takes over. What has been learned of capacity
+is lost then; the token analyzer treads lightly until it has learned again.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wva.model.capacity import CapacityMemory
 from wva.model.variant import VariantKey
 
 
@@ -27,9 +29,10 @@ class VariantMemory:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One entry per variant of the last cycle, sorted by key."""
+    """One entry per variant of the last cycle, sorted by key, and what has been learned of the capacity of models."""
 
     variants: tuple[VariantMemory, ...] = ()
+    capacity: CapacityMemory = CapacityMemory()
 
     def by_key(self) -> dict[VariantKey, VariantMemory]:
         """Return the entries by variant."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wva.model.inventory import Inventory
-from wva.model.metrics import ReplicaMetrics
+from wva.model.metrics import MISSING, ReplicaMetrics, Sample
 from wva.model.variant import ModelKey, Variant
 
 
@@ -36,13 +36,26 @@ class RequestCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class SchedulerQueue:
+    """What the endpoint pickers of a model's namespace hold back for it: requests, and the bytes of their bodies.
+
+    A missing sample means that no endpoint picker reports a queue, which is how most models are served.
+    """
+
+    model: ModelKey
+    size: Sample = MISSING
+    size_bytes: Sample = MISSING
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """What was seen.
 
     ``variants`` are the accepted ones (target resolved, no conflict) sorted by key; ``replicas`` has one entry for
     every Ready pod of a variant, also when it reports nothing, sorted by variant and pod. ``inventory`` is None when
     nobody asked for it or it could not be read; then ``inventory_detail`` says why. ``request_counts`` has an entry for
-    each model whose requests were counted, sorted by model.
+    each model whose requests were counted, sorted by model. ``queues`` has one for each model whose analyzer asks for
+    the scheduler's queue, sorted by model.
     """
 
     variants: tuple[Variant, ...] = ()
@@ -51,6 +64,7 @@ class Snapshot:
     inventory: Inventory | None = None
     inventory_detail: str = ""
     request_counts: tuple[RequestCounts, ...] = ()
+    queues: tuple[SchedulerQueue, ...] = ()
 
     @staticmethod
     def of(

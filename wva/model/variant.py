@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from wva.model.vllm_parameters import VllmParameters
+
 UNKNOWN_ACCELERATOR: Final = "unknown"
 """Published as ``accelerator_type`` when the variant does not name one."""
 
@@ -81,7 +83,7 @@ class Variant:
     ``oldest_unready_since`` the creation time of the oldest pod that is not Ready: both in seconds since the epoch,
     both only there so that a process that just took over resets no clock. ``activated_at`` is when the target was last
     started from zero. ``unschedulable_pods`` counts the pods that the scheduler has found no node for, for so long that
-    none is expected to come.
+    none is expected to come. ``parameters`` are those of vLLM in the pod template, None when nobody read them.
     """
 
     key: VariantKey
@@ -100,6 +102,7 @@ class Variant:
     gpus_per_replica: int = 1
     unschedulable_pods: int = 0
     activated_at: float | None = None
+    parameters: VllmParameters | None = None
 
     @property
     def pending_replicas(self) -> int:
