@@ -1,0 +1,85 @@
+"""Recorded GPU discovery: capacity by node and product, and what pods take of it.
+
+Ours leaves out nodes that take no new pods and counts limits as requests; the recorded cases have no Ready condition,
+and their cordoned nodes count, so they are fed to the functions below the choice of nodes. The selector is the API
+server's business: the embedded one answers it here.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.golden.vectors import parameters, tally
+from wva.api.core import Node, Pod
+from wva.collect.gpus import GPU_RESOURCES
+from wva.collect.inventory import NODE_INDEX, node_index, node_pools
+from wva.kube.cache import Store
+from wva.model.inventory import normalize_accelerator
+from wva.sim.apiserver import errors
+from wva.sim.apiserver.kinds import KindSpec
+from wva.sim.apiserver.selectors import select
+
+NODES = KindSpec(group="", version="v1", plural="nodes", kind="Node", namespaced=False)
+
+
+def wire_pod(row):
+    """Return a recorded pod as JSON."""
+    containers = [{"resources": {"requests": requests}} for requests in row.get("container_requests", [])]
+    init = [{"resources": {"requests": requests}} for requests in row.get("init_container_requests", [])]
+    return {
+        "metadata": {"name": row["name"], "namespace": row["namespace"]},
+        "spec": {"nodeName": row["node"], "containers": containers, "initContainers": init},
+        "status": {"phase": row["phase"]},
+    }
+
+
+def wire_node(row):
+    """Return a recorded node as JSON."""
+    return {
+        "metadata": {"name": row["name"], "labels": row["labels"]},
+        "status": {"allocatable": row["allocatable"]},
+    }
+
+
+def foreign_vendor(row):
+    """Leave out pods with GPUs of a vendor that their node has not: the original adds them to the node's product."""
+    labels = {node["name"]: node["labels"] for node in row["nodes"] or []}
+    for pod in row["pods"] or []:
+        for requests in (*pod.get("container_requests", []), *pod.get("init_container_requests", [])):
+            for resource in GPU_RESOURCES:
+                known = labels.get(pod["node"], {})
+                if known and requests.get(resource, "0") != "0" and f"{resource}.product" not in known:
+                    return "with GPUs of a vendor that the node has not"
+    return None
+
+
+@pytest.mark.parametrize("row", parameters("pipeline", section="gpu_discovery", left_out=foreign_vendor))
+def test_gpus_are_found_like_the_original(row):
+    """Per node and product what is there, per product what is taken; a selector that is none finds nothing."""
+    tally("pipeline", "gpu_discovery").run += 1
+    if row["expected_error"]:
+        with pytest.raises(errors.ApiError):
+            select(NODES, labels=row["env_WVA_NODE_SELECTOR"])
+        return
+    chosen = select(NODES, labels=row["env_WVA_NODE_SELECTOR"])
+    pods = Store()
+    pods.add_index(NODE_INDEX, node_index)
+    for number, recorded in enumerate(row["pods"]):
+        made = wire_pod(recorded | {"name": f"{recorded['name']}-{number}"})
+        pods.upsert(msgspec.convert(made, Pod))
+    capacity, usage = {}, {}
+    for recorded in map(wire_node, row["nodes"] or []):
+        if chosen.matches(recorded):
+            for pool in node_pools(msgspec.convert(recorded, Node), pods):
+                capacity.setdefault(recorded["metadata"]["name"], {})[pool.accelerator] = pool.capacity
+                usage[pool.accelerator] = usage.get(pool.accelerator, 0) + pool.used
+    expected = {
+        node: {normalize_accelerator(product): found["count"] for product, found in products.items()}
+        for node, products in (row["expected_capacity"] or {}).items()
+    }
+    taken = {}
+    for product, count in (row["expected_usage"] or {}).items():
+        taken[normalize_accelerator(product)] = taken.get(normalize_accelerator(product), 0) + count
+    assert capacity == expected
+    assert {name: count for name, count in usage.items() if count} == {name: n for name, n in taken.items() if n}
