@@ -45,7 +45,8 @@ def wire_node(row):
 def foreign_vendor(row):
     """Leave out pods with GPUs of a vendor that their node has not: the original adds them to the node's product."""
     labels = {node["name"]: node["labels"] for node in row["nodes"] or []}
-    for pod in row["pods"] or []:
+    running = (pod for pod in row["pods"] or [] if pod["phase"] not in {"Succeeded", "Failed"})
+    for pod in running:
         for requests in (*pod.get("container_requests", []), *pod.get("init_container_requests", [])):
             for resource in GPU_RESOURCES:
                 known = labels.get(pod["node"], {})
