@@ -25,6 +25,7 @@ class Instruments:
         self._kubernetes(registry)
         self._queues(registry)
         self._cycles(registry)
+        self._endpoint(registry)
 
     def _kubernetes(self, registry: CollectorRegistry) -> None:
         self.watch_restarts = Counter(
@@ -108,6 +109,17 @@ class Instruments:
         self.prometheus_up = Gauge(
             "wva_prometheus_up", "1 while the last round of queries was answered.", registry=registry
         )
+        self.prometheus_cache_lookups = Counter(
+            "wva_prometheus_cache_lookups",
+            "Looks into the cache of Prometheus' answers, one per hundred namespaces and cycle, by result: hit, miss.",
+            ["result"],
+            registry=registry,
+        )
+        self.prometheus_cache_entries = Gauge(
+            "wva_prometheus_cache_entries",
+            "Answers of Prometheus that are kept, counted in hundreds of namespaces.",
+            registry=registry,
+        )
         self.prometheus_credentials_usable = Gauge(
             "wva_prometheus_credentials_usable",
             "By kind (token, tls): 1 while the files of the connection to Prometheus can be used, 0 while they cannot "
@@ -143,5 +155,57 @@ class Instruments:
             "wva_config_invalid_entries",
             "Entries of a ConfigMap that are rejected now.",
             ["config_map"],
+            registry=registry,
+        )
+
+    def _endpoint(self, registry: CollectorRegistry) -> None:
+        self.endpoint_secure = Gauge(
+            "wva_endpoint_secure",
+            "1 while /metrics is served over HTTPS to authorized clients only, 0 with --metrics-secure=false.",
+            registry=registry,
+        )
+        self.endpoint_requests = Counter(
+            "wva_endpoint_requests",
+            "Requests to the own endpoints by server (metrics, probes) and HTTP status of the answer.",
+            ["server", "code"],
+            registry=registry,
+        )
+        self.endpoint_connections = Gauge(
+            "wva_endpoint_connections",
+            "Open connections to the own endpoints, those in their TLS handshake included.",
+            ["server"],
+            registry=registry,
+        )
+        self.endpoint_connections_closed = Counter(
+            "wva_endpoint_connections_closed",
+            "Connections that this side ended, by cause: handshake (no TLS, or none in time), slow (a request, or the "
+            "reading of an answer, took too long), oversize (too much before a request was complete), evicted (idle, "
+            "and its place was needed), refused (no place).",
+            ["server", "cause"],
+            registry=registry,
+        )
+        self.endpoint_reviews = Counter(
+            "wva_endpoint_reviews",
+            "Questions who a client is (token) and what it may do (access), by outcome: allowed, denied, failed (the "
+            "API server could not be asked), cached (answered without asking).",
+            ["review", "outcome"],
+            registry=registry,
+        )
+        self.endpoint_review_duration = Histogram(
+            "wva_endpoint_review_duration_seconds",
+            "Time of one review by the API server, retries included.",
+            ["review"],
+            buckets=_QUERY_BUCKETS,
+            registry=registry,
+        )
+        self.certificate_expiry = Gauge(
+            "wva_certificate_expiry_timestamp_seconds",
+            "When the certificate of /metrics that is in force runs out, in seconds since the epoch; 0 without one.",
+            registry=registry,
+        )
+        self.certificate_reloads = Counter(
+            "wva_certificate_reloads",
+            "Changes of the certificate files by result: success, rejected (the last good pair is kept).",
+            ["result"],
             registry=registry,
         )

@@ -23,6 +23,9 @@ QUEUE_LENGTH: Final = "queue_length"
 KV_CACHE_USAGE_TIMESTAMP: Final = "kv_cache_usage_timestamp"
 QUEUE_LENGTH_TIMESTAMP: Final = "queue_length_timestamp"
 
+TIMESTAMP_QUERIES: Final = frozenset({KV_CACHE_USAGE_TIMESTAMP, QUEUE_LENGTH_TIMESTAMP})
+"""The queries whose values are times of samples."""
+
 _METRICS: Final = {
     KV_CACHE_USAGE: "vllm:kv_cache_usage_perc",
     QUEUE_LENGTH: "vllm:num_requests_waiting",

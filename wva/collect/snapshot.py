@@ -1,9 +1,9 @@
 """One cycle's inputs: caches and Prometheus in, one immutable Snapshot out.
 
-Namespaces in use are queried in chunks, the chunks side by side. A chunk counts as answered only when all four of its
-queries are: a value without the other signal or without its time cannot be judged. A chunk without an answer becomes a
-CollectionFailure naming its namespaces, and the others go on. Nothing raises but cancellation: a cycle with failures
-still has variants, and deciding what that means is not done here.
+Namespaces in use are queried in chunks, the chunks side by side, unless the cache has answers that may be used again.
+A chunk counts as answered only when all four of its queries are: a value without the other signal or without its time
+cannot be judged. A chunk without an answer becomes a CollectionFailure naming its namespaces, and the others go on.
+Nothing raises but cancellation: a cycle with failures still has variants; deciding what that means is not done here.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from wva import log
+from wva.collect.answer_cache import AnswerCache, Answers, CacheSettings, Pods
 from wva.collect.answers import InstantVector, PrometheusError
 from wva.collect.promql import validate_namespace
 from wva.collect.queries import Query, chunk_queries, chunks
@@ -43,11 +44,12 @@ class CollectorSettings:
     """How to collect.
 
     ``controller_instance`` empty takes every VA. ``freshness`` is asked in each cycle, since the age limits may change
-    while the process runs. ``deadline_seconds`` bounds all queries of a cycle together.
+    while the process runs, and so is ``cache``. ``deadline_seconds`` bounds all queries of a cycle together.
     """
 
     controller_instance: str = ""
     freshness: Callable[[], Freshness] = Freshness
+    cache: Callable[[], CacheSettings] = CacheSettings
     deadline_seconds: float = 20.0
 
 
@@ -63,6 +65,7 @@ class Collector:
         self._instruments = instruments
         self._settings = settings
         self._query_slots = asyncio.Semaphore(_CONCURRENT_QUERIES)
+        self._cache = AnswerCache(settings=settings.cache, freshness=settings.freshness, instruments=instruments)
         self._status: str | None = None
         self._covered: set[VariantKey] = set()
 
@@ -72,50 +75,71 @@ class Collector:
 
     async def collect(self, now: float) -> Snapshot:
         """Return what is seen at ``now`` (seconds since the epoch); takes at most the deadline of the settings."""
-        accepted = accepted_variants(self._stores, controller_instance=self._settings.controller_instance)
+        accepted = accepted_variants(self._stores, controller_instance=self._settings.controller_instance, now=now)
         join = ReplicaJoin(accepted, instruments=self._instruments)
         failures = await self._gather(accepted, join, now)
         replicas = join.replicas(now=now, freshness=self._settings.freshness())
         self._publish_coverage(replicas)
         return Snapshot.of([entry.variant for entry in accepted], replicas, failures)
 
+    async def refresh(self, now: float) -> None:
+        """Fetch kept answers again that the last cycle used, as far as they are due. A failure leaves the kept ones."""
+        accepted = accepted_variants(self._stores, controller_instance=self._settings.controller_instance)
+        asked = [chunk for chunk in _chunks(accepted) if self._cache.due(chunk.queries, now=now)]
+        if asked:
+            self._conclude(list((await self._ask(asked, now)).values()))
+
     async def _gather(self, accepted: list[AcceptedVariant], join: ReplicaJoin, now: float) -> list[CollectionFailure]:
-        """Query the namespaces of active variants into the join; return what failed."""
-        namespaces = {entry.variant.key.namespace for entry in accepted if entry.variant.active}
-        if not namespaces:
-            self._status = None
-            return []
-        refused = [failure for failure in map(_refuse, sorted(namespaces)) if failure is not None]
-        namespaces -= {namespace for failure in refused for namespace in failure.namespaces}
+        """Bring the answers about the namespaces of active variants into the join; return what failed."""
+        wanted = _chunks(accepted)
+        answers: dict[_Chunk, Answers | CollectionFailure] = {}
+        for chunk in wanted:
+            kept = self._cache.find(chunk.queries, chunk.pods, now=now)
+            if kept is not None:
+                answers[chunk] = kept
+        asked = await self._ask([chunk for chunk in wanted if chunk not in answers], now)
+        if asked or not wanted:
+            self._conclude(list(asked.values()))
+        self._cache.clean(now=now)
+        for found in (answers | asked).values():
+            if not isinstance(found, CollectionFailure):
+                for name, answer in found.items():
+                    join.add(name, answer)
+        failed = [found for found in asked.values() if isinstance(found, CollectionFailure)]
+        return [*_refusals(accepted), *failed]
+
+    def _conclude(self, round_: list[Answers | CollectionFailure]) -> None:
+        """Tell whether the last round of queries was answered completely; without one there is no complaint."""
+        failures = [found for found in round_ if isinstance(found, CollectionFailure)]
+        if round_:
+            self._instruments.prometheus_up.set(0 if failures else 1)
+        self._status = failures[0].message if failures else None
+
+    async def _ask(self, asked: list[_Chunk], now: float) -> dict[_Chunk, Answers | CollectionFailure]:
+        """Ask about chunks side by side; what was answered completely is kept."""
         deadline = asyncio.get_running_loop().time() + self._settings.deadline_seconds
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._chunk(chunk, join, now, deadline)) for chunk in chunks(namespaces)]
-        failures = [failure for task in tasks if (failure := task.result()) is not None]
-        self._instruments.prometheus_up.set(0 if failures else 1)
-        self._status = failures[0].message if failures else None
-        return [*refused, *failures]
+            tasks = {chunk: group.create_task(self._ask_chunk(chunk, now, deadline)) for chunk in asked}
+        return {chunk: task.result() for chunk, task in tasks.items()}
 
-    async def _chunk(
-        self, namespaces: tuple[str, ...], join: ReplicaJoin, now: float, deadline: float
-    ) -> CollectionFailure | None:
-        """Ask the four queries of one chunk; its answers join only when all of them came."""
-        queries = chunk_queries(namespaces)
+    async def _ask_chunk(self, chunk: _Chunk, now: float, deadline: float) -> Answers | CollectionFailure:
+        """Ask the queries of one chunk; half an answer is none."""
         try:
             async with asyncio.timeout_at(deadline), asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._answer(query, now)) for query in queries]
+                tasks = {query.name: group.create_task(self._answer(query, now)) for query in chunk.queries}
         except TimeoutError:
             message = f"Prometheus did not answer within {self._settings.deadline_seconds:g} s"
-            return _failed(namespaces, message, kind="deadline")
-        answers = [task.result() for task in tasks]
-        for query, answer in zip(queries, answers, strict=True):
+            return _failed(chunk.namespaces, message, kind="deadline")
+        answers: dict[str, InstantVector] = {}
+        for name, task in tasks.items():
+            answer = task.result()
             if isinstance(answer, PrometheusError):
-                return _failed(namespaces, f"query {query.name}: {answer.message}", kind=answer.kind)
-        for query, answer in zip(queries, answers, strict=True):
-            if isinstance(answer, InstantVector):
-                if answer.warnings:
-                    _log.warning("query_warned", query=query.name, warning=answer.warnings[0])
-                join.add(query.name, answer)
-        return None
+                return _failed(chunk.namespaces, f"query {name}: {answer.message}", kind=answer.kind)
+            if answer.warnings:
+                _log.warning("query_warned", query=name, warning=answer.warnings[0])
+            answers[name] = answer
+        self._cache.keep(chunk.queries, chunk.pods, answers, now=now)
+        return answers
 
     async def _answer(self, query: Query, now: float) -> InstantVector | PrometheusError:
         """Return the error instead of raising it: in a task group it would cancel the other queries."""
@@ -137,6 +161,38 @@ class Collector:
         for key, count in expected.items():
             self._instruments.coverage.labels(key.name, key.namespace).set(complete[key] / count)
         self._covered = set(expected)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """What is asked together: up to a hundred namespaces, their queries, and the Ready pods that they concern."""
+
+    namespaces: tuple[str, ...]
+    queries: tuple[Query, ...]
+    pods: Pods
+
+
+def _chunks(accepted: list[AcceptedVariant]) -> list[_Chunk]:
+    """Return what to ask about the active variants."""
+    pods: dict[str, set[tuple[str, str]]] = {}
+    for entry in accepted:
+        if entry.variant.active and _refuse(entry.variant.key.namespace) is None:
+            ready = ((pod.metadata.namespace, pod.metadata.name) for pod in entry.pods if pod.ready)
+            pods.setdefault(entry.variant.key.namespace, set()).update(ready)
+    return [
+        _Chunk(
+            namespaces,
+            chunk_queries(namespaces),
+            frozenset[tuple[str, str]]().union(*(pods[namespace] for namespace in namespaces)),
+        )
+        for namespaces in chunks(pods)
+    ]
+
+
+def _refusals(accepted: list[AcceptedVariant]) -> list[CollectionFailure]:
+    """Return a failure for each name of an active variant's namespace that is none."""
+    names = sorted({entry.variant.key.namespace for entry in accepted if entry.variant.active})
+    return [failure for failure in map(_refuse, names) if failure is not None]
 
 
 def _refuse(namespace: str) -> CollectionFailure | None:

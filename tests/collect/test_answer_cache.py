@@ -1,0 +1,344 @@
+"""Answers of Prometheus that are used again: when they may be, and when not."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from tests.collect.cluster import Cluster
+from tests.collect.doubles import NOW, FakePrometheus
+from wva.collect.answer_cache import CacheSettings
+from wva.collect.answers import ErrorKind
+from wva.collect.background import BackgroundFetch
+from wva.collect.snapshot import Collector, CollectorSettings
+from wva.instruments import Instruments
+from wva.model.metrics import Freshness, SampleState
+
+
+class Bench:
+    """A collector whose cache settings and age limits a test changes as it goes."""
+
+    def __init__(self, **cache):
+        """Start with one variant of one pod, which reports."""
+        self.cluster = Cluster()
+        self.prometheus = FakePrometheus()
+        self.instruments = Instruments(CollectorRegistry())
+        self.cache = CacheSettings(**{"ttl_seconds": 30.0, "interval_seconds": 5.0, **cache})
+        self.freshness = Freshness()
+        self.collector = Collector(
+            self.cluster.stores,
+            prometheus=self.prometheus,
+            instruments=self.instruments,
+            settings=CollectorSettings(freshness=lambda: self.freshness, cache=lambda: self.cache),
+        )
+        self.cluster.variant()
+        self.prometheus.put_replica()
+
+    async def asks(self, at_seconds):
+        """Collect; return whether Prometheus was asked, and the replicas by pod."""
+        self.prometheus.queries.clear()
+        snapshot = await self.collector.collect(NOW + at_seconds)
+        self.failures = snapshot.failures
+        return bool(self.prometheus.queries), {replica.pod: replica for replica in snapshot.replicas}
+
+    async def asked(self, at_seconds):
+        """Collect; return whether Prometheus was asked."""
+        return (await self.asks(at_seconds))[0]
+
+    def metric(self, name, **labels):
+        """Return one of the controller's own metrics."""
+        return self.instruments.registry.get_sample_value(name, labels)
+
+
+async def test_without_a_ttl_every_cycle_asks():
+    """As nothing says how old an answer may be, the interval alone says how often Prometheus is asked."""
+    bench = Bench(ttl_seconds=None)
+    assert [await bench.asked(at) for at in (0, 1, 2)] == [True, True, True]
+    assert bench.metric("wva_prometheus_cache_entries") == 0
+
+
+async def test_cycles_within_the_ttl_use_one_answer():
+    """An interval shorter than the TTL does not ask more often than that; lookups are counted."""
+    bench = Bench()
+    assert [await bench.asked(at) for at in (0, 5, 29.9, 30, 35)] == [True, False, False, True, False]
+    assert bench.metric("wva_prometheus_cache_lookups_total", result="hit") == 3
+    assert bench.metric("wva_prometheus_cache_lookups_total", result="miss") == 2
+    assert bench.metric("wva_prometheus_cache_entries") == 1
+
+
+async def test_switched_off_it_asks_each_time_and_counts_nothing():
+    """PROMETHEUS_METRICS_CACHE_ENABLED=false."""
+    bench = Bench(enabled=False)
+    assert [await bench.asked(at) for at in (0, 1)] == [True, True]
+    assert bench.metric("wva_prometheus_cache_lookups_total", result="miss") == 0
+
+
+async def test_samples_keep_their_own_times():
+    """Their age is that of the scrape, not of the use."""
+    bench = Bench()
+    await bench.asked(0)
+    asked, replicas = await bench.asks(20)
+    assert not asked
+    assert replicas["va-0"].kv_usage.timestamp == NOW - 5
+
+
+async def test_an_answer_that_has_become_stale_is_asked_for_anew():
+    """The cache never makes a sample stale that Prometheus would give fresh."""
+    bench = Bench(ttl_seconds=300.0, stale_seconds=300.0)
+    assert await bench.asked(0)
+    assert not await bench.asked(54)  # the sample is 59 s old
+    assert await bench.asked(55)
+
+
+async def test_a_shorter_age_limit_counts_for_kept_answers_too():
+    """It is in the ConfigMap, and applies at once."""
+    bench = Bench()
+    await bench.asked(0)
+    bench.freshness = Freshness(fresh_seconds=10, unavailable_seconds=20)
+    assert await bench.asked(6)
+
+
+async def test_a_pod_that_never_reports_does_not_empty_the_cache():
+    """Its sample was not fresh when the answer came; asking more often mends nothing."""
+    bench = Bench()
+    bench.cluster.pod("va-1", deployment="d-va")
+    bench.prometheus.put_replica(pod="va-1", age_seconds=100)
+    assert await bench.asked(0)
+    asked, replicas = await bench.asks(5)
+    assert not asked
+    assert replicas["va-1"].kv_usage.state is SampleState.STALE
+
+
+async def test_no_answer_is_used_beyond_the_stale_threshold():
+    """Whatever the TTL says."""
+    bench = Bench(ttl_seconds=600.0, stale_seconds=20.0)
+    assert [await bench.asked(at) for at in (0, 19, 20)] == [True, False, True]
+
+
+async def test_a_pod_that_came_or_went_makes_it_ask():
+    """A new replica is not in a kept answer, and without a former one the others carry more than it says."""
+    bench = Bench()
+    await bench.asked(0)
+    pod = bench.cluster.pod("va-1", deployment="d-va")
+    bench.prometheus.put_replica(pod="va-1")
+    asked, replicas = await bench.asks(1)
+    assert asked
+    assert replicas["va-1"].complete
+    assert not await bench.asked(2)
+    bench.cluster.stores.pods.delete(pod)
+    assert await bench.asked(3)
+
+
+async def test_a_pod_that_is_not_ready_yet_changes_nothing():
+    """Nobody asks what it reports."""
+    bench = Bench()
+    await bench.asked(0)
+    bench.cluster.pod("va-1", deployment="d-va", ready=False)
+    assert not await bench.asked(1)
+
+
+async def test_another_namespace_is_asked_for():
+    """A kept answer says nothing about it."""
+    bench = Bench()
+    await bench.asked(0)
+    bench.cluster.variant(namespace="ns-2")
+    assert await bench.asked(1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"interval_seconds": 60.0}, {"ttl_seconds": 29.0}, {"max_size": 7}, {"fetch_interval_seconds": 9.0}],
+    ids=lambda change: next(iter(change)),
+)
+async def test_a_change_of_the_settings_empties_it(change):
+    """A new interval has its effect at once: the first cycle after it asks."""
+    bench = Bench()
+    await bench.asked(0)
+    bench.cache = replace(bench.cache, **change)
+    assert await bench.asked(1)
+
+
+async def test_a_clock_that_was_set_back_makes_it_ask():
+    """An answer from the future is older than anybody knows."""
+    bench = Bench()
+    await bench.asked(0)
+    assert await bench.asked(-1)
+
+
+async def test_a_failure_is_not_kept():
+    """The next cycle asks again, and the failure is told as without a cache."""
+    bench = Bench()
+    bench.prometheus.fail("queue_length", ErrorKind.SERVER, "on fire")
+    assert await bench.asked(0)
+    assert bench.failures
+    bench.prometheus.failing.clear()
+    assert await bench.asked(1)
+    assert bench.failures == ()
+    assert not await bench.asked(2)
+
+
+async def test_an_answer_that_is_said_to_be_incomplete_is_not_kept():
+    """A federated Prometheus without one of its stores warns of it; the next answer may be whole."""
+    bench = Bench()
+    bench.prometheus.warnings = ("a store is away",)
+    await bench.asked(0)
+    assert await bench.asked(1)
+
+
+async def test_a_hit_says_nothing_about_prometheus():
+    """The gauge and readiness tell of the last round that was really asked."""
+    bench = Bench()
+    await bench.asked(0)
+    bench.prometheus.fail("queue_length", ErrorKind.SERVER, "on fire")
+    assert await bench.asked(30)
+    assert bench.metric("wva_prometheus_up") == 0
+    assert "on fire" in bench.collector.prometheus_status()
+
+
+async def test_at_most_max_size_chunks_are_kept():
+    """The one that was not used for longest goes first."""
+    bench = Bench(max_size=1)
+    for index in range(100):
+        bench.cluster.variant(namespace=f"ns-{index:03}")
+    await bench.asked(0)
+    assert bench.metric("wva_prometheus_cache_entries") == 1
+    await bench.asks(1)
+    assert 0 < len(bench.prometheus.queries) < 8
+
+
+async def test_what_nobody_asks_for_is_forgotten():
+    """A namespace that is gone must not be remembered for ever."""
+    bench = Bench(ttl_seconds=1000.0, stale_seconds=1000.0, cleanup_interval_seconds=10.0)
+    other = bench.cluster.variant(namespace="ns-2")
+    await bench.asked(0)
+    bench.cluster.stores.variant_autoscalings.delete(other)
+    await bench.asked(1)
+    assert bench.metric("wva_prometheus_cache_entries") == 2
+    await bench.asked(11)
+    assert bench.metric("wva_prometheus_cache_entries") == 1
+
+
+async def test_a_fetch_in_the_background_renews_what_cycles_use():
+    """The next cycle finds it younger; what a cycle has just asked for is left alone."""
+    bench = Bench(fetch_interval_seconds=20.0)
+    await bench.asked(0)
+    await bench.collector.refresh(NOW + 5)
+    assert len(bench.prometheus.queries) == 4
+    await bench.collector.refresh(NOW + 20)
+    assert len(bench.prometheus.queries) == 8
+    assert not await bench.asked(49)
+    assert await bench.asked(50)
+
+
+async def test_a_failing_fetch_in_the_background_is_told_and_keeps_the_answer():
+    """Readiness knows of the outage before the next cycle; the number is decided on what is still good."""
+    bench = Bench(fetch_interval_seconds=10.0)
+    await bench.asked(0)
+    bench.prometheus.fail("queue_length", ErrorKind.UNREACHABLE, "away")
+    await bench.collector.refresh(NOW + 10)
+    assert "away" in bench.collector.prometheus_status()
+    assert bench.metric("wva_prometheus_up") == 0
+    assert not await bench.asked(15)
+    assert bench.failures == ()
+    bench.prometheus.failing.clear()
+    await bench.collector.refresh(NOW + 20)
+    assert bench.collector.prometheus_status() is None
+
+
+@pytest.mark.parametrize("off", [{"fetch_interval_seconds": 0.0}, {"ttl_seconds": None}, {"enabled": False}])
+async def test_nothing_is_fetched_in_the_background_that_could_not_be_used(off):
+    """Neither without an interval nor without a TTL."""
+    bench = Bench(**{"fetch_interval_seconds": 10.0, **off})
+    assert bench.cache.background_seconds == 0
+    await bench.asked(0)
+    await bench.collector.refresh(NOW + 25)
+    assert len(bench.prometheus.queries) == 4
+
+
+class SteppedClock:
+    """A clock whose waits end when the test says so."""
+
+    def __init__(self):
+        """Start at the one time there is."""
+        self.waits = asyncio.Queue()
+        self.steps = asyncio.Queue()
+
+    def now(self):
+        """Return the time."""
+        return NOW
+
+    async def wait(self, event, timeout_seconds):
+        """Note the wait; end it with the event, or as if its time had passed."""
+        await self.waits.put(timeout_seconds)
+        step, changed = asyncio.ensure_future(self.steps.get()), asyncio.ensure_future(event.wait())
+        await asyncio.wait({step, changed}, return_when=asyncio.FIRST_COMPLETED)
+        step.cancel()
+        changed.cancel()
+        return event.is_set()
+
+
+async def test_the_background_follows_its_interval():
+    """It sleeps for ever while switched off, and looks again whenever the settings change."""
+    bench, clock, refreshed = Bench(ttl_seconds=None), SteppedClock(), []
+
+    async def refresh(now):
+        refreshed.append(now)
+
+    background = BackgroundFetch(refresh, settings=lambda: bench.cache, clock=clock)
+    task = asyncio.create_task(background.run())
+    assert await clock.waits.get() is None
+    bench.cache = replace(bench.cache, ttl_seconds=30.0, fetch_interval_seconds=7.0)
+    background.settings_changed()
+    assert await clock.waits.get() == 7.0
+    assert refreshed == []
+    await clock.steps.put(None)
+    assert await clock.waits.get() == 7.0
+    assert refreshed == [NOW]
+    task.cancel()
+
+
+QUARTERS = st.integers(1, 800).map(lambda quarters: quarters / 4)  # exact, also when added to a time
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 160).map(lambda quarters: quarters / 4), st.sampled_from(["", "pod", "fail", "mend", "load"])
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(STEPS, QUARTERS, QUARTERS)
+def test_no_sample_counts_as_fresh_that_is_not(steps, ttl_seconds, stale_seconds):
+    """Whatever happens: fresh samples are younger than the limit, no answer outlives TTL or stale threshold."""
+
+    async def run():
+        bench = Bench(ttl_seconds=ttl_seconds, stale_seconds=stale_seconds)
+        elapsed, asked_at, pods = 0.0, None, 1
+        for pause, what in steps:
+            elapsed += pause
+            if what == "pod":
+                bench.cluster.pod(f"va-{pods}", deployment="d-va")
+                pods += 1
+            elif what == "fail":
+                bench.prometheus.fail("queue_length", ErrorKind.SERVER, "no")
+            elif what == "mend":
+                bench.prometheus.failing.clear()
+            bench.prometheus.series.clear()
+            for index in range(pods):
+                bench.prometheus.put_replica(pod=f"va-{index}", age_seconds=5 - elapsed)
+            asked, replicas = await bench.asks(elapsed)
+            asked_at = elapsed if asked else asked_at
+            assert elapsed - asked_at < min(ttl_seconds, stale_seconds) or asked
+            assert len(replicas) == pods
+            if not bench.failures:
+                assert all(replica.complete for replica in replicas.values())
+                ages = [NOW + elapsed - replica.kv_usage.timestamp for replica in replicas.values()]
+                assert all(age < 60 for age in ages)
+
+    asyncio.run(run())

@@ -1,0 +1,155 @@
+"""Answers of Prometheus that may be used again: all answers about one chunk of namespaces, kept together.
+
+What a controller may take from a cache is little: a decision on an answer that no longer describes the world is worse
+than a query. So an answer is used again only
+
+- within TTL, when one is set; otherwise every cycle asks. And never when it is older than the stale threshold;
+- as a whole: a value and the time of its sample come from the same instant, or the age of the value would be a lie;
+- while the Ready pods are those it was asked for: a pod that came is not in it, one that went changes what the others
+  carry;
+- while each sample that was fresh then is fresh still: an answer that has become too old to act on is asked for anew
+  instead of holding the number.
+
+Samples keep their own times, so their freshness is judged as if the answer had just come. Failures are not kept, nor
+are answers of which Prometheus says that they are incomplete. Any change of the settings empties the cache, that of
+the interval included. Times are seconds since the epoch, given by the caller; a clock that was set back misses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from wva.collect.answers import InstantVector
+from wva.collect.queries import TIMESTAMP_QUERIES, Query
+from wva.collect.samples import parse_number
+from wva.instruments import Instruments
+from wva.model.metrics import Freshness
+
+Answers = Mapping[str, InstantVector]
+"""By query name."""
+
+Pods = frozenset[tuple[str, str]]
+"""Namespace and name of every Ready pod that the queries concern."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSettings:
+    """What the cache obeys (surface.md 2.3, ``PROMETHEUS_METRICS_CACHE_*``).
+
+    ``ttl_seconds`` None: not set. ``fetch_interval_seconds`` 0: nothing is fetched in the background. ``max_size``
+    counts chunks of namespaces, 0 is no limit. ``interval_seconds`` is that of the cycles.
+    """
+
+    enabled: bool = True
+    ttl_seconds: float | None = None
+    stale_seconds: float = 120.0
+    cleanup_interval_seconds: float = 60.0
+    fetch_interval_seconds: float = 0.0
+    max_size: int = 0
+    interval_seconds: float = 60.0
+
+    @property
+    def reuse_seconds(self) -> float:
+        """How long an answer may be used again; 0 when it may not."""
+        return min(self.ttl_seconds, self.stale_seconds) if self.enabled and self.ttl_seconds is not None else 0.0
+
+    @property
+    def background_seconds(self) -> float:
+        """Time between two fetches in the background; 0 without any. What may not be used again is not fetched."""
+        return self.fetch_interval_seconds if self.reuse_seconds else 0.0
+
+
+@dataclass(slots=True)
+class _Entry:
+    """The answers of one chunk; ``oldest`` is the time of their oldest fresh sample, ``used`` of their last use."""
+
+    answers: Answers
+    pods: Pods
+    at: float
+    oldest: float
+    used: float
+
+
+class AnswerCache:
+    """Keeps the answers of the last cycles."""
+
+    def __init__(
+        self, *, settings: Callable[[], CacheSettings], freshness: Callable[[], Freshness], instruments: Instruments
+    ) -> None:
+        """Ask settings and age limits for each use, since both change while the process runs."""
+        self._current_settings = settings
+        self._freshness = freshness
+        self._hits = instruments.prometheus_cache_lookups.labels("hit")
+        self._misses = instruments.prometheus_cache_lookups.labels("miss")
+        self._size = instruments.prometheus_cache_entries
+        self._entries: dict[tuple[Query, ...], _Entry] = {}
+        self._settings = settings()
+        self._cleaned: float | None = None
+
+    def find(self, queries: tuple[Query, ...], pods: Pods, *, now: float) -> Answers | None:
+        """Return the answers to these queries if they may be used again, else None."""
+        settings = self._obey()
+        if not settings.enabled:
+            return None
+        entry = self._entries.get(queries)
+        if entry is None or not self._usable(entry, pods, now=now):
+            self._misses.inc()
+            return None
+        self._hits.inc()
+        entry.used = now
+        return entry.answers
+
+    def keep(self, queries: tuple[Query, ...], pods: Pods, answers: Answers, *, now: float) -> None:
+        """Take answers that were given at ``now``, if they could be used again."""
+        settings = self._obey()
+        self._entries.pop(queries, None)
+        if settings.reuse_seconds and not any(answer.warnings for answer in answers.values()):
+            oldest = _oldest_fresh(answers, now=now, fresh_seconds=self._freshness().fresh_seconds)
+            self._entries[queries] = _Entry(answers, pods, now, oldest, now)
+        while settings.max_size and len(self._entries) > settings.max_size:
+            del self._entries[min(self._entries, key=lambda key: self._entries[key].used)]
+        self._size.set(len(self._entries))
+
+    def due(self, queries: tuple[Query, ...], *, now: float) -> bool:
+        """Tell whether kept answers are old enough to be fetched in the background: no cycle has just asked them."""
+        seconds = self._obey().background_seconds
+        entry = self._entries.get(queries)
+        return bool(seconds) and entry is not None and not 0 <= now - entry.at < seconds / 2
+
+    def clean(self, *, now: float) -> None:
+        """Forget, once per cleanup interval, what nobody has asked for since the last time."""
+        seconds = self._obey().cleanup_interval_seconds
+        if self._cleaned is not None and 0 <= now - self._cleaned < seconds:
+            return
+        self._cleaned = now
+        unused = [queries for queries, entry in self._entries.items() if not 0 <= now - entry.used < seconds]
+        for queries in unused:
+            del self._entries[queries]
+        self._size.set(len(self._entries))
+
+    def _usable(self, entry: _Entry, pods: Pods, *, now: float) -> bool:
+        young = 0 <= now - entry.at < self._settings.reuse_seconds
+        return young and entry.pods == pods and now - entry.oldest < self._freshness().fresh_seconds
+
+    def _obey(self) -> CacheSettings:
+        """Return the settings in force; when they have changed, nothing kept under the former counts."""
+        settings = self._current_settings()
+        if settings != self._settings:
+            self._settings = settings
+            self._entries.clear()
+            self._size.set(0)
+        return settings
+
+
+def _oldest_fresh(answers: Answers, *, now: float, fresh_seconds: float) -> float:
+    """Return the time of the oldest sample that is fresh at ``now``; ``now`` when none is."""
+    return min((time for time in _times(answers) if now - time < fresh_seconds), default=now)
+
+
+def _times(answers: Answers) -> Iterable[float]:
+    for name in TIMESTAMP_QUERIES & answers.keys():
+        for series in answers[name].series:
+            time = parse_number(series.value[1]) if series.value is not None else None
+            if time is not None:
+                yield time
