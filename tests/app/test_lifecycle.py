@@ -11,8 +11,9 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from tests.app.stage import DEPLOYMENTS, SYSTEM, until
+from tests.app.stage import DEPLOYMENTS, SYSTEM, VARIANTS, until
 from wva.api.meta import Key
+from wva.model.variant import VariantKey
 from wva.sim.apiserver import Patch, matching
 
 LEASES = "leases.coordination.k8s.io"
@@ -140,11 +141,15 @@ async def test_nothing_is_written_past_the_deadline_of_the_lease(stage):
     slow = {"LEADER_ELECTION_LEASE_DURATION": "60s", "LEADER_ELECTION_RENEW_DEADLINE": "50s"}
     async with stage.controller(**(ELECTED | slow | {"LEADER_ELECTION_RETRY_PERIOD": "20s"})):
         await until(lambda: stage.told("OptimizationReady") == ("False", "MetricsMissing") and stage.app.idle)
-        before, refused = stage.patches(), stage.metric("wva_status_patches_total", result="error")
+        before, events = stage.patches(), stage.api.requests.count("create", resource="events")
         stage.app.leadership.elector._deadline = -math.inf
         stage.app.ledger.record([replace(stage.decision(), desired=5)])
-        await until(lambda: stage.metric("wva_status_patches_total", result="error") > refused)
+        stage.app.decisions.announce(VariantKey("ns", "va"), "Normal", "Test", "not to be sent")
+        await until(lambda: stage.metric("wva_kubernetes_requests_total", verb="patch", resource=VARIANTS, code="0"))
+        await until(lambda: stage.metric("wva_events_recorded_total", result="dropped"))
         assert stage.patches() == before
+        assert stage.api.requests.count("create", resource="events") == events
+        assert stage.metric("wva_status_patches_total", result="error") == 0
         assert stage.series() == {}
 
 
@@ -158,6 +163,45 @@ async def test_stop_without_a_lease_is_quick(stage):
         assert await task == 0
         assert time.monotonic() - started < 10
         stage.api.faults.clear()
+
+
+async def test_leaving_is_an_event_on_the_lease(stage):
+    """It is posted before the Lease is let go, while this process still may write."""
+    async with stage.controller(**ELECTED) as task:
+        await until(lambda: stage.metric("wva_leader"))
+        stage.stop.set()
+        assert await task == 0
+    said = [event["message"].split(" ", 1)[1] for event in stage.events("LeaderElection")]
+    assert sorted(said) == ["became leader", "stopped leading"]
+
+
+async def test_a_released_lease_is_taken_at_once(stage):
+    """The watch of the Lease wakes the standby: it does not wait for its next look, ten seconds later."""
+    stage.deployment()
+    stage.va()
+    spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 3600, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    stage.api.store.create(LEASES, {"metadata": {"name": LEASE.name, "namespace": SYSTEM}, "spec": spec})
+    async with stage.controller(LEADER_ELECT="true"):
+        await until(lambda: stage.api.requests.count("watch", resource=LEASES))
+        await until(lambda: stage.app.not_ready() == [])
+        stage.api.store.patch(LEASES, LEASE, Patch(body={"spec": {"holderIdentity": ""}}))
+        await until(lambda: stage.series() == {"va": 1}, seconds=5)
+
+
+@pytest.mark.parametrize("verb", ["list", "watch"])
+async def test_a_watch_of_the_lease_that_is_denied_is_said_once_and_polled_instead(stage, verb):
+    """The roles of an older installation may lack it; election works as before, and readiness does not suffer."""
+    stage.api.faults.answer(403, times=None, match=matching(verb=verb, resource=LEASES))
+    spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 3600, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    stage.api.store.create(LEASES, {"metadata": {"name": LEASE.name, "namespace": SYSTEM}, "spec": spec})
+    with capture_logs() as lines:
+        async with stage.controller(**ELECTED):
+            await until(lambda: stage.api.requests.count(verb, resource=LEASES) > 2)
+            assert stage.app.not_ready() == []
+            stage.api.store.patch(LEASES, LEASE, Patch(body={"spec": {"holderIdentity": ""}}))
+            await until(lambda: stage.metric("wva_leader"))
+    said = [line for line in lines if line.get("resource") == LEASES and line["log_level"] != "debug"]
+    assert [line["event"] for line in said] == ["optional_kind_absent"]
 
 
 async def test_a_standby_is_ready_and_silent(stage):

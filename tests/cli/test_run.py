@@ -81,7 +81,7 @@ async def test_plain_http_is_refused_unless_allowed(run, cluster):
         ({"HEALTH_PROBE_BIND_ADDRESS": "nonsense"}, "--health-probe-bind-address"),
         ({"METRICS_BIND_ADDRESS": "8443"}, "--metrics-bind-address"),
         ({"METRICS_BIND_ADDRESS": "127.0.0.1:0", "METRICS_CERT_PATH": "/nonexistent"}, "/nonexistent/tls.crt"),
-        ({"LEADER_ELECT": "true", "LEADER_ELECTION_LEASE_DURATION": "10s"}, "lease duration"),
+        ({"LEADER_ELECT": "true", "LEADER_ELECTION_LEASE_DURATION": "10s"}, "--leader-election-lease-duration=10s"),
     ],
 )
 async def test_what_could_never_work_ends_with_status_1(run, cluster, more, named):

@@ -206,6 +206,12 @@ class Process:
         self.loop.settle()
         self.task = self.loop.create_task(self._release())
 
+    def let_go(self):
+        """Release after leadership was lost, as the process does before it exits."""
+        self.client.mode = "works"
+        self.task = self.loop.create_task(self.elector.release())
+        self.loop.settle()
+
     def kill(self):
         """End without any clean-up, as SIGKILL does; requests under way stay under way."""
         if self.loop.is_closed():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from wva.api.kinds import PODS
 from wva.api.meta import Key
@@ -60,6 +62,65 @@ async def test_guard_is_asked_again_when_the_connection_stands(
     assert instruments.registry.get_sample_value("wva_kubernetes_requests_total", labels) == 1
 
 
+async def test_guard_is_asked_again_when_the_body_leaves(
+    server: Any, client: KubeClient, instruments: Instruments
+) -> None:
+    """A lease that ends between headers and body stops the write: the headers have not left before the body does."""
+    server.say(POD)
+    answers = iter([True, True, False])
+    with pytest.raises(errors.WriteRefused, match=r"^PATCH "):
+        await client.with_write_guard(lambda: next(answers)).patch(PODS, KEY, POD)
+    assert server.received == []
+    assert next(answers, "asked three times") == "asked three times"
+    labels = {"verb": "patch", "resource": "pods", "code": "0"}
+    assert instruments.registry.get_sample_value("wva_kubernetes_requests_total", labels) == 1
+
+
+@pytest.mark.parametrize("verb", ["update", "delete"])
+async def test_guard_is_asked_before_the_library_sends_again(server: Any, client: KubeClient, verb: str) -> None:
+    """When the server closes a kept connection aiohttp repeats the request, but not after the lease has ended."""
+    server.say(POD)
+    await client.get(PODS, KEY)
+    server.received.clear()
+    allowed = [True]
+
+    async def hang_up(request: web.Request) -> web.StreamResponse:
+        allowed[0] = False
+        request.transport.close()
+        return web.Response()
+
+    server.answer = hang_up
+    with pytest.raises(errors.WriteRefused):
+        await write(client.with_write_guard(lambda: allowed[0]), verb)
+    assert len(server.received) == 1
+
+
+async def test_guard_is_asked_after_waiting_for_a_free_connection(
+    server: Any, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that waits in the queue of the pool while the lease ends is not sent when its turn comes."""
+    monkeypatch.setattr(client._transport.session.connector, "_limit", 1)
+    arrived, release, allowed = asyncio.Event(), asyncio.Event(), [True]
+
+    async def wait(_: web.Request) -> web.StreamResponse:
+        arrived.set()
+        await release.wait()
+        return web.json_response(POD)
+
+    server.answer = wait
+    reading = asyncio.create_task(client.get(PODS, KEY))
+    await arrived.wait()
+    writing = asyncio.create_task(client.with_write_guard(lambda: allowed[0]).patch(PODS, KEY, POD))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    allowed[0] = False
+    release.set()
+    await reading
+    with pytest.raises(errors.WriteRefused):
+        await writing
+    assert [request.method for request in server.received] == ["GET"]
+
+
 async def test_refusal_leaves_the_connection_pool_usable(server: Any, client: KubeClient) -> None:
     """After refusals in the last moment the client still works."""
     server.say(POD)
@@ -67,6 +128,9 @@ async def test_refusal_leaves_the_connection_pool_usable(server: Any, client: Ku
         answers = iter([True, False])
         with pytest.raises(errors.WriteRefused):
             await client.with_write_guard(lambda answers=answers: next(answers)).delete(PODS, KEY)
+        answers = iter([True, True, False])
+        with pytest.raises(errors.WriteRefused):
+            await client.with_write_guard(lambda answers=answers: next(answers)).patch(PODS, KEY, POD)
     assert (await client.get(PODS, KEY)).metadata.name == "a"
 
 

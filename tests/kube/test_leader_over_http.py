@@ -44,6 +44,7 @@ async def test_leadership_changes_hands_and_both_changes_are_events(kubeconfig, 
             holding.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await holding
+            first.say_goodbye()
             await first.release()
             await waiting
             assert (first.may_write(), second.may_write()) == (False, True)

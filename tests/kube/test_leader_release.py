@@ -54,6 +54,48 @@ def test_nothing_may_be_written_while_the_release_is_under_way(world):
     assert not leader.may_write
 
 
+def test_a_leader_that_slept_past_its_deadline_looks_before_it_lets_go(world):
+    """Somebody else leads by then: nothing is written, not even to be refused."""
+    leader, candidate = world.start(), world.start()
+    leader.stopped = True
+    world.advance(80.0)
+    assert candidate.may_write
+    leader.stopped = False
+    world.turn()
+    assert leader.ended
+    sent = len(leader.client.sent)
+    leader.let_go()
+    assert leader.client.sent[sent:] == ["get"]
+    assert world.server.get().spec.holder_identity == candidate.elector.identity
+
+
+def test_a_leader_that_lost_touch_lets_go_of_what_nobody_took(world):
+    """Its successor in the same pod need not wait for the Lease to run out."""
+    leader = world.start()
+    leader.stopped = True
+    world.advance(55.0)
+    leader.stopped = False
+    world.turn()
+    assert leader.ended
+    leader.let_go()
+    assert world.server.get().spec.holder_identity == ""
+
+
+@pytest.mark.parametrize(("seconds", "allowed"), [(49.0, True), (51.0, False)])
+def test_the_lease_itself_is_not_renewed_past_the_deadline(world, seconds, allowed):
+    """A renewal that was on its way to the socket when the process was stopped is not sent afterwards."""
+    leader = world.start()
+    leader.stopped = True
+    world.advance(seconds)
+    assert leader.elector.may_claim() is allowed
+
+
+def test_a_candidate_may_claim(world):
+    """It has no deadline yet."""
+    world.start()
+    assert world.start().elector.may_claim()
+
+
 def test_a_candidate_releases_nothing(world):
     """What we never wrote is not ours to let go."""
     leader, candidate = world.start(), world.start()
@@ -147,6 +189,7 @@ def test_events_and_gauge_tell_who_leads(world):
     first = world.start()
     first.elector.recorder = Recorder()
     assert gauge() == 1
+    first.elector.say_goodbye()
     first.leave()
     world.turn()
     assert gauge() == 0
@@ -155,10 +198,11 @@ def test_events_and_gauge_tell_who_leads(world):
     second.elector.recorder = Recorder()
     second.client.mode = "cut"
     world.advance(60.0)
+    second.elector.say_goodbye()
     assert gauge() == 0
     lease = ObjectReference("coordination.k8s.io/v1", "Lease", KEY.name, KEY.namespace, "uid")
     assert first.elector.recorder.events == [(lease, "Normal", "LeaderElection", "p0 stopped leading")]
-    assert second.elector.recorder.events == [(lease, "Normal", "LeaderElection", "p1 stopped leading")]
+    assert second.elector.recorder.events == []  # it may not write any more
 
 
 def test_becoming_leader_is_an_event(world):
@@ -180,9 +224,12 @@ def test_becoming_leader_is_an_event(world):
     [
         (Durations(), ""),
         (Durations(15, 10, 2), ""),
-        (Durations(50, 50, 10), "lease duration must be longer"),
-        (Durations(60, 12, 10), "longer than 1.2 retry periods"),
-        (Durations(60, 50, 0), "greater than 0"),
+        (
+            Durations(50, 50, 10),
+            "--leader-election-lease-duration=50s must be longer than --leader-election-renew-dead",
+        ),
+        (Durations(60, 12, 10), "deadline=12s must be longer than 1.2 times --leader-election-retry-period=10s"),
+        (Durations(60, 50, 0), "--leader-election-retry-period=0s must be greater than 0"),
         (Durations(-1, -2, -3), "greater than 0"),
         (Durations(float("nan"), 50, 10), "greater than 0"),
     ],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from wva.app.application import Application
+from wva.app.election import election_problems
 from wva.app.environment import Environment, new_registry
 from wva.app.prometheus import prometheus_settings
 
-__all__ = ["Application", "Environment", "new_registry", "prometheus_settings"]
+__all__ = ["Application", "Environment", "election_problems", "new_registry", "prometheus_settings"]

@@ -110,9 +110,7 @@ class Application:
             try:
                 yield
             finally:
-                await self.leadership.recorder.drain(_DRAIN_SECONDS)
-                if self.leadership.elector is not None:
-                    await self.leadership.elector.release()
+                await self.leadership.leave(_DRAIN_SECONDS)
                 for task in tasks:
                     task.cancel()
 
@@ -122,7 +120,8 @@ class Application:
         async with asyncio.TaskGroup() as group:
             group.create_task(_stop_on(stop))
             if elector is not None:
-                await elector.acquire()
+                async with self.leadership.watching():
+                    await elector.acquire()
                 group.create_task(elector.hold())
             try:
                 await self._work()

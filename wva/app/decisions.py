@@ -140,7 +140,7 @@ class Decisions:
         ports = Ports(
             collect=collector.collect,
             known=self.variants.known,
-            announce=self._announce,
+            announce=self.announce,
             record=RecordingWriter(folder).write if folder else None,
         )
         return Optimizer(
@@ -151,7 +151,7 @@ class Decisions:
             instruments=self._env.instruments,
         )
 
-    def _announce(self, key: VariantKey, type_: str, reason: str, message: str) -> None:
+    def announce(self, key: VariantKey, type_: str, reason: str, message: str) -> None:
         """Record an event on a VariantAutoscaling that is still there."""
         va = self._informers.stores.variant_autoscalings.get(Key(key.namespace, key.name))
         if va is None:

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import re
 import secrets
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
+from wva.api.core import Lease
 from wva.api.kinds import EVENTS, LEASES
 from wva.api.meta import Key
+from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL
 from wva.app.environment import Environment
 from wva.kube.client import KubeClient
+from wva.kube.controller import guard
 from wva.kube.events import EventRecorder
-from wva.kube.leader import Durations, LeaderElector
+from wva.kube.informer import Informer
+from wva.kube.leader import LeaderElector
+from wva.kube.leader_times import Durations
+from wva.settings import Settings
 
 COMPONENT: Final = "workload-variant-autoscaler"
+
+_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_LABEL_CHARACTERS: Final = 63
+_MAX_NAME_CHARACTERS: Final = 253
+_HASH_CHARACTERS: Final = 16
 
 
 class Leadership:
@@ -35,8 +52,11 @@ class Leadership:
             clock=environment.clock,
             instruments=environment.instruments,
         )
+        self._lease: Informer[Lease] | None = None
         if self.elector is not None:
             self.elector.recorder = self.recorder
+            self.elector.client = client.with_write_guard(self.elector.may_claim)
+            self._lease = _lease_watch(environment, self.elector)
 
     @property
     def in_charge(self) -> bool:
@@ -52,19 +72,104 @@ class Leadership:
         """Whether the series may be shown: not by a leader that stood still past its deadline and does not know yet."""
         return self._in_charge and (self.elector is None or self.elector.may_write())
 
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Watch the Lease around the body, so that a candidate need not wait for its next look at it.
+
+        Without permission to watch it is the polling alone that finds a released Lease; said once.
+        """
+        lease = self._lease
+        if lease is None:
+            yield
+            return
+        task = asyncio.create_task(guard("lease watch", lease.run))
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def leave(self, drain_seconds: float) -> None:
+        """Post what is left to say, for at most ``drain_seconds``, and let the Lease go. Every writer has ended."""
+        if self.elector is not None:
+            self.elector.say_goodbye()
+        await self.recorder.drain(drain_seconds)
+        if self.elector is not None:
+            await self.elector.release()
+
+
+def lease_name(settings: Settings) -> str:
+    """Return the name of the Lease: one for each controller instance.
+
+    Without an instance it is LEADER_ELECTION_ID. With one it is ``INSTANCE.ID`` where the instance is a DNS label, and
+    otherwise ``SLUG.HASH.ID``: label values may have capitals, dots and underscores, which names of objects may not
+    have. Two instances never get the same name.
+    """
+    instance, name = settings.controller_instance, settings.leader_election_id
+    if not instance:
+        return name
+    if _DNS_LABEL.fullmatch(instance):
+        return f"{instance}.{name}"
+    slug = re.sub(r"[^a-z0-9]+", "-", instance.lower())[:_LABEL_CHARACTERS].strip("-") or "instance"
+    digest = hashlib.sha256(instance.encode()).hexdigest()[:_HASH_CHARACTERS]
+    return f"{slug}.{digest}.{name}"
+
+
+def election_problems(settings: Settings) -> list[str]:
+    """Return why no leader could ever be elected with these settings, one sentence each."""
+    problems = []
+    if not _LABEL_VALUE.fullmatch(settings.controller_instance):
+        problems.append(
+            f"CONTROLLER_INSTANCE={settings.controller_instance!r} cannot be the value of a label, so no variant could "
+            f"carry it in {CONTROLLER_INSTANCE_LABEL}: expected at most 63 letters, digits, '-', '_' and '.', with a "
+            "letter or digit at both ends"
+        )
+    if not settings.leader_elect:
+        return problems
+    name = lease_name(settings)
+    if len(name) > _MAX_NAME_CHARACTERS or not all(_DNS_LABEL.fullmatch(part) for part in name.split(".")):
+        problems.append(
+            f"--leader-election-id={settings.leader_election_id!r} gives the Lease the name {name!r}: expected at most "
+            f"{_MAX_NAME_CHARACTERS} lower-case letters, digits, '-' and '.', and a letter or digit at both ends"
+        )
+    return problems + _durations(settings).validate()
+
 
 def _elector(environment: Environment, identity: str) -> LeaderElector:
     settings = environment.settings
-    durations = Durations(
+    return LeaderElector(
+        environment.client,
+        resource=LEASES,
+        key=Key(settings.pod_namespace, lease_name(settings)),
+        identity=identity,
+        durations=_durations(settings),
+        instruments=environment.instruments,
+    )
+
+
+def _durations(settings: Settings) -> Durations:
+    return Durations(
         settings.leader_election_lease_duration,
         settings.leader_election_renew_deadline,
         settings.leader_election_retry_period,
     )
-    return LeaderElector(
+
+
+def _lease_watch(environment: Environment, elector: LeaderElector) -> Informer[Lease]:
+    """Return a watch of the one Lease that wakes the elector when nobody holds it any more."""
+    informer = Informer(
         environment.client,
-        resource=LEASES,
-        key=Key(settings.pod_namespace, settings.leader_election_id),
-        identity=identity,
-        durations=durations,
+        LEASES,
+        namespace=elector.key.namespace,
+        field_selector=f"metadata.name={elector.key.name}",
         instruments=environment.instruments,
+        optional=True,
     )
+
+    def on_lease(_: Lease | None, new: Lease | None) -> None:
+        if new is None or not new.spec.holder_identity:
+            elector.nudge()
+
+    informer.store.subscribe(on_lease)
+    return informer

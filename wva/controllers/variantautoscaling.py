@@ -30,7 +30,7 @@ from wva.collect.variants import pods_of, variant_of
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.kube.controller import After, Done, Result
-from wva.kube.errors import ApiError, Conflict, NotFound
+from wva.kube.errors import ApiError, Conflict, NotFound, WriteRefused
 from wva.kube.workqueue import WorkQueue
 from wva.model.decision import Decision
 from wva.model.variant import Variant, VariantKey
@@ -145,6 +145,8 @@ class VariantAutoscalingController:
         except Conflict:
             patches.labels("conflict").inc()
             raise
+        except WriteRefused:
+            raise  # nothing was sent, so nothing failed
         except ApiError:
             patches.labels("error").inc()
             raise

@@ -28,7 +28,7 @@ from wva.api.resource import Resource
 from wva.instruments import Instruments
 from wva.kube import errors
 from wva.kube.credentials import Renewal, TokenFile
-from wva.kube.transport import READ_BUFFER_BYTES, Call, Guard, Transport, ask_before_headers
+from wva.kube.transport import READ_BUFFER_BYTES, Call, Guard, Transport, guarding
 
 if TYPE_CHECKING:
     from kubernetes_asyncio.client import Configuration
@@ -261,15 +261,13 @@ async def _open_transport(
     async def authorize(headers: dict[str, str]) -> None:
         await api.update_params_for_auth(headers, [], ["BearerToken"])
 
-    trace = aiohttp.TraceConfig()
-    trace.on_request_headers_sent.append(ask_before_headers)
     session = await stack.enter_async_context(
         aiohttp.ClientSession(
             connector=api.rest_client.pool_manager.connector,
             connector_owner=False,
             trust_env=False,
             read_bufsize=READ_BUFFER_BYTES,
-            trace_configs=[trace],
+            trace_configs=[guarding()],
         )
     )
     return Transport(

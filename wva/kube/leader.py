@@ -11,8 +11,9 @@ A leader that does not run (SIGSTOP, a frozen cgroup, a starved CPU) cannot give
 compares the deadline with the clock at the moment of each write, before anything is sent, and does not depend on some
 timer having fired. The clock for that must run while the process stands still and must not be set: CLOCK_MONOTONIC
 runs during SIGSTOP but stops while the machine is suspended, so on Linux its sibling CLOCK_BOOTTIME is used, which
-counts that time, too. What remains: a process stopped between that check and its system call, and a virtual machine
-whose clocks were frozen with it. Against those, writes whose order matters carry a resourceVersion.
+counts that time, too. ``transport`` asks it again directly before the bytes of a request go out, and the elector's own
+renewals ask ``may_claim`` there. What remains: a process stopped between that check and its system call, and a virtual
+machine whose clocks were frozen with it. Against those, writes whose order matters carry a resourceVersion.
 
 Two departures from client-go. The recorded lease duration counts if it is longer than ours: the holder may be
 configured otherwise. A Lease that disappears while somebody else held it is treated as changed, not as free: its holder
@@ -39,6 +40,7 @@ from wva.api.meta import Key, ObjectMeta, format_micro_time
 from wva.api.resource import Resource
 from wva.instruments import Instruments
 from wva.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from wva.kube.leader_times import Durations
 
 RELEASE_SECONDS: Final = 5.0
 """How long a clean exit waits for the release; the manifests grant 10 s of termination grace in all."""
@@ -48,7 +50,6 @@ JITTER: Final = 0.2
 """Candidates poll every retry period plus or minus this part of it, so that they do not march in step."""
 MIN_PAUSE_SECONDS: Final = 1.0
 """A leader in need tries no more often than this."""
-_MIN_RENEWALS: Final = 1.2  # client-go's JitterFactor: at least this many retry periods fit before the deadline
 
 _log = log.get("kube.leader")
 
@@ -58,7 +59,10 @@ class LeadershipLost(Exception):  # noqa: N818 - called after what happened
 
 
 class LeaseClient(Protocol):
-    """The part of KubeClient that is used here; without the write guard, as the first write comes before leading."""
+    """The part of KubeClient that is used here; not guarded by ``may_write``, as the first write comes before leading.
+
+    ``may_claim`` is the guard for it.
+    """
 
     async def get(self, resource: Resource[Lease], key: Key) -> Lease:
         """Read the Lease."""
@@ -86,27 +90,6 @@ def boot_seconds() -> float:
     if sys.platform != "linux":
         return time.monotonic()
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-@dataclass(frozen=True, slots=True)
-class Durations:
-    """The three times of an election, in seconds; defaults of the Go controller."""
-
-    lease_seconds: float = 60.0
-    renew_deadline_seconds: float = 50.0
-    retry_period_seconds: float = 10.0
-
-    def validate(self) -> list[str]:
-        """Return what is wrong, one sentence each; an empty list if nothing is."""
-        values = (self.lease_seconds, self.renew_deadline_seconds, self.retry_period_seconds)
-        if not all(math.isfinite(value) and value > 0 for value in values):
-            return ["lease duration, renew deadline and retry period must be greater than 0"]
-        problems = []
-        if not self.lease_seconds > self.renew_deadline_seconds:
-            problems.append("the lease duration must be longer than the renew deadline")
-        if not self.renew_deadline_seconds > _MIN_RENEWALS * self.retry_period_seconds:
-            problems.append(f"the renew deadline must be longer than {_MIN_RENEWALS} retry periods")
-        return problems
 
 
 @dataclass(slots=True)
@@ -152,6 +135,10 @@ class LeaderElector:
         """Whether nobody else can be leader at this moment. Ask immediately before sending, not earlier."""
         return self._leading and self.monotonic() < self._deadline
 
+    def may_claim(self) -> bool:
+        """Whether the Lease itself may be written: not by a leader past its deadline, which has lost it already."""
+        return not self._leading or self.monotonic() < self._deadline
+
     def nudge(self) -> None:
         """Make a waiting candidate look at once; a watch of the Lease calls this."""
         self._nudged.set()
@@ -191,16 +178,26 @@ class LeaderElector:
                 pause = min(pause, max((self._deadline - self.monotonic()) / 2, MIN_PAUSE_SECONDS))
             pause -= self.monotonic() - started
 
+    def say_goodbye(self) -> None:
+        """Record that this process stops leading, if it may still write; whoever takes over says so in any case.
+
+        Call it before the recorder posts for the last time and before ``release``.
+        """
+        if self.may_write():
+            self._record("stopped leading")
+
     async def release(self) -> None:
         """Stop leading and, if the Lease is ours, let it go so that a candidate need not wait for its end.
 
         Call it when everything that writes, and ``hold``, has ended. Best effort: never raises an ApiError, and takes
-        at most RELEASE_SECONDS.
+        at most RELEASE_SECONDS. Past the deadline somebody else may lead: the Lease is read before anything is written.
         """
-        led, self._leading = self._leading, False
+        self._leading = False
         self.instruments.leader.set(0)
         if not self._claimed:
             return
+        if self.monotonic() >= self._deadline:
+            self._looked = False
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
                 released = await self._let_go()
@@ -209,8 +206,6 @@ class LeaderElector:
             return
         if released:
             _log.info("lease_released", lease=str(self.key), identity=self.identity)
-        if led:
-            self._record("stopped leading")
 
     @property
     def _holder(self) -> str:
@@ -342,7 +337,6 @@ class LeaderElector:
         self._leading = False
         self.instruments.leader.set(0)
         _log.error("leadership_lost", lease=str(self.key), identity=self.identity, why=why)
-        self._record("stopped leading")
         raise LeadershipLost(f"{self.key}: {why}")
 
     def _record(self, what: str) -> None:

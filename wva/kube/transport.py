@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Final, TypeAlias
 from urllib.parse import urlencode
@@ -74,26 +74,35 @@ class Transport:
         headers = {"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": f"wva/{__version__}"}
         if call.body is not None:
             headers["Content-Type"] = call.content_type
-        query = f"?{urlencode(call.query)}" if call.query else ""
+        permission = _Permission(call)
         code = "0"
         try:
             await self.authorize(headers)
-            _ask(call)
-            response = await self.session.request(
-                call.method,
-                URL(f"{self.host}{call.path}{query}", encoded=True),
-                data=call.body,
-                headers=headers,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
-                allow_redirects=False,
-                proxy=self.proxy,
-                server_hostname=self.server_hostname,
-                trace_request_ctx=call,
-            )
+            permission.ask()
+            response = await self._request(call, headers, permission)
             code = str(response.status)
+        except aiohttp.ClientError as error:
+            # A refusal while the body is written comes out wrapped: the library takes it for a failed connection.
+            if permission.refused is None:
+                raise
+            raise permission.refused from error
         finally:
             self.instruments.api_requests.labels(verb=call.verb, resource=call.resource, code=code).inc()
         return response
+
+    async def _request(self, call: Call, headers: Mapping[str, str], permission: _Permission) -> aiohttp.ClientResponse:
+        query = f"?{urlencode(call.query)}" if call.query else ""
+        return await self.session.request(
+            call.method,
+            URL(f"{self.host}{call.path}{query}", encoded=True),
+            data=call.body,
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+            allow_redirects=False,
+            proxy=self.proxy,
+            server_hostname=self.server_hostname,
+            trace_request_ctx=permission,
+        )
 
     async def exchange(self, call: Call) -> bytes:
         """Send one request and return the body of a 2xx answer. Raises ApiError."""
@@ -155,18 +164,39 @@ async def _read_refusal(response: aiohttp.ClientResponse) -> bytes:
     return bytes(body[:MAX_REFUSAL_BYTES])
 
 
-def _ask(call: Call) -> None:
-    """Raise WriteRefused when the call's guard says no."""
-    if call.guard is not None and not call.guard():
-        raise errors.WriteRefused(0, "WriteRefused", "not allowed to write now", attempted=call.attempted)
+@dataclass(slots=True)
+class _Permission:
+    """Whether a call may be sent, asked again and again on its way to the socket."""
+
+    call: Call
+    refused: errors.WriteRefused | None = field(default=None, init=False)
+
+    def ask(self) -> None:
+        """Raise WriteRefused when the call's guard says no."""
+        guard = self.call.guard
+        if guard is not None and not guard():
+            self.refused = errors.WriteRefused(
+                0, "WriteRefused", "not allowed to write now", attempted=self.call.attempted
+            )
+            raise self.refused
 
 
-async def ask_before_headers(_: aiohttp.ClientSession, trace: SimpleNamespace, __: object) -> None:
-    """Ask again once a connection is there: opening one may have taken longer than the lease lasts.
+def guarding() -> aiohttp.TraceConfig:
+    """Return the hooks that ask for permission right before bytes go out, whatever the way that led there.
 
-    aiohttp calls this hook before the first byte goes out, and closes the connection when it raises.
+    A request may have waited for a connection, or for a new one after the server had closed the first (the library
+    sends PUT and DELETE once more then). Headers are only put together after the first hook; they leave with the body
+    in one piece, which may be a turn of the event loop later, directly after the second hook. Without a body they
+    leave directly after the first. The library closes the connection when a hook raises.
     """
-    _ask(trace.trace_request_ctx)
+    trace = aiohttp.TraceConfig()
+    trace.on_request_headers_sent.append(_ask_again)
+    trace.on_request_chunk_sent.append(_ask_again)
+    return trace
+
+
+async def _ask_again(_: aiohttp.ClientSession, trace: SimpleNamespace, __: object) -> None:
+    trace.trace_request_ctx.ask()
 
 
 def _retry_after_seconds(value: str | None) -> float | None:

@@ -184,6 +184,9 @@ class Target(Generic[T]):
 
     def report(self, event: str, error: errors.ApiError) -> None:
         """Log a failure, by its meaning where there is one."""
+        if self.optional and isinstance(error, errors.Forbidden):
+            self.gone(error)
+            return
         if isinstance(error, errors.Unauthorized | errors.Forbidden):
             event = "watch_denied"
         elif isinstance(error, errors.NotFound):
