@@ -1,0 +1,76 @@
+"""The steady state equals an independent float64 evaluation to 1e-9, and the original's within its float32 noise."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.golden.queueing import decode_only, not_numbers, queue, within
+from tests.golden.vectors import Case, parameters, tally
+from wva.decide.queueing.sizing import Performance, perform
+
+NAME = "queue"
+TIGHT = 1e-9
+LOOSE = 2e-4
+
+
+def left_out(case: Case) -> str | None:
+    """Leave out what has no recorded numbers that could be true."""
+    return decode_only(case) or not_numbers(case)
+
+
+def recorded_words(found: Performance) -> dict[str, float]:
+    """Return a performance in the words of the recording."""
+    return {
+        "throughput": found.throughput,
+        "avg_resp_time": found.response,
+        "avg_wait_time": found.wait,
+        "avg_num_in_serv": found.serving,
+        "avg_prefill_time": found.prefill,
+        "avg_token_time": found.itl,
+        "ttft": found.ttft,
+        "rho": found.rho,
+    }
+
+
+def room(response: float, output_tokens: float) -> dict[str, float]:
+    """Return what the original's single precision costs, per value, on top of a relative 2e-4."""
+    return {
+        "avg_wait_time": 1e-4 * response,
+        "ttft": 1e-4 * response,
+        "avg_prefill_time": 2e-5 * response,
+        "avg_token_time": 5e-5 * response / output_tokens,
+    }
+
+
+@pytest.mark.parametrize("case", parameters(NAME, section="v051", left_out=left_out))
+def test_known_parameters(case):
+    """Steady state with alpha, beta, gamma and delta."""
+    tally(NAME, "v051").run += 1
+    check(case)
+
+
+@pytest.mark.parametrize("case", parameters(NAME, section="v080", left_out=left_out))
+def test_estimated_parameters(case):
+    """Steady state with alpha, beta and gamma."""
+    tally(NAME, "v080").run += 1
+    check(case)
+
+
+def check(case: Case) -> None:
+    """Compare one case: a refused one is refused, except a replica for one request, which is a proper chain."""
+    (found,) = perform([queue(case)], [case["rate_rps"]])
+    instance = case["instance"]
+    if case.get("error") and instance["max_batch_size"] + instance["max_queue_size"] != 1:
+        assert found is None
+        return
+    assert found is not None
+    if case.get("error"):
+        assert 0 < found.throughput < case["rate_rps"]
+        return
+    values, response = recorded_words(found), case["ref64"]["avg_resp_time"]
+    for name, expected in case["ref64"].items():
+        if name in values:
+            assert values[name] == within(expected, rel=TIGHT, extra=TIGHT * 1e-6 * response), name
+    extra = room(response, instance["avg_output_tokens"])
+    for name, value in values.items():
+        assert value == within(case["metrics"][name], rel=LOOSE, extra=extra.get(name, 0.0)), name

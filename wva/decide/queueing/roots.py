@@ -1,0 +1,103 @@
+"""Roots of many monotone functions in lockstep: Chandrupatla's method (inverse quadratic steps, else bisection).
+
+It needs a third of the evaluations that bisection needs, and never leaves the bracket. Rows that have converged leave
+the block as soon as half of it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wva.decide.queueing.geometric import Vector
+
+TOLERANCE: Final = 1e-12
+MAX_ITERATIONS: Final = 200
+
+Evaluate = Callable[[NDArray[np.intp], Vector], Vector]
+"""Values of some rows' functions at some points."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Brackets:
+    """Newest point ``a``, the point ``b`` on the other side of the root, the former newest ``c``; and where to step."""
+
+    rows: NDArray[np.intp]
+    a: Vector
+    b: Vector
+    c: Vector
+    fa: Vector
+    fb: Vector
+    fc: Vector
+    share: Vector
+
+    def take(self, kept: NDArray[np.bool_]) -> _Brackets:
+        return _Brackets(
+            self.rows[kept],
+            self.a[kept],
+            self.b[kept],
+            self.c[kept],
+            self.fa[kept],
+            self.fb[kept],
+            self.fc[kept],
+            self.share[kept],
+        )
+
+
+def find_roots(evaluate: Evaluate, *, low: Vector, high: Vector, at_low: Vector, at_high: Vector) -> Vector:
+    """Return a root per row between ``low`` and ``high``, where the values have different signs, to 1e-12.
+
+    What is returned is the end of the last bracket whose value is the smaller in size.
+    """
+    found = np.where(np.abs(at_low) < np.abs(at_high), low, high)
+    rows = np.arange(len(low), dtype=np.intp)
+    state = _Brackets(rows, high, low, low, at_high, at_low, at_low, np.full(len(low), 0.5))
+    done = np.zeros(len(low), dtype=np.bool_)
+    for _ in range(MAX_ITERATIONS):
+        state, best, finished = _settled(state)
+        found[state.rows] = best
+        done[state.rows[finished]] = True
+        if finished.all():
+            break
+        if 2 * int(finished.sum()) >= len(finished):
+            state = state.take(~finished)
+        point = state.a + state.share * (state.b - state.a)
+        state = _stepped(state, point, evaluate(state.rows, point))
+    return found
+
+
+def _settled(state: _Brackets) -> tuple[_Brackets, Vector, NDArray[np.bool_]]:
+    """Return the state with its next step, the best points so far, and which rows are finished."""
+    better = np.abs(state.fa) < np.abs(state.fb)
+    best = np.where(better, state.a, state.b)
+    width = np.abs(state.b - state.a)
+    tolerance = np.maximum(TOLERANCE, 4 * np.finfo(np.float64).eps * np.abs(best))
+    finished = (width <= tolerance) | (state.fa == 0) | (state.fb == 0)
+    with np.errstate(divide="ignore", invalid="ignore"):  # whoever divides by zero here bisects instead
+        xi = (state.a - state.b) / (state.c - state.b)
+        phi = (state.fa - state.fb) / (state.fc - state.fb)
+        interpolates = (phi * phi < xi) & ((1 - phi) * (1 - phi) < 1 - xi)
+        first = state.fa / (state.fb - state.fa) * state.fc / (state.fb - state.fc)
+        ratio = (state.c - state.a) / (state.b - state.a)
+        second = state.fa / (state.fc - state.fa) * state.fb / (state.fc - state.fb)
+        share = np.where(interpolates, first + ratio * second, 0.5)
+        least = np.where(width > 0, np.minimum(0.5, 0.5 * tolerance / width), 0.5)
+    return replace(state, share=np.clip(share, least, 1 - least)), best, finished
+
+
+def _stepped(state: _Brackets, point: Vector, value: Vector) -> _Brackets:
+    """Return the brackets with a new point in them."""
+    same = np.sign(value) == np.sign(state.fa)
+    return replace(
+        state,
+        a=point,
+        fa=value,
+        b=np.where(same, state.b, state.a),
+        fb=np.where(same, state.fb, state.fa),
+        c=np.where(same, state.a, state.b),
+        fc=np.where(same, state.fa, state.fb),
+    )
