@@ -6,7 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from wva.api.core import ConfigMap
-from wva.api.kinds import CONFIG_MAPS, DEPLOYMENTS, PODS, REPLICA_SETS, VARIANT_AUTOSCALINGS
+from wva.api.kinds import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    HPAS,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    RESOURCE_QUOTAS,
+    SCALED_OBJECTS,
+    VARIANT_AUTOSCALINGS,
+)
+from wva.collect.bounds import ScalerStores
+from wva.collect.inventory import InventoryStores, without_idle_containers
 from wva.collect.stores import CollectStores
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
@@ -21,24 +33,40 @@ class Informers:
     all: tuple[Informer[Any], ...]
     stores: CollectStores
     config_maps: Informer[ConfigMap]
+    inventory: InventoryStores
 
     def statuses(self) -> list[str]:
         """Return why caches are not usable, one line per cache; empty when all are."""
         return [status for informer in self.all if (status := informer.status()) is not None]
 
     def versions(self) -> dict[str, str]:
-        """Return the resourceVersion that each cache has reached, by resource name."""
-        return {informer.resource.name: informer.store.resource_version for informer in self.all}
+        """Return the resourceVersion that each cache has reached, by resource name; kinds that are absent have none."""
+        present = (informer for informer in self.all if informer.absent is None)
+        return {informer.resource.name: informer.store.resource_version for informer in present}
 
 
 def build_informers(client: KubeClient, *, settings: Settings, instruments: Instruments) -> Informers:
-    """Build the informers: the workload kinds in the watched namespaces, ConfigMaps in our own."""
+    """Build the informers: the workload kinds in the watched namespaces, ConfigMaps in our own.
+
+    Scalers, nodes and quotas are optional: without them there are no bounds and no inventory, and nobody waits.
+    """
     namespace = settings.watch_namespace
     variants = Informer(client, VARIANT_AUTOSCALINGS, namespace=namespace, instruments=instruments)
     deployments = Informer(client, DEPLOYMENTS, namespace=namespace, instruments=instruments)
     replica_sets = Informer(client, REPLICA_SETS, namespace=namespace, instruments=instruments)
-    pods = Informer(client, PODS, namespace=namespace, instruments=instruments)
+    pods = Informer(client, PODS, namespace=namespace, instruments=instruments, transform=without_idle_containers)
     config_maps = Informer(client, CONFIG_MAPS, namespace=settings.pod_namespace, instruments=instruments)
-    stores = CollectStores(variants.store, deployments.store, replica_sets.store, pods.store)
+    hpas = Informer(client, HPAS, namespace=namespace, instruments=instruments, optional=True)
+    scaled_objects = Informer(client, SCALED_OBJECTS, namespace=namespace, instruments=instruments, optional=True)
+    nodes = Informer(client, NODES, instruments=instruments, optional=True)
+    quotas = Informer(client, RESOURCE_QUOTAS, namespace=namespace, instruments=instruments, optional=True)
+    scalers = ScalerStores(hpas.store, scaled_objects.store)
+    stores = CollectStores(variants.store, deployments.store, replica_sets.store, pods.store, scalers)
     stores.add_indexes()
-    return Informers((variants, deployments, replica_sets, pods, config_maps), stores, config_maps)
+    blind = f"only namespace {namespace} is watched, pods of others are not seen" if namespace else ""
+    inventory = InventoryStores(nodes.store, pods.store, quotas.store, nodes_source=nodes, blind=blind)
+    inventory.add_indexes()
+    # Nodes belong to no namespace: a process that is confined to one does not ask for them.
+    cluster = () if namespace else (nodes,)
+    everything = (variants, deployments, replica_sets, pods, config_maps, hpas, scaled_objects, quotas, *cluster)
+    return Informers(everything, stores, config_maps, inventory)

@@ -15,6 +15,7 @@ from wva.api.apps import Deployment, ReplicaSet
 from wva.api.core import Pod
 from wva.api.meta import KubeObject
 from wva.api.variantautoscaling import SUPPORTED_TARGET_API_VERSION, VariantAutoscaling
+from wva.collect.bounds import ScalerStores
 from wva.kube.cache import Store
 
 TARGET_INDEX: Final = "target"
@@ -23,18 +24,21 @@ CONTROLLER_INDEX: Final = "controller"
 
 @dataclass(frozen=True, slots=True)
 class CollectStores:
-    """The caches of the four kinds that make up a variant."""
+    """The caches of the four kinds that make up a variant, and of the scalers that bound it when they are watched."""
 
     variant_autoscalings: Store[VariantAutoscaling]
     deployments: Store[Deployment]
     replica_sets: Store[ReplicaSet]
     pods: Store[Pod]
+    scalers: ScalerStores | None = None
 
     def add_indexes(self) -> None:
         """Add the indexes that ``targets`` and ``replicas`` look things up by; once, before the first object."""
         self.variant_autoscalings.add_index(TARGET_INDEX, target_index)
         self.replica_sets.add_index(CONTROLLER_INDEX, controller_index)
         self.pods.add_index(CONTROLLER_INDEX, controller_index)
+        if self.scalers is not None:
+            self.scalers.add_indexes()
 
 
 def target_key(va: VariantAutoscaling) -> str:

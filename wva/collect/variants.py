@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,10 +16,15 @@ from wva.api.apps import Deployment, replica_count
 from wva.api.core import Pod
 from wva.api.meta import parse_time
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, ConditionType, OptimizedAlloc, VariantAutoscaling
+from wva.collect.bounds import bounds_of
 from wva.collect.gpus import gpus_per_replica
 from wva.collect.stores import CONTROLLER_INDEX, CollectStores
 from wva.collect.targets import is_mine, resolve
-from wva.model.variant import DEFAULT_COST, ModelKey, Variant, VariantKey
+from wva.model.variant import DEFAULT_COST, Bounds, ModelKey, Variant, VariantKey
+
+UNSCHEDULABLE_SECONDS: Final = 60.0
+"""How long the scheduler may look for a node before a pod counts as one that will not come: a node that an autoscaler
+adds takes longer, but until then its replica serves nobody either."""
 
 _COST: Final = re.compile(r"[+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -32,8 +37,13 @@ class AcceptedVariant:
     pods: tuple[Pod, ...]
 
 
-def accepted_variants(stores: CollectStores, *, controller_instance: str = "") -> list[AcceptedVariant]:
-    """Return every variant that this controller decides on, with its pods, in no particular order."""
+def accepted_variants(
+    stores: CollectStores, *, controller_instance: str = "", now: float | None = None
+) -> list[AcceptedVariant]:
+    """Return every variant that this controller decides on, with its pods, in no particular order.
+
+    ``now`` is in seconds since the epoch; without it nobody's pod counts as unschedulable.
+    """
     accepted = []
     for va in stores.variant_autoscalings.list():
         if va.metadata.deleting or not va.spec.model_id or not is_mine(va, controller_instance):
@@ -42,11 +52,21 @@ def accepted_variants(stores: CollectStores, *, controller_instance: str = "") -
         if resolution.deployment is None:
             continue
         pods = pods_of(resolution.deployment, stores)
-        accepted.append(AcceptedVariant(variant_of(va, deployment=resolution.deployment, pods=pods), pods))
+        variant = variant_of(
+            va, deployment=resolution.deployment, pods=pods, bounds=bounds_of(va, stores.scalers), now=now
+        )
+        accepted.append(AcceptedVariant(variant, pods))
     return accepted
 
 
-def variant_of(va: VariantAutoscaling, *, deployment: Deployment, pods: Iterable[Pod]) -> Variant:
+def variant_of(
+    va: VariantAutoscaling,
+    *,
+    deployment: Deployment,
+    pods: Collection[Pod],
+    bounds: Bounds = Bounds(),  # noqa: B008 - frozen
+    now: float | None = None,
+) -> Variant:
     """Return the state of one variant; costs are unitless, times in seconds since the epoch."""
     allocation = _allocation_for(va, deployment)
     return Variant(
@@ -62,6 +82,9 @@ def variant_of(va: VariantAutoscaling, *, deployment: Deployment, pods: Iterable
         status_accelerator="" if allocation is None else allocation.accelerator,
         settling_since=_settling_since(va),
         oldest_unready_since=_oldest_unready_since(pods),
+        bounds=bounds,
+        unschedulable_pods=0 if now is None else sum(_unschedulable(pod, now) for pod in pods),
+        activated_at=_activated_at(pods),
         gpus_per_replica=gpus_per_replica(deployment.spec.template.spec.containers),
     )
 
@@ -108,3 +131,20 @@ def _oldest_unready_since(pods: Iterable[Pod]) -> float | None:
     waiting = (pod.metadata for pod in pods if not pod.ready and not pod.metadata.deleting)
     created = (parse_time(metadata.creation_timestamp) for metadata in waiting)
     return min((time for time in created if time is not None), default=None)
+
+
+def _activated_at(pods: Iterable[Pod]) -> float | None:
+    """Return when the oldest pod was created: a target that was at zero before has no older one."""
+    created = (parse_time(pod.metadata.creation_timestamp) for pod in pods)
+    return min((time for time in created if time is not None), default=None)
+
+
+def _unschedulable(pod: Pod, now: float) -> bool:
+    """Tell whether the scheduler has found no node for a pod for too long to hope for one."""
+    if pod.metadata.deleting or pod.spec.node_name:
+        return False
+    refused = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
+    if refused is None or refused.status != "False" or refused.reason != "Unschedulable":
+        return False
+    since = parse_time(refused.last_transition_time) or parse_time(pod.metadata.creation_timestamp)
+    return since is not None and now - since >= UNSCHEDULABLE_SECONDS

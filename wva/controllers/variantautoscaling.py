@@ -24,6 +24,7 @@ from wva.api.variantautoscaling import (
     VariantAutoscaling,
 )
 from wva.clock import Clock
+from wva.collect.bounds import annotation_problems, bounds_of
 from wva.collect.stores import TARGET_INDEX, CollectStores, target_key
 from wva.collect.targets import TargetKind, TargetResolution, is_mine, resolve
 from wva.collect.variants import pods_of, variant_of
@@ -132,7 +133,7 @@ class VariantAutoscalingController:
                 va.spec.scale_target_ref.name,
             ),
             decision=decision,
-            configuration=ConfigurationView(self._deps.configuration.problem_for(va)),
+            configuration=ConfigurationView(self._problems(va)),
             now=self._deps.clock.now(),
         )
         if patch is None:
@@ -152,6 +153,10 @@ class VariantAutoscalingController:
             raise
         patches.labels("success").inc()
 
+    def _problems(self, va: VariantAutoscaling) -> str:
+        """Return what is written for this variant and not in force, in one line; empty when all of it is."""
+        return "; ".join(filter(None, [self._deps.configuration.problem_for(va), *annotation_problems(va)]))
+
     def _handles(self, va: VariantAutoscaling) -> bool:
         return not va.metadata.deleting and is_mine(va, self._deps.instance)
 
@@ -165,7 +170,7 @@ class VariantAutoscalingController:
     def _variant(self, va: VariantAutoscaling, deployment: Deployment) -> Variant:
         """Return the variant; what its status says of a Deployment that went under our eyes is not taken over."""
         pods = tuple(pods_of(deployment, self._deps.stores))
-        variant = variant_of(va, deployment=deployment, pods=pods)
+        variant = variant_of(va, deployment=deployment, pods=pods, bounds=bounds_of(va, self._deps.stores.scalers))
         if va.metadata.key not in self._replaced:
             return variant
         self._replaced.discard(va.metadata.key)

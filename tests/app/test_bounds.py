@@ -1,0 +1,55 @@
+"""Numbers stay within what the scaler of the target can reach."""
+
+from __future__ import annotations
+
+from tests.app.stage import until
+
+HPAS = "horizontalpodautoscalers.autoscaling"
+
+
+def hpa(stage, *, maximum):
+    """Create an HPA of Deployment d."""
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
+    spec = {"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": maximum}
+    stage.api.store.create(HPAS, {"metadata": {"name": "hpa", "namespace": "ns"}, "spec": spec})
+
+
+async def test_the_number_of_a_target_is_kept_within_its_hpa(stage):
+    """More replicas than the HPA allows, or fewer, would never be reached."""
+    stage.deployment(replicas=6)
+    stage.va()
+    hpa(stage, maximum=4)
+    async with stage.controller():
+        await until(lambda: stage.series() == {"va": 4})
+        await until(lambda: stage.number() == 4)
+
+
+async def test_a_scaler_that_comes_later_counts_from_the_next_cycle(stage):
+    """No restart."""
+    stage.deployment(replicas=1)
+    stage.va()
+    await stage.scrape()
+    async with stage.controller(interval="50ms"):
+        await until(lambda: stage.series() == {"va": 1})
+        hpa(stage, maximum=4)
+        await until(lambda: stage.series() == {"va": 2})
+
+
+async def test_an_annotation_narrows(stage):
+    """The VA says less than the cluster would allow."""
+    stage.deployment(replicas=6)
+    stage.va()
+    stage.patch_va({"metadata": {"annotations": {"wva.llmd.ai/max-replicas": "5"}}})
+    async with stage.controller():
+        await until(lambda: stage.series() == {"va": 5})
+
+
+async def test_an_annotation_that_is_no_number_is_told(stage):
+    """In the condition about configuration; the number goes on without it."""
+    stage.deployment(replicas=6)
+    stage.va()
+    stage.patch_va({"metadata": {"annotations": {"wva.llmd.ai/max-replicas": "few"}}})
+    async with stage.controller():
+        await until(lambda: (stage.told("ConfigurationValid") or ("",))[0] == "False")
+        assert "wva.llmd.ai/max-replicas='few'" in stage.message("ConfigurationValid")
+        assert stage.number() == 6
