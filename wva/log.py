@@ -32,7 +32,7 @@ def mask_secrets(_: WrappedLogger, __: str, event_dict: EventDict) -> EventDict:
 
 def _masked(key: str, value: Any) -> Any:
     if isinstance(value, str):
-        secret = any(word in key.lower() for word in _SECRET_WORDS) and not key.endswith("_path")
+        secret = any(word in key.lower() for word in _SECRET_WORDS) and not key.lower().endswith("_path")
         return "***" if secret else value
     if isinstance(value, dict):
         return {name: _masked(str(name), inner) for name, inner in value.items()}
@@ -110,6 +110,12 @@ def configure(*, level: str, encoding: Encoding) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(max(LEVELS[level], logging.WARNING))
+
+
+def set_level(level: str) -> None:
+    """Change the level of everything that logs, from the next line on; ``level`` is a key of ``LEVELS``."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]))
+    logging.getLogger().setLevel(max(LEVELS[level], logging.WARNING))
 
 
 def get(name: str) -> FilteringBoundLogger:

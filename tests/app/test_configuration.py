@@ -107,7 +107,7 @@ async def test_a_bad_interval_leaves_the_old_one(stage):
         stage.config_map(MAIN, {"GLOBAL_OPT_INTERVAL": "soon"})
         (event,) = await until(lambda: stage.events("InvalidConfiguration"))
         assert "GLOBAL_OPT_INTERVAL='soon'" in event["message"]
-        assert event["message"].endswith("in force: 0.02")
+        assert event["message"].endswith("in force: 0.02s")
         await stage.cycles(3)
 
 

@@ -13,6 +13,7 @@ SPECIAL = {
     "log_level": (("debug", "debug"), ("ERROR", "error")),
     "log_encoding": (("json", "json"), ("console", "console")),
     "scale_from_zero_max_concurrency": (("3", 3), ("25", 25)),
+    "metrics_cache_ttl": (("90s", 90.0), ("1h30m", 5400.0)),
     "metrics_cache_max_size": (("100", 100), ("0", 0)),
     "pool_group": tuple((group, group) for group in POOL_GROUPS),
     "epp_bearer_token": (("Bearer one", SecretStr("one")), ("two", SecretStr("two"))),

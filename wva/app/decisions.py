@@ -11,10 +11,12 @@ from wva.api.meta import Key
 from wva.app.election import Leadership
 from wva.app.environment import Environment
 from wva.app.informers import Informers
+from wva.collect.background import BackgroundFetch
 from wva.collect.live import LiveConfiguration
 from wva.collect.prometheus import PrometheusClient
 from wva.collect.snapshot import Collector, CollectorSettings
 from wva.controllers.configmap import ConfigMapController
+from wva.controllers.main_configmap import MainConfigMap
 from wva.controllers.variantautoscaling import Dependencies, VariantAutoscalingController
 from wva.kube.controller import Controller, guard
 from wva.loops.optimizer import Optimizer, Ports
@@ -43,11 +45,18 @@ class Decisions:
             clock=environment.clock,
             instruments=environment.instruments,
         )
+        self.main_config_map = MainConfigMap(
+            informers.config_maps.store,
+            configuration=self.configuration,
+            record=leadership.recorder.event,
+            instruments=environment.instruments,
+        )
         self.variants = self._build_variants()
         self._register_series()
         self.configuration.subscribe(self.variants.enqueue_all)
         self._collector: Collector | None = None
         self._optimizer: Optimizer | None = None
+        self._background: BackgroundFetch | None = None
 
     @property
     def idle(self) -> bool:
@@ -69,12 +78,20 @@ class Decisions:
             settings=CollectorSettings(
                 controller_instance=self._env.settings.controller_instance,
                 freshness=lambda: self.configuration.freshness,
+                cache=lambda: self.configuration.settings.metrics_cache,
             ),
         )
         self._optimizer = self._build_optimizer(self._collector)
+        self._background = BackgroundFetch(
+            self._collector.refresh,
+            settings=lambda: self.configuration.settings.metrics_cache,
+            clock=self._env.clock,
+        )
+        self.configuration.subscribe(self._background.settings_changed)
 
     def begin(self) -> None:
         """Take the ConfigMaps and follow the caches, which have synced; every variant is looked at."""
+        self.main_config_map.confirm()
         self.config_maps.load_all()
         self.config_maps.watch()
         self.variants.watch()
@@ -82,12 +99,13 @@ class Decisions:
 
     async def run(self) -> None:
         """Run the reconcilers and the loop until cancelled. Needs ``connect`` and ``begin`` before."""
-        if self._optimizer is None:
+        if self._optimizer is None or self._background is None:
             raise RuntimeError("not connected to Prometheus")
         async with asyncio.TaskGroup() as group:
             for name, controller in self._controllers():
                 group.create_task(guard(name, controller.run))
             group.create_task(guard("optimizer", self._optimizer.run))
+            group.create_task(guard("background fetch", self._background.run))
 
     def _controllers(self) -> list[tuple[str, Controller[Key]]]:
         clock, instruments = self._env.clock, self._env.instruments

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import SecretStr, TypeAdapter, ValidationError
@@ -21,7 +22,7 @@ from wva.settings.model import Settings
 from wva.settings.origin import FatalValue, Origin, origin_of
 from wva.settings.prometheus import ConnectionSettings
 from wva.settings.sources import Layers
-from wva.settings.text import MASK, shortened, shown
+from wva.settings.text import MASK, shortened, shown, without_user
 
 SourceName = Literal["flag", "environment", "configmap", "default"]
 
@@ -31,6 +32,8 @@ _CONNECTION: Final = frozenset(ConnectionSettings.model_fields)
 _ADAPTERS: Final[dict[str, TypeAdapter[Any]]] = {
     name: TypeAdapter(field.rebuild_annotation()) for name, field in Settings.model_fields.items()
 }
+_KNOWN_KEYS: Final = frozenset(key for field in Settings.model_fields.values() for key in origin_of(field).keys)
+_MAX_UNKNOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,12 @@ def fatal_problems(loaded: Loaded, given: Given) -> list[str]:
     return lines
 
 
+def unknown_keys(data: Mapping[str, str]) -> list[str]:
+    """Return the keys of a main ConfigMap that no setting has, such as misspelt ones; at most ten, shortened."""
+    unknown = (shortened(key) for key in sorted(data) if key not in _KNOWN_KEYS)
+    return list(islice(unknown, _MAX_UNKNOWN))
+
+
 def config_map_text(origin: Origin, data: Mapping[str, str]) -> tuple[str, str] | None:
     """Return key and text that a ConfigMap gives for a setting. Empty text means unset."""
     if "configmap" not in origin.places:
@@ -161,7 +170,7 @@ def _candidates(name: str, origin: Origin, given: Given) -> Iterator[_Candidate]
 
 def _problem(settings: Settings, rejected: _Rejected) -> Problem:
     (name, source, key, text), expected, fatal = rejected
-    value = MASK if name in SECRETS else text
+    value = MASK if name in SECRETS else without_user(text)
     in_force = shown(getattr(settings, name))
     return Problem(source, f"--{key}" if source == "flag" else key, value, expected, in_force, fatal)
 

@@ -45,26 +45,26 @@ class MetricsCacheSettings(BaseModel):
     """How long an answer of Prometheus counts. Durations are seconds."""
 
     metrics_cache_enabled: Annotated[Switch, key("PROMETHEUS_METRICS_CACHE_ENABLED", dynamic=True)] = Field(
-        True, description="Keep the answers of Prometheus for TTL; false asks anew each cycle."
+        True, description="Let an answer of Prometheus be used again within TTL; false asks in every cycle."
     )
-    metrics_cache_ttl: Annotated[Duration, key("PROMETHEUS_METRICS_CACHE_TTL", dynamic=True)] = Field(
-        30.0, description="How long a kept answer is used instead of asking again."
+    metrics_cache_ttl: Annotated[Duration | None, key("PROMETHEUS_METRICS_CACHE_TTL", dynamic=True)] = Field(
+        None, description="How long an answer may be used again; when absent, every cycle asks."
     )
     metrics_cache_cleanup_interval: Annotated[
         Duration, key("PROMETHEUS_METRICS_CACHE_CLEANUP_INTERVAL", dynamic=True)
-    ] = Field(60.0, description="Time between two removals of answers that are too old to be used.")
+    ] = Field(60.0, description="Kept answers that were not used for this long are forgotten.")
     metrics_cache_fetch_interval: Annotated[
         OptionalDuration, key("PROMETHEUS_METRICS_CACHE_FETCH_INTERVAL", dynamic=True)
-    ] = Field(30.0, description="Time between two refreshments of kept answers in the background; 0 refreshes none.")
+    ] = Field(30.0, description="Time between two fetches of kept answers between cycles; 0 fetches none.")
     fresh_threshold: Annotated[Duration, key("PROMETHEUS_METRICS_CACHE_FRESH_THRESHOLD", dynamic=True)] = Field(
         60.0, description="A sample younger than this is fresh."
     )
     stale_threshold: Annotated[Duration, key("PROMETHEUS_METRICS_CACHE_STALE_THRESHOLD", dynamic=True)] = Field(
-        120.0, description="A kept answer older than this is not used in place of one that Prometheus fails to give."
+        120.0, description="An answer older than this is not used again, whatever TTL says; from fresh to unavailable."
     )
     unavailable_threshold: Annotated[Duration, key("PROMETHEUS_METRICS_CACHE_UNAVAILABLE_THRESHOLD", dynamic=True)] = (
-        Field(300.0, description="A sample at least this old counts as missing; between the two it is stale.")
+        Field(300.0, description="A sample at least this old counts as missing; between fresh and this it is stale.")
     )
     metrics_cache_max_size: Annotated[Count, key("PROMETHEUS_METRICS_CACHE_MAX_SIZE", dynamic=True)] = Field(
-        0, ge=0, description="How many answers are kept at most; 0 sets no limit."
+        0, description="How many answers, one for each 100 namespaces, are kept at most; 0 sets no limit."
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from pydantic import SecretStr
 
 MASK: Final = "***"
 _MAX_SHOWN_CHARACTERS: Final = 120
+_USER: Final = re.compile(r"//[^/\s]*@")
 
 
 def shown(value: object) -> str:
@@ -20,7 +22,12 @@ def shown(value: object) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return f"{value:.9f}".rstrip("0").rstrip(".") + "s"
-    return str(value)
+    return without_user(str(value))
+
+
+def without_user(text: str) -> str:
+    """Return a text with the user and password of any URL in it masked."""
+    return _USER.sub(f"//{MASK}@", text)
 
 
 def shortened(text: str) -> str:
