@@ -41,6 +41,31 @@ async def test_a_new_number_is_written(stage):
         assert stage.told("MetricsAvailable") == ("True", "MetricsAvailable")
 
 
+async def test_two_numbers_in_a_row_do_not_conflict(stage):
+    """The answer to the first patch is known before the watch tells of it, so the second builds on it."""
+    stage.deployment(replicas=2)
+    stage.va()
+    async with stage.controller():
+        await until(lambda: stage.told("OptimizationReady") == ("False", "MetricsMissing") and stage.app.idle)
+        stage.api.faults.stall_watches()
+        for number in (5, 6, 7):
+            stage.app.ledger.record([replace(stage.decision(), desired=number)])
+            await until(lambda number=number: stage.number() == number)
+        assert stage.metric("wva_status_patches_total", result="conflict") == 0
+        stage.api.faults.resume_watches()
+
+
+async def test_the_first_decision_does_not_conflict_with_the_held_number(stage):
+    """A start writes at most two patches, and none of them is refused."""
+    stage.deployment(replicas=2)
+    stage.va()
+    await stage.scrape()
+    async with stage.controller():
+        await until(lambda: (stage.told("OptimizationReady") or ("",))[0] == "True" and stage.app.idle)
+        assert stage.metric("wva_status_patches_total", result="conflict") == 0
+        assert stage.patches() <= 2
+
+
 async def test_a_conflict_is_tried_again_with_the_fresh_object(stage):
     """The patch names the version it was computed from; when the cache catches up it goes through."""
     stage.deployment(replicas=2)

@@ -12,7 +12,7 @@ from wva.api.meta import Key
 from wva.controllers.variantautoscaling import Dependencies, VariantAutoscalingController
 from wva.instruments import Instruments
 from wva.kube.controller import After, Done
-from wva.kube.errors import Conflict, NotFound, Unavailable
+from wva.kube.errors import Conflict, NotFound, Unavailable, WriteRefused
 from wva.model.variant import VariantKey
 from wva.publish.ledger import Ledger
 from wva.sim.world.clock import VirtualClock
@@ -21,8 +21,9 @@ from wva.sim.world.clock import VirtualClock
 class FakeClient:
     """Notes the patches; raises ``error`` instead when there is one."""
 
-    def __init__(self):
-        """Accept everything."""
+    def __init__(self, stores):
+        """Accept everything; answer with what is in the cache."""
+        self.stores = stores
         self.patches = []
         self.error = None
 
@@ -32,6 +33,7 @@ class FakeClient:
         self.patches.append((key, body))
         if self.error is not None:
             raise self.error
+        return self.stores.variant_autoscalings.get(key)
 
 
 class NoProblems:
@@ -48,7 +50,7 @@ class Scene:
     def __init__(self, *, instance=""):
         """Subscribe the controller to empty caches."""
         self.cluster = Cluster()
-        self.client = FakeClient()
+        self.client = FakeClient(self.cluster.stores)
         self.ledger = Ledger()
         self.instruments = Instruments(CollectorRegistry())
         self.clock = VirtualClock()
@@ -208,6 +210,11 @@ async def test_a_conflict_is_counted_and_raised(scene):
             await scene.controller.reconcile(key)
         labels = {"result": result}
         assert scene.instruments.registry.get_sample_value("wva_status_patches_total", labels) == 1
+    scene.client.error = WriteRefused(0, "WriteRefused", "")
+    with pytest.raises(WriteRefused):
+        await scene.controller.reconcile(Key("ns", "va"))
+    for result in ("conflict", "error"):
+        assert scene.instruments.registry.get_sample_value("wva_status_patches_total", {"result": result}) == 1
     scene.client.error = NotFound(404, "NotFound", "")
     assert await scene.controller.reconcile(key) == After(600.0)
 

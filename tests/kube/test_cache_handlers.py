@@ -35,6 +35,31 @@ def test_deletion_tells_the_last_stored_state() -> None:
     assert store.resource_version == "2"
 
 
+def test_the_answer_to_a_write_is_taken_before_the_watch_tells_it() -> None:
+    """Handlers hear of it once: the watch's event of the same version is no news. Others may be behind still."""
+    store: Store[Pod] = Store()
+    told: list[tuple[Pod | None, Pod | None]] = []
+    store.replace([pod("a", "1"), pod("b", "1")], "1")
+    store.subscribe(lambda old, new: told.append((old, new)))
+    store.learn(pod("a", "5"), replaces=pod("a", "1"))
+    assert store.get(Key("demo", "a")) == pod("a", "5")
+    assert store.resource_version == "1"
+    store.upsert(pod("a", "5"))
+    assert told == [(pod("a", "1"), pod("a", "5"))]
+
+
+@pytest.mark.parametrize("here", [None, pod("a", "7"), pod("a", "1", uid="another"), pod("a", "5")])
+def test_the_answer_to_a_write_does_not_undo_what_the_watch_has_told(here: Pod | None) -> None:
+    """Deleted, changed again, replaced by another or told already: what is here is at least as new."""
+    store: Store[Pod] = Store()
+    store.replace([here] if here else [], "9")
+    told: list[tuple[Pod | None, Pod | None]] = []
+    store.subscribe(lambda old, new: told.append((old, new)))
+    store.learn(pod("a", "5"), replaces=pod("a", "1"))
+    assert store.get(Key("demo", "a")) == here
+    assert told == []
+
+
 def test_object_of_the_same_name_but_another_uid_is_a_change() -> None:
     """Deleted and created again between two lists: even with an equal version it is another object."""
     store: Store[Pod] = Store()

@@ -140,7 +140,7 @@ class VariantAutoscalingController:
             return
         patches = self._deps.instruments.status_patches
         try:
-            await self._deps.client.patch(VARIANT_AUTOSCALINGS, va.metadata.key, patch, subresource="status")
+            answer = await self._deps.client.patch(VARIANT_AUTOSCALINGS, va.metadata.key, patch, subresource="status")
         except NotFound:
             return  # deleted meanwhile: the watch will say so
         except Conflict:
@@ -152,6 +152,8 @@ class VariantAutoscalingController:
             patches.labels("error").inc()
             raise
         patches.labels("success").inc()
+        # The next number may be there before the watch tells of this patch; its patch must not conflict with ours.
+        self._deps.stores.variant_autoscalings.learn(answer, replaces=va)
 
     def _problems(self, va: VariantAutoscaling) -> str:
         """Return what is written for this variant and not in force, in one line; empty when all of it is."""

@@ -142,6 +142,19 @@ class Store(Generic[T]):
         self._store(obj.metadata.key, new)
         self._notify(old, new)
 
+    def learn(self, answer: T, *, replaces: T) -> None:
+        """Take the answer to a write, unless the watch was faster; handlers hear of it as of any other change.
+
+        Versions are not ordered, so this is for writes that the server did only to the version of ``replaces``: while
+        that one is still here, the answer is its successor. Other objects may be behind, so this is no ``progress``.
+        """
+        here = self._objects.get(replaces.metadata.key)
+        if here is None or not _same(here, replaces) or _same(here, answer):
+            return
+        new = self._kept(answer)
+        self._store(replaces.metadata.key, new)
+        self._notify(here, new)
+
     def delete(self, obj_or_key: T | Key) -> None:
         """Remove one object; handlers get its last stored state. Removing what is not here tells nobody."""
         if isinstance(obj_or_key, Key):
