@@ -75,9 +75,8 @@ class Original:
             (variant["replica_count"] + variant["pending_replicas"]) * variant["per_replica_capacity"]
             for variant in variants
         )
-        required, spare = arithmetic.required_and_spare(
-            demand=demand, supply=supply, anticipated=anticipated, policy=policy
-        )
+        required = arithmetic.missing(demand=demand, anticipated=anticipated, policy=policy)
+        spare = arithmetic.left_over(demand=demand, supply=supply, policy=policy)
         return {
             "variants": variants,
             "total_supply": supply,

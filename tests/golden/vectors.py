@@ -94,7 +94,7 @@ def parameters(name: str, *, section: str = "cases", left_out: LeftOut = lambda 
 
 
 def _rows(content: Case, section: str) -> list[Case] | None:
-    rows: list[Case] | None = content.get("sections", content).get(section)
+    rows: list[Case] | None = content.get("sections", {}).get(section, content.get(section))
     return rows
 
 

@@ -222,3 +222,6 @@ class CapacityMemory:
         past = (kept.without_old(now) for kept in self.models if kept.model not in current)
         models = current | {kept.model: kept for kept in past if kept.records or kept.histories}
         return CapacityMemory(tuple(models[model] for model in sorted(models)))
+
+
+NOTHING_LEARNED: Final = CapacityMemory()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wva.model.capacity import CapacityMemory
+from wva.model.capacity import NOTHING_LEARNED, CapacityMemory
 from wva.model.variant import VariantKey
 
 
@@ -32,7 +32,7 @@ class Memory:
     """One entry per variant of the last cycle, sorted by key, and what has been learned of the capacity of models."""
 
     variants: tuple[VariantMemory, ...] = ()
-    capacity: CapacityMemory = CapacityMemory()
+    capacity: CapacityMemory = NOTHING_LEARNED
 
     def by_key(self) -> dict[VariantKey, VariantMemory]:
         """Return the entries by variant."""

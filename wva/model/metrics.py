@@ -69,6 +69,9 @@ class Sample:
 
 MISSING: Final = Sample(SampleState.MISSING)
 
+SAMPLE_WINDOW_SECONDS: Final = 60.0
+"""How far the samples of KV usage and queue length look back."""
+
 _HALF: Final = 0.5
 
 
@@ -76,8 +79,9 @@ _HALF: Final = 0.5
 class EngineSignals:
     """What the token analyzer and the queueing analyzer want to know of a pod beside its two signals.
 
-    Counts and sizes are sums over the pod's engines. ``kv_capacity_tokens`` is the size of the KV cache in tokens,
-    ``waiting`` the highest number of waiting requests of the last minute, ``running`` the requests being computed.
+    Counts and sizes are sums over the pod's engines, ``kv_usage`` is their mean; unlike the two signals of a pod these
+    are of its last scrape. ``kv_capacity_tokens`` is the size of the KV cache in tokens, ``waiting`` the requests
+    waiting, ``running`` those being computed.
     ``input_tokens`` and ``output_tokens`` are means per request that finished within the last five minutes, and
     ``prefix_hit_rate`` (0 to 1) the share of prompt tokens found in the prefix cache in that time. ``success_rate``
     (requests per second), ``time_to_first_token`` and ``inter_token_latency`` (mean seconds) look back one minute. A
@@ -85,6 +89,7 @@ class EngineSignals:
     """
 
     kv_capacity_tokens: Sample = MISSING
+    kv_usage: Sample = MISSING
     input_tokens: Sample = MISSING
     output_tokens: Sample = MISSING
     prefix_hit_rate: Sample = MISSING
@@ -101,7 +106,8 @@ class ReplicaMetrics:
 
     ``kv_usage`` is the used share of the KV cache (0 to 1, vllm:kv_cache_usage_perc), ``queue_length`` the requests
     waiting (vllm:num_requests_waiting); both are the highest value of the last minute over the pod's engines.
-    ``engine`` is None when no analyzer of its model asks for more.
+    ``engine`` is None when no analyzer of its model asks for more. ``ready_since`` is when the pod became Ready, in
+    seconds since the epoch, None when that is not known.
     """
 
     pod: str
@@ -109,6 +115,7 @@ class ReplicaMetrics:
     kv_usage: Sample = MISSING
     queue_length: Sample = MISSING
     engine: EngineSignals | None = None
+    ready_since: float | None = None
 
     @property
     def tokens_in_use(self) -> Sample:

@@ -107,15 +107,16 @@ def idle_capacity(
     return min(bounds, key=lambda bound: bound[0])
 
 
-def required_and_spare(*, demand: float, supply: float, anticipated: float, policy: TokenPolicy) -> tuple[float, float]:
-    """Return the tokens that are missing to stay below U, and those that could go before D is reached.
+def missing(*, demand: float, anticipated: float, policy: TokenPolicy) -> float:
+    """Return what is missing to stay below U, given the replicas there are and those on their way; U = 0: nothing."""
+    threshold = policy.scale_up_threshold
+    return max(0.0, demand / threshold - anticipated) if threshold > 0 else 0.0
 
-    ``supply`` is what serves now, ``anticipated`` what will with the replicas on their way. A threshold of 0 turns its
-    half off.
-    """
-    up, down = policy.scale_up_threshold, policy.scale_down_boundary
-    required = max(0.0, demand / up - anticipated) if up > 0 else 0.0
-    return required, max(0.0, supply - demand / down) if down > 0 else 0.0
+
+def left_over(*, demand: float, supply: float, policy: TokenPolicy) -> float:
+    """Return what could go of what serves before the utilization reaches D; D = 0: nothing."""
+    boundary = policy.scale_down_boundary
+    return max(0.0, supply - demand / boundary) if boundary > 0 else 0.0
 
 
 def mean(values: Sequence[float]) -> float | None:

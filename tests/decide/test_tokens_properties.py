@@ -1,0 +1,206 @@
+"""What holds of the token analyzer for any input: no shrink without evidence, no jump without memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import msgspec
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.builders import NOW, sample
+from tests.builders import variant as build_variant
+from tests.decide.strategies import samples
+from tests.decide.tokens import MODEL, analyzed, long_known, pod, report
+from wva.decide.analyze.tokens import RELEARNING_SECONDS
+from wva.decide.settling import Moment, progress_of
+from wva.model.capacity import (
+    NOTHING_LEARNED,
+    CapacityRecord,
+    EngineKind,
+    K2History,
+    LearnedCapacity,
+    LearnedFrom,
+    LengthBucket,
+    ModelCapacity,
+)
+from wva.model.memory import Memory
+from wva.model.metrics import SampleState
+from wva.model.variant import Variant, VariantKey
+from wva.model.vllm_parameters import VllmParameters
+
+parameters = st.none() | st.builds(
+    VllmParameters,
+    max_num_seqs=st.sampled_from([1, 8, 256]),
+    tensor_parallel_size=st.sampled_from([1, 2]),
+    num_gpu_blocks_override=st.sampled_from([0, 500]),
+)
+kinds = st.builds(
+    EngineKind, st.sampled_from(["A100", ""]), st.sampled_from([1, 2]), st.just(1), st.sampled_from(list(LengthBucket))
+)
+requests = st.none() | st.tuples(st.sampled_from([10.0, 100.0, 99.9]), st.sampled_from([10.0, 150.0, 900.0]))
+
+
+@st.composite
+def learned_capacities(draw: st.DrawFn) -> LearnedCapacity:
+    """Draw what a process may know that has looked at the model for long."""
+    histories = [
+        K2History(kind, tuple(draw(st.lists(st.integers(1, 20_000), min_size=1, max_size=10))), NOW - 60)
+        for kind in sorted(draw(st.sets(kinds, max_size=3)))
+    ]
+    records = [
+        CapacityRecord(
+            VariantKey("ns", name),
+            "A100",
+            1,
+            draw(st.sampled_from([0, 16_000])),
+            draw(st.integers(0, 16_000)),
+            draw(st.sampled_from(list(LearnedFrom))),
+            NOW - 60,
+            draw(parameters),
+        )
+        for name in sorted(draw(st.sets(st.sampled_from("abc"))))
+    ]
+    return long_known(records=tuple(records), histories=tuple(histories))
+
+
+@st.composite
+def pods(draw: st.DrawFn, name: str, *, queues: st.SearchStrategy[float]):
+    """Draw a pod in any state."""
+    kv = st.sampled_from([0.0, 0.1, 0.5, 0.8, 1.0]) | st.floats(0, 1)
+    return pod(
+        name,
+        kv=draw(samples(kv)),
+        queue=draw(samples(queues)),
+        size=draw(st.sampled_from([16_000.0, 16_000.0, 8_000.0, None])),
+        request=draw(requests),
+        kv_usage=draw(st.none() | kv),
+        waiting=draw(st.none() | queues),
+        prefix_hit_rate=draw(st.none() | st.sampled_from([0.0, 0.5, 1.0])),
+    )
+
+
+any_queue = st.sampled_from([0.0, 1.0, 4.0, 5.0, 60.0])
+
+
+@st.composite
+def models(draw: st.DrawFn, *, queues: st.SearchStrategy[float] = any_queue):
+    """Draw the reports of a model with up to three variants, settled or not."""
+    reports = []
+    for name in sorted(draw(st.sets(st.sampled_from("abc"), min_size=1))):
+        found = [draw(pods(f"{name}-{number}", queues=queues)) for number in range(draw(st.integers(0, 3)))]
+        replicas = max(0, len(found) + draw(st.sampled_from([0, 0, 0, 1, 2, -1])))
+        given_variant: Variant = build_variant(
+            name,
+            replicas=replicas,
+            accelerator=draw(st.sampled_from(["A100", "A100", ""])),
+            parameters=draw(parameters),
+            desired=draw(st.none() | st.just(replicas)),
+            settling_since=draw(st.sampled_from([None, NOW - 30, NOW - 700])),
+        )
+        reports.append(report(*found, variant=given_variant))
+    return reports
+
+
+queues_of_the_scheduler = st.none() | st.tuples(
+    samples(st.sampled_from([0.0, 3.0, 100.0])), samples(st.sampled_from([0.0, 500.0, 1e6]))
+)
+
+
+@given(models(), learned_capacities(), queues_of_the_scheduler)
+def test_the_result_is_sound(reports, learned, queue):
+    """Finite, never negative, never both up and down, and the same whatever the order of the variants."""
+    found, after = analyzed(*reports, learned=learned, queue=queue)
+    numbers = [found.required, found.spare, found.demand, found.supply, found.anticipated, found.utilization]
+    assert all(math.isfinite(number) and number >= 0 for number in numbers)
+    assert not (found.required and found.spare)
+    assert [one.key for one in found.variants] == sorted(one.key for one in found.variants)
+    assert analyzed(*reversed(reports), learned=learned, queue=queue) == (found, after)
+
+
+@given(models(), learned_capacities())
+def test_nothing_shrinks_without_a_fresh_sample_of_every_replica(reports, learned):
+    """Missing, stale and invalid samples never give capacity back."""
+    found, _ = analyzed(*reports, learned=learned)
+    if found.spare > 0:
+        replicas = [replica for one in reports for replica in one.replicas]
+        assert all(replica.tokens_in_use.state is SampleState.FRESH for replica in replicas)
+        assert all(replica.queue_length.state is SampleState.FRESH for replica in replicas)
+        assert found.anticipated == found.supply
+
+
+@given(models(), learned_capacities(), st.data())
+def test_a_missing_sample_never_permits_a_shrink(reports, learned, data):
+    """Taking a sample away may stop a shrink, and never allow a larger one."""
+    count = sum(len(one.replicas) for one in reports)
+    assume(count)
+    position = data.draw(st.integers(0, count - 1))
+    field = data.draw(st.sampled_from(["kv_usage", "queue_length", "engine"]))
+    blinded = []
+    for one in reports:
+        found = list(one.replicas)
+        if 0 <= position < len(found):
+            missing = None if field == "engine" else sample(None)
+            found[position] = replace(found[position], **{field: missing})
+        position -= len(found)
+        progress = progress_of(one.progress.variant, replicas=found, entry=None, moment=Moment(NOW, 600.0))
+        blinded.append(replace(one, replicas=tuple(found), progress=progress))
+    spare = analyzed(*reports, learned=learned)[0].spare
+    assert analyzed(*blinded, learned=learned)[0].spare <= spare
+
+
+@given(models(), queues_of_the_scheduler)
+def test_a_process_without_memory_never_shrinks_and_never_jumps(reports, queue):
+    """In its first cycles nothing can go, and what is asked for is at most one replica of any variant."""
+    learned = None
+    for cycle in range(4):
+        start = learned or LearnedCapacity(MODEL, NOW)
+        found, learned = analyzed(*reports, learned=start, queue=queue, now=NOW + cycle)
+        assert found.spare == 0
+        assert found.hold is not None or found.growth_limit == 1
+        assert all(found.required <= one.per_replica for one in found.variants if one.per_replica > 0)
+
+
+@given(models(queues=st.sampled_from([0.0, 1.0, 4.0])), learned_capacities(), queues_of_the_scheduler)
+def test_a_process_without_memory_asks_for_no_more_than_its_predecessor(reports, learned, queue):
+    """While nobody queues there is no news: with what the predecessor was content its successor is too."""
+    before, _ = analyzed(*reports, learned=learned, queue=queue)
+    after, _ = analyzed(*reports, learned=LearnedCapacity(MODEL, NOW), queue=queue)
+    assert before.required > 0 or after.required == 0
+
+
+@given(models(), learned_capacities(), queues_of_the_scheduler)
+def test_what_is_learned_survives_json(reports, learned, queue):
+    """The next cycle finds the same as if it had never been written down."""
+    _, after = analyzed(*reports, learned=learned, queue=queue)
+    memory = Memory(capacity=NOTHING_LEARNED.updated([after], now=NOW))
+    back = msgspec.json.decode(msgspec.json.encode(memory), type=Memory)
+    assert back == memory
+    assert back.capacity.of(MODEL) == after.without_old(NOW)
+
+
+def test_a_memory_of_the_former_form_still_loads():
+    """Recordings made before capacity was learned have none."""
+    assert msgspec.json.decode(b'{"variants":[]}', type=Memory) == Memory()
+
+
+def test_a_change_of_leader_is_smooth():
+    """A model held down by k2: the successor neither gives replicas back nor adds any, and learns when it queues."""
+    steady = [pod(f"a-{number}", kv=0.4) for number in range(4)]
+    histories = (K2History(EngineKind("A100", 1, 1, LengthBucket.SHORT), (8_000,) * 5, NOW - 60),)
+    before, _ = analyzed(report(*steady), learned=long_known(histories=histories))
+    assert (before.required, before.spare) == (0, 0)
+    learned = LearnedCapacity(MODEL, NOW)
+    results: list[ModelCapacity] = []
+    for cycle in range(10):
+        found, learned = analyzed(report(*steady), learned=learned, now=NOW + 30 * cycle)
+        results.append(found)
+    assert {(found.required, found.spare) for found in results} == {(0, 0)}
+    later = NOW + RELEARNING_SECONDS
+    found, _ = analyzed(report(*steady), learned=learned, now=later)
+    assert found.shrink_limit == 1
+    queueing = [pod(f"a-{number}", kv=0.5, queue=6) for number in range(4)]
+    found, learned = analyzed(report(*queueing), learned=learned, now=later)
+    assert found.variants[0].per_replica == 8_000
+    assert found.growth_limit == 1
