@@ -29,10 +29,11 @@ class Addresses:
 class Controller:
     """One running ``wva run``."""
 
-    def __init__(self, process: Process, addresses: Addresses) -> None:
-        """Take a process that has been started."""
+    def __init__(self, process: Process, addresses: Addresses, *, token: str = "") -> None:
+        """Take a process that has been started; ``token`` is of somebody who may read its metrics."""
         self.process = process
         self.addresses = addresses
+        self._token = token
         self._tls = ssl.create_default_context()
         self._tls.check_hostname = False
         self._tls.verify_mode = ssl.CERT_NONE  # self-signed, as the ServiceMonitor takes it
@@ -44,8 +45,10 @@ class Controller:
 
     def metrics(self) -> Page:
         """Return what ``/metrics`` says now. OSError when nobody answers."""
-        url = f"https://{self.addresses.metrics}/metrics"
-        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS, context=self._tls) as response:
+        request = urllib.request.Request(
+            f"https://{self.addresses.metrics}/metrics", headers={"Authorization": f"Bearer {self._token}"}
+        )
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS, context=self._tls) as response:
             return Page(response.read().decode())
 
     def readiness(self) -> tuple[int, str]:

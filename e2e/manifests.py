@@ -16,6 +16,7 @@ CRD = DEPLOY / "crd" / "llmd.ai_variantautoscalings.yaml"
 MAIN_CONFIG_MAP = "wva-variantautoscaling-config"
 SATURATION_CONFIG_MAP = "wva-saturation-scaling-config"
 SERVICE_ACCOUNT = "controller-manager"
+SCRAPER = "scraper"
 SHIPPED_NAMESPACE = "workload-variant-autoscaler-system"
 MODEL = "demo/model"
 _AT_ONCE = {
@@ -44,24 +45,36 @@ class Variant:
 
 
 def rbac(namespace: str) -> list[Body]:
-    """Return what ``deploy/rbac`` ships, for a controller in ``namespace``.
+    """Return what ``deploy/rbac`` ships, for a controller in ``namespace``, and a scraper who may read the metrics.
 
-    The ClusterRoleBinding gets a name of its own, since one is needed for each namespace.
+    ClusterRoleBindings get names of their own, since they are needed for each namespace.
     """
     items = []
     for file in sorted((DEPLOY / "rbac").glob("*.yaml")):
         if file.name != "kustomization.yaml":
             text = file.read_text(encoding="utf-8").replace(SHIPPED_NAMESPACE, namespace)
             items += [item for item in yaml.safe_load_all(text) if item]
+    items += [service_account(SCRAPER, namespace=namespace), metrics_reader(SCRAPER, namespace=namespace)]
     for item in items:
         if item["kind"] == "ClusterRoleBinding":
-            item["metadata"]["name"] = cluster_role_binding(namespace)
+            item["metadata"]["name"] = f"wva-{namespace}-{item['metadata']['name']}"
     return sorted(items, key=lambda item: str(item["kind"]).endswith("Binding"))
 
 
-def cluster_role_binding(namespace: str) -> str:
-    """Return the name of the ClusterRoleBinding of a test's controller."""
-    return f"wva-{namespace}"
+def service_account(name: str, *, namespace: str) -> Body:
+    """Describe a ServiceAccount."""
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
+
+
+def metrics_reader(name: str, *, namespace: str) -> Body:
+    """Describe what lets a ServiceAccount read the metrics, as the documentation says to."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "metrics-reader"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "metrics-reader"},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+    }
 
 
 def config_map(name: str, *, namespace: str, data: dict[str, str]) -> Body:

@@ -77,7 +77,8 @@ class Scene:
         self.api.resource("VariantAutoscaling")
         for item in manifests.rbac(self.namespace):
             self.api.apply(item)
-        self._stack.callback(self.api.delete, "ClusterRoleBinding", manifests.cluster_role_binding(self.namespace))
+            if item["kind"] == "ClusterRoleBinding":
+                self._stack.callback(self.api.delete, item["kind"], item["metadata"]["name"])
         self.configure(manifests.MAIN_CONFIG_MAP, {"GLOBAL_OPT_INTERVAL": f"{CYCLE_SECONDS}s"})
 
     def configure(self, name: str, data: dict[str, str]) -> None:
@@ -139,11 +140,12 @@ class Scene:
             **(environment or {}),
         }
         argv = [sys.executable, "-m", "wva", "run", f"--watch-namespace={self.namespace}", *flags]
-        controller = Controller(self._launch(name, argv, environment=settings), addresses)
+        token = self.plane.service_account_token(self.namespace, manifests.SCRAPER)
+        controller = Controller(self._launch(name, argv, environment=settings), addresses, token=token)
         self.controllers.append(controller)
         controller.wait_serving()
         labels = {"namespace": self.namespace, "pod": controller.name}  # as service discovery puts them
-        self._scrape(controller.name, addresses.metrics, tls=True, labels=labels)
+        self._scrape(controller.name, addresses.metrics, token=token, labels=labels)
         self.history.watch(controller)
         return controller
 
@@ -240,12 +242,14 @@ class Scene:
         ]
         return "\n".join(parts)
 
-    def _scrape(self, name: str, address: str, *, tls: bool = False, labels: Mapping[str, str] | None = None) -> None:
+    def _scrape(self, name: str, address: str, *, token: str = "", labels: Mapping[str, str] | None = None) -> None:
+        """Scrape pods over HTTP, or with a ``token`` a controller over HTTPS."""
         job = ScrapeJob(
             name=f"{self.namespace}.{name}",
             targets=[address],
-            scheme="https" if tls else "http",
-            insecure_skip_verify=tls,
+            scheme="https" if token else "http",
+            insecure_skip_verify=bool(token),
+            bearer_token=token,
             honor_labels=labels is None,
             labels=labels or {},
         )

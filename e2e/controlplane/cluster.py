@@ -56,17 +56,24 @@ class Cluster:
         """URL and authority of the API server."""
         return read_kubeconfig(self.kubeconfig)[0]
 
-    def kubeconfig_for_service_account(
-        self, namespace: str, name: str, *, lifetime_seconds: int = _TOKEN_SECONDS
-    ) -> Path:
-        """Ask the TokenRequest API for a token of an existing ServiceAccount and write a kubeconfig with it."""
+    def service_account_token(
+        self, namespace: str, name: str, *, lifetime_seconds: int = _TOKEN_SECONDS, audiences: Sequence[str] = ()
+    ) -> str:
+        """Ask the TokenRequest API for a token of an existing ServiceAccount; by default for the API server."""
         path = self.api.resource("ServiceAccount").path(namespace=namespace, name=name, subresource="token")
         request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
-            "spec": {"expirationSeconds": lifetime_seconds},
+            "spec": {"expirationSeconds": lifetime_seconds, "audiences": list(audiences)},
         }
-        token = self.api.post(path, request)["status"]["token"]
+        token: str = self.api.post(path, request)["status"]["token"]
+        return token
+
+    def kubeconfig_for_service_account(
+        self, namespace: str, name: str, *, lifetime_seconds: int = _TOKEN_SECONDS
+    ) -> Path:
+        """Write a kubeconfig with a token of an existing ServiceAccount."""
+        token = self.service_account_token(namespace, name, lifetime_seconds=lifetime_seconds)
         target = self.directory / "kubeconfigs" / f"{namespace}.{name}.{uuid.uuid4().hex[:8]}.yaml"
         return write_token_kubeconfig(target, self.endpoint, token)
 

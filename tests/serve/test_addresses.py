@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import socket
 
 import pytest
-from aiohttp import web
 
-from wva.serve.http import Address, AddressError, Server
+from tests.serve.doubles import serving
+from wva.serve.address import Address, AddressError
 
 
 @pytest.mark.parametrize(
@@ -44,21 +46,59 @@ async def test_a_taken_port_is_one_clear_error():
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(AddressError, match=f"cannot listen on 127.0.0.1:{port} for metrics: "):
-            async with Server(web.Application(), Address("127.0.0.1", port), name="metrics"):
+            async with serving(port=port, name="metrics"):
                 pass
 
 
 async def test_a_host_that_is_not_ours_is_one_clear_error():
     """The same."""
     with pytest.raises(AddressError, match=r"cannot listen on 192\.0\.2\.1:0 for probes: "):
-        async with Server(web.Application(), Address("192.0.2.1", 0), name="probes"):
+        async with serving(host="192.0.2.1", name="probes"):
             pass
 
 
 async def test_a_closed_server_listens_no_more():
     """The port is free again."""
-    async with Server(web.Application(), Address("127.0.0.1", 0), name="x") as server:
+    async with serving() as server:
         port = server.port
         assert port > 0
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+async def test_every_interface_means_both_families():
+    """One port answers over IPv4 and, where there is one, over IPv6."""
+    async with serving(host=None) as server:
+        for family, place in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+            if family == socket.AF_INET6 and not socket.has_dualstack_ipv6():
+                continue
+            with socket.socket(family) as probe:
+                assert probe.connect_ex((place, server.port)) in {0, errno.EADDRNOTAVAIL, errno.ENETUNREACH}
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", server.port)) == 0
+
+
+async def test_a_name_with_several_addresses_has_one_port(monkeypatch):
+    """Whichever of them a client takes, it finds the server."""
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (place, 0)) for place in ("127.0.0.1", "127.0.0.2")]
+
+    async def resolve(*_, **__):
+        return found
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    async with serving(host="both") as server:
+        for place in ("127.0.0.1", "127.0.0.2"):
+            with socket.socket() as probe:
+                assert probe.connect_ex((place, server.port)) == 0
+
+
+async def test_a_name_that_nobody_knows_is_one_clear_error(monkeypatch):
+    """In the resolver's words."""
+
+    async def resolve(*_, **__):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    with pytest.raises(AddressError, match="cannot listen on nowhere:0 for metrics: Name or service not known"):
+        async with serving(host="nowhere", name="metrics"):
+            pass

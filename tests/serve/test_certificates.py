@@ -5,24 +5,26 @@ from __future__ import annotations
 import asyncio
 import shutil
 import ssl
+import time
 import warnings
 from datetime import UTC, datetime, timedelta
 
 import pytest
 import trustme
-from aiohttp import web
 from cryptography import x509
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from tests.serve.doubles import serving
+from wva.instruments import Instruments
 from wva.serve.certs import (
     CertificateError,
     CertificateFiles,
     ReloadingCertificate,
-    self_signed,
-    self_signed_context,
+    SelfSignedCertificate,
     server_context,
 )
-from wva.serve.http import Address, Server
+from wva.serve.pem import self_signed
 from wva.sim.world.clock import VirtualClock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -47,9 +49,15 @@ def blind():
     return context
 
 
-def listening(context):
-    """Return a server on a free port with this context."""
-    return Server(web.Application(), Address("127.0.0.1", 0), name="metrics", tls=context)
+def listening(certificate):
+    """Return a server on a free port with this certificate."""
+    return serving(tls=lambda: certificate.context)
+
+
+def unsigned(*names, clock=None):
+    """Return a self-signed certificate with these names."""
+    now = clock.now if clock else time.time
+    return SelfSignedCertificate(list(names), instruments=Instruments(CollectorRegistry()), now=now)
 
 
 # --- self-signed --------------------
@@ -81,7 +89,7 @@ def test_each_start_has_a_new_one():
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "metrics.wva.svc"])
 async def test_a_client_that_trusts_it_accepts_it(name):
     """With every name it is known by."""
-    async with listening(self_signed_context(["metrics.wva.svc"])) as server:
+    async with listening(unsigned("metrics.wva.svc")) as server:
         _, _, certificate = await handshake(server.port, blind())
         trusting = ssl.create_default_context(cadata=ssl.DER_cert_to_PEM_cert(certificate))
         version, protocol, _ = await handshake(server.port, trusting, name=name)
@@ -95,7 +103,7 @@ async def test_a_client_that_trusts_it_accepts_it(name):
 
 async def test_only_http_1_1_is_offered():
     """HTTP/2 is refused in the handshake."""
-    async with listening(self_signed_context([])) as server:
+    async with listening(unsigned()) as server:
         context = blind()
         context.set_alpn_protocols(["h2", "http/1.1"])
         assert (await handshake(server.port, context))[1] == "http/1.1"
@@ -103,7 +111,7 @@ async def test_only_http_1_1_is_offered():
 
 async def test_old_tls_is_refused():
     """1.1 and older cannot connect."""
-    async with listening(self_signed_context([])) as server:
+    async with listening(unsigned()) as server:
         old = blind()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -125,7 +133,7 @@ def test_the_lowest_version_is_1_2():
 def test_the_key_does_not_stay_on_the_disk(tmp_path, monkeypatch):
     """It touches it only for the load."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    self_signed_context([])
+    unsigned()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -159,6 +167,12 @@ def pair(tmp_path):
     return Pair(tmp_path)
 
 
+def following(pair, *, clock=None, instruments=None):
+    """Return a certificate that follows the files of ``pair``."""
+    now = clock.now if clock else time.time
+    return ReloadingCertificate(pair.files, instruments=instruments or Instruments(CollectorRegistry()), now=now)
+
+
 async def served(port):
     """Return the serial number of what a new connection sees."""
     _, _, certificate = await handshake(port, blind())
@@ -167,8 +181,8 @@ async def served(port):
 
 async def test_a_new_pair_is_served_to_new_connections(pair):
     """Without a restart, and verified by those who trust the authority."""
-    certificate = ReloadingCertificate(pair.files)
-    async with listening(certificate.context) as server:
+    certificate = following(pair)
+    async with listening(certificate) as server:
         assert await served(server.port) == pair.serial()
         pair.issue()
         certificate.poll()
@@ -180,10 +194,10 @@ async def test_a_new_pair_is_served_to_new_connections(pair):
 @pytest.mark.parametrize("which", ["certificate", "key", "both", "mismatch", "half", "empty", "missing"])
 async def test_garbage_keeps_the_last_good_one(pair, tmp_path, which):
     """It is told once, not every ten seconds; a good pair afterwards is taken."""
-    certificate = ReloadingCertificate(pair.files)
+    certificate = following(pair)
     good = pair.serial()
     _spoil(pair, tmp_path, which)
-    async with listening(certificate.context) as server:
+    async with listening(certificate) as server:
         with capture_logs() as lines:
             certificate.poll()
         assert [line["event"] for line in lines] == ["certificate_rejected"]
@@ -218,19 +232,19 @@ def _spoil(pair, tmp_path, which):
 
 async def test_the_old_pair_put_back_after_garbage_is_quietly_served(pair):
     """Somebody took the change back."""
-    certificate = ReloadingCertificate(pair.files)
+    certificate = following(pair)
     old = pair.files.certificate.read_bytes()
     pair.files.certificate.write_text("nonsense", encoding="utf-8")
     certificate.poll()
     pair.files.certificate.write_bytes(old)
     certificate.poll()
-    async with listening(certificate.context) as server:
+    async with listening(certificate) as server:
         assert await served(server.port) == pair.serial()
 
 
 def test_unchanged_files_are_not_loaded_again(pair):
     """Nothing to tell."""
-    certificate = ReloadingCertificate(pair.files)
+    certificate = following(pair)
     with capture_logs() as lines:
         certificate.poll()
     assert lines == []
@@ -242,22 +256,22 @@ def test_a_missing_file_at_the_start_is_an_error_that_names_it(pair, which):
     path = getattr(pair.files, which)
     path.unlink()
     with pytest.raises(CertificateError, match=f"cannot read {path}: No such file"):
-        ReloadingCertificate(pair.files)
+        following(pair)
 
 
 def test_files_that_are_no_pair_at_the_start_are_an_error(pair):
     """It names both."""
     pair.files.key.write_text("nonsense", encoding="utf-8")
     with pytest.raises(CertificateError, match=r"tls\.crt and .*tls\.key are not a certificate and its private key"):
-        ReloadingCertificate(pair.files)
+        following(pair)
 
 
 async def test_the_files_are_looked_at_every_ten_seconds(pair):
     """By the clock that it is given."""
-    certificate = ReloadingCertificate(pair.files)
+    certificate = following(pair)
     clock = VirtualClock()
-    async with listening(certificate.context) as server:
-        following = asyncio.create_task(certificate.run(clock))
+    async with listening(certificate) as server:
+        task = asyncio.create_task(certificate.run(clock))
         await asyncio.sleep(0)
         pair.issue()
         clock.advance_to(9.9)
@@ -267,6 +281,6 @@ async def test_the_files_are_looked_at_every_ten_seconds(pair):
         for _ in range(5):
             await asyncio.sleep(0)
         assert await served(server.port) == pair.serial()
-        following.cancel()
+        task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await following
+            await task

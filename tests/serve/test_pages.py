@@ -6,7 +6,8 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from wva.serve.http import Address, Server, metrics_app, probes_app
+from tests.serve.doubles import serving
+from wva.serve.pages import metrics_handler, probes_handler
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def reasons():
 @pytest.fixture
 async def probes(reasons):
     """Return the URL of a probe server."""
-    async with Server(probes_app(lambda: reasons), Address("127.0.0.1", 0), name="probes") as server:
+    async with serving(probes_handler(lambda: reasons)) as server:
         yield f"http://127.0.0.1:{server.port}"
 
 
@@ -34,7 +35,7 @@ async def metrics():
     """Return the URL of a metrics server with one gauge."""
     registry = CollectorRegistry()
     Gauge("answer", "All of it.", registry=registry).set(42)
-    async with Server(metrics_app(registry), Address("127.0.0.1", 0), name="metrics") as server:
+    async with serving(metrics_handler(registry, gate=None)) as server:
         yield f"http://127.0.0.1:{server.port}"
 
 
@@ -127,7 +128,7 @@ async def test_a_failing_metric_does_not_close_the_server(session):
 
     registry = CollectorRegistry()
     registry.register(Sometimes())
-    async with Server(metrics_app(registry), Address("127.0.0.1", 0), name="metrics") as server:
+    async with serving(metrics_handler(registry, gate=None)) as server:
         url = f"http://127.0.0.1:{server.port}/metrics"
         async with session.get(url) as response:
             assert response.status == 500

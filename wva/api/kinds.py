@@ -8,6 +8,7 @@ from wva.api.apps import Deployment, ReplicaSet
 from wva.api.core import ConfigMap, Event, Lease, Node, Pod, ResourceQuota, Service
 from wva.api.inference import InferencePool, InferencePoolAlpha
 from wva.api.resource import Resource
+from wva.api.reviews import SubjectAccessReview, TokenReview
 from wva.api.scalers import HorizontalPodAutoscaler, ScaledObject
 from wva.api.variantautoscaling import GROUP, KIND, PLURAL, VERSION, VariantAutoscaling
 
@@ -29,4 +30,11 @@ SCALED_OBJECTS: Final = Resource("keda.sh", "v1alpha1", "scaledobjects", "Scaled
 INFERENCE_POOLS: Final = Resource("inference.networking.k8s.io", "v1", "inferencepools", "InferencePool", InferencePool)
 INFERENCE_POOLS_ALPHA: Final = Resource(
     "inference.networking.x-k8s.io", "v1alpha2", "inferencepools", "InferencePool", InferencePoolAlpha
+)
+
+TOKEN_REVIEWS: Final = Resource(
+    "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", TokenReview, namespaced=False
+)
+SUBJECT_ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", SubjectAccessReview, namespaced=False
 )

@@ -46,7 +46,7 @@ class Application:
         self._env = environment
         self._logger = log.get("app")
         self.leadership = Leadership(environment)
-        self._servers = Servers(environment.settings)
+        self._servers = Servers(environment)
         self._informers = build_informers(
             environment.client, settings=environment.settings, instruments=environment.instruments
         )
@@ -83,8 +83,7 @@ class Application:
         status = 0
         try:
             async with AsyncExitStack() as stack:
-                registry = self._env.instruments.registry
-                await self._servers.start(stack, registry=registry, not_ready=self.not_ready)
+                await self._servers.start(stack, not_ready=self.not_ready)
                 self.decisions.connect(await stack.enter_async_context(prometheus_client(self._env)))
                 async with self._background():
                     await self._lead(stop)

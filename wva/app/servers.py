@@ -1,18 +1,28 @@
-"""The HTTP servers of the application: probes, and metrics with their certificate."""
+"""The HTTP servers of the application: probes in the open, metrics behind their certificate and their gate."""
 
 from __future__ import annotations
 
-import ssl
+import time
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
-from prometheus_client import CollectorRegistry
-
 from wva import log
-from wva.serve.certs import CertificateFiles, ReloadingCertificate, self_signed_context
-from wva.serve.http import Address, ReadinessCheck, Server, metrics_app, probes_app
-from wva.settings import Settings
+from wva.app.environment import Environment
+from wva.serve.address import Address
+from wva.serve.authn import Authenticator
+from wva.serve.authz import Authorizer
+from wva.serve.certs import (
+    CertificateFiles,
+    ReloadingCertificate,
+    SelfSignedCertificate,
+    ServingCertificate,
+)
+from wva.serve.gate import Gate
+from wva.serve.http import Handler, Server
+from wva.serve.pages import JsonPage, ReadinessCheck, metrics_handler, probes_handler
+from wva.serve.reviews import Reviews
 
 _METRICS_SERVICES: Final = (
     "workload-variant-autoscaler-metrics",
@@ -24,36 +34,55 @@ _METRICS_SERVICES: Final = (
 class Servers:
     """Starts the servers that the settings ask for, inside an exit stack."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, environment: Environment) -> None:
         """Parse the addresses and load the certificate. Raises AddressError or CertificateError."""
-        self._settings = settings
+        self._env = environment
+        settings = environment.settings
         self._probes = Address.parse(settings.health_probe_bind_address, setting="--health-probe-bind-address")
         self._metrics = Address.parse(settings.metrics_bind_address, setting="--metrics-bind-address")
-        self.certificate: ReloadingCertificate | None = None
-        if self._metrics is not None and settings.metrics_secure and settings.metrics_cert_path:
-            folder = Path(settings.metrics_cert_path)
-            files = CertificateFiles(folder / settings.metrics_cert_name, folder / settings.metrics_cert_key)
-            self.certificate = ReloadingCertificate(files)
+        secure = self._metrics is not None and settings.metrics_secure
+        self.certificate: ServingCertificate | None = self._certificate() if secure else None
+        environment.instruments.endpoint_secure.set(1 if secure else 0)
         self.probe_port: int | None = None
         self.metrics_port: int | None = None
 
-    async def start(self, stack: AsyncExitStack, *, registry: CollectorRegistry, not_ready: ReadinessCheck) -> None:
-        """Start listening until the stack unwinds. Raises AddressError."""
+    async def start(
+        self, stack: AsyncExitStack, *, not_ready: ReadinessCheck, pages: Mapping[str, JsonPage] | None = None
+    ) -> None:
+        """Start listening until the stack unwinds; ``pages`` stand beside ``/metrics``. Raises AddressError."""
         if self._probes is not None:
-            server = await stack.enter_async_context(Server(probes_app(not_ready), self._probes, name="probes"))
-            self.probe_port = server.port
+            self.probe_port = await self._listen(stack, probes_handler(not_ready), self._probes, name="probes")
         if self._metrics is not None:
-            tls = self._tls()
-            app = metrics_app(registry)
-            server = await stack.enter_async_context(Server(app, self._metrics, name="metrics", tls=tls))
-            self.metrics_port = server.port
+            gate = self._gate() if self.certificate else None
+            if gate is None:
+                log.get("serve").warning(
+                    "metrics_unprotected",
+                    setting="--metrics-secure=false",
+                    effect="anybody who reaches the port reads it, and so does anybody on the way",
+                )
+            handler = metrics_handler(self._env.instruments.registry, gate=gate, pages=pages)
+            self.metrics_port = await self._listen(stack, handler, self._metrics, name="metrics")
 
-    def _tls(self) -> ssl.SSLContext | None:
-        if not self._settings.metrics_secure:
-            log.get("serve").warning("metrics_without_tls", setting="--metrics-secure=false")
-            return None
-        if self.certificate is not None:
-            return self.certificate.context
-        namespace = self._settings.pod_namespace
-        names = [f"{service}.{namespace}.svc" for service in _METRICS_SERVICES]
-        return self_signed_context([*names, *(f"{name}.cluster.local" for name in names)])
+    async def _listen(self, stack: AsyncExitStack, handler: Handler, address: Address, *, name: str) -> int:
+        certificate = self.certificate if name == "metrics" else None
+        tls = None if certificate is None else lambda: certificate.context
+        server = Server(handler, address, name=name, instruments=self._env.instruments, tls=tls)
+        return (await stack.enter_async_context(server)).port
+
+    def _gate(self) -> Gate:
+        """Build the gate on the client without write guard: standbys ask, too."""
+        clock = self._env.clock
+        reviews = Reviews(self._env.client, instruments=self._env.instruments)
+        authenticator = Authenticator(reviews, monotonic=clock.monotonic, now=clock.now)
+        return Gate(authenticator, Authorizer(reviews, monotonic=clock.monotonic))
+
+    def _certificate(self) -> ServingCertificate:
+        """Return the certificate of the settings; its dates are those of the real world, whatever clock decides."""
+        settings, instruments = self._env.settings, self._env.instruments
+        if settings.metrics_cert_path:
+            folder = Path(settings.metrics_cert_path)
+            files = CertificateFiles(folder / settings.metrics_cert_name, folder / settings.metrics_cert_key)
+            return ReloadingCertificate(files, instruments=instruments, now=time.time)
+        names = [f"{service}.{settings.pod_namespace}.svc" for service in _METRICS_SERVICES]
+        names += [f"{name}.cluster.local" for name in names]
+        return SelfSignedCertificate(names, instruments=instruments, now=time.time)

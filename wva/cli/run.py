@@ -21,8 +21,8 @@ from wva.cli.flags import fail, given_flags
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.kube.errors import ApiError, ConfigurationError, NotFound
+from wva.serve.address import AddressError
 from wva.serve.certs import CertificateError
-from wva.serve.http import AddressError
 from wva.settings import Given, Loaded, Settings, fatal_problems, load
 
 _CONFIG_MAP_ATTEMPTS = 3

@@ -1,106 +1,221 @@
-"""The servers: probes over HTTP, metrics over HTTPS.
+"""A listening server that nobody can keep busy: HTTP/1.1 behind limits on time, bytes and connections.
 
-``/healthz`` answers as long as the event loop runs. ``/readyz`` names everything that is not ready, one per line, so
-that ``kubectl describe pod`` shows the reason; it does not depend on leadership, because a standby is ready to lead.
+In comes an address, a handler and, for HTTPS, where the certificate in force is to be had; out goes what the handler
+answers. Parsing is aiohttp's. What stands here is what the parser leaves open: how many connections there may be, how
+long a handshake, a request, an answer and a pause between requests may take, and how much may be sent before a request
+is complete. At the limit of connections a new one takes the place of one that nobody is waiting on, the never useful
+first, so that a peer which holds connections open cannot keep the scraper out (surface.md 5.1, 5.2).
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import socket
 import ssl
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Self
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from http import HTTPStatus
+from typing import Any, Final, Self, TypeAlias
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from aiohttp.http import HttpProcessingError
 
 from wva import log
+from wva.instruments import Instruments
+from wva.serve.address import Address
+from wva.serve.connection import Connection, Limits
 
-ReadinessCheck = Callable[[], list[str]]
+Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.Response]]
+TlsSource: TypeAlias = Callable[[], ssl.SSLContext]
 
-_MAX_REQUEST_BYTES: Final = 64 * 1024
 _SHUTDOWN_SECONDS: Final = 1.0
+_ACCEPT_PAUSE_SECONDS: Final = 1.0
 
 
-class AddressError(Exception):
-    """A bind address that cannot be used; the message names it."""
+class _Refusals(logging.Logger):
+    """Counts what aiohttp refuses by itself; its logger is the only place where it says so.
 
+    The lines themselves are dropped: each would carry a traceback, and anybody may send as many as he likes.
+    """
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where to listen; ``host`` None means every interface."""
+    def __init__(self, refused: Callable[[], None]) -> None:
+        super().__init__("wva.serve")
+        self._refused = refused
 
-    host: str | None
-    port: int
+    def exception(self, msg: object, *args: object, exc_info: Any = None, **more: Any) -> None:
+        """Count it if it is about a request that could not be parsed."""
+        del msg, args, more
+        if isinstance(exc_info, HttpProcessingError):
+            self._refused()
 
-    @staticmethod
-    def parse(text: str, *, setting: str) -> Address | None:
-        """Return the address of ``host:port`` or ``:port``; None for ``0`` or empty, which switch the server off.
-
-        Raises AddressError naming ``setting``.
-        """
-        if text in {"", "0"}:
-            return None
-        host, separator, port = text.rpartition(":")
-        if not separator or not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - the highest port
-            raise AddressError(f"{setting}={text!r}: expected host:port, :port, or 0 to switch it off")
-        return Address(host.strip("[]") or None, int(port))
-
-
-def metrics_app(registry: CollectorRegistry) -> web.Application:
-    """Return the application that serves ``/metrics``."""
-
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-    app = web.Application(client_max_size=_MAX_REQUEST_BYTES)
-    app.router.add_get("/metrics", metrics)
-    return app
-
-
-def probes_app(not_ready: ReadinessCheck) -> web.Application:
-    """Return the application that serves ``/healthz`` and ``/readyz``."""
-
-    async def healthz(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
-    async def readyz(_: web.Request) -> web.Response:
-        reasons = not_ready()
-        if reasons:
-            return web.Response(status=503, text="".join(f"not ready: {reason}\n" for reason in reasons))
-        return web.Response(text="ok\n")
-
-    app = web.Application(client_max_size=_MAX_REQUEST_BYTES)
-    app.router.add_get("/healthz", healthz)
-    app.router.add_get("/readyz", readyz)
-    return app
+    def debug(self, msg: object, *args: object, exc_info: Any = None, **more: Any) -> None:
+        """Count it: what is no HTTP at all comes this way."""
+        self.exception(msg, *args, exc_info=exc_info, **more)
 
 
 class Server:
     """One listening server; use as ``async with``."""
 
-    def __init__(self, app: web.Application, address: Address, *, name: str, tls: ssl.SSLContext | None = None) -> None:
-        """Prepare; nothing listens before ``__aenter__``."""
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
+    def __init__(
+        self,
+        handler: Handler,
+        address: Address,
+        *,
+        name: str,
+        instruments: Instruments,
+        tls: TlsSource | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """Prepare; nothing listens before ``__aenter__``. ``tls`` is asked anew for each connection."""
+        self._handler = handler
         self._address = address
         self._name = name
+        self._instruments = instruments
         self._tls = tls
+        self._limits = limits or Limits()
+        self._logger = log.get("serve")
+        self._connections: dict[Connection, asyncio.Task[None]] = {}
+        self._by_protocol: dict[object, Connection] = {}
+        self._stack = AsyncExitStack()
         self.port = address.port
 
     async def __aenter__(self) -> Self:
         """Listen. Raises AddressError when the address is taken or not ours."""
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._address.host, self._address.port, ssl_context=self._tls)
-        try:
-            await site.start()
-        except OSError as error:
-            await self._runner.cleanup()
-            where = f"{self._address.host or ''}:{self._address.port}"
-            raise AddressError(f"cannot listen on {where} for {self._name}: {error.strerror or error}") from error
-        self.port = int(self._runner.addresses[0][1])
-        log.get("serve").info("server_started", server=self._name, port=self.port, tls=self._tls is not None)
+        sockets = await self._address.bind(self._name, backlog=self._limits.connections)
+        async with AsyncExitStack() as stack:
+            for listening in sockets:
+                stack.callback(listening.close)
+            group = await stack.enter_async_context(asyncio.TaskGroup())
+            protocols = self._protocols()
+            accepting = [group.create_task(self._accept(listening, group, protocols)) for listening in sockets]
+            stack.push_async_callback(self._stop, accepting, protocols)
+            self._stack = stack.pop_all()
+        self.port = int(sockets[0].getsockname()[1])
+        self._logger.info("server_started", server=self._name, port=self.port, tls=self._tls is not None)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Stop accepting, let running requests end, close."""
-        await self._runner.cleanup()
+        await self._stack.aclose()
+
+    @property
+    def open_connections(self) -> int:
+        """How many connections there are, those in their handshake included."""
+        return len(self._connections)
+
+    def _protocols(self) -> web.Server:
+        limits = self._limits
+        return web.Server(
+            self._answer,
+            access_log=None,
+            keepalive_timeout=limits.idle_seconds,
+            lingering_time=0,  # nobody reads the body of a GET to its end
+            max_line_size=limits.line_bytes,
+            max_field_size=limits.field_bytes,
+            max_headers=limits.headers,
+            logger=_Refusals(lambda: self._count(HTTPStatus.BAD_REQUEST)),
+        )
+
+    async def _stop(self, accepting: list[asyncio.Task[None]], protocols: web.Server) -> None:
+        for task in accepting:
+            task.cancel()
+        protocols.pre_shutdown()
+        await protocols.shutdown(_SHUTDOWN_SECONDS)
+        for task in list(self._connections.values()):
+            task.cancel()
+
+    # --- connections -------------------------------------------------------------------------------------------------
+
+    async def _accept(self, listening: socket.socket, group: asyncio.TaskGroup, protocols: web.Server) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listening)
+            except ConnectionAbortedError:  # gone before anybody looked
+                continue
+            except OSError as error:  # no file descriptors left; those that wait in the kernel go on waiting
+                self._logger.warning("accept_failed", server=self._name, error=error.strerror)
+                await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
+                continue
+            if len(self._connections) >= self._limits.connections and not self._make_room():
+                self._closed("refused")
+                accepted.close()
+                continue
+            connection = Connection(protocols(), self._limits, closed=self._closed)
+            self._connections[connection] = group.create_task(self._serve(connection, accepted))
+            self._gauge()
+
+    def _make_room(self) -> bool:
+        """Close the connection that is missed least; tell whether there was one without a running request."""
+        waiting = [connection for connection in self._connections if not connection.busy]
+        if not waiting:
+            return False
+        victim = min(waiting, key=lambda connection: (connection.useful, connection.last_used_at))
+        self._closed("evicted")
+        self._connections.pop(victim).cancel()
+        return True
+
+    async def _serve(self, connection: Connection, accepted: socket.socket) -> None:
+        """Hold one connection from its handshake to its end."""
+        limits = self._limits
+        seconds = {"ssl_handshake_timeout": limits.handshake_seconds, "ssl_shutdown_timeout": limits.goodbye_seconds}
+        self._by_protocol[connection.inner] = connection
+        try:
+            try:
+                await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: connection,
+                    accepted,
+                    ssl=self._tls() if self._tls else None,
+                    **(seconds if self._tls else {}),
+                )
+            except OSError:  # whatever somebody may send instead of TLS
+                self._closed("handshake")
+                return
+            await connection.ended.wait()
+        except Exception:
+            self._logger.exception("connection_failed", server=self._name)  # it alone: the process goes on
+        finally:
+            connection.abort()
+            accepted.close()
+            self._by_protocol.pop(connection.inner, None)
+            self._connections.pop(connection, None)
+            self._gauge()
+
+    def _closed(self, cause: str) -> None:
+        self._instruments.endpoint_connections_closed.labels(server=self._name, cause=cause).inc()
+
+    def _gauge(self) -> None:
+        self._instruments.endpoint_connections.labels(server=self._name).set(len(self._connections))
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = self._by_protocol.get(request.protocol)
+        if connection is None:  # closed while the request was on its way to here
+            raise ConnectionResetError
+        with connection.request():
+            response = await self._respond(request)
+            self._count(response.status)
+            try:
+                async with asyncio.timeout(self._limits.write_seconds):
+                    await response.prepare(request)
+                    await response.write_eof()
+            except TimeoutError:
+                connection.abort("slow")
+                raise ConnectionResetError from None
+            connection.useful = connection.useful or response.status < HTTPStatus.BAD_REQUEST
+        return response
+
+    async def _respond(self, request: web.BaseRequest) -> web.Response:
+        try:
+            async with asyncio.timeout(self._limits.answer_seconds):
+                return await self._handler(request)
+        except TimeoutError:
+            return web.Response(status=HTTPStatus.GATEWAY_TIMEOUT, text="no answer in time\n")
+        except Exception:
+            self._logger.exception("request_failed", server=self._name)
+            return web.Response(status=HTTPStatus.INTERNAL_SERVER_ERROR, text="internal error\n")
+
+    def _count(self, status: int) -> None:
+        self._instruments.endpoint_requests.labels(server=self._name, code=str(int(status))).inc()

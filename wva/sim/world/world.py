@@ -42,6 +42,8 @@ _LOOKBACK_SECONDS: Final = 300.0
 _SETTLE_LIMIT_SECONDS: Final = 60.0
 _QUIET_SECONDS: Final = 0.02
 _PAUSE_SECONDS: Final = 0.0005
+_SCRAPER: Final = "prometheus"
+"""The token Prometheus scrapes with; the embedded API server takes any."""
 
 
 class SettleError(Exception):
@@ -201,7 +203,7 @@ class World:
         if port is not None:
             url = f"https://127.0.0.1:{port}/metrics"
             labels = {"job": "wva", "namespace": objects.SYSTEM_NAMESPACE, "instance": "controller:8443"}
-            targets.append(Target(HttpEndpoint(url, verify=False), labels))
+            targets.append(Target(HttpEndpoint(url, verify=False, bearer_token=_SCRAPER), labels))
         return targets
 
     def _page(self, pod: PodKey) -> str:

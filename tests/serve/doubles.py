@@ -1,0 +1,114 @@
+"""What the tests of the servers share: a listening server, an API server that reviews, raw requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from wva.api.kinds import TOKEN_REVIEWS
+from wva.api.reviews import (
+    SubjectAccessReview,
+    SubjectAccessReviewStatus,
+    TokenReview,
+    TokenReviewStatus,
+    UserInfo,
+)
+from wva.instruments import Instruments
+from wva.serve.address import Address
+from wva.serve.authn import Authenticator
+from wva.serve.authz import Authorizer
+from wva.serve.gate import Gate
+from wva.serve.http import Server
+from wva.serve.reviews import Reviews
+from wva.sim.world.clock import VirtualClock
+
+PATIENCE_SECONDS = 30.0
+
+
+async def ok(_):
+    """Answer everything with ok."""
+    return web.Response(text="ok")
+
+
+def serving(handler=ok, *, host="127.0.0.1", port=0, name="metrics", instruments=None, **more):
+    """Return a server that listens inside ``async with``."""
+    instruments = instruments or Instruments(CollectorRegistry())
+    return Server(handler, Address(host, port), name=name, instruments=instruments, **more)
+
+
+class Reviewer:
+    """The API server's side of the reviews: knows tokens and rights, counts what it is asked, fails when told to."""
+
+    def __init__(self):
+        """Know nobody."""
+        self.users = {}
+        self.allowed = set()
+        self.asked = Counter()
+        self.bodies = []
+        self.errors = []
+        self.turn = None
+        self.called = asyncio.Event()
+
+    async def create(self, resource, namespace, body):
+        """Answer a review."""
+        assert namespace == ""
+        self.asked[resource.kind] += 1
+        self.called.set()
+        self.bodies.append(body)
+        if self.turn is not None:
+            await self.turn.wait()
+        if self.errors:
+            raise self.errors.pop(0)
+        spec = body["spec"]
+        if resource is TOKEN_REVIEWS:
+            user = self.users.get(spec["token"])
+            return TokenReview(status=TokenReviewStatus(user is not None, user or UserInfo()))
+        wanted = spec["nonResourceAttributes"]
+        allowed = (spec["user"], wanted["verb"], wanted["path"]) in self.allowed
+        return SubjectAccessReview(status=SubjectAccessReviewStatus(allowed))
+
+
+class Guarded:
+    """A gate with everything it depends on."""
+
+    def __init__(self, *, timeout_seconds=PATIENCE_SECONDS):
+        """Know one scraper who may read the metrics, and one stranger who may not."""
+        self.reviewer = Reviewer()
+        self.reviewer.users["good"] = UserInfo("scraper", "u1", ("system:authenticated",))
+        self.reviewer.users["stranger"] = UserInfo("stranger")
+        self.reviewer.allowed.add(("scraper", "get", "/metrics"))
+        self.clock = VirtualClock()
+        self.instruments = Instruments(CollectorRegistry())
+        reviews = Reviews(self.reviewer, instruments=self.instruments, timeout_seconds=timeout_seconds)
+        authenticator = Authenticator(reviews, monotonic=self.clock.monotonic, now=self.clock.now)
+        self.gate = Gate(authenticator, Authorizer(reviews, monotonic=self.clock.monotonic))
+
+    def metric(self, name, **labels):
+        """Return one of the own metrics, 0 when it was never touched."""
+        return self.instruments.registry.get_sample_value(name, labels) or 0
+
+
+async def exchange(port, data, *, context=None):
+    """Send bytes and return everything that comes back until the server closes."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        try:
+            writer.write(data)
+            return await rest(reader)
+        finally:
+            writer.close()
+
+
+async def rest(reader):
+    """Return what comes until the end of a connection, however it ends."""
+    received = b""
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while chunk := await reader.read(65536):
+                received += chunk
+    except ConnectionError:
+        pass
+    return received

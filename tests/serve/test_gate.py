@@ -1,0 +1,321 @@
+"""Who gets in: 401, 403, 500, and what is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gc
+import json
+
+import aiohttp
+import pytest
+from structlog.testing import capture_logs
+
+from tests.serve.doubles import Guarded, serving
+from wva.api.reviews import UserInfo
+from wva.kube.errors import Forbidden, TooManyRequests, Unavailable, Unreachable
+from wva.serve.authn import MAX_TOKEN_BYTES, bearer_token
+from wva.serve.pages import metrics_handler
+
+SECRET = "very-secret-token"
+
+
+@pytest.fixture
+async def session():
+    """Return an HTTP client."""
+    async with aiohttp.ClientSession() as made:
+        yield made
+
+
+@pytest.fixture
+def guarded():
+    """Return a gate that knows a scraper and a stranger."""
+    return Guarded()
+
+
+@pytest.fixture
+async def url(guarded):
+    """Return where a guarded server listens."""
+    pages = {"/debug/config": lambda: {"interval": 60}}
+    handler = metrics_handler(guarded.instruments.registry, gate=guarded.gate, pages=pages)
+    async with serving(handler, instruments=guarded.instruments) as server:
+        yield f"http://127.0.0.1:{server.port}"
+
+
+async def ask(session, url, token=None, *, method="GET", path="/metrics"):
+    """Return status and text of an answer."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with session.request(method, url + path, headers=headers) as response:
+        return response.status, await response.text()
+
+
+def jwt(**claims):
+    """Return something with the shape of a JWT."""
+    body = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    return f"e30.{body}.sig"
+
+
+# --- who gets in -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_known_scraper_reads(session, url, guarded):
+    """One review of the token, one of the right, with all that is known of the user."""
+    guarded.reviewer.users["good"] = UserInfo("scraper", "u1", ("a", "b"), {"k": ("v", "w")})
+    status, text = await ask(session, url, "good")
+    assert status == 200
+    assert "wva_endpoint_secure" in text
+    token, access = guarded.reviewer.bodies
+    assert token == {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenReview",
+        "spec": {"token": "good"},
+    }
+    assert access == {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": "scraper",
+            "uid": "u1",
+            "groups": ("a", "b"),
+            "extra": {"k": ("v", "w")},
+            "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
+        },
+    }
+
+
+async def test_without_a_token_nobody_is_asked(session, url, guarded):
+    """401 says which scheme is wanted, whatever the page and the method."""
+    for method, path in (("GET", "/metrics"), ("POST", "/metrics"), ("GET", "/nowhere"), ("HEAD", "/debug/config")):
+        async with session.request(method, url + path) as response:
+            assert response.status == 401
+            assert response.headers["WWW-Authenticate"] == "Bearer"
+    assert guarded.reviewer.asked == {}
+
+
+async def test_a_token_of_nobody_is_refused(session, url, guarded):
+    """401, and its rights are not asked for."""
+    assert (await ask(session, url, "bad"))[0] == 401
+    assert guarded.reviewer.asked == {"TokenReview": 1}
+
+
+async def test_authenticated_without_a_name_is_nobody(session, url, guarded):
+    """An answer that makes no sense opens nothing."""
+    guarded.reviewer.users["odd"] = UserInfo("")
+    assert (await ask(session, url, "odd"))[0] == 401
+
+
+async def test_a_known_user_without_the_right_is_refused(session, url):
+    """403; the answer and the log say who lacks what."""
+    with capture_logs() as lines:
+        status, text = await ask(session, url, "stranger")
+    assert status == 403
+    assert "stranger" in text
+    assert "get" in text
+    (line,) = [line for line in lines if line["event"] == "client_forbidden"]
+    assert (line["user"], line["path"], line["verb"]) == ("stranger", "/metrics", "get")
+
+
+async def test_a_right_is_for_one_page_and_one_verb(session, url, guarded):
+    """Who may read the metrics may not read the configuration, and may not post."""
+    assert (await ask(session, url, "good", path="/debug/config"))[0] == 403
+    assert (await ask(session, url, "good", method="POST"))[0] == 403
+    guarded.reviewer.allowed.add(("scraper", "get", "/debug/config"))
+    guarded.clock.advance_to(31)
+    assert await ask(session, url, "good", path="/debug/config") == (200, '{"interval":60}')
+
+
+async def test_head_needs_no_more_than_get(session, url):
+    """It tells less."""
+    async with session.head(f"{url}/metrics", headers={"Authorization": "Bearer good"}) as response:
+        assert response.status == 200
+        assert int(response.headers["Content-Length"]) > 0
+        assert await response.read() == b""
+
+
+async def test_what_does_not_exist_is_told_to_those_who_may_ask(session, url, guarded):
+    """404 and 405 come after the gate; 405 says what is possible."""
+    guarded.reviewer.allowed |= {("scraper", "get", "/nowhere"), ("scraper", "post", "/metrics")}
+    assert (await ask(session, url, "good", path="/nowhere"))[0] == 404
+    async with session.post(f"{url}/metrics", headers={"Authorization": "Bearer good"}) as response:
+        assert response.status == 405
+        assert response.headers["Allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize(
+    "path", ["/metrics/", "//metrics", "/metrics%00", "/metrics;x", "/x/../debug/config", "/METRICS"]
+)
+async def test_a_right_to_metrics_opens_nothing_that_looks_like_it(session, url, path):
+    """The page is chosen by the very text that the API server was asked about."""
+    assert (await ask(session, url, "good", path=path))[0] == 403
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        (["Bearer abc"], "abc"),
+        (["bearer abc"], "abc"),
+        (["BEARER  abc "], "abc"),
+        ([f"Bearer {'x' * MAX_TOKEN_BYTES}"], "x" * MAX_TOKEN_BYTES),
+        ([f"Bearer {'x' * (MAX_TOKEN_BYTES + 1)}"], None),
+        ([], None),
+        ([""], None),
+        (["Bearer"], None),
+        (["Bearer "], None),
+        (["Basic abc"], None),
+        (["abc"], None),
+        (["Bearer a b"], None),
+        (["Bearer a\tb"], None),
+        (["Bearer é"], None),
+        (["Bearer abc", "Bearer abc"], None),
+    ],
+)
+def test_what_a_bearer_token_is(headers, expected):
+    """One header, one scheme, visible ASCII, not too long."""
+    assert bearer_token(headers) == expected
+
+
+async def test_no_trace_of_a_token_is_left(session, guarded):
+    """Not in logs, answers, errors or the memory, whether the token is good, bad, or could not be reviewed."""
+    guarded.reviewer.users[SECRET] = UserInfo("stranger")
+    handler = metrics_handler(guarded.instruments.registry, gate=guarded.gate)
+    async with serving(handler, instruments=guarded.instruments) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        with capture_logs() as lines:
+            guarded.reviewer.errors = [Forbidden(403, "Forbidden", f"you sent {SECRET}")]
+            answers = [
+                await ask(session, url, SECRET),
+                await ask(session, url, SECRET),
+                await ask(session, url, f"{SECRET}x"),
+            ]
+    assert [status for status, _ in answers] == [500, 403, 401]
+    assert SECRET not in str(answers)
+    assert SECRET not in str(lines)
+    assert SECRET not in "".join(map(str, guarded.instruments.registry.collect()))
+    gate = guarded.gate
+    assert SECRET not in str(gate._authenticator._known._kept)
+    assert gate._authenticator._known._asked == {}
+
+
+# --- what is remembered ----------------------------------------------------------------------------------------------
+
+
+async def test_what_was_allowed_counts_for_five_minutes(session, url, guarded):
+    """No review in between; afterwards the API server is asked again."""
+    for seconds, reviews in ((0, 1), (299, 1), (301, 2)):
+        guarded.clock.advance_to(seconds)
+        assert (await ask(session, url, "good"))[0] == 200
+        assert guarded.reviewer.asked == {"TokenReview": reviews, "SubjectAccessReview": reviews}
+    assert guarded.metric("wva_endpoint_reviews_total", review="token", outcome="cached") == 1
+
+
+async def test_what_was_denied_counts_for_thirty_seconds(session, url, guarded):
+    """Then a new right is seen."""
+    assert (await ask(session, url, "stranger"))[0] == 403
+    assert (await ask(session, url, "late"))[0] == 401
+    guarded.reviewer.allowed.add(("stranger", "get", "/metrics"))
+    guarded.reviewer.users["late"] = UserInfo("scraper")
+    guarded.clock.advance_to(29)
+    assert (await ask(session, url, "stranger"))[0] == 403
+    assert (await ask(session, url, "late"))[0] == 401
+    guarded.clock.advance_to(31)
+    assert (await ask(session, url, "stranger"))[0] == 200
+    assert (await ask(session, url, "late"))[0] == 200
+
+
+async def test_a_token_does_not_count_beyond_its_own_end(session, url, guarded):
+    """The API server refuses it then, and so do we."""
+    token = jwt(exp=guarded.clock.now() + 60)
+    guarded.reviewer.users[token] = UserInfo("scraper")
+    assert (await ask(session, url, token))[0] == 200
+    del guarded.reviewer.users[token]
+    guarded.clock.advance_to(59)
+    assert (await ask(session, url, token))[0] == 200
+    guarded.clock.advance_to(61)
+    assert (await ask(session, url, token))[0] == 401
+
+
+@pytest.mark.parametrize("token", ["a.b.c", "a.!!!.c", "a..c", jwt(exp="soon"), jwt(), jwt(exp=1e300), "one.two"])
+async def test_what_only_looks_like_a_jwt_counts_as_any_token(session, url, guarded, token):
+    """A claim that cannot be read shortens nothing."""
+    guarded.reviewer.users[token] = UserInfo("scraper")
+    assert (await ask(session, url, token))[0] == 200
+    guarded.clock.advance_to(299)
+    assert (await ask(session, url, token))[0] == 200
+    assert guarded.reviewer.asked["TokenReview"] == 1
+
+
+async def test_many_with_one_token_make_one_review(session, url, guarded):
+    """Those who come while it runs wait for it."""
+    guarded.reviewer.turn = asyncio.Event()
+    asking = [asyncio.create_task(ask(session, url, "good")) for _ in range(20)]
+    await guarded.reviewer.called.wait()
+    guarded.reviewer.turn.set()
+    assert {status for status, _ in await asyncio.gather(*asking)} == {200}
+    assert guarded.reviewer.asked == {"TokenReview": 1, "SubjectAccessReview": 1}
+
+
+# --- the API server cannot be asked ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [Unavailable(503, "", ""), TooManyRequests(429, "", ""), Unreachable(0, "", "")])
+async def test_a_passing_failure_is_tried_again(session, url, guarded, error):
+    """The scraper does not notice."""
+    guarded.reviewer.errors = [error, error]
+    assert (await ask(session, url, "good"))[0] == 200
+    assert guarded.reviewer.asked == {"TokenReview": 3, "SubjectAccessReview": 1}
+
+
+async def test_a_lasting_failure_is_500_and_not_remembered(session, url, guarded):
+    """One log line a minute at most, with the status and not the API server's words."""
+    guarded.reviewer.errors = [Unavailable(503, "Overloaded", "come back")] * 6
+    with capture_logs() as lines:
+        assert (await ask(session, url, "good"))[0] == 500
+        assert (await ask(session, url, "good"))[0] == 500
+        assert (await ask(session, url, "good"))[0] == 200
+    (line,) = [line for line in lines if line["event"] == "review_failed"]
+    assert line["reason"] == "503 Overloaded"
+    assert guarded.metric("wva_endpoint_reviews_total", review="token", outcome="failed") == 2
+
+
+async def test_a_missing_right_of_our_own_is_500_at_once(session, url, guarded):
+    """It does not pass by itself; the log names the status."""
+    guarded.reviewer.errors = [Forbidden(403, "Forbidden", "tokenreviews is forbidden")]
+    with capture_logs() as lines:
+        assert (await ask(session, url, "good"))[0] == 500
+    assert [line["reason"] for line in lines if line["event"] == "review_failed"] == ["403 Forbidden"]
+    assert guarded.reviewer.asked == {"TokenReview": 1}
+
+
+async def test_an_api_server_that_does_not_answer_is_500(session):
+    """After the time of one review, not of the scrape."""
+    guarded = Guarded(timeout_seconds=0.05)
+    guarded.reviewer.turn = asyncio.Event()
+    handler = metrics_handler(guarded.instruments.registry, gate=guarded.gate)
+    async with serving(handler, instruments=guarded.instruments) as server:
+        assert (await ask(session, f"http://127.0.0.1:{server.port}", "good"))[0] == 500
+    assert guarded.metric("wva_endpoint_review_duration_seconds_count", review="token") == 1
+
+
+async def test_who_was_allowed_goes_on_while_the_api_server_is_away(session, url, guarded):
+    """For the five minutes that the answer counts, not longer."""
+    assert (await ask(session, url, "good"))[0] == 200
+    guarded.reviewer.errors = [Forbidden(403, "", "")] * 10
+    guarded.clock.advance_to(299)
+    assert (await ask(session, url, "good"))[0] == 200
+    guarded.clock.advance_to(301)
+    assert (await ask(session, url, "good"))[0] == 500
+
+
+async def test_everybody_is_counted_by_status(session, url, guarded):
+    """The metric tells refusals from scrapes."""
+    for token in ("good", "bad", "stranger", None):
+        await ask(session, url, token)
+    codes = {
+        code: guarded.metric("wva_endpoint_requests_total", server="metrics", code=code)
+        for code in ("200", "401", "403")
+    }
+    assert codes == {"200": 1, "401": 2, "403": 1}
+    gc.collect()

@@ -1,0 +1,94 @@
+"""Where a server listens: a setting's text in, listening sockets out, one clear error for whatever is in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+_NO_IPV6: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+_HIGHEST_PORT: Final = 65535
+
+
+class AddressError(Exception):
+    """A bind address that cannot be used; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen; ``host`` None means every interface."""
+
+    host: str | None
+    port: int
+
+    @staticmethod
+    def parse(text: str, *, setting: str) -> Address | None:
+        """Return the address of ``host:port`` or ``:port``; None for ``0`` or empty, which switch the server off.
+
+        Raises AddressError naming ``setting``.
+        """
+        if text in {"", "0"}:
+            return None
+        host, separator, port = text.rpartition(":")
+        if not separator or not port.isdecimal() or int(port) > _HIGHEST_PORT:
+            raise AddressError(f"{setting}={text!r}: expected host:port, :port, or 0 to switch it off")
+        return Address(host.strip("[]") or None, int(port))
+
+    async def bind(self, name: str, *, backlog: int) -> list[socket.socket]:
+        """Return listening sockets, one for each address of the host, all with the same port.
+
+        Raises AddressError, which says that it was for ``name``.
+        """
+        sockets: list[socket.socket] = []
+        try:
+            if self.host is None:
+                return [_everywhere(self.port, backlog)]
+            loop = asyncio.get_running_loop()
+            found = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            port = self.port
+            for family, *_, place in dict.fromkeys(found):
+                sockets.append(_listening((str(place[0]), port), family, backlog))
+                port = int(sockets[0].getsockname()[1])
+        except (OSError, UnicodeError) as error:
+            for listening in sockets:
+                listening.close()
+            raise AddressError(
+                f"cannot listen on {self.host or ''}:{self.port} for {name}: {_reason(error)}"
+            ) from error
+        return sockets
+
+
+def _reason(error: OSError | UnicodeError) -> str:
+    """Return the system's own words; the library adds the address, which the message has already."""
+    if isinstance(error, OSError) and error.errno is not None and not isinstance(error, socket.gaierror):
+        return os.strerror(error.errno)
+    return str(getattr(error, "strerror", None) or error)
+
+
+def _listening(place: tuple[str, int], family: int, backlog: int, *, dual: bool = False) -> socket.socket:
+    listening = socket.create_server(place, family=family, backlog=backlog, dualstack_ipv6=dual)
+    listening.setblocking(False)
+    return listening
+
+
+def _everywhere(port: int, backlog: int) -> socket.socket:
+    """Listen on every interface, with one socket for both families where there is IPv6."""
+    if socket.has_dualstack_ipv6():
+        with _unless_without_ipv6():
+            return _listening(("", port), socket.AF_INET6, backlog, dual=True)
+    return _listening(("", port), socket.AF_INET, backlog)
+
+
+@contextmanager
+def _unless_without_ipv6() -> Iterator[None]:
+    """Go on when the kernel knows IPv6 but the machine has none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_IPV6:
+            raise

@@ -1,0 +1,100 @@
+"""What the servers answer: the probes, the metrics, and pages of JSON beside them behind the same gate.
+
+``/healthz`` answers as long as the event loop runs. ``/readyz`` names everything that is not ready, one per line, so
+that ``kubectl describe pod`` shows the reason; it does not depend on leadership, because a standby is ready to lead.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Final, TypeAlias
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, gzip_accepted
+
+from wva.serve.gate import Gate, plain
+from wva.serve.http import Handler
+
+ReadinessCheck: TypeAlias = Callable[[], list[str]]
+JsonPage: TypeAlias = Callable[[], object]
+_Page: TypeAlias = Callable[[web.BaseRequest], web.Response]
+_Refusal: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.Response | None]]
+
+METRICS_PATH: Final = "/metrics"
+_READ: Final = frozenset({"GET", "HEAD"})
+_GZIP_LEVEL: Final = 1
+"""Nine tenths of the best ratio for a quarter of its time: the page repeats itself."""
+_WORTH_COMPRESSING_BYTES: Final = 4096
+
+
+def metrics_handler(
+    registry: CollectorRegistry, *, gate: Gate | None, pages: Mapping[str, JsonPage] | None = None
+) -> Handler:
+    """Return what serves ``/metrics`` and ``pages`` (path to a function whose result is sent as JSON).
+
+    ``gate`` None lets everybody in.
+    """
+    known: dict[str, _Page] = {path: _json(page) for path, page in (pages or {}).items()}
+    known[METRICS_PATH] = lambda request: _exposition(registry, request)
+    return _serve(known, gate.refusal if gate else _nobody_refused)
+
+
+def probes_handler(not_ready: ReadinessCheck) -> Handler:
+    """Return what serves ``/healthz`` and ``/readyz`` to everybody."""
+
+    def healthz(_: web.BaseRequest) -> web.Response:
+        return plain(HTTPStatus.OK, "ok")
+
+    def readyz(_: web.BaseRequest) -> web.Response:
+        reasons = not_ready()
+        if reasons:
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, "\n".join(f"not ready: {reason}" for reason in reasons))
+        return plain(HTTPStatus.OK, "ok")
+
+    return _serve({"/healthz": healthz, "/readyz": readyz}, _nobody_refused)
+
+
+def _serve(pages: Mapping[str, _Page], refusal: _Refusal) -> Handler:
+    """Return a handler that asks the gate first and looks for the page then, by the very path that was asked about."""
+
+    async def handle(request: web.BaseRequest) -> web.Response:
+        refused = await refusal(request)
+        if refused is not None:
+            return refused
+        page = pages.get(request.path)
+        if page is None:
+            return plain(HTTPStatus.NOT_FOUND, "not found")
+        if request.method not in _READ:
+            return plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD", Allow="GET, HEAD")
+        return page(request)
+
+    return handle
+
+
+async def _nobody_refused(_: web.BaseRequest) -> web.Response | None:
+    return None
+
+
+def _json(page: JsonPage) -> _Page:
+    def respond(_: web.BaseRequest) -> web.Response:
+        return web.Response(body=msgspec.json.encode(page()), content_type="application/json")
+
+    return respond
+
+
+def _exposition(registry: CollectorRegistry, request: web.BaseRequest) -> web.Response:
+    """Return the page in the format and encoding that the scraper asks for."""
+    try:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    except ValueError:  # a version that is none
+        encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
+    body = encode(registry)
+    headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
+    if len(body) >= _WORTH_COMPRESSING_BYTES and gzip_accepted(request.headers.get("Accept-Encoding", "")):
+        body = gzip.compress(body, _GZIP_LEVEL, mtime=0)
+        headers["Content-Encoding"] = "gzip"
+    return web.Response(body=body, headers=headers)

@@ -1,0 +1,135 @@
+"""Asks the API server who a client is and what it may do: one review in, its status out, or ReviewFailed.
+
+The reviews go out through a client without write guard: a standby serves ``/metrics`` too, and a review changes
+nothing. The API server's own words never leave this module: they may quote what was sent, and that was a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from wva import log
+from wva.api.kinds import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
+from wva.api.meta import KubeObject
+from wva.api.resource import Resource
+from wva.api.reviews import SubjectAccessReview, TokenReview
+from wva.instruments import Instruments
+from wva.kube.backoff import Backoff
+from wva.kube.errors import ApiError, TooManyRequests, Unavailable, Unreachable
+
+REVIEW_SECONDS: Final = 5.0
+"""Two reviews fit into the ten seconds that a scrape usually has."""
+_ATTEMPTS: Final = 3
+_AT_A_TIME: Final = 8
+_TRANSIENT: Final = (TooManyRequests, Unavailable, Unreachable)
+_TELL_EVERY_SECONDS: Final = 60.0
+
+R = TypeVar("R", bound=KubeObject)
+
+
+class ReviewFailed(Exception):  # noqa: N818 - it says what happened
+    """The API server could not be asked, or refused to answer; the message has status and reason only."""
+
+
+class Creator(Protocol):
+    """The part of the Kubernetes client that is used here."""
+
+    async def create(self, resource: Resource[R], namespace: str, body: Mapping[str, object]) -> R:
+        """Create an object and return the answer. Raises ApiError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """An authenticated client, in the form that an access review wants it; hashable."""
+
+    username: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+class Reviews:
+    """Both reviews, a few at a time."""
+
+    def __init__(self, client: Creator, *, instruments: Instruments, timeout_seconds: float = REVIEW_SECONDS) -> None:
+        """Ask through ``client``; ``timeout_seconds`` limits one review with its retries and its wait for a turn."""
+        self._client = client
+        self._instruments = instruments
+        self._timeout_seconds = timeout_seconds
+        self._turns = asyncio.Semaphore(_AT_A_TIME)
+        self._logger = log.get("serve.reviews")
+        self._told_at = -_TELL_EVERY_SECONDS
+
+    async def identity(self, token: str) -> Identity | None:
+        """Return whose token this is, None when it is nobody's. Raises ReviewFailed.
+
+        No audience is named: the API server takes its own, so a token for somebody else is nobody's here.
+        """
+        review: TokenReview = await self._ask("token", TOKEN_REVIEWS, {"token": token})
+        user = review.status.user
+        allowed = review.status.authenticated and bool(user.username)
+        self._count("token", "allowed" if allowed else "denied")
+        if not allowed:
+            return None
+        extra = tuple(sorted((name, tuple(values)) for name, values in user.extra.items()))
+        return Identity(user.username, user.uid, user.groups, extra)
+
+    async def allowed(self, identity: Identity, *, path: str, verb: str) -> bool:
+        """Return whether ``identity`` may do ``verb`` on the non-resource ``path``. Raises ReviewFailed."""
+        spec = {
+            "user": identity.username,
+            "uid": identity.uid,
+            "groups": identity.groups,
+            "extra": dict(identity.extra),
+            "nonResourceAttributes": {"path": path, "verb": verb},
+        }
+        review: SubjectAccessReview = await self._ask("access", SUBJECT_ACCESS_REVIEWS, spec)
+        allowed = review.status.allowed and not review.status.denied
+        self._count("access", "allowed" if allowed else "denied")
+        return allowed
+
+    def cached(self, review: str) -> None:
+        """Count a question that needed no review."""
+        self._count(review, "cached")
+
+    async def _ask(self, review: str, resource: Resource[R], spec: Mapping[str, object]) -> R:
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        try:
+            async with asyncio.timeout(self._timeout_seconds), self._turns:
+                return await self._try(resource, body)
+        except TimeoutError:
+            raise self._failed(review, f"no answer in {self._timeout_seconds:g} s") from None
+        except ApiError as error:
+            # Not "from error": its text may quote the token.
+            raise self._failed(review, f"{error.status} {error.reason}".strip()) from None
+        finally:
+            self._instruments.endpoint_review_duration.labels(review=review).observe(loop.time() - started)
+
+    async def _try(self, resource: Resource[R], body: Mapping[str, object]) -> R:
+        """Ask; what may be better in a moment is asked again."""
+        backoff = Backoff(base_seconds=0.1, cap_seconds=1.0)
+        loop = asyncio.get_running_loop()
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return await self._client.create(resource, "", body)
+            except _TRANSIENT as error:
+                await asyncio.sleep(backoff.next(loop.time(), retry_after_seconds=error.retry_after_seconds))
+        return await self._client.create(resource, "", body)
+
+    def _failed(self, review: str, reason: str) -> ReviewFailed:
+        """Count a failure, and tell it now and then."""
+        self._count(review, "failed")
+        now = asyncio.get_running_loop().time()
+        if now - self._told_at >= _TELL_EVERY_SECONDS:
+            self._told_at = now
+            self._logger.error("review_failed", review=review, reason=reason, effect="scrapes are answered with 500")
+        return ReviewFailed(reason)
+
+    def _count(self, review: str, outcome: str) -> None:
+        self._instruments.endpoint_reviews.labels(review=review, outcome=outcome).inc()
