@@ -1,14 +1,25 @@
-"""What the ConfigMaps mean, after merging and validation: values that a decision can use without asking again."""
+"""What the ConfigMaps mean, after merging and validation: values that a decision can use without asking again.
+
+Entries of a ConfigMap are for one model, or are its ``default``. A namespace that has entries of its own has a
+``NamespacePolicy`` whose rules are complete: what the namespace does not say itself has been taken over from the rules
+for everybody. So a lookup reads one place, and costs the same with one namespace or with a thousand.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
+from wva.model.capacity import DEFAULT_SCALE_DOWN_BOUNDARY, DEFAULT_SCALE_UP_THRESHOLD
+from wva.model.service import AcceleratorCost, PerformanceProfile, ServiceTarget
 from wva.model.variant import ModelKey
 
 DEFAULT_TRANSITION_DEADLINE_SECONDS: Final = 600.0
+DEFAULT_RETENTION_SECONDS: Final = 600.0
+DEFAULT_SLO_MULTIPLIER: Final = 3.0
 
 
 class Compatibility(StrEnum):
@@ -21,14 +32,23 @@ class Compatibility(StrEnum):
     V0_5 = "v0.5"
 
 
+class Analyzer(StrEnum):
+    """What turns the load of a model into a need for replicas, under the names of ``analyzerName``."""
+
+    PERCENTAGE = ""
+    TOKENS = "saturation"
+    QUEUEING = "queueing"
+
+
 @dataclass(frozen=True, slots=True)
 class SaturationPolicy:
-    """Thresholds of the percentage analyzer (engine.md 3), complete and valid.
+    """Thresholds of the saturation analyzers (engine.md 3, 4), complete and valid.
 
     A replica is saturated at ``kv_cache_threshold`` (K, share of the KV cache) or ``queue_length_threshold`` (Q,
     waiting requests). The model grows when the mean spare KV is below ``kv_spare_trigger`` (k) or the mean spare
     queue below ``queue_spare_trigger`` (q). After ``transition_deadline_seconds`` an unfinished change stops counting
-    as on its way.
+    as on its way. ``analyzer_name`` is which analyzer the entry or its default asks for; the token analyzer grows above
+    the utilization ``scale_up_threshold`` and may shrink below ``scale_down_boundary``.
     """
 
     kv_cache_threshold: float = 0.80
@@ -36,30 +56,219 @@ class SaturationPolicy:
     kv_spare_trigger: float = 0.1
     queue_spare_trigger: float = 3.0
     transition_deadline_seconds: float = DEFAULT_TRANSITION_DEADLINE_SECONDS
+    analyzer_name: Analyzer = Analyzer.PERCENTAGE
+    scale_up_threshold: float = DEFAULT_SCALE_UP_THRESHOLD
+    scale_down_boundary: float = DEFAULT_SCALE_DOWN_BOUNDARY
 
 
 @dataclass(frozen=True, slots=True)
 class SaturationOverride:
-    """A complete policy for one model; ``namespace`` None applies to the model id in every namespace."""
+    """A complete policy for one model; ``namespace`` None applies to the model id in every namespace.
+
+    ``names_analyzer`` tells an analyzer that the entry itself asks for from one that it inherited.
+    """
 
     name: str
     model_id: str
     namespace: str | None
     policy: SaturationPolicy
+    names_analyzer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleToZeroPolicy:
+    """Whether a model may go to zero replicas, and after how long without a request."""
+
+    enabled: bool = False
+    retention_seconds: float = DEFAULT_RETENTION_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleToZeroEntry:
+    """What one entry says of one model (its ``default``: of all, with an empty ``model_id``); None is inherited."""
+
+    name: str
+    model_id: str
+    namespace: str | None = None
+    enabled: bool | None = None
+    retention_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueingPolicy:
+    """Settings of the queueing analyzer (surface.md 3.5).
+
+    Replicas are planned for a utilization of 1 - 1 / ``slo_multiplier`` while no target is given: targets are in
+    milliseconds, and 0 means that they are derived. ``tuning_enabled``: the parameters of a replica are learned while
+    it serves.
+    """
+
+    slo_multiplier: float = DEFAULT_SLO_MULTIPLIER
+    tuning_enabled: bool = True
+    target_ttft_milliseconds: float = 0.0
+    target_itl_milliseconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueingOverride:
+    """A complete queueing policy for one model; ``namespace`` None applies to the model id in every namespace."""
+
+    name: str
+    model_id: str
+    namespace: str | None
+    policy: QueueingPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class SaturationRules:
+    """The saturation entries that hold in a namespace: ``default`` and the overrides of its models."""
+
+    default: SaturationPolicy = SaturationPolicy()
+    overrides: tuple[SaturationOverride, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleToZeroRules:
+    """The scale-to-zero entries that hold: ``default`` and those of models."""
+
+    default: ScaleToZeroEntry | None = None
+    entries: tuple[ScaleToZeroEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueingRules:
+    """The queueing entries that hold; a ``default`` switches the queueing analyzer on for every model."""
+
+    default: QueueingPolicy | None = None
+    overrides: tuple[QueueingOverride, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NamespacePolicy:
+    """The rules of a namespace with ConfigMaps of its own; None: it has none of that kind."""
+
+    namespace: str
+    saturation: SaturationRules | None = None
+    scale_to_zero: ScaleToZeroRules | None = None
+    queueing: QueueingRules | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Everything configurable that a decision depends on. ``overrides`` are sorted by name."""
+    """Everything configurable that a decision depends on.
+
+    ``overrides`` are sorted by name, ``namespaces`` by namespace, ``service_targets`` by model id,
+    ``accelerator_costs`` by accelerator and ``profiles`` by model id and accelerator. ``limited_mode``,
+    ``proactive_model`` and ``scale_to_zero_default`` are settings of the process; ``enable_limiter`` comes from the
+    global ``default`` entry alone.
+    """
 
     saturation: SaturationPolicy = SaturationPolicy()
     overrides: tuple[SaturationOverride, ...] = ()
     compatibility: Compatibility | None = None
+    enable_limiter: bool = False
+    scale_to_zero: ScaleToZeroRules = ScaleToZeroRules()
+    queueing: QueueingRules = QueueingRules()
+    namespaces: tuple[NamespacePolicy, ...] = ()
+    service_targets: tuple[ServiceTarget, ...] = ()
+    accelerator_costs: tuple[AcceleratorCost, ...] = ()
+    profiles: tuple[PerformanceProfile, ...] = ()
+    limited_mode: bool = False
+    proactive_model: bool = False
+    scale_to_zero_default: bool = False
 
     def saturation_for(self, model: ModelKey) -> SaturationPolicy:
         """Return the thresholds of one model: its own override, else one for any namespace, else the default."""
-        for namespace in (model.namespace, None):
-            for override in self.overrides:
-                if override.model_id == model.model_id and override.namespace == namespace:
-                    return override.policy
-        return self.saturation
+        rules = self._saturation_rules(model.namespace)
+        override = _entry_for(rules.overrides, model)
+        return rules.default if override is None else override.policy
+
+    def scale_to_zero_for(self, model: ModelKey) -> ScaleToZeroPolicy:
+        """Return whether and when a model may go to zero: its own entry, else ``default``, else the setting."""
+        local = self._namespace(model.namespace)
+        rules = self.scale_to_zero if local is None or local.scale_to_zero is None else local.scale_to_zero
+        said = [entry for entry in (_entry_for(rules.entries, model), rules.default) if entry is not None]
+        enabled = next((entry.enabled for entry in said if entry.enabled is not None), self.scale_to_zero_default)
+        retentions = (entry.retention_seconds for entry in said if entry.retention_seconds is not None)
+        return ScaleToZeroPolicy(enabled, next(retentions, DEFAULT_RETENTION_SECONDS))
+
+    def queueing_for(self, model: ModelKey) -> QueueingPolicy | None:
+        """Return the queueing policy of a model; None when no queueing entry is about it.
+
+        A model that asks for the queueing analyzer by ``analyzerName`` alone has none: it takes ``QueueingPolicy()``.
+        """
+        local = self._namespace(model.namespace)
+        rules = self.queueing if local is None or local.queueing is None else local.queueing
+        override = _entry_for(rules.overrides, model)
+        return rules.default if override is None else override.policy
+
+    def analyzer_for(self, model: ModelKey) -> Analyzer:
+        """Return which analyzer judges a model.
+
+        The ``analyzerName`` of the model's own entry wins; else an entry of the queueing ConfigMap, also its
+        ``default``, selects the queueing analyzer; else the ``default`` saturation entry says.
+        """
+        rules = self._saturation_rules(model.namespace)
+        override = _entry_for(rules.overrides, model)
+        if override is not None and override.names_analyzer:
+            return override.policy.analyzer_name
+        if self.queueing_for(model) is not None:
+            return Analyzer.QUEUEING
+        return rules.default.analyzer_name
+
+    def service_target_for(self, model: ModelKey) -> ServiceTarget | None:
+        """Return the objectives of the service class that a model is in; None when it is in none."""
+        position = bisect_left(self.service_targets, model.model_id, key=lambda target: target.model_id)
+        found = self.service_targets[position : position + 1]
+        return next((target for target in found if target.model_id == model.model_id), None)
+
+    def accelerator_cost(self, accelerator: str) -> float | None:
+        """Return what one accelerator costs per hour, in the unit of the ConfigMap; None when nobody says."""
+        position = bisect_left(self.accelerator_costs, accelerator, key=lambda cost: cost.accelerator)
+        found = self.accelerator_costs[position : position + 1]
+        return next((cost.cost for cost in found if cost.accelerator == accelerator), None)
+
+    def profile_for(self, model_id: str, accelerator: str) -> PerformanceProfile | None:
+        """Return the performance parameters of a model on an accelerator; None when nobody says."""
+        wanted = (model_id, accelerator)
+        position = bisect_left(self.profiles, wanted, key=_profile_key)
+        return next((found for found in self.profiles[position : position + 1] if _profile_key(found) == wanted), None)
+
+    def _saturation_rules(self, namespace: str) -> SaturationRules:
+        local = self._namespace(namespace)
+        if local is None or local.saturation is None:
+            return SaturationRules(self.saturation, self.overrides)
+        return local.saturation
+
+    def _namespace(self, namespace: str) -> NamespacePolicy | None:
+        position = bisect_left(self.namespaces, namespace, key=lambda local: local.namespace)
+        found = self.namespaces[position : position + 1]
+        return next((local for local in found if local.namespace == namespace), None)
+
+
+class _ForModel(Protocol):
+    @property
+    def model_id(self) -> str: ...
+
+    @property
+    def namespace(self) -> str | None: ...
+
+
+_Entry = TypeVar("_Entry", bound=_ForModel)
+
+
+def _entry_for(entries: Iterable[_Entry], model: ModelKey) -> _Entry | None:
+    """Return the entry for a model in its namespace, else the one for the model in any namespace."""
+    anywhere: _Entry | None = None
+    for entry in entries:
+        if entry.model_id != model.model_id:
+            continue
+        if entry.namespace == model.namespace:
+            return entry
+        if entry.namespace is None and anywhere is None:
+            anywhere = entry
+    return anywhere
+
+
+def _profile_key(profile: PerformanceProfile) -> tuple[str, str]:
+    return profile.model_id, profile.accelerator

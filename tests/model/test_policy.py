@@ -1,0 +1,152 @@
+"""Policy: which entry answers for a model, and that it survives being written down."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from wva.model.policy import (
+    Analyzer,
+    NamespacePolicy,
+    Policy,
+    QueueingOverride,
+    QueueingPolicy,
+    QueueingRules,
+    SaturationOverride,
+    SaturationPolicy,
+    SaturationRules,
+    ScaleToZeroEntry,
+    ScaleToZeroPolicy,
+    ScaleToZeroRules,
+)
+from wva.model.service import AcceleratorCost, PerformanceProfile, ServiceTarget
+from wva.model.variant import ModelKey
+
+CHAT = ModelKey("prod", "acme/chat")
+
+
+def saturation(kv=0.8, analyzer=Analyzer.PERCENTAGE):
+    """Return thresholds that can be told apart."""
+    return SaturationPolicy(kv_cache_threshold=kv, analyzer_name=analyzer)
+
+
+def override(kv, *, namespace=None, analyzer=None):
+    """Return an override for the chat model."""
+    policy = saturation(kv, analyzer or Analyzer.PERCENTAGE)
+    return SaturationOverride("o", CHAT.model_id, namespace, policy, names_analyzer=analyzer is not None)
+
+
+def test_the_rules_of_a_namespace_are_complete_and_hold_there_alone():
+    """A namespace with entries of its own is judged by them, every other by the rules for everybody."""
+    local = NamespacePolicy("prod", saturation=SaturationRules(saturation(0.5), (override(0.6, namespace="prod"),)))
+    policy = Policy(saturation(0.8), (override(0.7),), namespaces=(NamespacePolicy("a"), local, NamespacePolicy("z")))
+    found = [policy.saturation_for(model).kv_cache_threshold for model in (CHAT, ModelKey("prod", "x"))]
+    assert found == [0.6, 0.5]
+    elsewhere = [policy.saturation_for(ModelKey(name, CHAT.model_id)).kv_cache_threshold for name in ("a", "b", "zz")]
+    assert elsewhere == [0.7, 0.7, 0.7]
+
+
+def test_an_entry_for_the_namespace_beats_one_for_every_namespace():
+    """Whichever stands first."""
+    for overrides in (
+        (override(0.6, namespace="prod"), override(0.7)),
+        (override(0.7), override(0.6, namespace="prod")),
+    ):
+        assert Policy(overrides=overrides).saturation_for(CHAT).kv_cache_threshold == 0.6
+
+
+@pytest.mark.parametrize(
+    ("own", "queueing", "default", "expected"),
+    [
+        (None, QueueingRules(), "", Analyzer.PERCENTAGE),
+        (None, QueueingRules(), "saturation", Analyzer.TOKENS),
+        (None, QueueingRules(QueueingPolicy()), "saturation", Analyzer.QUEUEING),
+        (None, QueueingRules(None, (QueueingOverride("q", CHAT.model_id, "prod", QueueingPolicy()),)), "", "queueing"),
+        (None, QueueingRules(None, (QueueingOverride("q", CHAT.model_id, "dev", QueueingPolicy()),)), "", ""),
+        (Analyzer.TOKENS, QueueingRules(QueueingPolicy()), "", Analyzer.TOKENS),
+        (Analyzer.PERCENTAGE, QueueingRules(QueueingPolicy()), "saturation", Analyzer.PERCENTAGE),
+        (Analyzer.QUEUEING, QueueingRules(), "", Analyzer.QUEUEING),
+    ],
+)
+def test_the_nearest_of_three_switches_selects_the_analyzer(own, queueing, default, expected):
+    """The model's own name, else a queueing entry, else the default's name."""
+    overrides = () if own is None else (override(0.7, analyzer=own),)
+    policy = Policy(saturation(analyzer=Analyzer(default)), overrides, queueing=queueing)
+    assert policy.analyzer_for(CHAT) == expected
+
+
+def test_an_override_that_names_no_analyzer_does_not_count_as_naming_one():
+    """What it inherited from the default must not beat the queueing entry."""
+    plain = SaturationOverride("o", CHAT.model_id, None, saturation(0.7, Analyzer.TOKENS))
+    policy = Policy(saturation(analyzer=Analyzer.TOKENS), (plain,), queueing=QueueingRules(QueueingPolicy()))
+    assert policy.analyzer_for(CHAT) is Analyzer.QUEUEING
+
+
+def test_scale_to_zero_is_answered_field_by_field():
+    """The model's entry, else the default, else the setting and ten minutes."""
+    default = ScaleToZeroEntry("default", "", None, enabled=False, retention_seconds=900.0)
+    entry = ScaleToZeroEntry("chat", CHAT.model_id, None, enabled=True)
+    rules = ScaleToZeroRules(default, (entry,))
+    assert Policy(scale_to_zero=rules).scale_to_zero_for(CHAT) == ScaleToZeroPolicy(True, 900.0)
+    other = ModelKey("prod", "other")
+    assert Policy(scale_to_zero=rules, scale_to_zero_default=True).scale_to_zero_for(other).enabled is False
+    assert Policy(scale_to_zero_default=True).scale_to_zero_for(other) == ScaleToZeroPolicy(True, 600.0)
+    assert Policy().scale_to_zero_for(other) == ScaleToZeroPolicy(False, 600.0)
+
+
+def test_each_kind_of_rules_falls_back_by_itself():
+    """A namespace with scale-to-zero entries alone keeps the queueing and saturation rules for everybody."""
+    local = NamespacePolicy("prod", scale_to_zero=ScaleToZeroRules(ScaleToZeroEntry("default", "", enabled=True)))
+    policy = Policy(saturation(0.5), queueing=QueueingRules(QueueingPolicy(slo_multiplier=4)), namespaces=(local,))
+    assert policy.scale_to_zero_for(CHAT).enabled
+    assert policy.saturation_for(CHAT).kv_cache_threshold == 0.5
+    assert policy.queueing_for(CHAT) == QueueingPolicy(slo_multiplier=4)
+
+
+def test_classes_costs_and_profiles_are_found_by_name():
+    """Anywhere in their sorted tuples; an absent name has none."""
+    targets = tuple(ServiceTarget("Premium", 1, 500, 24, model_id=name) for name in ("a", "b", "c"))
+    costs = tuple(AcceleratorCost(name, cost) for name, cost in (("A100", 40.0), ("G2", 23.0)))
+    profiles = tuple(
+        PerformanceProfile(20.58, 0.41, model_id=model, accelerator=name) for model in "ab" for name in ("A100", "G2")
+    )
+    policy = Policy(service_targets=targets, accelerator_costs=costs, profiles=profiles)
+    assert [policy.service_target_for(ModelKey("x", name)) for name in "abcd"] == [*targets, None]
+    assert [policy.accelerator_cost(name) for name in ("A100", "G2", "H100")] == [40.0, 23.0, None]
+    found = [policy.profile_for(model, name) for model in "ab" for name in ("A100", "G2")]
+    assert found == list(profiles)
+    assert policy.profile_for("a", "H100") is None
+    assert policy.profile_for("", "") is None
+
+
+FULL = Policy(
+    saturation(0.5, Analyzer.TOKENS),
+    (override(0.7, namespace="prod", analyzer=Analyzer.QUEUEING),),
+    enable_limiter=True,
+    scale_to_zero=ScaleToZeroRules(ScaleToZeroEntry("default", "", None, True, 60.0)),
+    queueing=QueueingRules(QueueingPolicy(4.0, False, 500.0, 50.0)),
+    namespaces=(NamespacePolicy("prod", SaturationRules(), ScaleToZeroRules(), QueueingRules()),),
+    service_targets=(ServiceTarget("Premium", 1, 500, 24, 0, "m"),),
+    accelerator_costs=(AcceleratorCost("A100", 40.0, "NVIDIA-A100-PCIE-80GB"),),
+    profiles=(PerformanceProfile(20.58, 0.41, 5.2, 0.1, 4, 1, 0, "m", "A100"),),
+    limited_mode=True,
+    proactive_model=True,
+    scale_to_zero_default=True,
+)
+
+
+def test_a_policy_can_be_written_down_and_compared():
+    """Everything in it comes back from JSON, and it can be a key."""
+    assert msgspec.json.decode(msgspec.json.encode(FULL), type=Policy) == FULL
+    assert len({FULL, Policy(), Policy()}) == 2
+
+
+def test_what_was_recorded_before_a_field_existed_means_its_default():
+    """Recordings of older versions still load."""
+    old = (
+        b'{"saturation":{"kv_cache_threshold":0.5,"queue_length_threshold":5.0,"kv_spare_trigger":0.1,'
+        b'"queue_spare_trigger":3.0,"transition_deadline_seconds":600.0},'
+        b'"overrides":[{"name":"o","model_id":"m","namespace":null,"policy":{}}],"compatibility":null}'
+    )
+    read = msgspec.json.decode(old, type=Policy)
+    assert read == Policy(saturation(0.5), (SaturationOverride("o", "m", None, SaturationPolicy()),))

@@ -1,0 +1,58 @@
+"""What is asked of a model and what its engines are known to do: service classes, unit costs, performance profiles.
+
+All three come from ConfigMaps and are values of ``Policy``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+HIGHEST_PRIORITY: Final = 1
+LOWEST_PRIORITY: Final = 100
+"""Priorities of service classes; what is outside counts as the lowest (optimizer.md 1.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceTarget:
+    """The objectives of one model in its service class (surface.md 3.3); an objective of 0 is none.
+
+    ``priority`` is 1 (most important) to 100. ``ttft_milliseconds`` is the time to the first token,
+    ``itl_milliseconds`` the time per further token, ``tps`` tokens per second.
+    """
+
+    class_name: str
+    priority: int = LOWEST_PRIORITY
+    ttft_milliseconds: float = 0.0
+    itl_milliseconds: float = 0.0
+    tps: float = 0.0
+    model_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorCost:
+    """What one accelerator costs per hour, and the product name of the device."""
+
+    accelerator: str
+    cost: float
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PerformanceProfile:
+    """Known parameters of one replica of a model on an accelerator (optimizer.md 1.1, model Q4).
+
+    A decode step with n requests takes ``alpha`` + ``beta`` * n milliseconds; prefill of i tokens takes ``gamma`` +
+    ``delta`` * i * n. ``max_batch_size`` requests run at once when answers have ``at_tokens`` tokens (0: whatever their
+    length); 0 means not known. A replica needs ``accelerator_count`` accelerators.
+    """
+
+    alpha: float
+    beta: float
+    gamma: float = 0.0
+    delta: float = 0.0
+    max_batch_size: int = 0
+    accelerator_count: int = 1
+    at_tokens: int = 0
+    model_id: str = ""
+    accelerator: str = ""
