@@ -58,10 +58,16 @@ def _shortened(value: Any) -> Any:
 def escape_controls(_: WrappedLogger, __: str, event_dict: EventDict) -> EventDict:
     """Write out control characters, for a form that does not do so itself: no text may steer a terminal."""
     for key, value in event_dict.items():
-        if isinstance(value, str) and key != "exception" and not value.isprintable():
-            shown = (char if char.isprintable() else char.encode("unicode_escape").decode() for char in value)
-            event_dict[key] = "".join(shown)
+        if isinstance(value, str) and key != "exception":
+            event_dict[key] = printable(value)
     return event_dict
+
+
+def printable(text: str) -> str:
+    """Return text with everything written out that does not print: controls, line ends, direction marks."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 class _Unbreakable(io.TextIOBase):

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from wva.collect.promql import escape_label_value, quote, regex_literal, validate_namespace
 from wva.collect.queries import MAX_NAMESPACES_PER_CHUNK, Query, chunk_queries, chunks
+from wva.sim.prometheus.promql import Moment, evaluate, parse
+from wva.sim.prometheus.tsdb import Tsdb
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 NAMESPACE = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
@@ -36,6 +38,36 @@ def test_a_quoted_text_is_exactly_the_value_of_its_matcher(text):
     """Whatever the text, the query keeps one matcher with this value."""
     found = _matchers(promql_parser.parse(f"x{{label={quote(text)}}}"))
     assert [(name, value) for name, _, value in found] == [("label", text)]
+
+
+ATTACK = st.text(st.sampled_from(list('"\\{}()[]|.*+?^$-,=~!#/ \n\r\t\x00\x1b\u202e\u2028\u00e9\U0001f4a5ab')))
+
+
+@settings(deadline=None, max_examples=300)
+@given(ATTACK | TEXT, ATTACK | TEXT)
+def test_model_ids_namespaces_and_pod_names_find_themselves_only(text, other):
+    """In both kinds of matchers: a series of this label value is found, one of another is not."""
+    tsdb = Tsdb()
+    for value in {text, other} - {""}:
+        tsdb.append({"__name__": "x", "label": value}, 10.0, 1.0)
+    moment = Moment(tsdb, 10_000, 10_000, 10_000)
+    for matcher in (f"={quote(text)}", f"=~{quote(regex_literal(text))}"):
+        found = evaluate(parse(f"x{{label{matcher}}}"), moment)
+        assert [element.labels.get("label", "") for element in found] == ([text] if text else [])
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])
+def test_half_a_character_is_refused(text):
+    """It could not be sent; the message shows it written out."""
+    with pytest.raises(ValueError, match=r"\\ud") as caught:
+        quote(text)
+    assert str(caught.value).isascii()
+
+
+def test_a_megabyte_is_quoted_whole():
+    """Nothing is cut, nothing takes long: what is too long is refused by whoever knows a limit."""
+    text = '"\\' * 500_000
+    assert len(quote(text)) == 2 * len(text) + 2
 
 
 def test_the_attack_of_the_changelog_stays_a_value():

@@ -13,6 +13,7 @@ from typing import Final
 _NAMESPACE: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _RE2_SPECIAL: Final = re.compile(r"([\\.+*?()|\[\]{}^$])")
 _SHOWN_CHARACTERS: Final = 80
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -28,8 +29,11 @@ def quote(text: str) -> str:
     r"""Return text as a double-quoted PromQL string literal that means exactly this text.
 
     PromQL allows no raw line end inside double quotes, and other control characters make a query unreadable in
-    logs: all of them are written as ``\n`` or ``\xNN``.
+    logs: all of them are written as ``\n`` or ``\xNN``. Raises ValueError for half a character (a lone surrogate),
+    which no label can hold and no request can carry.
     """
+    if _SURROGATE.search(text):
+        raise ValueError(f"{text[:_SHOWN_CHARACTERS]!a} is no text: it has half a character")
     escaped = escape_label_value(text).replace("\n", "\\n")
     return '"' + _CONTROL.sub(lambda control: f"\\x{ord(control[0]):02x}", escaped) + '"'
 

@@ -337,7 +337,8 @@ def _topic(note: Note) -> Topic:
 
 
 def _cut(text: str) -> str:
-    """Return ``text`` as far as it fits, without half a character at its end."""
+    """Return ``text`` as far as it fits, in one printable line, without half a character at its end."""
+    text = log.printable(text[:MAX_MESSAGE_BYTES])
     return text.encode(errors="replace")[:MAX_MESSAGE_BYTES].decode(errors="ignore")
 
 

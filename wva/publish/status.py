@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from wva import log
 from wva.api.meta import Condition, format_time, parse_time
 from wva.api.variantautoscaling import ConditionType, OptimizedAlloc, TargetReason, VariantAutoscaling
 from wva.model.decision import Decision
@@ -92,7 +93,7 @@ def _condition(type_: str, status: bool, reason: str, message: str) -> Condition
         type=str(type_),
         status="True" if status else "False",
         reason=str(reason),
-        message=message[:_MAX_MESSAGE_CHARACTERS],
+        message=log.printable(message[:_MAX_MESSAGE_CHARACTERS])[:_MAX_MESSAGE_CHARACTERS],
     )
 
 

@@ -251,3 +251,37 @@ async def test_tls_and_token(session):
             url = f"{prom.url}/api/v1/query"
             async with session.get(url, params={"query": "1"}, headers=headers, ssl=client) as response:
                 assert response.status == status
+
+
+async def test_another_token_is_demanded_from_the_next_request_on(session):
+    """As an identity provider that renews its keys."""
+    async with EmbeddedPrometheus(now=lambda: NOW, token="old") as prom:
+        prom.token = "new"
+        statuses = []
+        for token in ("old", "new"):
+            headers = {"Authorization": f"Bearer {token}"}
+            async with session.get(f"{prom.url}/api/v1/query", params={"query": "1"}, headers=headers) as response:
+                statuses.append(response.status)
+    assert statuses == [401, 200]
+
+
+async def test_client_certificates_are_demanded(session):
+    """With CERT_REQUIRED only clients of the authority are answered."""
+    authority, other = trustme.CA(), trustme.CA()
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    authority.configure_trust(server)
+    server.verify_mode = ssl.CERT_REQUIRED
+    answered = []
+    async with EmbeddedPrometheus(now=lambda: NOW, tls=server) as prom:
+        for issuer in (authority, other, None):
+            client = ssl.create_default_context()
+            authority.configure_trust(client)
+            if issuer is not None:
+                issuer.issue_cert("client@example.com").configure_cert(client)
+            try:
+                async with session.get(f"{prom.url}/-/ready", ssl=client) as response:
+                    answered.append(response.status == 200)
+            except aiohttp.ClientError:
+                answered.append(False)
+    assert answered == [True, False, False]

@@ -35,7 +35,11 @@ class EmbeddedPrometheus:
         token: str | None = None,
         retention_seconds: float = RETENTION_SECONDS,
     ) -> None:
-        """Prepare a server; ``tls`` is a server context, ``token`` is demanded as bearer token if given."""
+        """Prepare a server.
+
+        ``tls`` is a server context; with ``verify_mode`` CERT_REQUIRED in it clients must present a certificate.
+        ``token`` is demanded as bearer token if given.
+        """
         self.tsdb = Tsdb(retention_seconds=retention_seconds)
         self.scraper = Scraper(self.tsdb)
         self._now = now
@@ -53,6 +57,15 @@ class EmbeddedPrometheus:
     def faults(self) -> Faults:
         """The switches of what goes wrong."""
         return self._api.faults
+
+    @property
+    def token(self) -> str | None:
+        """The bearer token that is demanded of the next request, None for none."""
+        return self._api.token
+
+    @token.setter
+    def token(self, token: str | None) -> None:
+        self._api.token = token
 
     @property
     def url(self) -> str:
