@@ -9,9 +9,10 @@ from tests.builders import variant as build_variant
 from wva.decide.analyze.saturation import VariantReport
 from wva.decide.analyze.tokens import TokenInputs, analyze_tokens
 from wva.decide.settling import Moment, progress_of
-from wva.model.capacity import LearnedCapacity, ModelCapacity, TokenPolicy
+from wva.model.capacity import LearnedCapacity, ModelCapacity
 from wva.model.memory import VariantMemory
 from wva.model.metrics import EngineSignals, ReplicaMetrics, Sample
+from wva.model.policy import SaturationPolicy
 from wva.model.snapshot import SchedulerQueue
 from wva.model.variant import ModelKey, Variant, VariantKey
 
@@ -68,7 +69,7 @@ def analyzed(
     return analyze_tokens(
         MODEL,
         inputs=TokenInputs(reports, queue=waiting, failure=failure),
-        policy=TokenPolicy(**thresholds),
+        policy=SaturationPolicy(**thresholds),
         learned=learned or long_known(),
         now=now,
     )

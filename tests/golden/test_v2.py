@@ -14,7 +14,8 @@ import pytest
 from tests.golden.vectors import Case, near, parameters, tally
 from wva.decide.analyze import tokens_arithmetic as arithmetic
 from wva.decide.analyze.tokens_arithmetic import Workload
-from wva.model.capacity import CapacityRecord, EngineKind, K2History, LearnedFrom, TokenPolicy
+from wva.model.capacity import CapacityRecord, EngineKind, K2History, LearnedFrom
+from wva.model.policy import SaturationPolicy
 from wva.model.variant import VariantKey
 from wva.model.vllm_parameters import EngineCommand, VllmParameters, read_parameters
 
@@ -52,12 +53,7 @@ class Original:
     def analyze(self, step: Case) -> Case:
         """Analyse a model and return the result in the words of the recording."""
         config = step["config"]
-        policy = TokenPolicy(
-            config["kv_cache_threshold"],
-            int(config["queue_length_threshold"]),
-            config["scale_up_threshold"],
-            config["scale_down_boundary"],
-        )
+        policy = SaturationPolicy(**{**config, "queue_length_threshold": int(config["queue_length_threshold"])})
         rows, states = step.get("replicas") or [], step.get("states") or []
         gpus = {state["variant"]: state["gpus_per_replica"] for state in states}
         usable: dict[str, list[tuple[int, float]]] = {}
@@ -86,7 +82,7 @@ class Original:
             "spare_capacity": spare,
         }
 
-    def replica(self, step: Case, row: Case, policy: TokenPolicy, gpus: int) -> tuple[int, float]:
+    def replica(self, step: Case, row: Case, policy: SaturationPolicy, gpus: int) -> tuple[int, float]:
         """Return capacity and demand of a replica, and remember it."""
         key = (step["namespace"], step["model"], row["variant"])
         bucket = arithmetic.bucket_of(row["avg_output_tokens"])
@@ -118,7 +114,12 @@ class Original:
         return capacity, row["tokens_in_use"] + arithmetic.charge(row["queue"], prompts)
 
     def variant(
-        self, step: Case, state: Case, usable: list[tuple[int, float]] | None, workload: Workload, policy: TokenPolicy
+        self,
+        step: Case,
+        state: Case,
+        usable: list[tuple[int, float]] | None,
+        workload: Workload,
+        policy: SaturationPolicy,
     ) -> Case:
         """Return a variant's row of the result."""
         first = next((row for row in step.get("replicas") or [] if row["variant"] == state["variant"]), None)

@@ -114,21 +114,6 @@ class ModelCapacity:
         return self.demand / self.supply if self.supply else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class TokenPolicy:
-    """Thresholds of the token analyzer.
-
-    ``kv_cache_threshold`` (K) is the share of the KV cache to plan with, ``queue_length_threshold`` (Q, requests) where
-    an engine counts as bound by computation. The model grows above the utilization ``scale_up_threshold`` (U) and
-    may shrink below ``scale_down_boundary`` (D).
-    """
-
-    kv_cache_threshold: float = 0.80
-    queue_length_threshold: float = 5.0
-    scale_up_threshold: float = DEFAULT_SCALE_UP_THRESHOLD
-    scale_down_boundary: float = DEFAULT_SCALE_DOWN_BOUNDARY
-
-
 class LearnedFrom(StrEnum):
     """Where a record comes from."""
 

@@ -33,10 +33,10 @@ from wva.model.capacity import (
     CapacityRecord,
     LearnedCapacity,
     ModelCapacity,
-    TokenPolicy,
     VariantCapacity,
 )
 from wva.model.decision import Reason
+from wva.model.policy import SaturationPolicy
 from wva.model.snapshot import SchedulerQueue
 from wva.model.variant import UNKNOWN_ACCELERATOR, ModelKey, VariantKey
 
@@ -58,7 +58,7 @@ class TokenInputs:
 
 
 def analyze_tokens(
-    key: ModelKey, *, inputs: TokenInputs, policy: TokenPolicy, learned: LearnedCapacity | None, now: float
+    key: ModelKey, *, inputs: TokenInputs, policy: SaturationPolicy, learned: LearnedCapacity | None, now: float
 ) -> tuple[ModelCapacity, LearnedCapacity]:
     """Return what the model needs or can spare, and what is known of it afterwards.
 
@@ -78,7 +78,7 @@ class _Cycle:
 
     key: ModelKey
     inputs: TokenInputs
-    policy: TokenPolicy
+    policy: SaturationPolicy
     workload: Workload | None
     model: tuple[VariantReadings, ...]
     relearning: bool

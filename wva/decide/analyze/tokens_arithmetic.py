@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from wva.model.capacity import CapacityBasis, CapacityRecord, LearnedFrom, LengthBucket, TokenPolicy
+from wva.model.capacity import CapacityBasis, CapacityRecord, LearnedFrom, LengthBucket
+from wva.model.policy import SaturationPolicy
 from wva.model.vllm_parameters import VllmParameters
 
 BYTES_PER_TOKEN: Final = 4
@@ -28,12 +29,12 @@ class Workload:
     hit_rate: float = 0.0
 
 
-def memory_bound(kv_tokens: int, policy: TokenPolicy) -> int:
+def memory_bound(kv_tokens: int, policy: SaturationPolicy) -> int:
     """Return k1: the tokens that may be in the KV cache before it counts as full."""
     return int(kv_tokens * policy.kv_cache_threshold)
 
 
-def compute_bound(queue: float, tokens_in_use: float, policy: TokenPolicy) -> int:
+def compute_bound(queue: float, tokens_in_use: float, policy: SaturationPolicy) -> int:
     """Return k2 as seen now: the tokens in use while requests queue, 0 when this says nothing about computation."""
     return int(tokens_in_use) if queue >= policy.queue_length_threshold else 0
 
@@ -86,7 +87,7 @@ def charge(requests: float, workload: Workload, *, size_bytes: float = 0.0) -> f
 
 
 def idle_capacity(
-    record: CapacityRecord | None, *, workload: Workload, policy: TokenPolicy, sibling: CapacityRecord | None
+    record: CapacityRecord | None, *, workload: Workload, policy: SaturationPolicy, sibling: CapacityRecord | None
 ) -> tuple[int, CapacityBasis]:
     """Return what a replica of a variant without usable replicas would carry, from its record (engine.md 4.6).
 
@@ -107,13 +108,13 @@ def idle_capacity(
     return min(bounds, key=lambda bound: bound[0])
 
 
-def missing(*, demand: float, anticipated: float, policy: TokenPolicy) -> float:
+def missing(*, demand: float, anticipated: float, policy: SaturationPolicy) -> float:
     """Return what is missing to stay below U, given the replicas there are and those on their way; U = 0: nothing."""
     threshold = policy.scale_up_threshold
     return max(0.0, demand / threshold - anticipated) if threshold > 0 else 0.0
 
 
-def left_over(*, demand: float, supply: float, policy: TokenPolicy) -> float:
+def left_over(*, demand: float, supply: float, policy: SaturationPolicy) -> float:
     """Return what could go of what serves before the utilization reaches D; D = 0: nothing."""
     boundary = policy.scale_down_boundary
     return max(0.0, supply - demand / boundary) if boundary > 0 else 0.0

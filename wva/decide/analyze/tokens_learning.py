@@ -31,8 +31,8 @@ from wva.model.capacity import (
     EngineKind,
     K2History,
     LearnedFrom,
-    TokenPolicy,
 )
+from wva.model.policy import SaturationPolicy
 from wva.model.variant import Variant, VariantKey
 
 Histories = Mapping[EngineKind, K2History]
@@ -58,7 +58,7 @@ class K2:
 
 
 def learn(
-    histories: Histories, model: Sequence[VariantReadings], policy: TokenPolicy, *, now: float
+    histories: Histories, model: Sequence[VariantReadings], policy: SaturationPolicy, *, now: float
 ) -> dict[EngineKind, K2History]:
     """Return the histories with what this cycle's replicas teach."""
     seen: dict[EngineKind, list[Reading]] = {}
@@ -75,7 +75,7 @@ def learn(
     return learned
 
 
-def _lesson(history: K2History | None, readings: Sequence[Reading], policy: TokenPolicy) -> int:
+def _lesson(history: K2History | None, readings: Sequence[Reading], policy: SaturationPolicy) -> int:
     """Return the value that a cycle adds to a history, 0 for none."""
     bound = [tokens for reading in readings if (tokens := compute_bound(reading.queue, reading.in_use, policy))]
     if bound:
@@ -101,7 +101,7 @@ class Estimator:
     """Judges the replicas of a model that report. Without ``derive`` only what has been observed bounds them."""
 
     histories: Histories
-    policy: TokenPolicy
+    policy: SaturationPolicy
     derive: bool
 
     def capacity(self, variant: VariantReadings) -> ReplicaCapacity:
@@ -192,7 +192,7 @@ def describes(record: CapacityRecord, variant: Variant) -> bool:
     return record.parameters.compatible(variant.parameters)
 
 
-def idle(variant: Variant, records: Records, *, workload: Workload | None, policy: TokenPolicy) -> ReplicaCapacity:
+def idle(variant: Variant, records: Records, *, workload: Workload | None, policy: SaturationPolicy) -> ReplicaCapacity:
     """Return what a replica would carry of a variant of which none reports."""
     record = records.get(variant.key)
     tokens, basis = idle_capacity(
