@@ -112,3 +112,10 @@ async def rest(reader):
     except ConnectionError:
         pass
     return received
+
+
+async def until(check):
+    """Return when ``check`` is true; fail when it is not in a time that a working server never needs."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not check():  # noqa: ASYNC110 - what is waited for is the state of sockets, which set no event
+            await asyncio.sleep(0.002)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
+
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from tests.serve.doubles import serving
 from wva.serve.pages import metrics_handler, probes_handler
+
+PROMETHEUS_3 = (
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+    "application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,"
+    "text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+)
 
 
 @pytest.fixture
@@ -136,3 +144,69 @@ async def test_a_failing_metric_does_not_close_the_server(session):
         broken[0] = False
         async with session.get(url) as response:
             assert response.status == 200
+
+
+async def test_an_answer_names_no_versions(session, metrics):
+    """Nor may anybody keep it or guess at its type."""
+    async with session.get(f"{metrics}/metrics") as response:
+        assert response.headers["Server"] == "wva"
+        assert response.headers["Cache-Control"] == "no-store"
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        (
+            "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.1",
+            "application/openmetrics-text; version=1.0.0",
+        ),
+        ("application/openmetrics-text", "application/openmetrics-text"),
+        ("text/plain;version=0.0.4", "text/plain; version=0.0.4"),
+        ("*/*", "text/plain; version=0.0.4"),
+        ("", "text/plain; version=0.0.4"),
+        ("application/openmetrics-text;version=abc", "text/plain; version=0.0.4"),
+        (";;;,,,", "text/plain; version=0.0.4"),
+    ],
+)
+async def test_the_format_is_negotiated(session, metrics, accept, expected):
+    """OpenMetrics for who asks for it, the text format for everybody else; a header that is none harms nobody."""
+    async with session.get(f"{metrics}/metrics", headers={"Accept": accept}) as response:
+        assert response.status == 200
+        assert response.headers["Content-Type"].startswith(expected)
+        text = await response.text()
+        assert "answer 42.0" in text
+        assert text.endswith("# EOF\n") == expected.startswith("application")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "compressed"), [("gzip", True), ("deflate, gzip;q=0.5", True), ("", False), ("br", False)]
+)
+async def test_a_large_page_is_compressed_for_who_accepts_it(encoding, compressed):
+    """A small one is not worth it."""
+    registry = CollectorRegistry()
+    gauge = Gauge("answer", "All of it.", ["number"], registry=registry)
+    async with (
+        serving(metrics_handler(registry, gate=None)) as server,
+        aiohttp.ClientSession(auto_decompress=False) as session,
+    ):
+        for count, expected in ((1, False), (1000, compressed)):
+            for number in range(count):
+                gauge.labels(number).set(42)
+            url = f"http://127.0.0.1:{server.port}/metrics"
+            async with session.get(url, headers={"Accept-Encoding": encoding}) as response:
+                body = await response.read()
+                assert (response.headers.get("Content-Encoding") == "gzip") == expected
+                assert int(response.headers["Content-Length"]) == len(body)
+                assert b'answer{number="0"} 42.0' in (gzip.decompress(body) if expected else body)
+
+
+async def test_pages_of_json_stand_beside_the_metrics(session):
+    """Asked anew each time."""
+    numbers = iter(range(9))
+    handler = metrics_handler(CollectorRegistry(), gate=None, pages={"/debug/config": lambda: {"n": next(numbers)}})
+    async with serving(handler) as server:
+        for expected in (0, 1):
+            async with session.get(f"http://127.0.0.1:{server.port}/debug/config") as response:
+                assert response.content_type == "application/json"
+                assert await response.json() == {"n": expected}

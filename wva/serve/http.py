@@ -31,6 +31,8 @@ TlsSource: TypeAlias = Callable[[], ssl.SSLContext]
 
 _SHUTDOWN_SECONDS: Final = 1.0
 _ACCEPT_PAUSE_SECONDS: Final = 1.0
+_HEADERS: Final = {"Server": "wva", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+"""On every answer: no versions for those who look for weak ones, and nothing for a cache or a browser to play with."""
 
 
 class _Refusals(logging.Logger):
@@ -196,6 +198,7 @@ class Server:
             raise ConnectionResetError
         with connection.request():
             response = await self._respond(request)
+            response.headers.update(_HEADERS)
             self._count(response.status)
             try:
                 async with asyncio.timeout(self._limits.write_seconds):

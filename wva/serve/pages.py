@@ -7,14 +7,15 @@ that ``kubectl describe pod`` shows the reason; it does not depend on leadership
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Final, TypeAlias
 
 import msgspec
 from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, gzip_accepted
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder, gzip_accepted
 
 from wva.serve.gate import Gate, plain
 from wva.serve.http import Handler
@@ -29,6 +30,8 @@ _READ: Final = frozenset({"GET", "HEAD"})
 _GZIP_LEVEL: Final = 1
 """Nine tenths of the best ratio for a quarter of its time: the page repeats itself."""
 _WORTH_COMPRESSING_BYTES: Final = 4096
+_VERSION: Final = re.compile(r"version=([^;]*)")
+_VERSIONS: Final = frozenset({"0.0.1", "0.0.4", "1.0.0"})
 
 
 def metrics_handler(
@@ -86,12 +89,15 @@ def _json(page: JsonPage) -> _Page:
     return respond
 
 
+def _known_versions(accept: str) -> str:
+    """Return an Accept header without the formats in versions that nobody knows: the library takes any text for one."""
+    ranges = [entry for entry in accept.split(",") if set(_VERSION.findall(entry)) <= _VERSIONS]
+    return ",".join(ranges)
+
+
 def _exposition(registry: CollectorRegistry, request: web.BaseRequest) -> web.Response:
     """Return the page in the format and encoding that the scraper asks for."""
-    try:
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-    except ValueError:  # a version that is none
-        encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
+    encode, content_type = choose_encoder(_known_versions(request.headers.get("Accept", "")))
     body = encode(registry)
     headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
     if len(body) >= _WORTH_COMPRESSING_BYTES and gzip_accepted(request.headers.get("Accept-Encoding", "")):

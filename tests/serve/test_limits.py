@@ -1,0 +1,354 @@
+"""What a peer cannot do: hold on, send without end, take all places, bring the server down."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from tests.serve.doubles import exchange, ok, rest, serving, until
+from wva.instruments import Instruments
+from wva.serve.connection import Limits
+
+REQUEST = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+LAST = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+class Guest:
+    """A server with its metrics, and raw connections to it."""
+
+    def __init__(self, server, instruments):
+        """Take a server that listens."""
+        self.server = server
+        self._instruments = instruments
+
+    def closed(self, cause):
+        """Return how many connections the server ended for a cause."""
+        labels = {"server": "metrics", "cause": cause}
+        return self._instruments.registry.get_sample_value("wva_endpoint_connections_closed_total", labels) or 0
+
+    def answered(self, code):
+        """Return how many requests were answered with a status."""
+        labels = {"server": "metrics", "code": code}
+        return self._instruments.registry.get_sample_value("wva_endpoint_requests_total", labels) or 0
+
+    def open(self):
+        """Return how many connections the metric shows."""
+        return self._instruments.registry.get_sample_value("wva_endpoint_connections", {"server": "metrics"})
+
+    async def connect(self):
+        """Open a connection."""
+        return await asyncio.open_connection("127.0.0.1", self.server.port)
+
+    async def is_up(self):
+        """Whether an ordinary request is answered."""
+        return (await exchange(self.server.port, LAST)).startswith(b"HTTP/1.1 200")
+
+
+@asynccontextmanager
+async def visited(handler=ok, **limits):
+    """Run a server with these limits; at the end it must still answer and hold no connection."""
+    instruments = Instruments(CollectorRegistry())
+    async with serving(handler, instruments=instruments, limits=Limits(**limits)) as server:
+        guest = Guest(server, instruments)
+        yield guest
+        if handler is ok:
+            assert await guest.is_up()
+        await until(lambda: server.open_connections == 0)
+        assert guest.open() == 0
+        assert server._by_protocol == {}
+
+
+async def answer(reader):
+    """Read one answer with its body."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    return head + await reader.readexactly(length)
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET", b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Half: "])
+async def test_half_a_request_is_not_waited_for(sent):
+    """Nor none at all."""
+    async with visited(request_seconds=0.05) as guest:
+        assert await exchange(guest.server.port, sent) == b""
+        assert guest.closed("slow") == 1
+
+
+async def test_a_trickle_does_not_extend_the_time():
+    """The clock runs from the beginning of a request, not from its last byte."""
+    async with visited(request_seconds=0.2) as guest:
+        reader, writer = await guest.connect()
+        writer.write(b"GET / HTTP/1.1\r\nX: ")
+        ended = asyncio.create_task(rest(reader))
+        while not ended.done():
+            writer.write(b"a")
+            await asyncio.wait({ended}, timeout=0.01)
+        assert await ended == b""
+        assert guest.closed("slow") == 1
+        writer.close()
+
+
+async def test_the_second_request_has_the_same_time():
+    """A connection that was good once may turn slow."""
+    async with visited(request_seconds=0.1) as guest:
+        reader, writer = await guest.connect()
+        writer.write(REQUEST)
+        assert b"200 OK" in await answer(reader)
+        writer.write(b"GET /met")
+        assert await rest(reader) == b""
+        assert guest.closed("slow") == 1
+        writer.close()
+
+
+async def test_a_pause_between_requests_ends():
+    """A keep-alive connection is not kept for ever, and this is nobody's fault."""
+    async with visited(idle_seconds=0.1) as guest:
+        reader, writer = await guest.connect()
+        writer.write(REQUEST)
+        assert (await rest(reader)).startswith(b"HTTP/1.1 200")
+        assert guest.closed("slow") == 0
+        writer.close()
+
+
+async def test_within_the_pause_a_connection_is_used_again():
+    """A scraper need not shake hands each time."""
+    async with visited() as guest:
+        reader, writer = await guest.connect()
+        for _ in range(3):
+            writer.write(REQUEST)
+            assert b"200 OK" in await answer(reader)
+        assert guest.server.open_connections == 1
+        writer.close()
+
+
+async def test_who_does_not_read_is_cut_off():
+    """The page does not stay in memory for somebody who went away without a word."""
+    page = b"x" * 20_000_000
+
+    async def large(_):
+        return web.Response(body=page)
+
+    async with visited(large, write_seconds=0.1) as guest:
+        _, writer = await guest.connect()
+        writer.write(REQUEST)
+        await until(lambda: guest.closed("slow") == 1)
+        await until(lambda: guest.server.open_connections == 0)
+        writer.close()
+
+
+async def test_an_answer_that_takes_too_long_is_504():
+    """The client is told, and the place is free again."""
+
+    async def never(_):
+        await asyncio.Event().wait()
+
+    async with visited(never, answer_seconds=0.05) as guest:
+        assert (await exchange(guest.server.port, LAST)).startswith(b"HTTP/1.1 504")
+
+
+async def test_an_error_of_a_page_is_500_and_one_log_line():
+    """Its text is for the log only."""
+
+    async def broken(_):
+        raise ValueError("inner secrets")
+
+    async with visited(broken) as guest:
+        with capture_logs() as lines:
+            received = await exchange(guest.server.port, LAST)
+        assert received.startswith(b"HTTP/1.1 500")
+        assert b"inner" not in received
+        assert [line["event"] for line in lines] == ["request_failed"]
+
+
+# --- size ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /" + b"a" * 1_000_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 100_000 + b"\r\n",
+        b"a" * 1_000_000,
+        b"GET / HTTP/1.1\r\n" + b"X: " + b"a" * 17_000 + b"\r\n\r\n",
+        b"GET /" + b"a" * 9_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 70 + b"\r\n",
+    ],
+    ids=["line", "header", "headers", "rubbish", "long-header", "long-line", "many-headers"],
+)
+async def test_too_much_is_refused(sent):
+    """With 400 where it can be told, by closing where it cannot; never with 200."""
+    async with visited() as guest:
+        received = await exchange(guest.server.port, sent)
+        assert received == b"" or received.startswith((b"HTTP/1.0 400", b"HTTP/1.1 400"))
+        assert guest.closed("oversize") + guest.answered("400") >= 1
+        assert guest.answered("200") == 0
+
+
+async def test_a_large_token_fits():
+    """Identity providers put groups into it."""
+    async with visited() as guest:
+        sent = b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + b"a" * 12_288 + b"\r\nConnection: close\r\n\r\n"
+        assert (await exchange(guest.server.port, sent)).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_body_is_not_read():
+    """The answer comes before it, and the connection ends."""
+    async with visited() as guest:
+        head = b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n"
+        received = await exchange(guest.server.port, head + b"x" * 100)
+        assert received.startswith(b"HTTP/1.1 200")
+
+
+async def test_a_body_without_end_is_not_waited_for():
+    """Chunks that keep coming end with the connection."""
+    async with visited() as guest:
+        reader, writer = await guest.connect()
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        ended = asyncio.create_task(rest(reader))
+        while not ended.done():
+            writer.write(b"4\r\nwxyz\r\n")
+            await asyncio.wait({ended}, timeout=0.001)
+        assert (await ended).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+
+async def test_pipelined_requests_are_answered_in_order():
+    """One after the other."""
+    seen = []
+
+    async def numbered(request):
+        seen.append(request.path)
+        return web.Response(text=request.path)
+
+    async with visited(numbered) as guest:
+        sent = b"".join(b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n" % number for number in range(200)) + LAST
+        received = await exchange(guest.server.port, sent)
+        assert received.count(b"HTTP/1.1 200") == 201
+    assert seen == [*(f"/{number}" for number in range(200)), "/metrics"]
+
+
+async def test_an_upgrade_is_not_done():
+    """The request is answered as any other, and what follows is none."""
+    async with visited(request_seconds=0.1) as guest:
+        sent = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n" + b"\x81\x05hello" * 50
+        assert (await exchange(guest.server.port, sent)).startswith(b"HTTP/1.1 200")
+
+
+async def test_rubbish_leaves_no_log_line():
+    """Anybody could fill the disk otherwise; the metric has it."""
+    async with visited() as guest:
+        with capture_logs() as lines:
+            for sent in (b"\x16\x03\x01\x00\xff", b"NONSENSE\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"):
+                await exchange(guest.server.port, sent + b"\r\n\r\n")
+        assert lines == []
+        assert guest.answered("400") == 3
+
+
+# --- number ----------------------------------------------------------------------------------------------------------
+
+
+async def test_at_the_limit_an_idle_connection_makes_room():
+    """The oldest that never got anything goes first, however long the useful ones are idle."""
+    async with visited(connections=3) as guest:
+        useful_reader, useful = await guest.connect()
+        useful.write(REQUEST)
+        await answer(useful_reader)
+        first_reader, first = await guest.connect()
+        second_reader, second = await guest.connect()
+        await until(lambda: guest.server.open_connections == 3)
+        assert await guest.is_up()
+        assert await rest(first_reader) == b""
+        assert guest.closed("evicted") == 1
+        for reader, writer in ((useful_reader, useful), (second_reader, second)):
+            writer.write(REQUEST)
+            assert b"200 OK" in await answer(reader)
+        for writer in (useful, first, second):
+            writer.close()
+
+
+async def test_when_all_are_busy_a_new_one_is_refused():
+    """Nobody's answer is cut short."""
+    turn = asyncio.Event()
+
+    async def waiting(_):
+        await turn.wait()
+        return web.Response(text="ok")
+
+    async with visited(waiting, connections=2) as guest:
+        busy = [asyncio.create_task(exchange(guest.server.port, LAST)) for _ in range(2)]
+        await until(lambda: sum(connection.busy for connection in guest.server._connections) == 2)
+        assert await exchange(guest.server.port, LAST) == b""
+        assert guest.closed("refused") == 1
+        turn.set()
+        assert all(received.startswith(b"HTTP/1.1 200") for received in await asyncio.gather(*busy))
+
+
+async def test_a_flood_of_connections_stays_within_the_limit():
+    """While it lasts an ordinary request is answered."""
+    async with visited(connections=8) as guest:
+        held = []
+        most = 0
+        for number in range(100):
+            held.append(await guest.connect())
+            most = max(most, guest.server.open_connections)
+            if number % 25 == 0:
+                assert await guest.is_up()
+        assert most <= 8
+        for _, writer in held:
+            writer.close()
+
+
+async def test_running_out_of_file_descriptors_is_waited_out(monkeypatch):
+    """The server does not spin and does not end; it is told once for each pause."""
+    async with visited() as guest:
+        loop = asyncio.get_running_loop()
+        genuine, failures = loop.sock_accept, [OSError(errno.EMFILE, "Too many open files"), ConnectionAbortedError()]
+
+        async def accept(listening):
+            if failures:
+                raise failures.pop(0)
+            return await genuine(listening)
+
+        monkeypatch.setattr(loop, "sock_accept", accept)
+        monkeypatch.setattr("wva.serve.http._ACCEPT_PAUSE_SECONDS", 0.01)
+        with capture_logs() as lines:
+            assert await guest.is_up()
+            assert await guest.is_up()
+        assert [line["event"] for line in lines] == ["accept_failed"]
+        assert failures == []
+
+
+async def test_closing_does_not_wait_for_those_who_hold_on():
+    """Idle, half-sent and unread connections end with the server."""
+    loop = asyncio.get_running_loop()
+    async with serving() as server:
+        held = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(3)]
+        held[0][1].write(b"GET / HT")
+        held[1][1].write(REQUEST)
+        await answer(held[1][0])
+        started = loop.time()
+    assert loop.time() - started < 10
+    for reader, writer in held:
+        assert await rest(reader) == b""
+        writer.close()
+    assert server.open_connections == 0
+
+
+async def test_a_peer_that_resets_is_forgotten():
+    """In whatever state."""
+    async with visited() as guest:
+        for sent in (b"", b"GET / HT", REQUEST):
+            peer = socket.create_connection(("127.0.0.1", guest.server.port))
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+            peer.sendall(sent)
+            peer.close()
