@@ -71,17 +71,20 @@ def close(found: float, expected: float) -> bool:
     return abs(found - expected) <= TOLERANCE * max(1.0, abs(found), abs(expected))
 
 
-def parameters(name: str, *, section: str = "cases", left_out: LeftOut = lambda _: None) -> list[Any]:
+def parameters(
+    name: str, *, section: str = "cases", left_out: LeftOut = lambda _: None, aspect: str | None = None
+) -> list[Any]:
     """Return the cases of a section as parameters; one that is skipped when the file or section is not there.
 
-    ``left_out`` says why a case does not apply to us, judged by its input; None runs it.
+    ``left_out`` says why a case does not apply to us, judged by its input; None runs it. ``aspect`` counts them apart,
+    where several tests look at the same cases.
     """
     content = find(name)
     rows = None if content is None else _rows(content, section)
     if rows is None:
         reason = f"golden_{name}.json.gz {section} is not present in {FOLDER}"
         return [pytest.param(None, id="absent", marks=pytest.mark.skip(reason=reason))]
-    count = tally(name, section)
+    count = tally(name, aspect or section)
     count.left_out.clear()
     kept = []
     for number, case in enumerate(rows):

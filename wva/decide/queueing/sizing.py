@@ -21,6 +21,7 @@ from wva.decide.queueing.chain import Chains, Steady, blocks
 from wva.decide.queueing.geometric import Vector
 from wva.decide.queueing.roots import find_roots
 from wva.decide.queueing.service import Queue
+from wva.decide.queueing.targets import Target
 
 EPSILON: Final = 0.001
 """How far the usable rates stay away from nothing and from saturation (optimizer.md 1.2)."""
@@ -32,22 +33,6 @@ _SHORTEST: Final = 1e-300
 
 MEETS: Final = 1e-9
 """Relative room for rounding when a latency is compared with its target at the ends of the range."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Wanted time to first token and inter-token latency in ms, and tokens per second; 0 means no target."""
-
-    ttft: float = 0.0
-    itl: float = 0.0
-    tps: float = 0.0
-
-    def problem(self) -> str:
-        """Return in words what is wrong, empty if nothing is."""
-        for name, value in (("TTFT", self.ttft), ("ITL", self.itl), ("TPS", self.tps)):
-            if not (math.isfinite(value) and value >= 0):
-                return f"target {name} is {value:g}, expected a number of at least 0"
-        return ""
 
 
 class Where(StrEnum):
@@ -74,7 +59,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Performance:
-    """What one replica does at a rate: requests per second, ms; ``rho`` is the used share of the batch."""
+    """What one replica does at a rate: requests per second, ms.
+
+    ``rho`` is the used share of the batch, ``busy`` the share of time in which there is any request at all.
+    """
 
     throughput: float
     service: float
@@ -85,6 +73,7 @@ class Performance:
     serving: float
     batch: float
     rho: float
+    busy: float
     loss: float
 
     @property
@@ -156,6 +145,7 @@ def performances(chains: Chains, steady: Steady) -> tuple[Performance, ...]:
         steady.serving,
         steady.batch,
         rho,
+        1.0 - steady.empty,
         steady.loss,
     )
     return tuple(Performance(*row) for row in np.stack(columns, axis=1).tolist())

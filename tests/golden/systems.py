@@ -1,0 +1,77 @@
+"""Recorded systems of accelerators, models, classes and servers as our values."""
+
+from __future__ import annotations
+
+from tests.golden.vectors import Case
+from wva.decide.queueing.service import PrefillDecode
+from wva.decide.queueing.system import (
+    Accelerator,
+    Allocation,
+    BestEffort,
+    Load,
+    Options,
+    Profile,
+    Server,
+    ServiceClass,
+    System,
+)
+from wva.decide.queueing.targets import Target
+
+
+def system_of(rows: Case) -> System:
+    """Return a recorded system; a later duplicate replaces an earlier one."""
+    options = rows["optimizerData"]["optimizer"]
+    known = {policy.value for policy in BestEffort}
+    policy = options.get("saturationPolicy", "")
+    return System(
+        accelerators={
+            row["name"]: Accelerator(row["name"], row["type"], row["cost"], row["multiplicity"])
+            for row in rows["acceleratorData"]["accelerators"] or []
+        },
+        profiles={
+            (row["name"], row["acc"]): Profile(
+                row["name"],
+                row["acc"],
+                PrefillDecode(**row["decodeParms"], **row["prefillParms"]),
+                row["maxBatchSize"],
+                row["atTokens"],
+                row["accCount"],
+            )
+            for row in rows["modelData"]["models"] or []
+        },
+        classes={
+            row["name"]: ServiceClass(
+                row["name"],
+                row["priority"],
+                {
+                    target["model"]: Target(
+                        target.get("slo-ttft", 0), target.get("slo-itl", 0), target.get("slo-tps", 0)
+                    )
+                    for target in row["modelTargets"] or []
+                },
+            )
+            for row in rows["serviceClassData"]["serviceClasses"] or []
+        },
+        servers={row["name"]: server_of(row) for row in rows["serverData"]["servers"] or []},
+        capacity={row["type"]: row["count"] for row in rows["capacityData"]["count"] or []},
+        options=Options(
+            options["unlimited"],
+            BestEffort(policy) if policy in known else BestEffort.NONE,
+            delayed=options["delayedBestEffort"],
+        ),
+    )
+
+
+def server_of(row: Case) -> Server:
+    """Return a recorded server; without a class it is of the class Free."""
+    current, load = row["currentAlloc"], row["currentAlloc"]["load"]
+    return Server(
+        row["name"],
+        row["class"] or "Free",
+        row["model"],
+        Load(load["arrivalRate"], load["avgInTokens"], load["avgOutTokens"]),
+        Allocation(current["accelerator"], current["numReplicas"], current["maxBatch"], cost=current["cost"]),
+        row["keepAccelerator"],
+        row["minNumReplicas"],
+        row["maxBatchSize"],
+    )

@@ -1,0 +1,136 @@
+"""The solvers choose what the original could choose, and the candidates are those of the original."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.golden.queueing import within
+from tests.golden.systems import system_of
+from tests.golden.vectors import Case, parameters, tally
+from wva.decide.queueing.candidates import Candidates, candidates, derived_batch
+from wva.decide.queueing.solution import Solution, choose
+from wva.decide.queueing.solvers import solve
+from wva.decide.queueing.system import Allocation, Profile, Server, System
+from wva.decide.queueing.targets import Target
+
+NAME = "solver"
+
+
+def incomparable(server: Server, profile: Profile, target: Target) -> str:
+    """Tell why the original's candidate says nothing: its batch is one, or its TPS target hides the arrivals."""
+    tokens = max(server.load.output_tokens, 1)
+    if profile.at_tokens == 0 and server.max_batch == 0:
+        return "no tokens that the batch is for"
+    if (server.max_batch or derived_batch(profile, tokens)) == 1:
+        return "batch of one"
+    if 0 < target.tps < server.load.per_minute / 60 * server.load.output_tokens:
+        return "more arrives than the TPS target promises"
+    return ""
+
+
+@pytest.mark.parametrize("case", parameters(NAME))
+def test_solver(case):
+    """From the recorded candidates the result is one that the original can arrive at."""
+    tally(NAME).run += 1
+    system = system_of(case["system"])
+    options = {
+        name: [allocation_of(row) for row in rows.values()]
+        for name, rows in case["candidates"].items()
+        if name in system.servers
+    }
+    found = {name: [each.accelerator, each.replicas] for name, each in solve(system, options).items()}
+    if not system.options.unlimited:
+        found = {name: choice for name, choice in found.items() if choice != ["", 0]}
+    assert found in case["acceptable"]
+
+
+@pytest.mark.parametrize("case", parameters(NAME, aspect="end to end"))
+def test_end_to_end(case):
+    """Candidates are those of the original, and the result from them is one that it can arrive at.
+
+    A pair whose candidate in the original is noise takes the recorded one.
+    """
+    count = tally(NAME, "end to end")
+    count.run += 1
+    system = system_of(case["system"])
+    options = []
+    for own in candidates(system):
+        recorded = dict(case["candidates"].get(own.server.name, {}))
+        kept = []
+        for name, allocation in by_pair(own, recorded).items():
+            reason = noise(system, own.server, name)
+            if not reason:
+                check_candidate(allocation, recorded.pop(name), own.server)
+                kept.append(allocation)
+        for name, row in recorded.items():
+            assert noise(system, own.server, name)
+            kept.append(allocation_of(row))
+        options.append(replace(own, allocations=tuple(kept)))
+    solution = choose(system, tuple(options))
+    found = {name: [each.accelerator, each.replicas] for name, each in solution.allocations.items()}
+    if not system.options.unlimited:
+        found = {name: choice for name, choice in found.items() if choice != ["", 0]}
+    assert found in case["acceptable"]
+    for outcome in case["outcomes"]:
+        if chosen(outcome) == found:
+            check_accounts(solution, outcome, system)
+
+
+def by_pair(own: Candidates, recorded: Case) -> dict[str, Allocation]:
+    """Return candidates by accelerator; that of a server without load and minimum stands for all accelerators."""
+    if own.server.load.idle and own.server.min_replicas == 0:
+        return dict.fromkeys(recorded, own.allocations[0]) if own.allocations else {}
+    return {each.accelerator: each for each in own.allocations}
+
+
+def noise(system: System, server: Server, name: str) -> str:
+    """Return why the recorded candidate of a pair is noise, empty if it is not."""
+    profile = system.profiles[server.model, name]
+    return incomparable(server, profile, system.classes[server.service_class].targets[server.model])
+
+
+def chosen(outcome: Case) -> Case:
+    """Return the accelerators and replicas of a recorded result."""
+    return {name: [row["accelerator"], row["num_replicas"]] for name, row in (outcome["allocations"] or {}).items()}
+
+
+def check_candidate(found: Allocation, row: Case, server: Server) -> None:
+    """Compare a candidate within what single precision costs; latencies without prompt are biased in the original."""
+    response = row["ttft"] + row["itl"] * server.load.output_tokens
+    assert (found.replicas, found.batch) == (row["num_replicas"], row["max_batch"])
+    assert found.cost == within(row["cost"], rel=1e-5, extra=1e-4)
+    assert found.value == within(row["value"], rel=1e-5, extra=1e-4)
+    if server.load.input_tokens > 0 or server.load.idle:
+        assert found.itl == within(row["itl"], rel=1e-6)
+        assert found.max_rpm == within(row["max_rpm"], rel=1e-4)
+        assert found.ttft == within(row["ttft"], rel=2e-4, extra=1e-4 * response)
+
+
+def check_accounts(solution: Solution, outcome: Case, system: System) -> None:
+    """Compare cost, value, saturation and cards per type with the recorded result for the same choice."""
+    for name, row in (outcome["allocations"] or {}).items():
+        allocation = solution.allocations[name]
+        assert allocation.cost == within(row["cost"], rel=1e-5, extra=1e-4)
+        assert allocation.value == within(row["value"], rel=1e-5, extra=1e-4)
+        assert allocation.saturated(system.servers[name].load.per_minute) == row["saturated"]
+    uses = {use.type: use for use in solution.by_type}
+    assert set(uses) == set(outcome["by_type"] or {})
+    for kind, row in (outcome["by_type"] or {}).items():
+        assert (uses[kind].count, uses[kind].limit) == (row["count"], row["limit"])
+        assert uses[kind].cost == within(row["cost"], rel=1e-5)
+
+
+def allocation_of(row: Case) -> Allocation:
+    """Return a recorded candidate."""
+    return Allocation(
+        row["accelerator"],
+        row["num_replicas"],
+        row["max_batch"],
+        cost=row["cost"],
+        value=row["value"],
+        itl=row["itl"],
+        ttft=row["ttft"],
+        rate=row["max_rpm"] / 60,
+    )

@@ -1,0 +1,92 @@
+"""What servers get when there are not enough cards for all they need (optimizer.md 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from wva.decide.queueing.system import Allocation, BestEffort, Server, System
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A server that could not be served in full, with its candidates, the best first."""
+
+    server: Server
+    rank: int
+    options: tuple[Allocation, ...]
+
+
+@dataclass(slots=True)
+class Stock:
+    """Cards that are still free, per type; a type that nobody counted has none."""
+
+    system: System
+    free: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Start with the whole capacity."""
+        self.free = dict(self.system.capacity)
+
+    def affordable(self, server: Server, allocation: Allocation) -> int:
+        """Return how many replicas there are cards for."""
+        cards = max(1, self.system.cards(server, allocation.accelerator))
+        return max(0, self.free.get(self._type(allocation), 0)) // cards
+
+    def take(self, server: Server, allocation: Allocation, replicas: int) -> bool:
+        """Take the cards of some replicas; return whether they were there."""
+        if self.affordable(server, allocation) < replicas:
+            return False
+        self.free[self._type(allocation)] -= replicas * self.system.cards(server, allocation.accelerator)
+        return True
+
+    def _type(self, allocation: Allocation) -> str:
+        return self.system.accelerators[allocation.accelerator].type
+
+
+def best_effort(
+    policy: BestEffort, leftovers: Sequence[Leftover], *, stock: Stock, chosen: dict[str, Allocation]
+) -> None:
+    """Add what the policy gives to those left over to ``chosen``."""
+    if policy is BestEffort.PRIORITY_EXHAUSTIVE:
+        _exhaustive(leftovers, stock, chosen)
+    elif policy is BestEffort.ROUND_ROBIN:
+        _round_robin(leftovers, stock, chosen)
+    elif policy is BestEffort.PRIORITY_ROUND_ROBIN:
+        for _, level in groupby(leftovers, key=lambda leftover: leftover.rank):
+            _round_robin(list(level), stock, chosen)
+
+
+def _exhaustive(leftovers: Sequence[Leftover], stock: Stock, chosen: dict[str, Allocation]) -> None:
+    """Give each in turn as much as there is of the first candidate that there is anything of."""
+    for leftover in leftovers:
+        for option in leftover.options:
+            replicas = min(stock.affordable(leftover.server, option), option.replicas)
+            if replicas > 0:
+                stock.take(leftover.server, option, replicas)
+                chosen[leftover.server.name] = option.cut(replicas)
+                break
+
+
+def _round_robin(leftovers: Sequence[Leftover], stock: Stock, chosen: dict[str, Allocation]) -> None:
+    """Give one replica to each in turn until nobody can have another one.
+
+    Nobody ends up with more than wanted: all of it was not there at the start.
+    """
+    picked: dict[str, tuple[Allocation, int]] = {}
+    active = list(leftovers)
+    while active:
+        staying = []
+        for leftover in active:
+            name = leftover.server.name
+            option, given = picked.get(name) or (_first(leftover, stock), 0)
+            if option is not None and stock.take(leftover.server, option, 1):
+                picked[name] = option, given + 1
+                staying.append(leftover)
+        active = staying
+    chosen.update({name: option.cut(replicas) for name, (option, replicas) in picked.items()})
+
+
+def _first(leftover: Leftover, stock: Stock) -> Allocation | None:
+    return next((option for option in leftover.options if stock.affordable(leftover.server, option) > 0), None)
