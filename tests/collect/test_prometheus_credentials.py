@@ -210,6 +210,25 @@ async def test_the_last_good_token_stays_while_its_file_cannot_be_used(
     assert not any(secret in str(output()) for secret in ("first", "third"))
 
 
+async def test_a_token_replaced_while_the_former_is_refused_is_tried_at_once(connect, server, clock, tmp_path):
+    """A query that was on its way when the identity provider changed its mind is not lost."""
+    path = tmp_path / "token"
+    path.write_text("first")
+
+    async def refuse(_):
+        path.write_text("other")
+        return web.Response(status=401)
+
+    server.plan = [refuse, vector()]
+    async with connect(server.url, allow_http=True, token_path=str(path)) as client:
+        await _ask(client)
+        server.plan = [status(401)]
+        assert (await _failure(client)).kind is ErrorKind.UNAUTHORIZED
+    sent = [request["headers"]["Authorization"] for request in server.requests]
+    assert sent == ["Bearer first", "Bearer other", "Bearer other"]
+    assert clock.pauses == []
+
+
 async def test_a_token_of_the_same_length_written_into_the_same_file_is_seen(connect, server, tmp_path):
     """Neither size nor inode tell the two apart, nor a time stamp that was set back."""
     path = tmp_path / "token"

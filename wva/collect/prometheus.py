@@ -13,7 +13,7 @@ import asyncio
 import random
 import ssl
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 import aiohttp
 
@@ -42,6 +42,9 @@ _UNAUTHORIZED: Final = frozenset({401, 403})
 _NOT_OURS: Final = frozenset({404, 405, 408, 429})
 """Client errors that say nothing about the query: wrong path, proxy, rate limit."""
 _CLIENT_ERRORS: Final = range(400, 500)
+
+_Credentials: TypeAlias = tuple[str, ssl.SSLContext | None]
+"""Token (empty: none) and TLS context (None: plain HTTP)."""
 
 
 class PrometheusClient:
@@ -116,9 +119,19 @@ class PrometheusClient:
         return await self._attempt(promql, at)
 
     async def _attempt(self, promql: str, at: float) -> InstantVector:
+        """Ask once, and again at once if the server refused a token that has been replaced meanwhile."""
+        credentials = self._credentials()
+        try:
+            return await self._send(promql, at, credentials)
+        except PrometheusError as error:
+            if error.kind is not ErrorKind.UNAUTHORIZED or self._credentials() == credentials:
+                raise
+        return await self._send(promql, at, self._credentials())
+
+    async def _send(self, promql: str, at: float, credentials: _Credentials) -> InstantVector:
         if self._sessions is None:
             raise RuntimeError("PrometheusClient is used outside of its context")
-        token, tls = self._credentials()
+        token, tls = credentials
         headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         try:
             async with (
@@ -141,7 +154,7 @@ class PrometheusClient:
             raise PrometheusError(ErrorKind.UNREACHABLE, message) from error
         return decode_vector(body, secret=token)
 
-    def _credentials(self) -> tuple[str, ssl.SSLContext | None]:
+    def _credentials(self) -> _Credentials:
         try:
             return self._token.current(), self._tls.current()
         except CredentialError as error:
