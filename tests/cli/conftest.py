@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from wva.cli import main
 
@@ -93,20 +95,49 @@ def run(start):
     return ran
 
 
-@pytest.fixture
-def closed_cluster(tmp_path):
-    """Return a kubeconfig for a port of loopback on which nobody listens."""
+def closed_port():
+    """Return a port of loopback on which nobody listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def free_port():
+    """Return a port to listen on."""
+    return closed_port()
+
+
+@pytest.fixture
+def closed_cluster(tmp_path):
+    """Return a kubeconfig for a port on which nobody listens."""
+    return kubeconfig(tmp_path, closed_port())
+
+
+@pytest.fixture
+async def cluster_without_permission(tmp_path):
+    """Return a kubeconfig for a server that allows nothing."""
+
+    async def refuse(_):
+        status = {"kind": "Status", "reason": "Forbidden", "message": "no", "code": 403}
+        return web.json_response(status, status=403)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", refuse)
+    async with TestServer(app, host="127.0.0.1") as server:
+        yield kubeconfig(tmp_path, server.port)
+
+
+def kubeconfig(folder, port):
+    """Write a kubeconfig for a port of loopback and return its path."""
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "closed", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "closed", "user": {}}],
-        "contexts": [{"name": "closed", "context": {"cluster": "closed", "user": "closed"}}],
-        "current-context": "closed",
+        "clusters": [{"name": "a", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "a", "user": {}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "current-context": "a",
     }
-    path = tmp_path / "kubeconfig"
+    path = folder / "kubeconfig"
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     return path

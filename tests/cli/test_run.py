@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import signal
 
+import aiohttp
 import pytest
 
+from tests.cli.conftest import closed_port
 from wva.api.crd import definition
 from wva.sim.apiserver import ApiServer, ServerOptions, StoreOptions, kind_from_definition
 
 SYSTEM = "workload-variant-autoscaler-system"
+MAIN = "wva-variantautoscaling-config"
 URL = {"PROMETHEUS_BASE_URL": "https://127.0.0.1:1"}
 QUIET = {"HEALTH_PROBE_BIND_ADDRESS": "0"}
 
@@ -34,15 +37,43 @@ async def test_without_prometheus_it_ends_with_one_line(run, cluster):
     assert "Traceback" not in outcome.err
 
 
-async def test_without_prometheus_and_cluster_there_is_a_line_for_each(run, closed_cluster):
-    """All at once: nobody wants to find the second problem after repairing the first."""
-    outcome = await run("run", KUBECONFIG=str(closed_cluster), **QUIET)
-    assert outcome.status == 1
-    first, second = outcome.lines
-    assert "PROMETHEUS_BASE_URL" in first
-    assert "cannot be reached" in second
-    assert "127.0.0.1" in second
-    assert "Traceback" not in outcome.err
+async def test_without_a_cluster_it_waits_and_says_so(start, closed_cluster, free_port):
+    """The probes answer at once, and what is missing may be in the ConfigMap that nobody could read yet."""
+    process = await start("run", KUBECONFIG=str(closed_cluster), HEALTH_PROBE_BIND_ADDRESS=f"127.0.0.1:{free_port}")
+    status, text = await answer(f"http://127.0.0.1:{free_port}/readyz")
+    assert status == 503
+    assert "waiting for the API server" in text
+    assert (await answer(f"http://127.0.0.1:{free_port}/healthz"))[0] == 200
+    lines = await until_line(process, "waiting_for_api_server")
+    assert f"ConfigMap {SYSTEM}/wva-variantautoscaling-config" in lines[-1]
+    process.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(10):
+        await process.communicate()
+    assert process.returncode == 0
+
+
+async def test_settings_of_the_config_map_count_once_the_cluster_answers(start, tmp_path):
+    """What was missing is found, the probes move to the address that the ConfigMap gives, and the process works."""
+    options = ServerOptions(store=StoreOptions(namespaces=("ns", SYSTEM)))
+    other = closed_port()
+    async with ApiServer([kind_from_definition(definition())], options=options) as api:
+        data = {**URL, "HEALTH_PROBE_BIND_ADDRESS": f"127.0.0.1:{other}", "LOG_LEVEL": "debug"}
+        api.store.create("configmaps", {"metadata": {"name": MAIN, "namespace": SYSTEM}, "data": data})
+        process = await start("run", KUBECONFIG=str(api.kubeconfig(tmp_path / "kubeconfig")))
+        await until_started(process)
+        assert (await answer(f"http://127.0.0.1:{other}/healthz"))[0] == 200
+        process.send_signal(signal.SIGTERM)
+        await process.communicate()
+    assert process.returncode == 0
+
+
+async def test_a_config_map_that_may_not_be_read_is_named(start, cluster_without_permission):
+    """One line that says which permission is missing; the process goes on trying."""
+    process = await start("run", KUBECONFIG=str(cluster_without_permission), **URL, **QUIET)
+    lines = await until_line(process, "waiting_for_api_server")
+    assert "not allowed to read ConfigMap" in lines[-1]
+    assert f"get configmaps in namespace {SYSTEM}" in lines[-1]
+    assert process.returncode is None
 
 
 async def test_without_any_kubeconfig_there_is_a_line_for_each(run, environment):
@@ -100,10 +131,27 @@ async def test_a_flag_as_the_first_word_means_run(run, cluster):
     assert "PROMETHEUS_BASE_URL" in outcome.lines[0]
 
 
-async def test_a_missing_file_for_prometheus_is_waited_for(start, cluster):
-    """A secret may be mounted later: the process stays, and tries again with each cycle."""
-    missing = {"PROMETHEUS_CA_CERT_PATH": "/nonexistent/ca.crt", "PROMETHEUS_TOKEN_PATH": "/nonexistent/token"}
-    process = await start("run", **cluster, **URL, **missing)
+async def test_everything_that_is_wrong_is_told_at_once(run, cluster):
+    """One line for each: files that are not there, values that must not give way to a default, addresses."""
+    wrong = {
+        "PROMETHEUS_CA_CERT_PATH": "/nonexistent/ca.crt",
+        "PROMETHEUS_TOKEN_PATH": "/nonexistent/token",
+        "GLOBAL_OPT_INTERVAL": "0s",
+        "POOL_GROUP": "inference.example.com",
+        "METRICS_BIND_ADDRESS": "8443",
+    }
+    outcome = await run("run", **(cluster | URL | wrong))
+    assert outcome.status == 1
+    assert len(outcome.lines) == len(wrong)
+    for key, value in wrong.items():
+        assert any(value in line for line in outcome.lines), key
+    assert "the process does not start with it" in next(line for line in outcome.lines if "POOL_GROUP" in line)
+
+
+async def test_files_of_tls_do_not_matter_without_verification(start, cluster):
+    """Development against a self-signed Prometheus."""
+    skip = {"PROMETHEUS_TLS_INSECURE_SKIP_VERIFY": "true", "PROMETHEUS_CA_CERT_PATH": "/nonexistent/ca.crt"}
+    process = await start("run", **cluster, **URL, **skip)
     await until_started(process)
     assert process.returncode is None
 
@@ -116,7 +164,7 @@ async def test_a_value_that_does_not_parse_is_told_and_survived(start, cluster):
     await process.communicate()
     (line,) = [line for line in log if "setting_rejected" in line]
     assert "GLOBAL_OPT_INTERVAL" in line
-    assert "in force: 60" in line
+    assert "in force: 60s" in line
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -136,11 +184,27 @@ async def test_a_signal_ends_it_with_status_0_within_ten_seconds(start, cluster,
 
 async def until_started(process):
     """Return the log lines up to the one that says that it works."""
+    return await until_line(process, '"event": "started"')
+
+
+async def until_line(process, words):
+    """Return the log lines up to the first with these words."""
     lines = []
     async with asyncio.timeout(60):
         while True:
             line = (await process.stderr.readline()).decode()
             assert line, f"ended early: {lines}"
             lines.append(line)
-            if '"event": "started"' in line or '"event":"started"' in line:
+            if words in line:
                 return lines
+
+
+async def answer(url):
+    """Return status and text of a page, once somebody listens."""
+    async with asyncio.timeout(60), aiohttp.ClientSession() as session:
+        while True:
+            try:
+                async with session.get(url) as response:
+                    return response.status, await response.text()
+            except aiohttp.ClientConnectionError:
+                await asyncio.sleep(0.02)

@@ -14,14 +14,14 @@ from wva.publish.metrics import VariantCollector
 class Scene:
     """A ledger, a registry, and what the collector asks for."""
 
-    def __init__(self, *, instance=""):
+    def __init__(self, *, instance="", aliases=False):
         """Lead, with two replicas of every variant."""
         self.ledger = Ledger()
         self.current = {}
         self.leading = True
         self.registry = CollectorRegistry()
         collector = VariantCollector(
-            self.ledger, current=self.current.get, leading=lambda: self.leading, instance=instance
+            self.ledger, current=self.current.get, leading=lambda: self.leading, instance=instance, aliases=aliases
         )
         self.registry.register(collector)
 
@@ -160,3 +160,25 @@ def test_there_are_no_created_series(scene):
     scene.ledger.record([decision(2)])
     scene.ledger.record([decision(3)])
     assert not any("_created" in line for line in scene.page())
+
+
+def test_each_gauge_has_an_alias_when_asked_for():
+    """HPAs of older manifests ask for inferno_*: same labels, same values, in the same scrape; counters have none."""
+    scene = Scene(instance="blue", aliases=True)
+    scene.current[KEY] = 2
+    scene.ledger.record([decision(current=2, desired=3)])
+    lines = scene.page()
+    originals = [line for line in lines if line.startswith("wva_") and not line.startswith("wva_replica_scaling")]
+    aliases = [line for line in lines if line.startswith("inferno_")]
+    assert aliases == [line.replace("wva_", "inferno_", 1) for line in originals]
+    assert {line.partition("{")[0] for line in aliases} >= {
+        "inferno_current_replicas",
+        "inferno_desired_replicas",
+        "inferno_desired_ratio",
+    }
+
+
+def test_there_are_no_aliases_unless_asked_for(scene):
+    """Twice as many series cost twice as much."""
+    scene.ledger.record([decision()])
+    assert "inferno" not in "".join(scene.page())

@@ -31,6 +31,8 @@ from wva.kube.controller import guard
 from wva.kube.leader import LeadershipLost
 from wva.publish.ledger import Ledger
 
+CONFIG_PAGE: Final = "/debug/config"
+"""Every setting with its value and source, beside the metrics and behind the same gate."""
 _DRAIN_SECONDS: Final = 2.0
 
 
@@ -83,7 +85,8 @@ class Application:
         status = 0
         try:
             async with AsyncExitStack() as stack:
-                await self._servers.start(stack, not_ready=self.not_ready)
+                pages = {CONFIG_PAGE: self.decisions.configuration.describe}
+                await self._servers.start(stack, not_ready=self.not_ready, pages=pages)
                 self.decisions.connect(await stack.enter_async_context(prometheus_client(self._env)))
                 async with self._background():
                     await self._lead(stop)

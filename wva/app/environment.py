@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
+from wva.app.probes import Probes
 from wva.clock import Clock, SystemClock
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
@@ -14,13 +15,17 @@ from wva.settings import Given, Settings
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What the application runs in; the embedded world passes its own clock."""
+    """What the application runs in; the embedded world passes its own clock.
+
+    ``probes`` is a server of probes that listens already; without it the application starts its own.
+    """
 
     settings: Settings
     given: Given
     client: KubeClient
     instruments: Instruments
     clock: Clock = field(default_factory=SystemClock)
+    probes: Probes | None = None
 
 
 def new_registry() -> CollectorRegistry:

@@ -10,10 +10,11 @@ from typing import Final
 
 from wva import log
 from wva.app.environment import Environment
-from wva.serve.address import Address
+from wva.serve.address import Address, AddressError
 from wva.serve.authn import Authenticator
 from wva.serve.authz import Authorizer
 from wva.serve.certs import (
+    CertificateError,
     CertificateFiles,
     ReloadingCertificate,
     SelfSignedCertificate,
@@ -29,6 +30,25 @@ _METRICS_SERVICES: Final = (
     "workload-variant-autoscaler-controller-manager-metrics-service",
 )
 """Names of the Service in front of /metrics in the chart and in the kustomize overlays."""
+
+
+def server_problems(environment: Environment) -> list[str]:
+    """Return why the servers could never be started with these settings, one line each."""
+    settings, problems = environment.settings, []
+    for address, setting in (
+        (settings.health_probe_bind_address, "--health-probe-bind-address"),
+        (settings.metrics_bind_address, "--metrics-bind-address"),
+    ):
+        try:
+            Address.parse(address, setting=setting)
+        except AddressError as error:
+            problems.append(str(error))
+    if settings.metrics_cert_path and not problems:
+        try:
+            Servers(environment)
+        except CertificateError as error:
+            problems.append(str(error))
+    return problems
 
 
 class Servers:
@@ -49,8 +69,12 @@ class Servers:
     async def start(
         self, stack: AsyncExitStack, *, not_ready: ReadinessCheck, pages: Mapping[str, JsonPage] | None = None
     ) -> None:
-        """Start listening until the stack unwinds; ``pages`` stand beside ``/metrics``. Raises AddressError."""
-        if self._probes is not None:
+        """Start listening until the stack unwinds; ``pages`` stand beside protected ``/metrics``. Raises AddressError."""
+        probes = self._env.probes
+        if probes is not None and probes.address == self._probes:
+            probes.follow(not_ready)
+            self.probe_port = probes.port
+        elif self._probes is not None:
             self.probe_port = await self._listen(stack, probes_handler(not_ready), self._probes, name="probes")
         if self._metrics is not None:
             gate = self._gate() if self.certificate else None
@@ -60,7 +84,7 @@ class Servers:
                     setting="--metrics-secure=false",
                     effect="anybody who reaches the port reads it, and so does anybody on the way",
                 )
-            handler = metrics_handler(self._env.instruments.registry, gate=gate, pages=pages)
+            handler = metrics_handler(self._env.instruments.registry, gate=gate, pages=pages if gate else None)
             self.metrics_port = await self._listen(stack, handler, self._metrics, name="metrics")
 
     async def _listen(self, stack: AsyncExitStack, handler: Handler, address: Address, *, name: str) -> int:

@@ -19,10 +19,11 @@ _DESCRIPTION: Final = (
     "so that the load is served at the lowest cost."
 )
 _HELP_FLAGS: Final = ("-h", "--help", "--version")
+_WITH_SETTINGS: Final = (["run"], ["config"])
 
 
 def build_parser(*, settings: bool = True) -> Parser:
-    """Return the parser of all sub-commands; without ``settings`` the flags of ``run`` are missing, which is quick."""
+    """Return the parser of all sub-commands; without ``settings`` those of the controller are missing."""
     parser = Parser(prog="wva", description=_DESCRIPTION, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"wva {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
@@ -34,10 +35,21 @@ def build_parser(*, settings: bool = True) -> Parser:
         "docs/configuration.md. Exit status: 0 after SIGTERM, 1 when it could never work, 2 on a wrong flag.",
         allow_abbrev=False,
     )
+    config = commands.add_parser(
+        "config",
+        help="print every setting with its value and source",
+        description="Print what `wva run` would have in force with the same flags, environment and cluster: each "
+        "setting, its value, its source (flag, environment, configmap, default) and whether a change of the main "
+        "ConfigMap applies live or at the next start. Secrets are masked.",
+        epilog="Exit status: 0, 1 when `wva run` would refuse to start, 2 on a wrong flag.",
+        allow_abbrev=False,
+    )
+    config.add_argument("--json", action="store_true", help="print JSON")
     if settings:
-        from wva.cli.flags import add_settings_flags  # noqa: PLC0415 - slow to import, and only run needs it
+        from wva.cli.flags import add_settings_flags  # noqa: PLC0415 - slow to import, and only two commands need it
 
         add_settings_flags(run)
+        add_settings_flags(config)
     _add_demo(commands.add_parser("demo", help="run the controller on an embedded world", allow_abbrev=False))
     decide = commands.add_parser(
         "decide",
@@ -70,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if words and words[0].startswith("-") and words[0] not in _HELP_FLAGS:
         words.insert(0, "run")
-    parser = build_parser(settings=words[:1] == ["run"])
+    parser = build_parser(settings=words[:1] in _WITH_SETTINGS)
     arguments = parser.parse_args(_expanded(words))
     if arguments.command is None:
         parser.print_help()
@@ -79,9 +91,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _expanded(words: list[str]) -> list[str]:
-    if words[:1] != ["run"]:
+    if words[:1] not in _WITH_SETTINGS:
         return words
-    from wva.cli.flags import expand_booleans  # noqa: PLC0415 - slow to import, and only run needs it
+    from wva.cli.flags import expand_booleans  # noqa: PLC0415 - slow to import, and only two commands need it
 
     return expand_booleans(words)
 
@@ -100,6 +112,10 @@ def _dispatch(command: str, arguments: argparse.Namespace) -> int:
         from wva.cli import decide  # noqa: PLC0415 - see above
 
         return decide.run(arguments)
+    if command == "config":
+        from wva.cli import config  # noqa: PLC0415 - see above
+
+        return config.run(arguments)
     if command == "demo":
         from wva.cli import demo  # noqa: PLC0415 - see above
 

@@ -1,7 +1,8 @@
 """``wva run``: settings, connection, application, exit status.
 
 What could never work ends the process with status 1 and one line per problem, all of them at once. Everything else is
-waited for: an API server or a Prometheus that does not answer now may answer in a minute.
+waited for: an API server or a Prometheus that does not answer now may answer in a minute. The probes answer meanwhile
+and say what is being waited for.
 """
 
 from __future__ import annotations
@@ -12,22 +13,33 @@ import gc
 import os
 import signal
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import replace
+from typing import Final
 
 from wva import __version__, log
-from wva.api.kinds import CONFIG_MAPS
 from wva.api.meta import Key
-from wva.app import Application, Environment, election_problems, new_registry, prometheus_settings
+from wva.app import (
+    Application,
+    Environment,
+    Probes,
+    election_problems,
+    new_registry,
+    prometheus_settings,
+    server_problems,
+)
+from wva.cli.first_read import read_until_known
 from wva.cli.flags import fail, given_flags
+from wva.clock import SystemClock
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
-from wva.kube.errors import ApiError, ConfigurationError, NotFound
-from wva.serve.address import AddressError
+from wva.kube.errors import ConfigurationError
+from wva.serve.address import Address, AddressError
 from wva.serve.certs import CertificateError
 from wva.settings import Given, Loaded, Settings, fatal_problems, load
+from wva.settings.load import unknown_keys
 
-_CONFIG_MAP_ATTEMPTS = 3
-_CONFIG_MAP_TIMEOUT_SECONDS = 5.0
-_PAUSE_SECONDS = 0.5
+_PROBES: Final = "--health-probe-bind-address"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,66 +52,118 @@ def run(arguments: argparse.Namespace) -> int:
 async def _main(given: Given) -> int:
     loaded = load(given)
     log.configure(level=loaded.settings.effective_log_level, encoding=loaded.settings.log_encoding)
-    instruments = Instruments(new_registry())
-    problems: list[str] = []
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
-        async with KubeClient.connect(
-            instruments=instruments, timeout_seconds=loaded.settings.rest_client_timeout
-        ) as client:
-            data, unreachable = await _main_config_map(client, loaded.settings)
-            given = Given(given.flags, given.environment, data)
+        return await _Start(given, loaded, stop).run()
+    except ConfigurationError as error:
+        return _refuse([*_problems(loaded, given), str(error)])
+    except (AddressError, CertificateError) as error:
+        return _refuse([str(error)])
+
+
+class _Start:
+    """From what is known at the first moment to a running application."""
+
+    def __init__(self, given: Given, loaded: Loaded, stop: asyncio.Event) -> None:
+        self._given = given
+        self._loaded = loaded
+        self._stop = stop
+        self._instruments = Instruments(new_registry())
+        self._waiting_for = "waiting for the API server"
+
+    async def run(self) -> int:
+        """Read the main ConfigMap, judge the settings, run. Returns the exit status."""
+        async with AsyncExitStack() as stack:
+            probes = await self._early_probes(stack)
+            data = await self._main_config_map()
+            if data is None:
+                return 0
+            given = replace(self._given, config_map=data)
             loaded = load(given)
             settings = loaded.settings
-            problems = _problems(loaded, given)
-            if not problems:
-                log.configure(level=settings.effective_log_level, encoding=settings.log_encoding)
-                return await _serve(Environment(settings, given, client, instruments), loaded)
-            if unreachable:
-                problems.append(unreachable)
-    except ConfigurationError as error:
-        problems = [*_problems(loaded, given), str(error)]
-    except (AddressError, CertificateError) as error:
-        problems = [str(error)]
-    for problem in problems:
-        fail(problem)
-    return 1
+            log.configure(level=settings.effective_log_level, encoding=settings.log_encoding)
+            if probes is not None and probes.address != _probe_address(settings):
+                await probes.close()
+            async with self._connect(settings) as client:
+                environment = Environment(settings, given, client, self._instruments, probes=probes)
+                problems = [*_problems(loaded, given), *server_problems(environment)]
+                if problems:
+                    return _refuse(problems)
+                return await _serve(environment, loaded, self._stop)
+
+    async def _early_probes(self, stack: AsyncExitStack) -> Probes | None:
+        """Listen where flags and environment say.
+
+        An address that is none, or taken, is judged with everything else: the ConfigMap may give another one.
+        """
+        address = _probe_address(self._loaded.settings)
+        if address is None:
+            return None
+        probes = Probes(address, instruments=self._instruments, not_ready=lambda: [self._waiting_for])
+        try:
+            return await stack.enter_async_context(probes)
+        except AddressError as error:
+            log.get("main").warning("early_probes_off", reason=str(error), next="read the ConfigMap")
+            return None
+
+    async def _main_config_map(self) -> Mapping[str, str] | None:
+        """Return the data of the main ConfigMap; None when the process was asked to end before it could be read."""
+        settings = self._loaded.settings
+        key = Key(settings.pod_namespace, settings.config_map_name)
+        async with self._connect(settings) as client:
+            reading = asyncio.ensure_future(
+                read_until_known(client, key, waiting=self._say_waiting, clock=SystemClock())
+            )
+            stopping = asyncio.ensure_future(self._stop.wait())
+            try:
+                await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                return reading.result() if reading.done() else None
+            finally:
+                for task in (reading, stopping):
+                    task.cancel()
+                await asyncio.gather(reading, stopping, return_exceptions=True)
+
+    def _say_waiting(self, reason: str) -> None:
+        self._waiting_for = f"waiting for the API server: {reason}"
+        log.get("main").warning("waiting_for_api_server", reason=reason, next="try again")
+
+    def _connect(self, settings: Settings) -> AbstractAsyncContextManager[KubeClient]:
+        return KubeClient.connect(instruments=self._instruments, timeout_seconds=settings.rest_client_timeout)
+
+
+def _probe_address(settings: Settings) -> Address | None:
+    try:
+        return Address.parse(settings.health_probe_bind_address, setting=_PROBES)
+    except AddressError:
+        return None
 
 
 def _problems(loaded: Loaded, given: Given) -> list[str]:
-    """Return every reason why the process could never work."""
+    """Return every reason in the settings why the process could never work."""
     settings, problems = loaded.settings, fatal_problems(loaded, given)
     if settings.prometheus_base_url:
         problems += prometheus_settings(settings).validate()
     return problems + election_problems(settings)
 
 
-async def _main_config_map(client: KubeClient, settings: Settings) -> tuple[Mapping[str, str], str]:
-    """Return the main ConfigMap's data and, if it could not be read, why.
-
-    A ConfigMap that does not exist is an empty one: everything may come from flags and environment.
-    """
-    key = Key(settings.pod_namespace, settings.config_map_name)
-    reason = ""
-    for attempt in range(_CONFIG_MAP_ATTEMPTS):
-        if attempt:
-            await asyncio.sleep(_PAUSE_SECONDS * 2**attempt)
-        try:
-            async with asyncio.timeout(_CONFIG_MAP_TIMEOUT_SECONDS):
-                return (await client.get(CONFIG_MAPS, key)).data, ""
-        except NotFound:
-            return {}, ""
-        except (ApiError, TimeoutError) as error:
-            reason = str(error) or "no answer in time"
-    return {}, f"the cluster at {client.host} cannot be reached, so ConfigMap {key} could not be read: {reason}"
+def _refuse(problems: list[str]) -> int:
+    """Print one line per problem and return the status of a process that could never work."""
+    for problem in problems:
+        fail(problem)
+    return 1
 
 
-async def _serve(environment: Environment, loaded: Loaded) -> int:
+async def _serve(environment: Environment, loaded: Loaded, stop: asyncio.Event) -> int:
     logger = log.get("main")
     settings = environment.settings
     for problem in loaded.problems:
         logger.warning("setting_rejected", key=problem.key, problem=str(problem))
     for line in loaded.without_effect:
         logger.warning("setting_without_effect", setting=line)
+    for key in unknown_keys(environment.given.config_map):
+        logger.warning("setting_unknown", key=key, config_map=settings.config_map_name)
     logger.info(
         "starting",
         version=__version__,
@@ -111,9 +175,5 @@ async def _serve(environment: Environment, loaded: Loaded) -> int:
         sources={name: source for name, source in loaded.sources.items() if source != "default"},
     )
     application = Application(environment)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     gc.freeze()  # start-up objects live for ever; the collector need not look at them again
     return await application.run(stop)

@@ -95,6 +95,8 @@ class LiveSettings:
         old = self._loaded
         fresh = load(replace(self._given, config_map=data))
         problems, kept = self._problems(fresh, data)
+        if _out_of_order([getattr((old if name in kept else fresh).settings, name) for name in _LIMITS]):
+            kept |= frozenset(_LIMITS)  # one that stays contradicts one that came with it
         names = DYNAMIC - kept
         update = {name: getattr(fresh.settings, name) for name in names}
         sources = {**old.sources, **{name: fresh.sources[name] for name in names}}
@@ -185,3 +187,7 @@ class LiveSettings:
             old={_KEYS[name][0]: shown(getattr(old, name)) for name in changed},
             new={_KEYS[name][0]: shown(getattr(self.current, name)) for name in changed},
         )
+
+
+def _out_of_order(limits: list[float]) -> bool:
+    return sorted(limits) != limits

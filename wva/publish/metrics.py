@@ -37,6 +37,9 @@ HELP: Final = {
     DESIRED_SOURCE: "1 for where the number comes from: measured, held, previous-desired, current-replicas.",
 }
 
+_PREFIX: Final = "wva_"
+_ALIAS_PREFIX: Final = "inferno_"
+
 CurrentReplicas = Callable[[VariantKey], int | None]
 
 
@@ -44,9 +47,19 @@ class VariantCollector(Collector):
     """Yields the series of every variant in the ledger."""
 
     def __init__(
-        self, ledger: Ledger, *, current: CurrentReplicas, leading: Callable[[], bool], instance: str = ""
+        self,
+        ledger: Ledger,
+        *,
+        current: CurrentReplicas,
+        leading: Callable[[], bool],
+        instance: str = "",
+        aliases: bool = False,
     ) -> None:
-        """Read ``ledger`` and ``current`` at each scrape; ``instance`` adds the ``controller_instance`` label."""
+        """Read ``ledger`` and ``current`` at each scrape.
+
+        ``instance`` adds the ``controller_instance`` label, ``aliases`` each gauge a second time as ``inferno_*``.
+        """
+        self._aliases = aliases
         self._ledger = ledger
         self._current = current
         self._leading = leading
@@ -60,6 +73,12 @@ class VariantCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all families; they are empty while this process does not lead."""
+        for family in self._families():
+            yield family
+            if self._aliases and family.type == "gauge":
+                yield _alias(family)
+
+    def _families(self) -> Iterator[Metric]:
         decisions = self._ledger.decisions() if self._leading() else []
         yield from self._gauges(decisions)
         yield self._scaling_counter(decisions)
@@ -112,3 +131,12 @@ class VariantCollector(Collector):
         elif old is not None and old.desired != new.desired:
             direction = "up" if new.desired > old.desired else "down"
             self._scalings[(key, direction, new.reason.value)] += 1
+
+
+def _alias(family: Metric) -> Metric:
+    """Return a gauge under the name that the HPAs of older manifests ask for, with the same labels and values."""
+    name = _ALIAS_PREFIX + family.name.removeprefix(_PREFIX)
+    alias = Metric(name, f"Alias of {family.name}.", family.type)
+    for sample in family.samples:
+        alias.add_sample(name, sample.labels, sample.value)
+    return alias
