@@ -31,6 +31,7 @@ class Workload:
     cost: float = 10.0
     bounded: bool = False
     broken_pod: int | None = None
+    broken_from: int | None = None
     pods: list[int | None] = field(default_factory=list)
     created: int = 0
     desired: int = 0
@@ -46,7 +47,7 @@ class Workload:
         del self.pods[replicas:]
         while len(self.pods) < replicas:
             self.created += 1
-            broken = self.created == self.broken_pod
+            broken = self.created == self.broken_pod or self.created >= (self.broken_from or self.created + 1)
             self.pods.append(None if broken else tick + self.trace["pod_startup_ticks"])
 
     def ready(self, tick: int) -> int:

@@ -28,7 +28,7 @@ def test_a_published_number_below_the_minimum_comes_up():
 def test_a_number_out_of_reach_does_not_freeze_the_variant():
     """Saturated at desired 1 with two replicas and a minimum of 2: it grows at once."""
     decision = Story().cycle(variant(replicas=2, desired=1, minimum=2), a=[FULL] * 2)["a"]
-    assert (decision.desired, decision.reason) == (3, Reason.SCALE_UP)
+    assert (decision.desired, decision.reason) == (4, Reason.SCALE_UP)
 
 
 def test_an_idle_variant_published_above_its_maximum_shrinks():

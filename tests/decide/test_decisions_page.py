@@ -16,7 +16,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "decisions.md").read_text(encoding=
 EXAMPLES = re.findall(r"\| Pod \|.*?\n\|[-|]+\n(.*?)\n\n.*?```\n(.*?)```", PAGE, re.DOTALL)
 
 
-@pytest.mark.parametrize(("table", "result"), EXAMPLES, ids=["growth", "shrink"])
+@pytest.mark.parametrize(("table", "result"), EXAMPLES, ids=["growth", "shrink", "sized growth"])
 def test_worked_example(table, result):
     """The decisions printed below a table are those for the replicas in it."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
@@ -33,9 +33,9 @@ def test_worked_example(table, result):
     assert lines == result.splitlines()
 
 
-def test_both_examples_are_found():
+def test_all_examples_are_found():
     """A change of the page's form must not silence the test above."""
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 3
 
 
 def test_parameters_have_the_defaults_of_the_code():

@@ -25,12 +25,12 @@ def test_row_1_a_number_out_of_reach():
     """Desired 12 with a maximum of 10 and idle replicas: pinned for ever; we come down. Bounds hold in both modes."""
     free = variant(replicas=10, desired=12)
     assert Story(policy(compatibility=Compatibility.V0_5)).cycle(free, a=[IDLE] * 10)["a"].desired == 12
-    assert Story().cycle(variant(replicas=10, desired=12, maximum=10), a=[IDLE] * 10)["a"].desired == 9
+    assert Story().cycle(variant(replicas=10, desired=12, maximum=10), a=[IDLE] * 10)["a"].desired == 8
 
 
 def test_row_3_a_surge_during_an_unfinished_shrink():
     """The original keeps the lower number; we grow from what exists."""
-    assert both(variant(replicas=3, desired=2), a=[FULL] * 3) == ({"a": 2}, {"a": 4})
+    assert both(variant(replicas=3, desired=2), a=[FULL] * 3) == ({"a": 2}, {"a": 6})
 
 
 def test_row_3_an_unfinished_growth_nobody_needs():
@@ -51,7 +51,7 @@ def test_row_5_a_stuck_replica():
 
 def test_row_6_saturated_replicas_in_the_mean():
     """Nine of ten are full: one idle replica hid that."""
-    assert both(variant(replicas=10, desired=10), a=[*[FULL] * 9, IDLE]) == ({"a": 10}, {"a": 11})
+    assert both(variant(replicas=10, desired=10), a=[*[FULL] * 9, IDLE]) == ({"a": 10}, {"a": 20})
 
 
 def test_row_6_saturated_replicas_and_shrinking():
@@ -113,4 +113,4 @@ def test_row_20_samples_without_a_variant():
 def test_row_23_all_saturated_with_triggers_of_zero():
     """No mean is below 0, but there is no room either."""
     zero = {"kv_spare_trigger": 0.0, "queue_spare_trigger": 0.0}
-    assert both(variant(replicas=2, desired=2), settings=zero, a=[FULL] * 2) == ({"a": 2}, {"a": 3})
+    assert both(variant(replicas=2, desired=2), settings=zero, a=[FULL] * 2) == ({"a": 2}, {"a": 4})

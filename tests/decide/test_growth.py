@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import policy, stale, variant
-from tests.decide.story import BUSY, FULL, IDLE, SILENT, TIGHT, Story, numbers, reasons
+from tests.decide.story import BUSY, FULL, HOT, IDLE, SILENT, TIGHT, Story, numbers, reasons
 from wva.model.decision import Action, Reason, Source
 
 
@@ -15,7 +15,8 @@ def test_low_kv_spare_grows_the_only_variant():
     assert (decision.desired, decision.reason, decision.source) == (3, Reason.SCALE_UP, Source.MEASURED)
     assert decision.action is Action.SCALE_UP
     assert decision.message == (
-        "mean spare KV 0.05 below trigger 0.1 on 2 replicas; cheapest variant without pending replicas: a (cost 20)"
+        "mean spare KV 0.05 below trigger 0.1 on 2 replicas; 1 replica more, "
+        "cheapest variant without pending replicas: a (cost 20)"
     )
     assert [(step.stage, step.before, step.after) for step in decision.steps] == [
         ("analyze", 2, 2),
@@ -48,7 +49,7 @@ def test_cheapest_variant_grows_and_the_other_waits():
     """Costs decide; the sibling's message says who grows."""
     story = Story()
     decisions = story.cycle(variant("a", cost=20), variant("b", cost=5), a=[FULL], b=[FULL])
-    assert numbers(decisions) == {"a": 1, "b": 2}
+    assert numbers(decisions) == {"a": 1, "b": 3}
     assert reasons(decisions) == {"a": "SiblingGrows", "b": "ScaleUp"}
     assert "b (cost 5)" in decisions["a"].message
 
@@ -72,14 +73,14 @@ def test_full_ties_grow_the_first_name():
 
 def test_a_variant_that_nobody_can_judge_grows_last_among_equals():
     """Without samples there is no room known, which sorts behind any known room."""
-    decisions = Story().cycle(variant("a"), variant("b"), a=[SILENT], b=[FULL])
+    decisions = Story().cycle(variant("a"), variant("b"), a=[SILENT], b=[HOT])
     assert numbers(decisions) == {"a": 1, "b": 2}
 
 
 def test_variants_at_their_maximum_are_passed_over():
     """The next cheapest grows instead."""
     decisions = Story().cycle(variant("a", cost=5, maximum=1), variant("b", cost=50), a=[FULL], b=[FULL])
-    assert numbers(decisions) == {"a": 1, "b": 2}
+    assert numbers(decisions) == {"a": 1, "b": 3}
 
 
 def test_nobody_left_to_grow_is_said_aloud():
@@ -93,7 +94,7 @@ def test_nobody_left_to_grow_is_said_aloud():
 def test_growth_needs_only_partial_evidence():
     """Three of four replicas report and are full: waiting for the fourth would help nobody."""
     decision = Story().cycle(variant(replicas=4), a=[FULL, FULL, FULL, SILENT])["a"]
-    assert (decision.desired, decision.coverage.fresh, decision.coverage.expected) == (5, 3, 4)
+    assert (decision.desired, decision.coverage.fresh, decision.coverage.expected) == (8, 3, 4)
 
 
 def test_one_fresh_signal_is_enough_to_be_saturated():

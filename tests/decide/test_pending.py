@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.builders import NOW, policy, variant
-from tests.decide.story import BUSY, HOT, IDLE, SILENT, Story, numbers, reasons
+from tests.decide.story import BUSY, FULL, HOT, IDLE, SILENT, Story, numbers, reasons
 from wva.model.decision import Reason
 
 DEADLINE = 600.0
@@ -20,15 +20,24 @@ def test_pending_replicas_that_suffice_stop_further_growth():
 
 
 def test_the_next_cheapest_grows_when_pending_replicas_do_not_suffice():
-    """Eight full replicas and one on its way: a mean spare of 0.8/9 is still below 0.1."""
-    decisions = Story().cycle(
-        variant("a", replicas=2, ready_replicas=1, cost=5),
-        variant("b", replicas=7, cost=50),
-        a=[HOT],
-        b=[HOT] * 7,
-    )
-    assert numbers(decisions) == {"a": 2, "b": 8}
+    """Eight full replicas need 8 * 0.95 / 0.7, that is eleven: two more beside the one on its way."""
+    story = Story()
+    variants = (variant("a", replicas=2, ready_replicas=1, cost=5), variant("b", replicas=7, cost=50))
+    story.cycle(*variants, a=[HOT], b=[HOT] * 7)
+    decisions = story.cycle(*variants, after=30, a=[HOT], b=[HOT] * 7)
+    assert numbers(decisions) == {"a": 2, "b": 9}
     assert reasons(decisions) == {"a": "ReplicasPending", "b": "ScaleUp"}
+
+
+def test_replicas_asked_for_a_moment_ago_get_time_to_show():
+    """For half a minute nothing is added to what is on its way, whoever it would be added to."""
+    story = Story()
+    variants = (variant("a", replicas=2, ready_replicas=1, cost=5), variant("b", replicas=7, cost=50))
+    story.cycle(*variants, a=[HOT], b=[HOT] * 7)
+    decisions = story.cycle(*variants, after=29, a=[HOT], b=[HOT] * 7)
+    assert numbers(decisions) == {"a": 2, "b": 7}
+    assert reasons(decisions) == {"a": "ReplicasPending", "b": "ScaleUpSettling"}
+    assert "1 replica asked for or ready 29 s ago get time to show" in decisions["b"].message
 
 
 def test_replicas_asked_for_count_before_they_exist():
@@ -57,19 +66,45 @@ def test_after_the_deadline_siblings_grow():
     assert numbers(story.cycle(stuck, sibling, after=DEADLINE, a=[HOT], b=[HOT])) == {"a": 2, "b": 2}
 
 
-def test_a_stuck_variant_alone_says_that_nobody_can_grow():
-    """More replicas of what does not start would not help; the message names the stuck ones."""
+def test_a_stuck_replica_does_not_stop_a_variant_that_is_alone():
+    """One broken pod is no reason to leave the model short of others."""
     story = Story()
     stuck = variant(replicas=2, ready_replicas=1)
     story.cycle(stuck, a=[HOT])
     decision = story.cycle(stuck, after=DEADLINE, a=[HOT])["a"]
-    assert (decision.desired, decision.reason) == (2, Reason.NO_CANDIDATE)
-    assert "a: 1 replica stuck" in decision.message
+    assert (decision.desired, decision.reason) == (3, Reason.SCALE_UP)
+    assert "the only variants left: a" in decision.message
+
+
+def test_a_variant_whose_replicas_never_start_gets_no_more_than_a_few_times_what_serves():
+    """Three of four are stuck: more of them would not help; the message names them."""
+    story = Story()
+    stuck = variant(replicas=4, ready_replicas=1)
+    story.cycle(stuck, a=[FULL])
+    decision = story.cycle(stuck, after=DEADLINE, a=[FULL])["a"]
+    assert (decision.desired, decision.reason) == (4, Reason.NO_CANDIDATE)
+    assert "a: 3 replicas stuck" in decision.message
+
+
+def test_pods_without_a_node_make_the_next_variant_eligible_at_once():
+    """What the scheduler cannot place is no supply, long before the deadline."""
+    stuck, sibling = variant("a", replicas=2, ready_replicas=1, cost=5, unschedulable_pods=1), variant("b", cost=50)
+    assert numbers(Story().cycle(stuck, sibling, a=[HOT], b=[HOT])) == {"a": 2, "b": 2}
+
+
+def test_a_variant_whose_pods_find_no_node_does_not_grow():
+    """Alone it says why."""
+    stuck = variant("a", replicas=3, ready_replicas=1, unschedulable_pods=2)
+    decision = Story().cycle(stuck, a=[HOT])["a"]
+    assert (decision.desired, decision.reason) == (3, Reason.NO_CANDIDATE)
+    assert "a: 2 pods without a node to run on" in decision.message
 
 
 def test_pending_variants_are_named_when_nobody_can_grow():
     """All replicas of the model are full, more than one pending could relieve."""
-    decision = Story().cycle(variant(replicas=10, ready_replicas=9), a=[HOT] * 9)["a"]
+    story = Story()
+    story.cycle(variant(replicas=10, ready_replicas=9, maximum=10), a=[HOT] * 9)
+    decision = story.cycle(variant(replicas=10, ready_replicas=9, maximum=10), after=30, a=[HOT] * 9)["a"]
     assert decision.reason is Reason.NO_CANDIDATE
     assert "a: 1 replica pending" in decision.message
 
@@ -168,8 +203,9 @@ def test_new_replicas_that_never_report_become_a_gap():
 def test_new_silent_replicas_keep_their_variant_from_growing():
     """Ten replicas, nine of them full and one new and silent: the variant waits, and says what for."""
     story = Story()
-    story.cycle(variant(replicas=9), a=[HOT] * 9)
-    decision = story.cycle(variant(replicas=10), after=60, a=[*[HOT] * 9, SILENT])["a"]
+    story.cycle(variant(replicas=9, maximum=10), a=[HOT] * 9)
+    story.cycle(variant(replicas=10, maximum=10), after=60, a=[*[HOT] * 9, SILENT])
+    decision = story.cycle(variant(replicas=10, maximum=10), after=90, a=[*[HOT] * 9, SILENT])["a"]
     assert (decision.desired, decision.reason) == (10, Reason.NO_CANDIDATE)
     assert "a: 1 replica new and not reporting yet" in decision.message
 

@@ -29,7 +29,7 @@ def test_the_later_of_condition_and_oldest_waiting_pod_starts_the_clock():
 
 def test_a_waiting_pod_alone_starts_the_clock():
     """No condition was written yet."""
-    started = variant(replicas=2, ready_replicas=1, oldest_unready_since=NOW - 700)
+    started = variant(replicas=2, ready_replicas=1, maximum=2, oldest_unready_since=NOW - 700)
     decision = Story().cycle(started, a=[HOT])["a"]
     assert decision.settling_since == NOW - 700
     assert "a: 1 replica stuck" in decision.message

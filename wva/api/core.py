@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from wva.api.apps import ResourceRequirements
-from wva.api.meta import Condition, ObjectMeta
+from wva.api.meta import Condition, ObjectMeta, parse_time
 
 
 class PodCondition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -58,6 +58,12 @@ class Pod(msgspec.Struct, frozen=True, rename="camel"):
         if self.metadata.deleting:
             return False
         return any(condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions)
+
+    @property
+    def ready_since(self) -> float | None:
+        """When its Ready condition turned to what it is, in seconds since the epoch; None when that is not said."""
+        times = (condition.last_transition_time for condition in self.status.conditions if condition.type == "Ready")
+        return parse_time(next(times, None))
 
     @property
     def finished(self) -> bool:

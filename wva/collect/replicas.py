@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from wva.collect.answers import InstantVector, Series
+from wva.collect.engines import EngineJoin
 from wva.collect.queries import KV_CACHE_USAGE, KV_CACHE_USAGE_TIMESTAMP, QUEUE_LENGTH, QUEUE_LENGTH_TIMESTAMP
 from wva.collect.samples import KV_CACHE_USAGE_SIGNAL, QUEUE_LENGTH_SIGNAL, Classifier, Reading, Signal
 from wva.collect.variants import AcceptedVariant
@@ -43,6 +44,7 @@ class _Pod:
     variant: VariantKey
     model_id: str
     ready: bool
+    ready_since: float | None
     series: dict[str, list[Series]] = field(default_factory=dict)
     other_model: str | None = None
 
@@ -50,15 +52,20 @@ class _Pod:
 class ReplicaJoin:
     """Gathers the answers of one cycle; make one per cycle."""
 
-    def __init__(self, variants: Iterable[AcceptedVariant], *, instruments: Instruments) -> None:
-        """Note the pods of the variants."""
+    def __init__(
+        self, variants: Iterable[AcceptedVariant], *, instruments: Instruments, engines: EngineJoin | None = None
+    ) -> None:
+        """Note the pods of the variants; ``engines`` knows what those of some of them tell beside the two signals."""
         self._instruments = instruments
+        self._engines = engines
         self._pods: dict[tuple[str, str], _Pod] = {}
         for accepted in variants:
             variant = accepted.variant
             for pod in accepted.pods:
                 metadata = pod.metadata
-                self._pods[metadata.namespace, metadata.name] = _Pod(variant.key, variant.model.model_id, pod.ready)
+                self._pods[metadata.namespace, metadata.name] = _Pod(
+                    variant.key, variant.model.model_id, pod.ready, pod.ready_since
+                )
 
     def add(self, query: str, vector: InstantVector) -> None:
         """Take over the series of the answer to a query, named as in ``queries``."""
@@ -71,12 +78,16 @@ class ReplicaJoin:
         """Return one entry for every Ready pod, classified at ``now`` (seconds since the epoch)."""
         classifier = Classifier(now, freshness)
         found = []
-        for (_, name), pod in self._pods.items():
+        for (namespace, name), pod in self._pods.items():
             if not pod.ready:
                 continue
             kv_usage = self._sample(KV_CACHE_USAGE_SIGNAL, (KV_CACHE_USAGE, KV_CACHE_USAGE_TIMESTAMP), pod, classifier)
             queue = self._sample(QUEUE_LENGTH_SIGNAL, (QUEUE_LENGTH, QUEUE_LENGTH_TIMESTAMP), pod, classifier)
-            found.append(ReplicaMetrics(name, pod.variant, kv_usage, queue))
+            engine = None
+            if self._engines is not None:
+                time = Reading.of(pod.series.get(KV_CACHE_USAGE_TIMESTAMP, []))
+                engine = self._engines.signals((namespace, name), time=time, classifier=classifier)
+            found.append(ReplicaMetrics(name, pod.variant, kv_usage, queue, engine, ready_since=pod.ready_since))
         self._count(KV_CACHE_USAGE, Counter(replica.kv_usage.state for replica in found))
         self._count(QUEUE_LENGTH, Counter(replica.queue_length.state for replica in found))
         return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from wva.decide.settling import Progress
 from wva.decide.wording import replicas
@@ -21,19 +22,22 @@ from wva.model.metrics import Coverage
 from wva.model.policy import SaturationPolicy
 from wva.model.variant import ModelKey, VariantKey
 
+_ROUNDING: Final = 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class Spare:
-    """Spare of one signal, summed over the replicas that report it freshly."""
+    """Spare of one signal, summed over the replicas that report it freshly; ``used`` is the sum of the usages."""
 
     count: int
     total: float
+    used: float = 0.0
 
     @staticmethod
     def of(usages: Iterable[float], *, threshold: float) -> Spare:
         """Add up the spares; fsum makes the sum independent of the order."""
-        spares = [max(0.0, threshold - usage) for usage in usages]
-        return Spare(len(spares), math.fsum(spares))
+        known = list(usages)
+        return Spare(len(known), math.fsum(max(0.0, threshold - usage) for usage in known), math.fsum(known))
 
     @property
     def mean(self) -> float | None:
@@ -43,6 +47,46 @@ class Spare:
     def mean_with_idle(self, idle: int, *, threshold: float) -> float | None:
         """Mean if ``idle`` replicas without load joined, None when none reports."""
         return (self.total + idle * threshold) / (self.count + idle) if self.count else None
+
+    def needed(self, *, target: float, serving: int) -> int:
+        """Return how many replicas would each have a usage of ``target`` if ``serving`` ones shared it equally.
+
+        The ratio that an HPA forms. A target of 0 can never be reached: twice as many then.
+        """
+        if not self.count or self.used <= 0:
+            return 0
+        if target <= 0:
+            return 2 * serving
+        return math.ceil(serving * (self.used / self.count) / target - _ROUNDING)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What some replicas of a model report: the spares of both signals, and how many report and are saturated."""
+
+    kv: Spare
+    queue: Spare
+    reporting: int
+    saturated: int
+
+    def growth_wish(self, policy: SaturationPolicy) -> str | None:
+        """Return in words why there should be more replicas, None when there need not be."""
+        if self.saturated == self.reporting:
+            return f"{self.saturated} of {self.reporting} reporting replicas saturated"
+        shortages = []
+        if _below(self.kv.mean, policy.kv_spare_trigger):
+            shortages.append(_shortage("KV", self.kv, policy.kv_spare_trigger))
+        if _below(self.queue.mean, policy.queue_spare_trigger):
+            shortages.append(_shortage("queue", self.queue, policy.queue_spare_trigger))
+        return " and ".join(shortages) or None
+
+    def needed(self, policy: SaturationPolicy, *, serving: int) -> int:
+        """Return how many replicas bring the mean of both signals back to its trigger; ``serving`` share the load."""
+        kv_target = policy.kv_cache_threshold - policy.kv_spare_trigger
+        queue_target = policy.queue_length_threshold - policy.queue_spare_trigger
+        return max(
+            self.kv.needed(target=kv_target, serving=serving), self.queue.needed(target=queue_target, serving=serving)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +110,11 @@ class VariantAssessment:
         return self.progress.variant.cost
 
     @property
+    def level(self) -> int:
+        """Replicas that exist or are asked for."""
+        return max(self.progress.base, self.progress.current)
+
+    @property
     def room(self) -> tuple[float, float]:
         """Mean spares, to order variants of the same cost; one that nobody knows sorts as the fullest."""
         kv, queue = self.kv.mean, self.queue.mean
@@ -85,16 +134,38 @@ class VariantAssessment:
 
 @dataclass(frozen=True, slots=True)
 class ModelAssessment:
-    """One model with its active variants, sorted by key. ``hold`` says why nothing can be decided, if so."""
+    """One model with its variants, sorted by key. ``hold`` says why nothing can be decided, if so.
+
+    ``evidence`` is what all its replicas report. ``newest`` is what the youngest ones alone do, while the samples of
+    the older ones still reach back to a time before these served; None otherwise.
+    """
 
     key: ModelKey
     policy: SaturationPolicy
     variants: tuple[VariantAssessment, ...]
-    kv: Spare
-    queue: Spare
-    reporting: int
-    saturated: int
+    evidence: Evidence
+    newest: Evidence | None = None
     hold: Absence | None = None
+
+    @property
+    def kv(self) -> Spare:
+        """Spare KV of all replicas."""
+        return self.evidence.kv
+
+    @property
+    def queue(self) -> Spare:
+        """Spare queue of all replicas."""
+        return self.evidence.queue
+
+    @property
+    def reporting(self) -> int:
+        """Replicas with at least one fresh signal."""
+        return self.evidence.reporting
+
+    @property
+    def saturated(self) -> int:
+        """Replicas with a fresh signal at its threshold."""
+        return self.evidence.saturated
 
     @property
     def ready(self) -> int:
@@ -117,17 +188,24 @@ class ModelAssessment:
         known = all(variant.coverage.fresh == variant.progress.ready for variant in self.variants)
         return known and self.ready > 0 and all(variant.countable for variant in self.variants)
 
+    @property
+    def level(self) -> int:
+        """Replicas of all variants, counting those asked for."""
+        return sum(variant.level for variant in self.variants)
+
     def growth_wish(self) -> str | None:
         """Return in words why the model should grow, None when it should not."""
-        if self.saturated == self.reporting:
-            return f"{self.saturated} of {self.reporting} reporting replicas saturated"
-        policy = self.policy
-        shortages = []
-        if _below(self.kv.mean, policy.kv_spare_trigger):
-            shortages.append(_shortage("KV", self.kv, policy.kv_spare_trigger))
-        if _below(self.queue.mean, policy.queue_spare_trigger):
-            shortages.append(_shortage("queue", self.queue, policy.queue_spare_trigger))
-        return " and ".join(shortages) or None
+        return self.evidence.growth_wish(self.policy)
+
+    def shortage(self) -> int:
+        """Return how many replicas are missing beside those that serve and those on their way; at least 1.
+
+        If only the newest replicas can tell, the older ones count as just right, and the answer is at most half as many
+        as there are: what is new gets most of the requests, and looks busier than all will be.
+        """
+        told = self.newest or self.evidence
+        missing = told.needed(self.policy, serving=told.reporting) - told.reporting - self.in_flight
+        return max(1, missing if self.newest is None else min(missing, math.ceil(self.level / 2)))
 
     def saturated_with_idle(self, idle: int) -> bool:
         """Whether the model would still want to grow if ``idle`` replicas without load joined."""

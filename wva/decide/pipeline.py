@@ -13,7 +13,7 @@ from wva.decide.analyze.saturation import VariantReport, assess, drafts
 from wva.decide.assessment import ModelAssessment
 from wva.decide.compatibility import decide_v05
 from wva.decide.enforce import enforce
-from wva.decide.optimize.one_step import optimize
+from wva.decide.optimize.sized import sized
 from wva.decide.settling import Moment, progress_of, settle
 from wva.model.decision import Decision, MetricsVerdict, Reason, Source, Step
 from wva.model.memory import Memory, VariantMemory
@@ -29,7 +29,7 @@ Entry = tuple[Decision, VariantMemory]
 
 
 def decide(
-    snapshot: Snapshot, memory: Memory, policy: Policy, now: float, *, optimizer: Optimizer = optimize
+    snapshot: Snapshot, memory: Memory, policy: Policy, now: float, *, optimizer: Optimizer = sized
 ) -> tuple[tuple[Decision, ...], Memory]:
     """Decide on every variant of the snapshot. ``now`` is in seconds since the epoch.
 
@@ -86,7 +86,7 @@ class _Cycle:
             VariantReport(progress_of(given.variant, replicas=given.pods, entry=given.entry, moment=moment), given.pods)
             for given in inputs
         ]
-        model = assess(key, reports=reports, policy=saturation, failure=self._failure(key.namespace))
+        model = assess(key, reports=reports, policy=saturation, failure=self._failure(key.namespace), now=self.now)
         decisions = drafts(model)
         if self.policy.compatibility is Compatibility.V0_5:
             decisions = decide_v05(model, decisions, reports=reports)

@@ -35,7 +35,7 @@ class Progress:
 
     ``previous`` is the number published last, None when there is none; ``base`` the one to start from, as far as the
     bounds allow it. ``ready`` counts Ready pods, ``silent`` those of them that an unfinished change brought and that
-    report nothing yet. ``since`` is the start of the clock, None while settled.
+    report nothing yet. ``since`` is the start of the clock, None while settled, ``age_seconds`` how long it has run.
     """
 
     variant: Variant
@@ -46,6 +46,7 @@ class Progress:
     most_ready: int
     since: float | None
     overdue: bool
+    age_seconds: float = 0.0
 
     @property
     def current(self) -> int:
@@ -54,8 +55,13 @@ class Progress:
 
     @property
     def published(self) -> int:
-        """The number before this cycle: the one published last, else the replicas that exist. Never 0."""
-        return max(1, self.current) if self.previous is None else self.previous
+        """The number before this cycle: the one published last, else the replicas that exist. Never 0 while active."""
+        return max(self.floor, self.current) if self.previous is None else self.previous
+
+    @property
+    def floor(self) -> int:
+        """The least that an optimizer gives of its own accord: one replica, none to a variant that stands at zero."""
+        return 1 if self.variant.active else 0
 
     @property
     def waiting(self) -> int:
@@ -67,8 +73,9 @@ class Progress:
 
     @property
     def in_flight(self) -> int:
-        """Replicas to count on: on their way, and not for too long."""
-        return 0 if self.overdue else self.waiting + self.silent
+        """Replicas to count on: on their way, not for too long, and not without a node to run on."""
+        placed = max(0, self.waiting - self.variant.unschedulable_pods)
+        return 0 if self.overdue else placed + self.silent
 
     @property
     def outstanding(self) -> int:
@@ -79,15 +86,17 @@ class Progress:
 def progress_of(
     variant: Variant, *, replicas: Sequence[ReplicaMetrics], entry: VariantMemory | None, moment: Moment
 ) -> Progress:
-    """Return where an active variant stands, from its Ready pods and its memory (None: it has none)."""
+    """Return where a variant stands, from its Ready pods and its memory (None: it has none)."""
     previous = _previous(variant, entry)
-    base = variant.bounds.clamp(max(1, variant.current_replicas) if previous is None else previous)
+    floor = 1 if variant.active else 0
+    base = variant.bounds.clamp(max(floor, variant.current_replicas) if previous is None else previous)
     ready = len(replicas)
     started = _started(variant, entry, ready=ready, now=moment.now)
     running = started is not None and moment.now - started < moment.deadline_seconds
     silent = sum(map(_silent, replicas)) if running and base >= variant.current_replicas else 0
     unsettled = base != variant.current_replicas or variant.current_replicas > ready or silent > 0
     since = (moment.now if started is None else started) if unsettled else None
+    age = 0.0 if since is None else moment.now - since
     return Progress(
         variant=variant,
         previous=previous,
@@ -96,7 +105,8 @@ def progress_of(
         silent=silent,
         most_ready=ready if entry is None or entry.settling_since is None else max(entry.ready_replicas, ready),
         since=since,
-        overdue=since is not None and moment.now - since >= moment.deadline_seconds,
+        overdue=since is not None and age >= moment.deadline_seconds,
+        age_seconds=age,
     )
 
 

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from wva.decide.analyze.evidence import absence, coverage, verdict
-from wva.decide.assessment import ModelAssessment, Spare, VariantAssessment
+from wva.decide.assessment import Evidence, ModelAssessment, Spare, VariantAssessment
 from wva.decide.settling import Progress
 from wva.model.decision import Decision, Reason, Source
-from wva.model.metrics import ReplicaMetrics
+from wva.model.metrics import SAMPLE_WINDOW_SECONDS, ReplicaMetrics
 from wva.model.policy import SaturationPolicy
 from wva.model.variant import UNKNOWN_ACCELERATOR, ModelKey
+
+_SAME_GROWTH_SECONDS: Final = 15.0
+"""Replicas that become Ready within this time of each other answer the same growth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +33,20 @@ class VariantReport:
 
 
 def assess(
-    key: ModelKey, *, reports: Sequence[VariantReport], policy: SaturationPolicy, failure: str | None
+    key: ModelKey, *, reports: Sequence[VariantReport], policy: SaturationPolicy, failure: str | None, now: float
 ) -> ModelAssessment:
-    """Assess one model. ``failure`` says why its samples could not be collected, None when they could."""
+    """Assess one model. ``failure`` says why its samples could not be collected, None when they could.
+
+    ``now`` is in seconds since the epoch.
+    """
     replicas = [replica for report in reports for replica in report.replicas]
-    kv, queue = _spares(replicas, policy)
+    newest = _newest(replicas, now)
     return ModelAssessment(
         key=key,
         policy=policy,
         variants=tuple(_assess_variant(report, policy, failure) for report in reports),
-        kv=kv,
-        queue=queue,
-        reporting=sum(replica.reports for replica in replicas),
-        saturated=sum(_saturated(replica, policy) for replica in replicas),
+        evidence=_evidence(replicas, policy),
+        newest=_evidence(newest, policy) if newest else None,
         hold=absence(replicas, failure=failure),
     )
 
@@ -60,6 +65,33 @@ def _assess_variant(report: VariantReport, policy: SaturationPolicy, failure: st
         kv=kv,
         queue=queue,
     )
+
+
+def _evidence(replicas: Sequence[ReplicaMetrics], policy: SaturationPolicy) -> Evidence:
+    kv, queue = _spares(replicas, policy)
+    return Evidence(
+        kv,
+        queue,
+        reporting=sum(replica.reports for replica in replicas),
+        saturated=sum(_saturated(replica, policy) for replica in replicas),
+    )
+
+
+def _newest(replicas: Sequence[ReplicaMetrics], now: float) -> list[ReplicaMetrics]:
+    """Return the reporting replicas that became Ready last, all within a short time, if that is not long ago.
+
+    The samples are maxima over a window. Until it has passed, those of older replicas show the peaks from which the
+    newest were to relieve them; only the newest can say whether there are enough replicas now. Empty when all samples
+    are of one time, or when nobody knows when the replicas became Ready.
+    """
+    reporting = [replica for replica in replicas if replica.reports]
+    times = [replica.ready_since for replica in reporting if replica.ready_since is not None]
+    latest = max(times, default=None)
+    if latest is None or now - latest >= SAMPLE_WINDOW_SECONDS:
+        return []
+    earliest = latest - _SAME_GROWTH_SECONDS
+    newest = [replica for replica in reporting if replica.ready_since is not None and replica.ready_since >= earliest]
+    return newest if len(newest) < len(reporting) else []
 
 
 def _spares(replicas: Sequence[ReplicaMetrics], policy: SaturationPolicy) -> tuple[Spare, Spare]:

@@ -43,7 +43,7 @@ def _move(variant: VariantAssessment, model: ModelAssessment, shrink: _Shrink) -
 def _settled(variant: VariantAssessment, shrink: _Shrink) -> Move:
     progress = variant.progress
     if variant is shrink.shrinker:
-        return Move(Reason.SCALE_DOWN, shrink.words, progress.base - 1)
+        return Move(Reason.SCALE_DOWN, shrink.words, progress.base - _step(variant))
     if progress.waiting or progress.silent:
         return _pending(variant)
     if shrink.reason is Reason.SHRINK_UNSAFE and not _can_shrink(variant):
@@ -62,7 +62,7 @@ def _withdrawn_growth(variant: VariantAssessment, model: ModelAssessment) -> Mov
     What the bounds force is not taken back.
     """
     progress = variant.progress
-    target = progress.variant.bounds.clamp(max(1, progress.current))
+    target = progress.variant.bounds.clamp(max(progress.floor, progress.current))
     if target == progress.base:
         return None
     if progress.overdue:
@@ -85,7 +85,7 @@ def _unfinished_shrink(variant: VariantAssessment, model: ModelAssessment) -> Mo
             Reason.SHRINK_UNFINISHED, f"{replicas(progress.outstanding)} still to go; the others carry the load"
         )
     words = f"the unfinished shrink to {progress.base} is withdrawn: {objection}"
-    return Move(Reason.SHRINK_WITHDRAWN, words, max(1, progress.current))
+    return Move(Reason.SHRINK_WITHDRAWN, words, max(progress.floor, progress.current))
 
 
 def _pending(variant: VariantAssessment) -> Move:
@@ -107,15 +107,17 @@ def _shrink(model: ModelAssessment) -> _Shrink:
     candidates = [variant for variant in model.variants if _can_shrink(variant)]
     if not candidates:
         return _Shrink(None, Reason.STEADY, "enough spare, and no variant can shrink")
-    removed = _outstanding(model) + 1
-    objection = model.shrink_objection(removed)
-    if objection is not None:
-        return _Shrink(None, Reason.SHRINK_UNSAFE, objection)
-    shrinker = min(candidates, key=lambda variant: (-variant.cost, *variant.room, variant.key))
-    left = model.ready - removed
-    choice = f"dearest variant that can shrink: {shrinker.key.name} (cost {shrinker.cost:g})"
-    words = f"{replicas(left)} can carry the load; {choice}"
-    return _Shrink(shrinker, Reason.SIBLING_SHRINKS, words)
+    candidates.sort(key=_shrink_order)
+    objections = []
+    for shrinker in candidates:
+        removed = _outstanding(model) + _step(shrinker)
+        objection = model.shrink_objection(removed)
+        if objection is None:
+            choice = f"dearest variant that can shrink: {shrinker.key.name} (cost {shrinker.cost:g})"
+            words = f"{replicas(model.ready - removed)} can carry the load; {choice}"
+            return _Shrink(shrinker, Reason.SIBLING_SHRINKS, words)
+        objections.append(objection)
+    return _Shrink(None, Reason.SHRINK_UNSAFE, objections[0])
 
 
 def _waiting(model: ModelAssessment) -> _Shrink | None:
@@ -140,7 +142,17 @@ def _outstanding(model: ModelAssessment) -> int:
 
 def _can_shrink(variant: VariantAssessment) -> bool:
     progress = variant.progress
-    return progress.base == progress.current and progress.base > _minimum(variant)
+    return progress.base == progress.current and progress.base - _step(variant) >= _minimum(variant)
+
+
+def _shrink_order(variant: VariantAssessment) -> tuple[object, ...]:
+    """Sort the dearest first, of those the one with replicas that do not serve, then the largest."""
+    return -variant.cost, -variant.progress.waiting, -variant.level, *variant.room, variant.key
+
+
+def _step(variant: VariantAssessment) -> int:
+    """Return the fewest replicas that can go: one, or as many as the scaler needs to see to act at all."""
+    return variant.progress.variant.bounds.smallest_step(variant.progress.current)
 
 
 def _minimum(variant: VariantAssessment) -> int:
@@ -148,4 +160,6 @@ def _minimum(variant: VariantAssessment) -> int:
 
 
 def _floor(variant: VariantAssessment) -> str:
-    return f"it cannot go below {_minimum(variant)}"
+    floor = f"it cannot go below {_minimum(variant)}"
+    step = _step(variant)
+    return floor if step == 1 else f"{floor}, and its scaler ignores a step of less than {step}"

@@ -1,0 +1,210 @@
+"""Sized growth: as many replicas at once as bring the mean of both signals back to its trigger.
+
+The number is the ratio that an HPA forms, over the usage that the triggers leave (K - k and Q - q), the larger of the
+two. Replicas on their way count as idle supply. A cycle at most doubles the model, since a full KV cache and a queue
+that has piled up say that there are too few replicas, but not by how many. Before the next doubling the last one gets
+time to show: the scaler's and the pods', while they are on their way, and that of the samples, which look back a
+minute.
+
+The cheapest variants grow, the dearest shrinks, by one. Every number is looked at again in every cycle: an unfinished
+change is kept only while the evidence still speaks for it (engine.md 10, rows 3 and 5). Growth needs fresh evidence
+from some replicas, shrinking from all of them. ``one_step`` is the same with a growth of one replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from wva.decide.assessment import ModelAssessment, VariantAssessment
+from wva.decide.optimize.move import Move
+from wva.decide.optimize.shrinking import settle_down
+from wva.decide.wording import replicas
+from wva.model.decision import Decision, Reason, Source
+from wva.model.variant import VariantKey
+
+GROWTH_SPACING_SECONDS: Final = 30.0
+"""How long replicas that were asked for may be on their way before more are."""
+
+_MOST_PER_SERVING: Final = 4
+"""A variant with replicas on their way has at most this many, for each one that serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    """The new numbers of those who grow (nobody: empty), and why or why not."""
+
+    reason: Reason
+    words: str
+    numbers: dict[VariantKey, int] = field(default_factory=dict)
+
+
+def sized(model: ModelAssessment, drafts: tuple[Decision, ...]) -> tuple[Decision, ...]:
+    """Return the drafts with the numbers that the model should have. The drafts are in the order of its variants."""
+    wish = model.growth_wish()
+    return _apply_all(drafts, settle_down(model) if wish is None else _moves(model, wish, _sized_growth(model, wish)))
+
+
+def one_step(model: ModelAssessment, drafts: tuple[Decision, ...]) -> tuple[Decision, ...]:
+    """Return the drafts with at most one variant grown or shrunk by one replica."""
+    wish = model.growth_wish()
+    return _apply_all(drafts, settle_down(model) if wish is None else _moves(model, wish, _one_more(model, wish)))
+
+
+def _apply_all(drafts: tuple[Decision, ...], moves: list[Move]) -> tuple[Decision, ...]:
+    return tuple(_apply(draft, move) for draft, move in zip(drafts, moves, strict=True))
+
+
+def _apply(draft: Decision, move: Move) -> Decision:
+    desired = draft.desired if move.desired is None else move.desired
+    decision = draft.with_step("optimize", move.reason, move.words, desired)
+    if not decision.held:
+        return decision
+    return replace(decision, source=Source.CURRENT_REPLICAS if draft.previous is None else Source.HELD)
+
+
+def _moves(model: ModelAssessment, wish: str, growth: _Growth) -> list[Move]:
+    return [_move(variant, growth, wish) for variant in model.variants]
+
+
+def _sized_growth(model: ModelAssessment, wish: str) -> _Growth:
+    early = _too_early(model, wish)
+    if early is not None:
+        return early
+    eligible = [variant for variant in model.variants if _obstacle(variant) is None]
+    starting = [variant for variant in model.variants if _starting(variant)]
+    missing = min(model.shortage(), model.level)
+    numbers = _placed(eligible or starting, missing)
+    if not numbers:
+        return _nobody(model, wish)
+    return _Growth(Reason.SIBLING_GROWS, f"{wish}; {replicas(missing)} more, {_choice(model, numbers)}", numbers)
+
+
+def _one_more(model: ModelAssessment, wish: str) -> _Growth:
+    suffices = _pending_suffices(model, wish)
+    if suffices is not None:
+        return suffices
+    numbers = _placed([variant for variant in model.variants if _obstacle(variant) is None], 1)
+    if not numbers:
+        return _nobody(model, wish)
+    return _Growth(Reason.SIBLING_GROWS, f"{wish}; {_choice(model, numbers)}", numbers)
+
+
+def _too_early(model: ModelAssessment, wish: str) -> _Growth | None:
+    """Return why no more replicas are asked for although the model wishes for some; None when they are."""
+    suffices = _pending_suffices(model, wish)
+    if suffices is not None:
+        return suffices
+    ages = [variant.progress.age_seconds for variant in model.variants if variant.progress.in_flight]
+    youngest = min(ages, default=GROWTH_SPACING_SECONDS)
+    if youngest < GROWTH_SPACING_SECONDS:
+        words = f"{wish}; {replicas(model.in_flight)} asked for or ready {youngest:.0f} s ago get time to show"
+        return _Growth(Reason.GROWTH_SETTLING, words)
+    newest = model.newest
+    if newest is not None and newest.growth_wish(model.policy) is None:
+        words = f"{wish}, but that was before the newest {replicas(newest.reporting)} served, and those have spare"
+        return _Growth(Reason.GROWTH_SETTLING, words)
+    return None
+
+
+def _pending_suffices(model: ModelAssessment, wish: str) -> _Growth | None:
+    coming = model.in_flight
+    if not coming or model.saturated_with_idle(coming):
+        return None
+    return _Growth(Reason.PENDING_SUFFICES, f"{wish}, but {replicas(coming)} on the way would be enough")
+
+
+def _placed(candidates: Sequence[VariantAssessment], count: int) -> dict[VariantKey, int]:
+    """Return new numbers that add ``count`` replicas, each on the cheapest candidate that has room.
+
+    Of several at the same cost the one with fewest replicas is next, so that equal variants stay equal. A step that
+    the scaler would ignore is enlarged to the smallest one that it does not.
+    """
+    levels = {variant.key: variant.level for variant in candidates}
+    growing: dict[VariantKey, VariantAssessment] = {}
+    for _ in range(count):
+        free = [variant for variant in candidates if _has_room(variant, levels[variant.key])]
+        if not free:
+            break
+        grower = min(
+            free,
+            key=lambda variant: (variant.cost, levels[variant.key], *(-room for room in variant.room), variant.key),
+        )
+        levels[grower.key] += 1
+        growing[grower.key] = grower
+    return {key: max(levels[key], _smallest(grower)) for key, grower in growing.items()}
+
+
+def _has_room(variant: VariantAssessment, level: int) -> bool:
+    maximum = variant.progress.variant.bounds.maximum
+    return maximum is None or level < maximum
+
+
+def _smallest(variant: VariantAssessment) -> int:
+    """Return the smallest number above the present replicas that the scaler acts on."""
+    current = variant.progress.current
+    return current + variant.progress.variant.bounds.smallest_step(current)
+
+
+def _choice(model: ModelAssessment, numbers: dict[VariantKey, int]) -> str:
+    growing = [variant for variant in model.variants if variant.key in numbers]
+    pending = any(_starting(variant) for variant in growing)
+    which = "the only variants left" if pending else "cheapest variant without pending replicas"
+    names = ", ".join(f"{variant.key.name} (cost {variant.cost:g})" for variant in growing)
+    return f"{which}: {names}"
+
+
+def _nobody(model: ModelAssessment, wish: str) -> _Growth:
+    obstacles = "; ".join(f"{variant.key.name}: {_obstacle(variant)}" for variant in model.variants)
+    return _Growth(Reason.NO_CANDIDATE, f"{wish}, but no variant can grow ({obstacles})")
+
+
+def _move(variant: VariantAssessment, growth: _Growth, wish: str) -> Move:
+    progress = variant.progress
+    if variant.key in growth.numbers:
+        return Move(Reason.SCALE_UP, growth.words, growth.numbers[variant.key])
+    if progress.outstanding:
+        words = f"{wish}, so the unfinished shrink to {progress.base} is withdrawn"
+        return Move(Reason.SHRINK_WITHDRAWN, words, max(progress.floor, progress.current))
+    if progress.in_flight and growth.reason is not Reason.NO_CANDIDATE:
+        return Move(Reason.REPLICAS_PENDING, f"{replicas(progress.in_flight)} pending; {growth.words}")
+    return Move(growth.reason, growth.words)
+
+
+def _starting(variant: VariantAssessment) -> bool:
+    """Tell whether replicas that do not serve yet are all that keeps a variant from growing.
+
+    They are no reason to leave a model short that has nothing else. But a variant whose new replicas never start gets
+    no more than a few times what serves.
+    """
+    progress = variant.progress
+    if progress.variant.unschedulable_pods or _limit(variant) is not None or not progress.waiting + progress.silent:
+        return False
+    if progress.overdue and progress.base > progress.current:
+        return False  # its scaler does not even create what has been asked for
+    return variant.level < _MOST_PER_SERVING * progress.ready
+
+
+def _obstacle(variant: VariantAssessment) -> str | None:
+    """Return in words what keeps a variant from growing."""
+    progress = variant.progress
+    stuck = progress.variant.unschedulable_pods
+    if stuck:
+        return f"{stuck} {'pod' if stuck == 1 else 'pods'} without a node to run on"
+    if progress.waiting:
+        return f"{replicas(progress.waiting)} {'stuck' if progress.overdue else 'pending'}"
+    if progress.silent:
+        return f"{replicas(progress.silent)} new and not reporting yet"
+    return _limit(variant)
+
+
+def _limit(variant: VariantAssessment) -> str | None:
+    """Return in words why the bounds leave no step that the scaler would take."""
+    maximum = variant.progress.variant.bounds.maximum
+    if maximum is None or (variant.level < maximum and _smallest(variant) <= maximum):
+        return None
+    if variant.level >= maximum:
+        return f"at the maximum {maximum}"
+    tolerance = variant.progress.variant.bounds.tolerance
+    return f"a step to its maximum {maximum} is within the tolerance of {tolerance:g} that its scaler ignores"
