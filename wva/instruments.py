@@ -26,6 +26,7 @@ class Instruments:
         self._queues(registry)
         self._cycles(registry)
         self._endpoint(registry)
+        self._gateways(registry)
 
     def _kubernetes(self, registry: CollectorRegistry) -> None:
         self.watch_restarts = Counter(
@@ -206,6 +207,20 @@ class Instruments:
         self.certificate_reloads = Counter(
             "wva_certificate_reloads",
             "Changes of the certificate files by result: success, rejected (the last good pair is kept).",
+            ["result"],
+            registry=registry,
+        )
+
+    def _gateways(self, registry: CollectorRegistry) -> None:
+        self.gateway_reads = Counter(
+            "wva_gateway_reads",
+            "Reads of an inference pool's queue while something behind it is at zero, by result: success, error.",
+            ["result"],
+            registry=registry,
+        )
+        self.activations = Counter(
+            "wva_activations",
+            "Starts from zero by result: success, error (not written), refused (requests wait, nothing can start).",
             ["result"],
             registry=registry,
         )

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from tests.builders import policy, replica, variant
+from wva.decide.activation import activate
 from wva.instruments import Instruments
 from wva.loops.optimizer import Optimizer, Ports
 from wva.model.memory import Memory
@@ -359,3 +360,18 @@ async def test_a_variant_without_history_begins_with_what_was_held(scene):
     scene.snapshot = Snapshot.of([new], [replica("a-9", kv=0.5, queue=0)])
     async with scene.running():
         assert scene.ledger.get(KEY).desired == 1
+
+
+async def test_a_start_from_zero_is_not_taken_back_by_a_cycle_that_saw_zero(scene):
+    """It was on its way when the start was published; the next one begins with the number of the start."""
+    idle = replace(variant("a", replicas=0), spec_replicas=0, current_replicas=0)
+    scene.snapshot = Snapshot.of([idle], [])
+    scene.duration = 5.0
+    async with scene.running():
+        scene.ledger.record([activate([idle], 600.0)])
+        await scene.advance(5)
+        assert scene.count("success") == 1
+        assert scene.ledger.get(KEY).desired == 3
+        scene.snapshot = Snapshot.of([variant("a", replicas=3)], [])
+        await scene.advance(60, 65)
+        assert scene.ledger.get(KEY).desired == 3

@@ -11,6 +11,8 @@ from wva.api.meta import Key
 from wva.app.election import Leadership
 from wva.app.environment import Environment
 from wva.app.informers import Informers
+from wva.app.waking import Surroundings, Waking
+from wva.collect.activations import Activations
 from wva.collect.background import BackgroundFetch
 from wva.collect.live import LiveConfiguration
 from wva.collect.prometheus import PrometheusClient
@@ -37,6 +39,7 @@ class Decisions:
         self._informers = informers
         self._leadership = leadership
         self.ledger = Ledger()
+        self.activations = Activations()
         self.configuration = LiveConfiguration(environment.settings, environment.given)
         self.config_maps = ConfigMapController(
             informers.config_maps.store,
@@ -78,6 +81,7 @@ class Decisions:
             settings=CollectorSettings(
                 controller_instance=self._env.settings.controller_instance,
                 freshness=lambda: self.configuration.freshness,
+                activations=self.activations,
                 cache=lambda: self.configuration.settings.metrics_cache,
             ),
         )
@@ -101,7 +105,9 @@ class Decisions:
         """Run the reconcilers and the loop until cancelled. Needs ``connect`` and ``begin`` before."""
         if self._optimizer is None or self._background is None:
             raise RuntimeError("not connected to Prometheus")
+        waking = Waking(self._env, self._surroundings())
         async with asyncio.TaskGroup() as group:
+            group.create_task(guard("scale from zero", waking.run))
             for name, controller in self._controllers():
                 group.create_task(guard(name, controller.run))
             group.create_task(guard("optimizer", self._optimizer.run))
@@ -130,6 +136,16 @@ class Decisions:
             for name, queue, reconcile, workers in parts
         ]
 
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            client=self._leadership.client,
+            informers=self._informers,
+            activations=self.activations,
+            limited=lambda: self._env.settings.limited_mode,
+            publish=lambda decision: self.ledger.record([decision]),
+            announce=self.announce,
+        )
+
     def _build_variants(self) -> VariantAutoscalingController:
         return VariantAutoscalingController(
             Dependencies(
@@ -150,6 +166,7 @@ class Decisions:
                 current=self.variants.current_replicas,
                 leading=self._leadership.publishes,
                 instance=self._env.settings.controller_instance,
+                aliases=self._env.settings.inferno_metric_aliases,
             )
         )
 

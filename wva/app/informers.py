@@ -10,6 +10,8 @@ from wva.api.kinds import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     HPAS,
+    INFERENCE_POOLS,
+    INFERENCE_POOLS_ALPHA,
     NODES,
     PODS,
     REPLICA_SETS,
@@ -19,6 +21,7 @@ from wva.api.kinds import (
 )
 from wva.collect.bounds import ScalerStores
 from wva.collect.inventory import InventoryStores, without_idle_containers
+from wva.collect.pools import PoolStores
 from wva.collect.stores import CollectStores
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
@@ -34,6 +37,7 @@ class Informers:
     stores: CollectStores
     config_maps: Informer[ConfigMap]
     inventory: InventoryStores
+    pools: PoolStores
 
     def statuses(self) -> list[str]:
         """Return why caches are not usable, one line per cache; empty when all are."""
@@ -58,7 +62,7 @@ def build_informers(client: KubeClient, *, settings: Settings, instruments: Inst
     config_maps = Informer(client, CONFIG_MAPS, namespace=settings.pod_namespace, instruments=instruments)
     hpas = Informer(client, HPAS, namespace=namespace, instruments=instruments, optional=True)
     scaled_objects = Informer(client, SCALED_OBJECTS, namespace=namespace, instruments=instruments, optional=True)
-    nodes = Informer(client, NODES, instruments=instruments, optional=True)
+    nodes = Informer(client, NODES, instruments=instruments, label_selector=settings.node_selector, optional=True)
     quotas = Informer(client, RESOURCE_QUOTAS, namespace=namespace, instruments=instruments, optional=True)
     scalers = ScalerStores(hpas.store, scaled_objects.store)
     stores = CollectStores(variants.store, deployments.store, replica_sets.store, pods.store, scalers)
@@ -69,4 +73,16 @@ def build_informers(client: KubeClient, *, settings: Settings, instruments: Inst
     # Nodes belong to no namespace: a process that is confined to one does not ask for them.
     cluster = () if namespace else (nodes,)
     everything = (variants, deployments, replica_sets, pods, config_maps, hpas, scaled_objects, quotas, *cluster)
-    return Informers(everything, stores, config_maps, inventory)
+    pool_informers, pools = _pools(client, settings=settings, instruments=instruments)
+    return Informers((*everything, *pool_informers), stores, config_maps, inventory, pools)
+
+
+def _pools(
+    client: KubeClient, *, settings: Settings, instruments: Instruments
+) -> tuple[tuple[Informer[Any], ...], PoolStores]:
+    """Build the informers of both groups of inference pools; POOL_GROUP restricts to one, the other stays empty."""
+    namespace = settings.watch_namespace
+    current = Informer(client, INFERENCE_POOLS, namespace=namespace, instruments=instruments, optional=True)
+    alpha = Informer(client, INFERENCE_POOLS_ALPHA, namespace=namespace, instruments=instruments, optional=True)
+    wanted = [informer for informer in (current, alpha) if settings.pool_group in {"", informer.resource.group}]
+    return tuple(wanted), PoolStores(current.store, alpha.store)

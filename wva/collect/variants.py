@@ -16,10 +16,12 @@ from wva.api.apps import Deployment, replica_count
 from wva.api.core import Pod
 from wva.api.meta import parse_time
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, ConditionType, OptimizedAlloc, VariantAutoscaling
+from wva.collect.activations import Activations
 from wva.collect.bounds import bounds_of
 from wva.collect.gpus import gpus_per_replica
 from wva.collect.stores import CONTROLLER_INDEX, CollectStores
 from wva.collect.targets import is_mine, resolve
+from wva.collect.vllm_arguments import vllm_parameters
 from wva.model.variant import DEFAULT_COST, Bounds, ModelKey, Variant, VariantKey
 
 UNSCHEDULABLE_SECONDS: Final = 60.0
@@ -38,11 +40,15 @@ class AcceptedVariant:
 
 
 def accepted_variants(
-    stores: CollectStores, *, controller_instance: str = "", now: float | None = None
+    stores: CollectStores,
+    *,
+    controller_instance: str = "",
+    now: float | None = None,
+    activations: Activations | None = None,
 ) -> list[AcceptedVariant]:
     """Return every variant that this controller decides on, with its pods, in no particular order.
 
-    ``now`` is in seconds since the epoch; without it nobody's pod counts as unschedulable.
+    ``now`` is in seconds since the epoch; without it nobody's pod counts as unschedulable, and no activation counts.
     """
     accepted = []
     for va in stores.variant_autoscalings.list():
@@ -55,6 +61,8 @@ def accepted_variants(
         variant = variant_of(
             va, deployment=resolution.deployment, pods=pods, bounds=bounds_of(va, stores.scalers), now=now
         )
+        if activations is not None and now is not None:
+            variant = activations.apply(variant, now)
         accepted.append(AcceptedVariant(variant, pods))
     return accepted
 
@@ -86,6 +94,7 @@ def variant_of(
         unschedulable_pods=0 if now is None else sum(_unschedulable(pod, now) for pod in pods),
         activated_at=_activated_at(pods),
         gpus_per_replica=gpus_per_replica(deployment.spec.template.spec.containers),
+        parameters=vllm_parameters(deployment.spec.template.spec.containers),
     )
 
 

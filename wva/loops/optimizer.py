@@ -74,7 +74,7 @@ class Optimizer:
         self._instruments = instruments
         self._logger = log.get("optimizer")
         self._memory = Memory()
-        self._gone: set[VariantKey] = set()
+        self._overtaken: set[VariantKey] = set()
         ledger.subscribe(self._follow)
         self.busy = True
         """False only while the loop waits for its next turn."""
@@ -110,13 +110,15 @@ class Optimizer:
         """Forget a variant that was dropped, and begin one without history with what exists.
 
         A workload that was replaced within a cycle is a new one, whatever the status still says of the former, and
-        whatever the cycle that was on its way when it happened has read of the former.
+        whatever the cycle that was on its way when it happened has read of the former. The same holds for one that was
+        started from zero meanwhile: a cycle that still saw it at zero must not take the start back.
         """
+        started = new is not None and new.reason is Reason.SCALE_FROM_ZERO
         begins = new is not None and new.reason is Reason.NOT_DECIDED and new.previous is None
-        if new is not None and not begins:
+        if new is not None and not begins and not started:
             return
-        if new is None:
-            self._gone.add(key)
+        if new is None or started:
+            self._overtaken.add(key)
         kept = [entry for entry in self._memory.variants if entry.key != key]
         if new is not None:
             kept.append(VariantMemory(key, new.desired, None, new.coverage.expected))
@@ -135,7 +137,7 @@ class Optimizer:
         """Run one cycle and return its decisions. Raises whatever collecting or deciding raises."""
         duration = self._instruments.cycle_duration
         now = self._clock.now()
-        self._gone.clear()
+        self._overtaken.clear()
         with duration.labels("collect").time():
             snapshot = await self._ports.collect(now)
         policy, memory = self._configuration.policy, self._memory
@@ -148,22 +150,24 @@ class Optimizer:
             return self._publish(decisions)
 
     def _without_outdated(self, after: Memory) -> Memory:
-        """Return the memory of a cycle, but as it was for variants that went while the cycle read the world."""
-        gone = self._gone
-        if not gone:
+        """Return the memory of a cycle, but as it was for variants that the world has overtaken."""
+        overtaken = self._overtaken
+        if not overtaken:
             return after
-        kept = [entry for entry in after.variants if entry.key not in gone]
-        kept += [entry for entry in self._memory.variants if entry.key in gone]
+        kept = [entry for entry in after.variants if entry.key not in overtaken]
+        kept += [entry for entry in self._memory.variants if entry.key in overtaken]
         return _sorted(kept)
 
     def _publish(self, decisions: tuple[Decision, ...]) -> list[Decision]:
         """Hand the decisions on. No await in here: the caches cannot change between the check and the record.
 
-        What went while the cycle read the world may be back as another workload: it keeps the number held for it until
-        the next cycle has looked at it.
+        What went or was started while the cycle read the world keeps the number that it got then, until the next cycle
+        has looked at it.
         """
         published = [
-            decision for decision in decisions if decision.key not in self._gone and self._ports.known(decision.key)
+            decision
+            for decision in decisions
+            if decision.key not in self._overtaken and self._ports.known(decision.key)
         ]
         for decision in published:
             for announcement in announcements(self._ledger.get(decision.key), decision):

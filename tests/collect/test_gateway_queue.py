@@ -1,0 +1,269 @@
+"""Reading what waits at the gateway: from pools to pods to numbers, and everything that can go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wva.api.core import Pod, Service
+from wva.collect.gateway_queue import (
+    QUEUE_SIZE_METRIC,
+    GatewayError,
+    GatewayQueues,
+    GatewaySettings,
+    parse_queues,
+)
+from wva.collect.pools import Pool
+from wva.kube.cache import Store
+from wva.kube.errors import NotFound
+
+POOL = Pool("ns", "pool", "epp")
+
+
+def line(model="m", count="3", *, metric=QUEUE_SIZE_METRIC, label="target_model_name"):
+    """Return one sample."""
+    return f'{metric}{{fairness_id="f",{label}="{model}"}} {count}\n'
+
+
+class Picker:
+    """An endpoint picker on 127.0.0.1, one Service, pods that point to it."""
+
+    def __init__(self):
+        """Answer one waiting request."""
+        self.answer = web.Response(text=line())
+        self.requests = []
+        self.asked_for_service = 0
+        self.service_error = None
+        self.pods = Store()
+        self.port = 0
+        self.ports = None
+        self.selector = {"app": "epp"}
+        self.token = ""
+
+    async def handle(self, request):
+        """Answer as told."""
+        self.requests.append(request)
+        answer = self.answer
+        if callable(answer):
+            return await answer(request)
+        return web.Response(status=answer.status, body=answer.body, headers=dict(answer.headers))
+
+    async def service(self, key):
+        """Return the Service."""
+        self.asked_for_service += 1
+        if self.service_error is not None:
+            raise self.service_error
+        ports = self.ports if self.ports is not None else [{"name": "http-metrics", "port": 1, "targetPort": self.port}]
+        metadata = {"namespace": key.namespace, "name": key.name}
+        return msgspec.convert({"metadata": metadata, "spec": {"selector": self.selector, "ports": ports}}, Service)
+
+    def pod(self, name="epp-0", *, ip="127.0.0.1", ready=True, app="epp", namespace="ns"):
+        """Put a pod of the picker."""
+        conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+        metadata = {"namespace": namespace, "name": name, "labels": {"app": app}}
+        body = {"metadata": metadata, "status": {"podIP": ip, "conditions": conditions}}
+        self.pods.upsert(msgspec.convert(body, Pod))
+
+    @asynccontextmanager
+    async def reader(self, **settings):
+        """Serve, and yield a reader of it."""
+        app = web.Application()
+        app.router.add_get("/metrics", self.handle)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = runner.addresses[0][1]
+        given_settings = GatewaySettings(token=lambda: self.token, **settings)
+        try:
+            async with GatewayQueues(self.pods, service=self.service, settings=given_settings) as reader:
+                yield reader
+        finally:
+            await runner.cleanup()
+
+
+@pytest.fixture
+def picker():
+    """Return a picker."""
+    return Picker()
+
+
+async def test_the_queue_of_every_ready_pod_counts(picker):
+    """Added up; pods that are not Ready, of others or of another namespace are not asked."""
+    picker.pod("epp-0")
+    picker.pod("epp-1")
+    picker.pod("epp-2", ready=False)
+    picker.pod("web-0", app="web")
+    picker.pod("epp-3", namespace="other")
+    async with picker.reader() as reader:
+        assert await reader.waiting(POOL) == {"m": 6.0}
+    assert len(picker.requests) == 2
+
+
+async def test_a_pod_that_does_not_answer_hides_no_other(picker):
+    """One address leads nowhere; what the other says counts."""
+    picker.pod("epp-0")
+    picker.pod("epp-1", ip="127.0.0.2")
+    picker.pod("epp-2", ip="")
+    async with picker.reader() as reader:
+        assert await reader.waiting(POOL) == {"m": 3.0}
+
+
+async def test_the_token_is_read_for_each_request(picker):
+    """A rotated one is used at once; without one there is no header."""
+    picker.pod()
+    async with picker.reader() as reader:
+        for token in ("", "first", "second"):
+            picker.token = token
+            await reader.waiting(POOL)
+    headers = [request.headers.get("Authorization") for request in picker.requests]
+    assert headers == [None, "Bearer first", "Bearer second"]
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 500, 302])
+async def test_another_status_is_an_error(picker, status):
+    """Redirects are not followed: they could lead a token anywhere."""
+    picker.pod()
+    picker.token = "s3cret"
+    picker.answer = web.Response(status=status, headers={"Location": "http://127.0.0.1:1/"})
+    async with picker.reader() as reader:
+        with pytest.raises(GatewayError, match=str(status)) as caught:
+            await reader.waiting(POOL)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("body", [b"<html>\n" + line().encode() + b'x{y="', b"<html></html>"])
+async def test_lines_of_anything_else_are_not_looked_at(picker, body):
+    """HTML with or without a line that looks right."""
+    picker.pod()
+    picker.answer = web.Response(body=body)
+    async with picker.reader() as reader:
+        assert await reader.waiting(POOL) == ({"m": 3.0} if b"queue" in body else {})
+
+
+@pytest.mark.parametrize("body", [b"\xff\xfe", line(count="x").encode()])
+async def test_what_is_no_exposition_is_an_error(picker, body):
+    """Bytes that are no text, a value that is no number; nothing of it is quoted."""
+    picker.pod()
+    picker.answer = web.Response(body=body)
+    async with picker.reader() as reader:
+        with pytest.raises(GatewayError, match=r"metrics: \w+Error$"):
+            await reader.waiting(POOL)
+
+
+async def test_an_endless_answer_is_cut(picker):
+    """More than the limit is an error, however much more would come."""
+
+    async def endless(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(10_000):
+            await response.write(b"# a comment that goes on\n" * 1000)
+        return response
+
+    picker.pod()
+    picker.answer = endless
+    async with picker.reader(max_bytes=200_000) as reader:
+        with pytest.raises(GatewayError, match="ValueError"):
+            await reader.waiting(POOL)
+
+
+async def test_a_pod_that_never_answers_is_given_up(picker):
+    """After the time limit, with a line that says so."""
+
+    async def never(_):
+        await asyncio.sleep(3600)
+
+    picker.pod()
+    picker.answer = never
+    async with picker.reader(timeout_seconds=0.05) as reader:
+        with pytest.raises(GatewayError, match="did not answer within"):
+            await reader.waiting(POOL)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"ports": []}, "has no port with 'metric' in its name"),
+        ({"ports": [{"name": "grpc", "port": 9002}]}, "has no port with 'metric' in its name"),
+        ({"selector": {}}, "has no Ready pod"),
+        ({"service_error": NotFound(404, "NotFound", "gone")}, "Service ns/epp cannot be read"),
+    ],
+)
+async def test_what_is_missing_is_named(picker, change, words):
+    """A Service without a metrics port, without pods, or none at all."""
+    picker.pod()
+    for name, value in change.items():
+        setattr(picker, name, value)
+    async with picker.reader() as reader:
+        with pytest.raises(GatewayError, match=words):
+            await reader.waiting(POOL)
+
+
+async def test_a_pool_without_a_picker_is_an_error(picker):
+    """There is nobody to ask."""
+    async with picker.reader() as reader:
+        with pytest.raises(GatewayError, match="names no endpoint picker"):
+            await reader.waiting(Pool("ns", "pool", ""))
+
+
+async def test_the_service_is_not_asked_for_each_time(picker):
+    """Four reads a second would be four requests a second to the API server; a failure is not kept."""
+    picker.pod()
+    async with picker.reader() as reader:
+        picker.service_error = NotFound(404, "NotFound", "not yet")
+        with pytest.raises(GatewayError):
+            await reader.waiting(POOL)
+        picker.service_error = None
+        for _ in range(3):
+            await reader.waiting(POOL)
+    assert picker.asked_for_service == 2
+
+
+async def test_a_named_target_port_is_the_port_of_the_service(picker):
+    """Pods are kept without their ports, so the name cannot be looked up."""
+    picker.pod()
+    async with picker.reader() as reader:
+        picker.ports = [{"name": "metrics", "port": picker.port, "targetPort": "metrics"}]
+        assert await reader.waiting(POOL) == {"m": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (line(), {"m": 3.0}),
+        (line() + line(count="2"), {"m": 5.0}),
+        (line(label="model_name"), {"m": 3.0}),
+        (f'{QUEUE_SIZE_METRIC}{{model_name="a",target_model_name=""}} 1\n', {"a": 1.0}),
+        (f'{QUEUE_SIZE_METRIC}{{model_name="a",target_model_name="b"}} 1\n', {"b": 1.0}),
+        (line(count="0.5"), {"m": 0.5}),
+        (line(count="0"), {}),
+        (line(count="-1"), {}),
+        (line(count="NaN"), {}),
+        (line(count="+Inf"), {}),
+        (line(metric="inference_extension_flow_control_queue_size_bucket"), {}),
+        (f"{QUEUE_SIZE_METRIC} 4\n", {}),
+        (line(model="x" * 100_000), {}),
+        (line(model='a\\"b\\nc'), {'a"b\nc': 3.0}),
+        ("", {}),
+    ],
+)
+def test_queues_by_model(text, expected):
+    """The target, or the model where there is no target; only positive numbers; nothing of other metrics."""
+    assert parse_queues(text) == expected
+
+
+@given(st.text() | st.text().map(lambda text: f"{QUEUE_SIZE_METRIC}{{{text}}} 1\n"))
+def test_no_text_raises_anything_but_a_value_error(text):
+    """A picker may answer anything."""
+    try:
+        found = parse_queues(text)
+    except ValueError:
+        return
+    assert all(count > 0 for count in found.values())

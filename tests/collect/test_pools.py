@@ -1,0 +1,74 @@
+"""Which pools stand in front of a workload."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from wva.api.inference import InferencePool, InferencePoolAlpha
+from wva.collect.pools import Pool, PoolStores
+from wva.kube.cache import Store
+
+
+@pytest.fixture
+def stores():
+    """Return empty caches of both groups."""
+    return PoolStores(Store(), Store())
+
+
+def current(stores, name="pool", *, labels, picker="epp", namespace="ns", **metadata):
+    """Put a pool of the current group."""
+    spec = {"selector": {"matchLabels": labels}, **({"endpointPickerRef": {"name": picker}} if picker else {})}
+    body = {"metadata": {"name": name, "namespace": namespace, **metadata}, "spec": spec}
+    stores.pools.upsert(msgspec.convert(body, InferencePool))
+
+
+def alpha(stores, name="pool", *, labels, picker="epp", namespace="ns"):
+    """Put a pool of the former group."""
+    spec = {"selector": labels, **({"extensionRef": {"name": picker}} if picker else {})}
+    body = {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
+    stores.pools_alpha.upsert(msgspec.convert(body, InferencePoolAlpha))
+
+
+@pytest.mark.parametrize("put", [current, alpha])
+def test_both_groups_say_the_same(stores, put):
+    """Selector and picker, in two shapes."""
+    put(stores, labels={"app": "vllm"})
+    assert stores.pools_of("ns", {"app": "vllm", "x": "y"}) == [Pool("ns", "pool", "epp")]
+    assert stores.pools_of("ns", {"app": "other"}) == []
+    assert stores.pools_of("ns", {}) == []
+
+
+def test_a_pool_in_both_groups_is_one(stores):
+    """While a cluster moves from one group to the other."""
+    current(stores, labels={"app": "vllm"})
+    alpha(stores, labels={"app": "vllm"})
+    assert stores.pools_of("ns", {"app": "vllm"}) == [Pool("ns", "pool", "epp")]
+
+
+def test_pools_of_one_name_in_two_namespaces_are_two(stores):
+    """A pool has no say beyond its own namespace."""
+    current(stores, labels={"app": "vllm"}, picker="a")
+    current(stores, labels={"app": "vllm"}, picker="b", namespace="other")
+    assert stores.pools_of("ns", {"app": "vllm"}) == [Pool("ns", "pool", "a")]
+    assert stores.pools_of("other", {"app": "vllm"}) == [Pool("other", "pool", "b")]
+
+
+@pytest.mark.parametrize("put", [current, alpha])
+def test_an_empty_selector_claims_nothing(stores, put):
+    """It would claim every workload of the namespace."""
+    put(stores, labels={})
+    assert stores.pools_of("ns", {"app": "vllm"}) == []
+
+
+def test_a_pool_that_is_going_is_none(stores):
+    """Deletion has been asked for."""
+    current(stores, labels={"app": "vllm"}, deletionTimestamp="2026-01-01T00:00:00Z")
+    assert stores.pools_of("ns", {"app": "vllm"}) == []
+
+
+@pytest.mark.parametrize("put", [current, alpha])
+def test_a_pool_without_a_picker_is_found_as_one(stores, put):
+    """Whoever reads it can say that it names none."""
+    put(stores, labels={"app": "vllm"}, picker="")
+    assert stores.pools_of("ns", {"app": "vllm"}) == [Pool("ns", "pool", "")]

@@ -1,0 +1,132 @@
+"""Which variant is started from zero, and with how many replicas."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import variant
+from wva.decide.activation import Budget, Refusal, activate
+from wva.model.decision import Reason, Source
+from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
+from wva.model.variant import Bounds
+from wva.model.vllm_parameters import VllmParameters
+
+
+def asleep(name, *, cost=10.0, minimum=None, maximum=None, seqs=None, gpus=1):
+    """Return a variant at zero."""
+    made = variant(name, replicas=0, cost=cost)
+    return replace(
+        made,
+        spec_replicas=0,
+        current_replicas=0,
+        ready_replicas=0,
+        bounds=Bounds(minimum, maximum),
+        gpus_per_replica=gpus,
+        parameters=None if seqs is None else VllmParameters(max_num_seqs=seqs),
+    )
+
+
+def budget(*, free=8, quota=None):
+    """Return a budget of A100, the accelerator of the built variants."""
+    quotas = [] if quota is None else [GpuQuota("ns", "nvidia.com/gpu", quota, 0, "q")]
+    return Budget(Inventory.of([AcceleratorPool("A100", free, 0)], quotas))
+
+
+def test_the_cheapest_is_started():
+    """Alone; the series and the conditions can tell why."""
+    made = activate([asleep("dear", cost=40), asleep("cheap", cost=20)], 3.0)
+    assert made.key.name == "cheap"
+    assert (made.current, made.desired, made.reason, made.source) == (0, 1, Reason.SCALE_FROM_ZERO, Source.MEASURED)
+    assert (made.metrics.available, made.metrics.reason) == (True, "ScaleFromZero")
+    assert "3 waiting" in made.message
+
+
+def test_the_name_breaks_a_tie():
+    """The answer does not depend on the order of a list."""
+    both = [asleep("b"), asleep("a")]
+    assert activate(both, 1.0).key.name == "a"
+    assert activate(both[::-1], 1.0).key.name == "a"
+
+
+@pytest.mark.parametrize("waiting", [0.0, -1.0, float("nan")])
+def test_nobody_is_started_when_nothing_waits(waiting):
+    """Nothing, less than nothing, or no number."""
+    assert activate([asleep("a")], waiting) is None
+
+
+def test_nobody_is_started_while_a_sibling_runs():
+    """There is somebody to serve: more is the optimizer's business."""
+    assert activate([asleep("a"), variant("b", replicas=1)], 5.0) is None
+
+
+@pytest.mark.parametrize(
+    ("waiting", "seqs", "bounds", "desired"),
+    [
+        (1.0, None, (None, None), 1),
+        (256.0, None, (None, None), 1),
+        (257.0, None, (None, None), 2),
+        (0.5, 64, (None, None), 1),
+        (200.0, 64, (None, None), 4),
+        (200.0, 64, (None, 3), 3),
+        (1.0, 64, (2, 5), 2),
+        (200.0, 0, (None, 7), 7),
+        (1e300, 1, (None, 9), 9),
+    ],
+)
+def test_as_many_replicas_as_take_the_queue_at_once(waiting, seqs, bounds, desired):
+    """By what an engine runs side by side (max_num_seqs, 256 unless given), within the bounds, at least one."""
+    made = activate([asleep("a", seqs=seqs, minimum=bounds[0], maximum=bounds[1])], waiting)
+    assert made.desired == desired
+
+
+def test_a_variant_that_may_not_run_is_passed_over():
+    """Its scaler allows none; the next cheapest is taken, and the words say why."""
+    made = activate([asleep("a", cost=1, maximum=0), asleep("b", cost=2)], 1.0)
+    assert made.key.name == "b"
+    assert "a: at the maximum 0" in made.message
+
+
+def test_the_gpu_budget_bounds_the_start():
+    """Whole replicas only; by nodes and by the quota of the namespace."""
+    wide = asleep("a", seqs=1, gpus=2)
+    assert activate([wide], 9.0, budget(free=5)).desired == 2
+    assert activate([wide], 9.0, budget(free=8, quota=3)).desired == 1
+
+
+@pytest.mark.parametrize(
+    ("given_budget", "words"),
+    [
+        (budget(free=1), "1 GPUs A100 free, 2 needed"),
+        (budget(free=8, quota=1), "1 GPUs left in ResourceQuota q, 2 needed"),
+        (Budget(Inventory.of([])), "no node has accelerator A100"),
+        (Budget(None, "nodes cannot be read"), "the GPU budget is not known (nodes cannot be read)"),
+    ],
+)
+def test_a_refusal_says_what_is_missing(given_budget, words):
+    """Requests wait and nobody can be started: not silent."""
+    answer = activate([asleep("a", gpus=2)], 1.0, given_budget)
+    assert isinstance(answer, Refusal)
+    assert words in answer.reasons[0]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4) | st.none(), st.integers(1, 4)), min_size=1, max_size=4),
+    st.floats(0, 1e6),
+    st.integers(0, 12),
+    st.integers(0, 12) | st.none(),
+)
+def test_never_past_bounds_or_budget(shapes, waiting, free, quota):
+    """Whatever the variants, the queue and the GPUs: at most one is started, within all limits."""
+    variants = [asleep(f"v{n}", cost=c, maximum=most, gpus=g) for n, (c, most, g) in enumerate(shapes)]
+    answer = activate(variants, waiting, budget(free=free, quota=quota))
+    if answer is None:
+        assert waiting == 0
+    elif not isinstance(answer, Refusal):
+        (chosen,) = [made for made in variants if made.key == answer.key]
+        assert answer.desired >= 1
+        assert chosen.bounds.maximum is None or answer.desired <= chosen.bounds.maximum
+        assert answer.desired * chosen.gpus_per_replica <= (free if quota is None else min(free, quota))

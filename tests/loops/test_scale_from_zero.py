@@ -1,0 +1,264 @@
+"""When the gateways are looked at, who is started, and that one broken pool keeps nobody else waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from tests.builders import variant
+from wva.collect.activations import ACTIVATION_SECONDS, Activations
+from wva.collect.gateway_queue import GatewayError
+from wva.collect.pools import Pool
+from wva.decide.activation import Budget
+from wva.instruments import Instruments
+from wva.kube.errors import Forbidden
+from wva.loops.scale_from_zero import POLL_SECONDS, Ports, ScaleFromZero
+from wva.model.inventory import Inventory
+from wva.sim.world.clock import VirtualClock
+
+
+def asleep(name, **kwargs):
+    """Return a variant at zero."""
+    made = variant(name, replicas=0, **kwargs)
+    return replace(made, spec_replicas=0, current_replicas=0, ready_replicas=0)
+
+
+class Scene:
+    """The loop with a scripted world and a virtual clock."""
+
+    def __init__(self):
+        """Have one variant at zero behind one quiet pool."""
+        self.clock = VirtualClock()
+        self.activations = Activations()
+        self.instruments = Instruments(CollectorRegistry())
+        self.variants = [asleep("a")]
+        self.pools = {"a": [Pool("ns", "p", "epp")]}
+        self.waiting = {"p": {}}
+        self.reads = []
+        self.hanging = set()
+        self.limit = None
+        self.scaled = []
+        self.published = []
+        self.events = []
+        self.scale_error = None
+        self.order = []
+        self.changed = asyncio.Event()
+        ports = Ports(
+            variants=lambda now: [self.activations.apply(made, now) for made in self.variants],
+            pools=lambda made: self.pools.get(made.key.name, []),
+            waiting=self.read,
+            budget=lambda _: self.limit,
+            scale=self.scale,
+            publish=self.publish,
+            announce=lambda *event: self.events.append(event),
+            changed=self.changed,
+        )
+        self.loop = ScaleFromZero(ports, activations=self.activations, clock=self.clock, instruments=self.instruments)
+
+    async def read(self, pool):
+        """Answer for a pool: numbers, an error, or never."""
+        self.reads.append((round(self.clock.elapsed_seconds, 3), pool.name))
+        if pool.name in self.hanging:
+            await asyncio.Event().wait()
+        answer = self.waiting[pool.name]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def scale(self, key, desired):
+        """Note the write, or refuse it."""
+        self.order.append("scale")
+        if self.scale_error is not None:
+            raise self.scale_error
+        self.scaled.append((key.name, desired))
+
+    def publish(self, decision):
+        """Note the decision."""
+        self.order.append("publish")
+        self.published.append(decision)
+
+    @asynccontextmanager
+    async def running(self):
+        """Run the loop around the body."""
+        task = asyncio.create_task(self.loop.run())
+        await self.settle()
+        try:
+            yield
+        finally:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    async def settle(self):
+        """Let everything run that does not wait for time."""
+        for _ in range(30):
+            await asyncio.sleep(0)
+
+    async def advance(self, seconds):
+        """Let virtual time pass, poll by poll."""
+        end = self.clock.elapsed_seconds + seconds
+        while self.clock.elapsed_seconds < end - 1e-9:
+            self.clock.advance_to(min(end, self.clock.elapsed_seconds + POLL_SECONDS / 2))
+            await self.settle()
+
+    def count(self, metric, result):
+        """Return a counter."""
+        return self.instruments.registry.get_sample_value(f"{metric}_total", {"result": result}) or 0
+
+
+@pytest.fixture
+def scene():
+    """Return a scene."""
+    return Scene()
+
+
+async def test_a_gateway_is_read_often_while_something_is_at_zero(scene):
+    """Four times a second."""
+    async with scene.running():
+        await scene.advance(1.0)
+    assert [at for at, _ in scene.reads] == [0, 0.25, 0.5, 0.75, 1.0]
+    assert scene.scaled == []
+    assert scene.count("wva_gateway_reads", "success") == 5
+
+
+async def test_nothing_is_read_while_everything_runs(scene):
+    """And it begins as soon as a cache says that something went to zero."""
+    scene.variants = [variant("a", replicas=1)]
+    async with scene.running():
+        await scene.advance(5.0)
+        assert scene.reads == []
+        scene.variants = [asleep("a")]
+        scene.changed.set()
+        await scene.settle()
+        assert len(scene.reads) == 1
+
+
+async def test_a_variant_without_a_pool_waits_for_one(scene):
+    """Nobody is asked; a pool that appears is."""
+    scene.pools = {}
+    async with scene.running():
+        await scene.advance(1.0)
+        assert scene.reads == []
+        scene.pools = {"a": [Pool("ns", "p", "epp")]}
+        scene.changed.set()
+        await scene.settle()
+        assert len(scene.reads) == 1
+
+
+async def test_a_waiting_request_starts_the_cheapest_once(scene):
+    """Published before it is written, and not again while the caches are behind."""
+    scene.variants = [asleep("a", cost=20), asleep("b", cost=40)]
+    scene.pools["b"] = scene.pools["a"]
+    async with scene.running():
+        scene.waiting["p"] = {"m": 2.0}
+        await scene.advance(3.0)
+    assert scene.scaled == [("a", 1)]
+    assert scene.order == ["publish", "scale"]
+    (decision,) = scene.published
+    assert (decision.key.name, decision.desired, decision.current) == ("a", 1, 0)
+    assert scene.count("wva_activations", "success") == 1
+
+
+async def test_a_queue_of_another_model_starts_nobody(scene):
+    """Names are compared exactly."""
+    scene.waiting["p"] = {"M": 2.0, "m2": 1.0}
+    async with scene.running():
+        await scene.advance(1.0)
+    assert scene.scaled == []
+
+
+async def test_a_start_that_was_taken_back_is_made_again(scene):
+    """Somebody scaled the target to zero although requests wait; the caches have shown it running between."""
+    async with scene.running():
+        scene.waiting["p"] = {"m": 1.0}
+        await scene.advance(0.5)
+        scene.variants = [variant("a", replicas=1)]
+        scene.changed.set()
+        await scene.advance(0.5)
+        scene.variants = [asleep("a")]
+        scene.changed.set()
+        await scene.advance(0.5)
+    assert scene.scaled == [("a", 1), ("a", 1)]
+
+
+async def test_a_start_that_never_shows_is_made_again(scene):
+    """After half a minute the caches are believed."""
+    async with scene.running():
+        scene.waiting["p"] = {"m": 1.0}
+        await scene.advance(ACTIVATION_SECONDS + 3)
+    assert len(scene.scaled) == 2
+
+
+async def test_a_broken_pool_backs_off_and_keeps_nobody_waiting(scene):
+    """The other one is read as often as ever, and its model started."""
+    scene.variants.append(asleep("b", model="n"))
+    scene.pools["b"] = [Pool("ns", "q", "epp")]
+    scene.waiting = {"p": GatewayError("refused"), "q": {}}
+    async with scene.running():
+        await scene.advance(30.0)
+        broken = [at for at, pool in scene.reads if pool == "p"]
+        assert len(broken) < 40
+        assert len([pool for _, pool in scene.reads if pool == "q"]) >= 120
+        scene.waiting["q"] = {"n": 1.0}
+        await scene.advance(0.5)
+    assert scene.scaled == [("b", 1)]
+    assert scene.count("wva_gateway_reads", "error") >= len(broken)
+
+
+async def test_a_pool_that_hangs_keeps_nobody_waiting(scene):
+    """It is asked once at a time."""
+    scene.variants.append(asleep("b", model="n"))
+    scene.pools["b"] = [Pool("ns", "q", "epp")]
+    scene.waiting = {"p": {}, "q": {"n": 1.0}}
+    scene.hanging = {"p"}
+    async with scene.running():
+        await scene.advance(5.0)
+    assert len([pool for _, pool in scene.reads if pool == "p"]) == 1
+    assert scene.scaled == [("b", 1)]
+
+
+async def test_a_write_that_fails_is_told_and_tried_again_later(scene):
+    """Not four times a second; what was published stays, for a scaler may obey it."""
+    scene.scale_error = Forbidden(403, "Forbidden", "deployments/scale is forbidden")
+    scene.waiting["p"] = {"m": 1.0}
+    async with scene.running():
+        await scene.advance(60.0)
+    failures = scene.count("wva_activations", "error")
+    assert 2 <= failures < 60
+    _, type_, reason, message = scene.events[0]
+    assert (type_, reason) == ("Warning", "ScaleFromZeroFailed")
+    assert "deployments/scale is forbidden" in message
+
+
+async def test_a_refusal_is_told_once(scene):
+    """Requests wait and no GPU is free; said again when the reason changes."""
+    scene.limit = Budget(Inventory.of([]))
+    scene.waiting["p"] = {"m": 1.0}
+    async with scene.running():
+        await scene.advance(5.0)
+        assert [(type_, reason) for _, type_, reason, _ in scene.events] == [("Warning", "ScaleFromZeroRefused")]
+        scene.limit = Budget(None, "nodes cannot be read")
+        await scene.advance(1.0)
+        assert len(scene.events) == 2
+        scene.limit = None
+        await scene.advance(1.0)
+    assert scene.scaled == [("a", 1)]
+    assert scene.count("wva_activations", "refused") > 2
+
+
+async def test_state_of_pools_that_are_gone_is_forgotten(scene):
+    """A pool that comes back begins without its failures."""
+    scene.waiting["p"] = GatewayError("refused")
+    async with scene.running():
+        await scene.advance(20.0)
+        scene.pools = {}
+        await scene.advance(1.0)
+        scene.pools = {"a": [Pool("ns", "p", "epp")]}
+        scene.changed.set()
+        before = len(scene.reads)
+        await scene.advance(0.25)
+    assert len(scene.reads) == before + 1

@@ -1,0 +1,122 @@
+"""The scale-from-zero loop with its surroundings: pools, gateways, budget, the write of the scale subresource."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from wva.api.core import Service
+from wva.api.kinds import DEPLOYMENTS, SERVICES
+from wva.api.meta import Key
+from wva.app.environment import Environment
+from wva.app.informers import Informers
+from wva.collect.activations import Activations
+from wva.collect.gateway_queue import GatewayQueues, GatewaySettings
+from wva.collect.inventory import read_inventory
+from wva.collect.pools import Pool
+from wva.collect.variants import accepted_variants
+from wva.decide.activation import Budget
+from wva.kube.client import KubeClient
+from wva.kube.errors import NotFound
+from wva.loops.scale_from_zero import Ports, ScaleFromZero
+from wva.model.decision import Decision
+from wva.model.variant import ModelKey, Variant, VariantKey
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the loop shares with the rest of the process.
+
+    ``client`` writes only while this process leads. ``limited`` tells whether GPUs are limited now; ``publish`` takes a
+    decision into the ledger, ``announce`` records an event on a VariantAutoscaling.
+    """
+
+    client: KubeClient
+    informers: Informers
+    activations: Activations
+    limited: Callable[[], bool]
+    publish: Callable[[Decision], None]
+    announce: Callable[[VariantKey, str, str, str], None]
+
+
+class Waking:
+    """Builds the loop and runs it."""
+
+    def __init__(self, environment: Environment, surroundings: Surroundings) -> None:
+        """Follow the caches; nothing runs before ``run``."""
+        self._env = environment
+        self._around = surroundings
+        self._changed = asyncio.Event()
+        stores = surroundings.informers.stores
+        for store in (stores.variant_autoscalings, stores.deployments):
+            store.subscribe(lambda _old, _new: self._changed.set())
+        pools = surroundings.informers.pools
+        pools.pools.subscribe(lambda _old, _new: self._changed.set())
+        pools.pools_alpha.subscribe(lambda _old, _new: self._changed.set())
+
+    async def run(self) -> None:
+        """Run the loop until cancelled."""
+        async with self._queues() as queues:
+            around = self._around
+            ports = Ports(
+                variants=self._variants,
+                pools=self._pools,
+                waiting=queues.waiting,
+                budget=self._budget,
+                scale=self._scale,
+                publish=around.publish,
+                announce=around.announce,
+                changed=self._changed,
+            )
+            loop = ScaleFromZero(
+                ports, activations=around.activations, clock=self._env.clock, instruments=self._env.instruments
+            )
+            await loop.run()
+
+    @asynccontextmanager
+    async def _queues(self) -> AsyncIterator[GatewayQueues]:
+        settings = self._env.settings
+        gateway = GatewaySettings(
+            token=settings.epp_bearer_token.get_secret_value, parallel=settings.scale_from_zero_max_concurrency
+        )
+        pods = self._around.informers.stores.pods
+        async with GatewayQueues(pods, service=self._service, settings=gateway) as queues:
+            yield queues
+
+    async def _service(self, key: Key) -> Service:
+        return await self._env.client.get(SERVICES, key)
+
+    def _variants(self, now: float) -> Iterable[Variant]:
+        around = self._around
+        accepted = accepted_variants(
+            around.informers.stores,
+            controller_instance=self._env.settings.controller_instance,
+            now=now,
+            activations=around.activations,
+        )
+        return [entry.variant for entry in accepted]
+
+    def _pools(self, variant: Variant) -> list[Pool]:
+        deployment = self._around.informers.stores.deployments.get(Key(variant.key.namespace, variant.target))
+        if deployment is None:
+            return []
+        labels = deployment.spec.template.metadata.labels
+        return self._around.informers.pools.pools_of(variant.key.namespace, labels)
+
+    def _budget(self, model: ModelKey) -> Budget | None:  # noqa: ARG002 - the budget is that of the cluster
+        return Budget(*read_inventory(self._around.informers.inventory)) if self._around.limited() else None
+
+    async def _scale(self, key: VariantKey, desired: int) -> None:
+        """Write the scale subresource. Raises ApiError: NotFound, or Conflict when the Deployment has moved on."""
+        stores = self._around.informers.stores
+        va = stores.variant_autoscalings.get(Key(key.namespace, key.name))
+        target = None if va is None else stores.deployments.get(Key(key.namespace, va.spec.scale_target_ref.name))
+        if target is None:
+            raise NotFound(404, "NotFound", "the target is gone", attempted=f"scale the target of {key}")
+        body = {
+            "metadata": {"resourceVersion": target.metadata.resource_version},
+            "spec": {"replicas": desired},
+        }
+        await self._around.client.patch(DEPLOYMENTS, target.metadata.key, body, subresource="scale")

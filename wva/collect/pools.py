@@ -1,0 +1,55 @@
+"""Which inference pools stand in front of a workload, whatever their API group.
+
+A pool selects pods by labels in its own namespace. A workload at zero has no pods, so the labels of its pod template
+are compared. A pool without a selector would claim every workload of its namespace; it claims none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+from wva.api.inference import InferencePool, InferencePoolAlpha
+from wva.api.meta import Key
+from wva.kube.cache import Store
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Pool:
+    """A pool by namespace and name, and the Service of its endpoint picker in the same namespace (empty: none)."""
+
+    namespace: str
+    name: str
+    picker: str
+
+    @property
+    def service(self) -> Key:
+        """The key of the endpoint picker's Service."""
+        return Key(self.namespace, self.picker)
+
+    def __str__(self) -> str:
+        """Return ``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStores:
+    """The caches of both groups; one that the cluster does not serve is empty."""
+
+    pools: Store[InferencePool]
+    pools_alpha: Store[InferencePoolAlpha]
+
+    def pools_of(self, namespace: str, labels: Mapping[str, str]) -> list[Pool]:
+        """Return the pools of a namespace that select a pod with these labels, sorted, each of them once."""
+        return sorted(set(self._matching(namespace, labels)))
+
+    def _matching(self, namespace: str, labels: Mapping[str, str]) -> Iterator[Pool]:
+        both: Iterable[InferencePool | InferencePoolAlpha] = chain(
+            self.pools.list(namespace), self.pools_alpha.list(namespace)
+        )
+        for pool in both:
+            wanted = pool.match_labels
+            selects = bool(wanted) and all(labels.get(name) == value for name, value in wanted.items())
+            if selects and not pool.metadata.deleting:
+                yield Pool(namespace, pool.metadata.name, pool.picker)

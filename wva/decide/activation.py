@@ -1,0 +1,110 @@
+"""From zero: which variant of a model is started when requests wait at the gateway, and with how many replicas.
+
+Only the cheapest variant that can be started is (engine.md 8 started all of them), and only when no variant of the
+model runs or starts already: then there is somebody to serve, and the optimizer decides about more. Pure: what to do
+with the answer is the loop's business.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from wva.decide.wording import replicas
+from wva.model.decision import Decision, MetricsVerdict, Reason, Source, Step
+from wva.model.inventory import Inventory
+from wva.model.metrics import Coverage
+from wva.model.variant import UNKNOWN_ACCELERATOR, Variant
+from wva.model.vllm_parameters import VllmParameters
+
+MESSAGE = "Scaled from zero due to pending requests"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The GPUs that may be used. ``inventory`` None means that nobody knows, and ``detail`` why."""
+
+    inventory: Inventory | None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Requests wait, and nobody can be started; ``reasons`` has one line per variant."""
+
+    reasons: tuple[str, ...]
+
+
+def activate(variants: Iterable[Variant], waiting: float, budget: Budget | None = None) -> Decision | Refusal | None:
+    """Return the decision that starts a variant of one model for ``waiting`` requests.
+
+    None: nothing waits, or somebody serves or starts already. ``budget`` None means that GPUs are not limited.
+    """
+    candidates = sorted(variants, key=lambda variant: (variant.cost, variant.key))
+    if not waiting > 0 or any(variant.active for variant in candidates):
+        return None
+    reasons: list[str] = []
+    for variant in candidates:
+        room, obstacle = _room(variant, budget)
+        if room > 0:
+            return _decision(variant, _wanted(variant, waiting, room), waiting, reasons)
+        reasons.append(f"{variant.key.name}: {obstacle}")
+    return Refusal(tuple(reasons))
+
+
+def _wanted(variant: Variant, waiting: float, room: int) -> int:
+    """Return as many replicas as take all that waits at once, at least what the scaler demands, at most the room."""
+    at_once = max(1, (variant.parameters or VllmParameters()).max_num_seqs)
+    needed = math.ceil(min(waiting / at_once, float(room)))
+    return min(room, max(1, needed, variant.bounds.minimum or 0))
+
+
+def _room(variant: Variant, budget: Budget | None) -> tuple[int, str]:
+    """Return the most replicas that a variant may have, and in words what keeps it at none."""
+    maximum = variant.bounds.maximum
+    room = maximum if maximum is not None else 2**31 - 1
+    if room <= 0:
+        return 0, f"at the maximum 0 ({variant.bounds.maximum_origin})"
+    if budget is None:
+        return room, ""
+    if budget.inventory is None:
+        return 0, f"the GPU budget is not known ({budget.detail})"
+    free, binding = _free(variant, budget.inventory)
+    return min(room, free // variant.gpus_per_replica), f"{binding}, {variant.gpus_per_replica} needed"
+
+
+def _free(variant: Variant, inventory: Inventory) -> tuple[int, str]:
+    """Return the GPUs that are free for a variant, and whose limit that is."""
+    pool = inventory.pool_of(variant.accelerator)
+    if pool is None:
+        return 0, f"no node has accelerator {variant.accelerator or UNKNOWN_ACCELERATOR}"
+    limits: Sequence[tuple[int, str]] = [
+        (pool.free, f"{pool.free} GPUs {pool.accelerator} free"),
+        *(
+            (quota.free, f"{quota.free} GPUs left in ResourceQuota {quota.name}")
+            for quota in inventory.quotas_for(variant.key.namespace, pool.resource)
+        ),
+    ]
+    return min(limits)
+
+
+def _decision(variant: Variant, desired: int, waiting: float, passed_over: Sequence[str]) -> Decision:
+    words = f"{MESSAGE}: {waiting:g} waiting, {replicas(desired)} of the cheapest variant that can start"
+    if passed_over:
+        words += f" ({'; '.join(passed_over)})"
+    return Decision(
+        key=variant.key,
+        model=variant.model,
+        accelerator=variant.accelerator or variant.status_accelerator or UNKNOWN_ACCELERATOR,
+        cost=variant.cost,
+        current=0,
+        desired=desired,
+        previous=variant.status_desired,
+        reason=Reason.SCALE_FROM_ZERO,
+        message=words,
+        source=Source.MEASURED,
+        metrics=MetricsVerdict(available=True, reason="ScaleFromZero", message=MESSAGE),
+        coverage=Coverage(0, 0),
+        steps=(Step("activate", words, 0, desired),),
+    )

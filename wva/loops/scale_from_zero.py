@@ -1,0 +1,191 @@
+"""The scale-from-zero loop: looks at the gateways while something is at zero, and starts what is waited for.
+
+Every pool is read by a task of its own, one at a time per pool, and backs off on its own: a pool whose picker is
+broken or slow keeps nobody else waiting. With nothing at zero the loop sleeps until a cache says otherwise.
+
+Starting is three things in the same instant: the ledger gets the decision, so that series and status say so before any
+autoscaler looks again; the activation is noted, so that a cycle that still sees zero replicas does not take it back;
+and the scale subresource is written, once, with the version of the Deployment it was decided on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from wva import log
+from wva.clock import Clock
+from wva.collect.activations import Activations
+from wva.collect.gateway_queue import GatewayError
+from wva.collect.pools import Pool
+from wva.decide.activation import Budget, Refusal, activate
+from wva.instruments import Instruments
+from wva.kube.backoff import Backoff
+from wva.kube.errors import ApiError
+from wva.model.decision import Decision
+from wva.model.variant import ModelKey, Variant, VariantKey
+
+POLL_SECONDS: Final = 0.25
+_FAILURE_CAP_SECONDS: Final = 5.0
+_RECHECK_SECONDS: Final = 1.0
+"""How often a start that the caches do not show is looked at: one that never shows has to be made again."""
+
+REFUSED_EVENT: Final = "ScaleFromZeroRefused"
+FAILED_EVENT: Final = "ScaleFromZeroFailed"
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What the loop needs from the world.
+
+    ``variants`` returns the variants at a time; ``pools`` those in front of a variant; ``waiting`` reads a pool (raises
+    GatewayError); ``budget`` returns the GPUs for a model, None when they are not limited; ``scale`` writes the scale
+    subresource of a variant's target (raises ApiError); ``publish`` takes a decision into the ledger, ``announce``
+    records an event; ``changed`` is set whenever variants, targets or pools have changed.
+    """
+
+    variants: Callable[[float], Iterable[Variant]]
+    pools: Callable[[Variant], list[Pool]]
+    waiting: Callable[[Pool], Awaitable[Mapping[str, float]]]
+    budget: Callable[[ModelKey], Budget | None]
+    scale: Callable[[VariantKey, int], Awaitable[None]]
+    publish: Callable[[Decision], None]
+    announce: Callable[[VariantKey, str, str, str], None]
+    changed: asyncio.Event
+
+
+@dataclass(slots=True)
+class _PoolState:
+    """When a pool is read next, and how it has failed."""
+
+    due: float = 0.0
+    backoff: Backoff = field(default_factory=lambda: Backoff(base_seconds=0.5, cap_seconds=_FAILURE_CAP_SECONDS))
+    error: str = ""
+    running: bool = False
+
+
+class ScaleFromZero:
+    """Runs the loop."""
+
+    def __init__(self, ports: Ports, *, activations: Activations, clock: Clock, instruments: Instruments) -> None:
+        """Look at nothing yet."""
+        self._ports = ports
+        self._activations = activations
+        self._clock = clock
+        self._instruments = instruments
+        self._logger = log.get("scale_from_zero")
+        self._states: dict[Pool, _PoolState] = {}
+        self._refused: dict[ModelKey, tuple[str, ...]] = {}
+
+    async def run(self) -> None:
+        """Look, and start what is waited for, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._ports.changed.clear()
+                sleeping = self._sleeping()
+                wanted = {pool for models in sleeping.values() for pool in models}
+                for gone in self._states.keys() - wanted:
+                    if not self._states[gone].running:
+                        del self._states[gone]
+                now = self._clock.monotonic()
+                for pool in sorted(wanted):
+                    state = self._states.setdefault(pool, _PoolState())
+                    if not state.running and state.due <= now:
+                        state.running = True
+                        group.create_task(self._look(pool, state))
+                if wanted:
+                    await self._clock.sleep(POLL_SECONDS)
+                else:
+                    await self._clock.wait(self._ports.changed, _RECHECK_SECONDS if self._activations else None)
+
+    def _models(self) -> dict[ModelKey, list[Variant]]:
+        now = self._clock.now()
+        models: dict[ModelKey, list[Variant]] = {}
+        for variant in self._ports.variants(now):
+            models.setdefault(variant.model, []).append(variant)
+        return models
+
+    def _sleeping(self) -> dict[ModelKey, list[Pool]]:
+        """Return the pools to look at, by model of which nothing runs."""
+        return {
+            model: sorted({pool for variant in variants for pool in self._ports.pools(variant)})
+            for model, variants in self._models().items()
+            if not any(variant.active for variant in variants)
+        }
+
+    async def _look(self, pool: Pool, state: _PoolState) -> None:
+        """Read one pool and start what is waited for behind it; nothing is raised."""
+        counted = self._instruments.gateway_reads
+        try:
+            waiting = await self._ports.waiting(pool)
+        except GatewayError as error:
+            counted.labels("error").inc()
+            self._failed(pool, state, str(error))
+        else:
+            counted.labels("success").inc()
+            if state.error:
+                self._logger.info("gateway_answers_again", pool=str(pool))
+            state.error = ""
+            if await self._start(pool, waiting):
+                state.backoff.reset()
+            else:
+                now = self._clock.monotonic()
+                state.due = now + state.backoff.next(now)
+        finally:
+            state.running = False
+
+    def _failed(self, pool: Pool, state: _PoolState, reason: str) -> None:
+        now = self._clock.monotonic()
+        state.due = now + state.backoff.next(now)
+        if reason != state.error:
+            self._logger.warning("gateway_not_read", pool=str(pool), reason=reason)
+        state.error = reason
+
+    async def _start(self, pool: Pool, waiting: Mapping[str, float]) -> bool:
+        """Start the models behind the pool that have requests waiting; tell whether every write succeeded.
+
+        The world is looked at again: it has moved since the pool was asked.
+        """
+        written = True
+        for model, variants in sorted(self._models().items()):
+            count = waiting.get(model.model_id, 0.0)
+            behind = [variant for variant in variants if pool in self._ports.pools(variant)]
+            if not behind or any(variant.active for variant in variants):
+                continue
+            answer = activate(behind, count, self._ports.budget(model))
+            if isinstance(answer, Refusal):
+                self._refuse(model, behind, answer)
+            elif answer is not None:
+                self._refused.pop(model, None)
+                written = await self._activate(answer) and written
+        return written
+
+    async def _activate(self, decision: Decision) -> bool:
+        """Publish, then write; tell whether the write succeeded. What is published stays: a scaler may obey it."""
+        key = decision.key
+        self._activations.note(key, decision.desired, self._clock.now())
+        self._ports.publish(decision)
+        try:
+            await self._ports.scale(key, decision.desired)
+        except ApiError as error:
+            self._activations.forget(key)
+            self._instruments.activations.labels("error").inc()
+            self._logger.warning("activation_failed", variant=str(key), reason=str(error))
+            self._ports.announce(key, "Warning", FAILED_EVENT, f"the target could not be scaled: {error}")
+            return False
+        self._instruments.activations.labels("success").inc()
+        self._logger.info("activated", variant=str(key), desired=decision.desired, reason=decision.message)
+        return True
+
+    def _refuse(self, model: ModelKey, variants: Iterable[Variant], refusal: Refusal) -> None:
+        """Say once why nothing is started although requests wait, and again when the reasons change."""
+        self._instruments.activations.labels("refused").inc()
+        if self._refused.get(model) == refusal.reasons:
+            return
+        self._refused[model] = refusal.reasons
+        words = "; ".join(refusal.reasons)
+        self._logger.warning("activation_refused", model=str(model), reasons=list(refusal.reasons))
+        for variant in variants:
+            self._ports.announce(variant.key, "Warning", REFUSED_EVENT, f"requests wait, nothing can start: {words}")
