@@ -24,10 +24,20 @@ class ResourceRequirements(msgspec.Struct, frozen=True, rename="camel"):
     limits: dict[str, str | int | float] = {}
 
 
+class EnvVar(msgspec.Struct, frozen=True, gc=False):
+    """An environment variable of a container; one whose value comes from elsewhere has an empty one here."""
+
+    name: str = ""
+    value: str = ""
+
+
 class Container(msgspec.Struct, frozen=True, rename="camel"):
     """A container of a pod template."""
 
     name: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: tuple[EnvVar, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()
 
 

@@ -6,12 +6,18 @@ results with the evaluation time, and ``max_over_time`` shows a series for a min
 
 The signals are the highest value of the last minute over the engines of a pod, as in the original (engine.md 2.2),
 grouped by model and namespace as well, since one answer carries them all.
+
+Two more for each chunk in which the analyzer of some model asks for them, restricted to the namespaces of such models:
+``engine_signals`` with all that they want to know of an engine, and ``scheduler_queue`` with what endpoint pickers
+hold back. Each joins several expressions by ``or``, told apart by the label ``signal``. Other analyzers decide without
+them. Nothing in them can fail because of what some pod exposes: series are aggregated before anything is matched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from wva.collect.promql import quote, regex_literal, validate_namespace
@@ -23,6 +29,9 @@ QUEUE_LENGTH: Final = "queue_length"
 KV_CACHE_USAGE_TIMESTAMP: Final = "kv_cache_usage_timestamp"
 QUEUE_LENGTH_TIMESTAMP: Final = "queue_length_timestamp"
 
+ENGINE_SIGNALS: Final = "engine_signals"
+SCHEDULER_QUEUE: Final = "scheduler_queue"
+
 TIMESTAMP_QUERIES: Final = frozenset({KV_CACHE_USAGE_TIMESTAMP, QUEUE_LENGTH_TIMESTAMP})
 """The queries whose values are times of samples."""
 
@@ -33,12 +42,46 @@ _METRICS: Final = {
 _GROUPING: Final = "max by (namespace, model_name, pod)"
 
 
+_BY_POD: Final = "by (namespace, model_name, pod)"
+_BY_ENGINE: Final = "by (namespace, model_name, pod, engine)"
+_QUEUE_LABELS: Final = "by (namespace, model_name, target_model_name)"
+_QUEUE_SERIES: Final = "by (namespace, pod, inference_pool, fairness_id, priority, model_name, target_model_name)"
+"""All labels of the picker's series: what is scraped twice is counted once."""
+
+
+class EngineSignal(StrEnum):
+    """What ``engine_signals`` tells of a pod, as the label ``signal`` calls it."""
+
+    CACHE_CONFIG = "cache_config"
+    KV_USAGE = "kv_usage"
+    WAITING = "waiting"
+    RUNNING = "running"
+    INPUT_TOKENS = "input_tokens"
+    OUTPUT_TOKENS = "output_tokens"
+    PREFIX_HIT_RATE = "prefix_hit_rate"
+    SUCCESS_RATE = "success_rate"
+    TIME_TO_FIRST_TOKEN = "time_to_first_token"  # noqa: S105 - no secret
+    INTER_TOKEN_LATENCY = "inter_token_latency"  # noqa: S105 - no secret
+
+
+class QueueSignal(StrEnum):
+    """What ``scheduler_queue`` tells of a model, as the label ``signal`` calls it."""
+
+    SIZE = "size"
+    BYTES = "bytes"
+    TIMESTAMP = "timestamp"
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A PromQL text under the name that metrics and logs call it by."""
+    """A PromQL text under the name that metrics and logs call it by.
+
+    Without the answer to one that is ``essential`` nothing can be said of its namespaces.
+    """
 
     name: str
     text: str
+    essential: bool = True
 
 
 def chunks(namespaces: Iterable[str]) -> list[tuple[str, ...]]:
@@ -55,12 +98,81 @@ def chunk_queries(namespaces: Sequence[str]) -> tuple[Query, ...]:
 
     Raises ValueError when there is none, or one is not a namespace of Kubernetes.
     """
-    if not namespaces:
-        raise ValueError("a query without namespaces would read every namespace")
-    pattern = "|".join(regex_literal(validate_namespace(namespace)) for namespace in namespaces)
-    matchers = f"{{namespace=~{quote(pattern)}}}"
+    matchers = _matchers(namespaces)
     values = [Query(name, f"{_GROUPING} (max_over_time({metric}{matchers}[1m]))") for name, metric in _METRICS.items()]
     timestamps = [
         Query(f"{name}_timestamp", f"{_GROUPING} (timestamp({metric}{matchers}))") for name, metric in _METRICS.items()
     ]
     return (*values, *timestamps)
+
+
+def engine_queries(namespaces: Sequence[str]) -> tuple[Query, ...]:
+    """Return the two queries about the engines and pickers of some namespaces; raises as ``chunk_queries`` does."""
+    matchers = _matchers(namespaces)
+    return (
+        Query(ENGINE_SIGNALS, _joined(_engine_expressions(matchers)), essential=False),
+        Query(SCHEDULER_QUEUE, _joined(_queue_expressions(matchers)), essential=False),
+    )
+
+
+def _engine_expressions(matchers: str) -> dict[str, str]:
+    """Return the expressions of ``engine_signals``. A mean over nothing is no series: a NaN would say it is broken.
+
+    vLLM 0.11 names the counters of the prefix cache ``..._total`` and the time between tokens
+    ``inter_token_latency``; before, both had other names.
+    """
+
+    def per_engine(aggregation: str, metric: str) -> str:
+        return f"{aggregation} {_BY_POD} (max {_BY_ENGINE} ({metric}{matchers}))"
+
+    def rate(*metrics: str, window: str) -> str:
+        return " or ".join(f"sum {_BY_POD} (rate({metric}{matchers}[{window}]))" for metric in metrics)
+
+    def ratio(part: Sequence[str], whole: Sequence[str], window: str) -> str:
+        return f"({rate(*part, window=window)}) / (({rate(*whole, window=window)}) > 0)"
+
+    def average(*histograms: str, window: str) -> str:
+        return ratio([f"{name}_sum" for name in histograms], [f"{name}_count" for name in histograms], window)
+
+    hits, queries = "vllm:prefix_cache_hits", "vllm:prefix_cache_queries"
+    return {
+        EngineSignal.CACHE_CONFIG: (
+            "max by (namespace, model_name, pod, engine, num_gpu_blocks, block_size)"
+            f" (vllm:cache_config_info{matchers})"
+        ),
+        EngineSignal.KV_USAGE: per_engine("avg", "vllm:kv_cache_usage_perc"),
+        EngineSignal.WAITING: per_engine("sum", "vllm:num_requests_waiting"),
+        EngineSignal.RUNNING: per_engine("sum", "vllm:num_requests_running"),
+        EngineSignal.INPUT_TOKENS: average("vllm:request_prompt_tokens", window="5m"),
+        EngineSignal.OUTPUT_TOKENS: average("vllm:request_generation_tokens", window="5m"),
+        EngineSignal.PREFIX_HIT_RATE: ratio((f"{hits}_total", hits), (f"{queries}_total", queries), "5m"),
+        EngineSignal.SUCCESS_RATE: (
+            f"sum {_BY_POD} (max by (namespace, model_name, pod, engine, finished_reason)"
+            f" (rate(vllm:request_success_total{matchers}[1m])))"
+        ),
+        EngineSignal.TIME_TO_FIRST_TOKEN: average("vllm:time_to_first_token_seconds", window="1m"),
+        EngineSignal.INTER_TOKEN_LATENCY: average(
+            "vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds", window="1m"
+        ),
+    }
+
+
+def _queue_expressions(matchers: str) -> dict[str, str]:
+    """Return the expressions of ``scheduler_queue``; its time is that of the oldest sample in it."""
+    size, size_bytes = (f"inference_extension_flow_control_queue_{name}{matchers}" for name in ("size", "bytes"))
+    return {
+        QueueSignal.SIZE: f"sum {_QUEUE_LABELS} (max {_QUEUE_SERIES} ({size}))",
+        QueueSignal.BYTES: f"sum {_QUEUE_LABELS} (max {_QUEUE_SERIES} ({size_bytes}))",
+        QueueSignal.TIMESTAMP: f"min {_QUEUE_LABELS} (timestamp({size}))",
+    }
+
+
+def _joined(expressions: Mapping[str, str]) -> str:
+    return " or ".join(f'label_replace({text}, "signal", "{signal}", "", "")' for signal, text in expressions.items())
+
+
+def _matchers(namespaces: Sequence[str]) -> str:
+    if not namespaces:
+        raise ValueError("a query without namespaces would read every namespace")
+    pattern = "|".join(regex_literal(validate_namespace(namespace)) for namespace in namespaces)
+    return f"{{namespace=~{quote(pattern)}}}"

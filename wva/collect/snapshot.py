@@ -1,8 +1,10 @@
 """One cycle's inputs: caches and Prometheus in, one immutable Snapshot out.
 
 Namespaces in use are queried in chunks, the chunks side by side, unless the cache has answers that may be used again.
-A chunk counts as answered only when all four of its queries are: a value without the other signal or without its time
-cannot be judged. A chunk without an answer becomes a CollectionFailure naming its namespaces, and the others go on.
+A chunk counts as answered only when all of its essential queries are: a value without the other signal or without its
+time cannot be judged. A chunk without one becomes a CollectionFailure naming its namespaces, and the others go on.
+Engines and schedulers' queues are asked about only where an analyzer wants to know; without that answer their samples
+are missing, and whoever does not need them decides all the same.
 Nothing raises but cancellation: a cycle with failures still has variants; deciding what that means is not done here.
 """
 
@@ -10,21 +12,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from wva import log
+from wva.collect.activations import Activations
 from wva.collect.answer_cache import AnswerCache, Answers, CacheSettings, Pods
 from wva.collect.answers import InstantVector, PrometheusError
+from wva.collect.joins import Joins
 from wva.collect.promql import validate_namespace
-from wva.collect.queries import Query, chunk_queries, chunks
-from wva.collect.replicas import ReplicaJoin
+from wva.collect.queries import Query, chunk_queries, chunks, engine_queries
 from wva.collect.stores import CollectStores
 from wva.collect.variants import AcceptedVariant, accepted_variants
 from wva.instruments import Instruments
 from wva.model.metrics import Freshness, ReplicaMetrics
 from wva.model.snapshot import CollectionFailure, Snapshot
-from wva.model.variant import VariantKey
+from wva.model.variant import ModelKey, VariantKey
 
 _log = log.get("collect")
 
@@ -45,12 +48,16 @@ class CollectorSettings:
 
     ``controller_instance`` empty takes every VA. ``freshness`` is asked in each cycle, since the age limits may change
     while the process runs, and so is ``cache``. ``deadline_seconds`` bounds all queries of a cycle together.
+    ``activations`` are starts from zero that the caches may not show yet. ``engines_of`` tells whether the analyzer of
+    a model wants to know more than the two signals of its replicas.
     """
 
     controller_instance: str = ""
     freshness: Callable[[], Freshness] = Freshness
     cache: Callable[[], CacheSettings] = CacheSettings
     deadline_seconds: float = 20.0
+    activations: Activations | None = None
+    engines_of: Callable[[ModelKey], bool] = lambda _: False
 
 
 class Collector:
@@ -75,23 +82,32 @@ class Collector:
 
     async def collect(self, now: float) -> Snapshot:
         """Return what is seen at ``now`` (seconds since the epoch); takes at most the deadline of the settings."""
-        accepted = accepted_variants(self._stores, controller_instance=self._settings.controller_instance, now=now)
-        join = ReplicaJoin(accepted, instruments=self._instruments)
-        failures = await self._gather(accepted, join, now)
-        replicas = join.replicas(now=now, freshness=self._settings.freshness())
+        settings = self._settings
+        accepted = accepted_variants(
+            self._stores,
+            controller_instance=settings.controller_instance,
+            now=now,
+            activations=settings.activations,
+        )
+        joins = Joins.of(accepted, instruments=self._instruments, asked=settings.engines_of)
+        failures = await self._gather(accepted, joins, now)
+        replicas, queues = joins.result(now=now, freshness=settings.freshness())
         self._publish_coverage(replicas)
-        return Snapshot.of([entry.variant for entry in accepted], replicas, failures)
+        snapshot = Snapshot.of([entry.variant for entry in accepted], replicas, failures)
+        return replace(snapshot, queues=tuple(sorted(queues, key=lambda queue: queue.model)))
 
     async def refresh(self, now: float) -> None:
         """Fetch kept answers again that the last cycle used, as far as they are due. A failure leaves the kept ones."""
         accepted = accepted_variants(self._stores, controller_instance=self._settings.controller_instance)
-        asked = [chunk for chunk in _chunks(accepted) if self._cache.due(chunk.queries, now=now)]
+        asked = [
+            chunk for chunk in _chunks(accepted, self._settings.engines_of) if self._cache.due(chunk.queries, now=now)
+        ]
         if asked:
             self._conclude(list((await self._ask(asked, now)).values()))
 
-    async def _gather(self, accepted: list[AcceptedVariant], join: ReplicaJoin, now: float) -> list[CollectionFailure]:
-        """Bring the answers about the namespaces of active variants into the join; return what failed."""
-        wanted = _chunks(accepted)
+    async def _gather(self, accepted: list[AcceptedVariant], joins: Joins, now: float) -> list[CollectionFailure]:
+        """Bring the answers about the namespaces of active variants into the joins; return what failed."""
+        wanted = _chunks(accepted, self._settings.engines_of)
         answers: dict[_Chunk, Answers | CollectionFailure] = {}
         for chunk in wanted:
             kept = self._cache.find(chunk.queries, chunk.pods, now=now)
@@ -101,10 +117,9 @@ class Collector:
         if asked or not wanted:
             self._conclude(list(asked.values()))
         self._cache.clean(now=now)
-        for found in (answers | asked).values():
+        for chunk, found in (answers | asked).items():
             if not isinstance(found, CollectionFailure):
-                for name, answer in found.items():
-                    join.add(name, answer)
+                joins.add(chunk.namespaces, found)
         failed = [found for found in asked.values() if isinstance(found, CollectionFailure)]
         return [*_refusals(accepted), *failed]
 
@@ -123,21 +138,23 @@ class Collector:
         return {chunk: task.result() for chunk, task in tasks.items()}
 
     async def _ask_chunk(self, chunk: _Chunk, now: float, deadline: float) -> Answers | CollectionFailure:
-        """Ask the queries of one chunk; half an answer is none."""
+        """Ask the queries of one chunk; without all of the essential ones the answer is none."""
         try:
             async with asyncio.timeout_at(deadline), asyncio.TaskGroup() as group:
-                tasks = {query.name: group.create_task(self._answer(query, now)) for query in chunk.queries}
+                tasks = {query: group.create_task(self._answer(query, now)) for query in chunk.queries}
         except TimeoutError:
             message = f"Prometheus did not answer within {self._settings.deadline_seconds:g} s"
             return _failed(chunk.namespaces, message, kind="deadline")
         answers: dict[str, InstantVector] = {}
-        for name, task in tasks.items():
+        for query, task in tasks.items():
             answer = task.result()
+            if isinstance(answer, PrometheusError) and query.essential:
+                return _failed(chunk.namespaces, f"query {query.name}: {answer.message}", kind=answer.kind)
             if isinstance(answer, PrometheusError):
-                return _failed(chunk.namespaces, f"query {name}: {answer.message}", kind=answer.kind)
+                answer = InstantVector(warnings=(answer.message,))
             if answer.warnings:
-                _log.warning("query_warned", query=name, warning=answer.warnings[0])
-            answers[name] = answer
+                _log.warning("query_warned", query=query.name, warning=answer.warnings[0])
+            answers[query.name] = answer
         self._cache.keep(chunk.queries, chunk.pods, answers, now=now)
         return answers
 
@@ -172,21 +189,30 @@ class _Chunk:
     pods: Pods
 
 
-def _chunks(accepted: list[AcceptedVariant]) -> list[_Chunk]:
+def _chunks(accepted: list[AcceptedVariant], engines_of: Callable[[ModelKey], bool]) -> list[_Chunk]:
     """Return what to ask about the active variants."""
     pods: dict[str, set[tuple[str, str]]] = {}
+    more: set[str] = set()
     for entry in accepted:
         if entry.variant.active and _refuse(entry.variant.key.namespace) is None:
             ready = ((pod.metadata.namespace, pod.metadata.name) for pod in entry.pods if pod.ready)
             pods.setdefault(entry.variant.key.namespace, set()).update(ready)
+            if engines_of(entry.variant.model):
+                more.add(entry.variant.key.namespace)
     return [
         _Chunk(
             namespaces,
-            chunk_queries(namespaces),
+            _queries(namespaces, more),
             frozenset[tuple[str, str]]().union(*(pods[namespace] for namespace in namespaces)),
         )
         for namespaces in chunks(pods)
     ]
+
+
+def _queries(namespaces: tuple[str, ...], more: set[str]) -> tuple[Query, ...]:
+    """Return the queries of a chunk; about some of its namespaces ``more`` is asked."""
+    some = [namespace for namespace in namespaces if namespace in more]
+    return (*chunk_queries(namespaces), *(engine_queries(some) if some else ()))
 
 
 def _refusals(accepted: list[AcceptedVariant]) -> list[CollectionFailure]:

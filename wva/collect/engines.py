@@ -1,0 +1,110 @@
+"""What a pod's engines tell beside its two signals: the series of ``engine_signals``, to samples with a state.
+
+All of it comes from the page that the KV usage comes from, so that one's last time is the time of all; nothing is fresh
+here while the pod itself is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from wva.collect.answers import InstantVector, Series
+from wva.collect.queries import EngineSignal
+from wva.collect.samples import Classifier, Reading, Signal
+from wva.collect.variants import AcceptedVariant
+from wva.model.metrics import EngineSignals, Sample, SampleState
+from wva.model.variant import ModelKey
+
+_COUNT: Final = re.compile(r"[1-9][0-9]{0,11}")
+_SHOWN_CHARACTERS: Final = 40
+_SHARE: Final = Signal(maximum=1.0)
+_AMOUNT: Final = Signal()
+
+
+class EngineJoin:
+    """Gathers the answers of one cycle about the engines of some models; make one per cycle."""
+
+    def __init__(self, variants: Iterable[AcceptedVariant], *, asked: Callable[[ModelKey], bool]) -> None:
+        """Note the pods of the variants of the models that are ``asked`` about."""
+        self._models: dict[tuple[str, str], str] = {}
+        for accepted in variants:
+            model = accepted.variant.model
+            if asked(model):
+                for pod in accepted.pods:
+                    self._models[pod.metadata.namespace, pod.metadata.name] = model.model_id
+        self._series: dict[tuple[str, str], dict[str, list[Series]]] = {}
+        self._failures: dict[str, str] = {}
+
+    def add(self, vector: InstantVector) -> None:
+        """Take over the series of an answer; those of other pods and models are forgotten."""
+        for series in vector.series:
+            labels = series.metric
+            pod = labels.get("namespace", ""), labels.get("pod", "")
+            model_id = self._models.get(pod)
+            # The size of the cache comes without a model: it is the engine's, whatever names it serves.
+            if model_id is not None and labels.get("model_name", model_id) == model_id:
+                self._series.setdefault(pod, {}).setdefault(labels.get("signal", ""), []).append(series)
+
+    def fail(self, namespaces: Iterable[str], message: str) -> None:
+        """Note why the engines in some namespaces could not be asked about."""
+        self._failures.update(dict.fromkeys(namespaces, message))
+
+    def signals(self, pod: tuple[str, str], *, time: Reading, classifier: Classifier) -> EngineSignals | None:
+        """Return the samples of one pod (namespace, name), None when nobody asks; ``time`` is of its last scrape."""
+        if pod not in self._models:
+            return None
+        return _Pod(self._series.get(pod, {}), time, classifier, self._failures.get(pod[0], "")).signals()
+
+
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    """The series of one pod by signal; ``failure`` says why there are none, empty when there could be."""
+
+    series: Mapping[str, list[Series]]
+    time: Reading
+    classifier: Classifier
+    failure: str
+
+    def signals(self) -> EngineSignals:
+        """Classify all of them."""
+        sizes = self.series.get(EngineSignal.CACHE_CONFIG)
+        return EngineSignals(
+            kv_capacity_tokens=self._sample(EngineSignal.CACHE_CONFIG) if sizes is None else self._size(sizes),
+            kv_usage=self._sample(EngineSignal.KV_USAGE, _SHARE),
+            input_tokens=self._sample(EngineSignal.INPUT_TOKENS),
+            output_tokens=self._sample(EngineSignal.OUTPUT_TOKENS),
+            prefix_hit_rate=self._sample(EngineSignal.PREFIX_HIT_RATE, _SHARE),
+            waiting=self._sample(EngineSignal.WAITING),
+            running=self._sample(EngineSignal.RUNNING),
+            success_rate=self._sample(EngineSignal.SUCCESS_RATE),
+            time_to_first_token=self._sample(EngineSignal.TIME_TO_FIRST_TOKEN),
+            inter_token_latency=self._sample(EngineSignal.INTER_TOKEN_LATENCY),
+        )
+
+    def _sample(self, signal: EngineSignal, kind: Signal = _AMOUNT) -> Sample:
+        found = self.series.get(signal)
+        if found is None:
+            return Sample(SampleState.MISSING, detail=self.failure)
+        return self.classifier.sample(kind, value=Reading.of(found), time=self.time)
+
+    def _size(self, sizes: Sequence[Series]) -> Sample:
+        """Return the KV cache of all engines in tokens; each must have one size, made of whole blocks."""
+        engines: dict[str, int] = {}
+        for found in sizes:
+            labels = found.metric
+            blocks, block = labels.get("num_gpu_blocks", ""), labels.get("block_size", "")
+            if not _COUNT.fullmatch(blocks) or not _COUNT.fullmatch(block):
+                words = f"num_gpu_blocks {_shown(blocks)} and block_size {_shown(block)} are not counts"
+                return Sample(SampleState.INVALID, detail=words)
+            engine = labels.get("engine", "")
+            if engine in engines:
+                return Sample(SampleState.INVALID, detail=f"several sizes of the KV cache of engine {_shown(engine)}")
+            engines[engine] = int(blocks) * int(block)
+        return self.classifier.sample(_AMOUNT, value=Reading((str(sum(engines.values())),)), time=self.time)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "...")
