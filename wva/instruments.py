@@ -62,6 +62,11 @@ class Instruments:
             ["result"],
             registry=registry,
         )
+        self.variants_left = Gauge(
+            "wva_variants_left",
+            "Variants that this controller would take and leaves to another controller that decides on them.",
+            registry=registry,
+        )
         self.leader = Gauge("wva_leader", "1 while this process leads (or leader election is off).", registry=registry)
 
     def _queues(self, registry: CollectorRegistry) -> None:

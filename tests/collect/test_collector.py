@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 from tests.collect.doubles import NOW
+from wva.api.claims import Claimant
 from wva.collect.answers import ErrorKind, InstantVector
+from wva.collect.claims import Claims
 from wva.collect.snapshot import Collector, CollectorSettings
 from wva.model.metrics import Freshness, SampleState
 from wva.model.variant import VariantKey
@@ -206,7 +208,7 @@ async def test_age_limits_may_change_between_cycles(cluster, prometheus, instrum
 async def test_variants_of_other_controllers_are_not_collected(cluster, prometheus, instruments):
     """Two controllers share a cluster by instance."""
     cluster.variant()
-    settings = CollectorSettings(controller_instance="x")
+    settings = CollectorSettings(claims=Claims(Claimant("s/x", "x")))
     collector = Collector(cluster.stores, prometheus=prometheus, instruments=instruments, settings=settings)
     snapshot = await collector.collect(NOW)
     assert (snapshot.variants, prometheus.queries) == ((), [])

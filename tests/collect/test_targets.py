@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, TargetReason
-from wva.collect.targets import TargetKind, is_mine, resolve
+from wva.api.variantautoscaling import TargetReason
+from wva.collect.targets import TargetKind, resolve
 
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
@@ -100,13 +100,3 @@ def test_the_conflict_ends_when_the_other_goes(cluster):
     va, other = cluster.va("a", target="d"), cluster.va("b", target="d")
     cluster.stores.variant_autoscalings.delete(other)
     assert _resolve(cluster, va).kind is TargetKind.FOUND
-
-
-@pytest.mark.parametrize(
-    ("label", "instance", "mine"),
-    [(None, "", True), ("x", "", True), ("x", "x", True), ("y", "x", False), (None, "x", False)],
-)
-def test_an_instance_takes_its_own_vas_only(cluster, label, instance, mine):
-    """Without an instance name a controller takes every VA, labelled or not."""
-    va = cluster.va(labels={} if label is None else {CONTROLLER_INSTANCE_LABEL: label})
-    assert is_mine(va, instance) is mine

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from wva.api.apps import Container, ResourceRequirements
+from wva.api.claims import Claimant
 from wva.api.meta import parse_time
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL
+from wva.collect.claims import Claims
 from wva.collect.gpus import gpus_per_replica
 from wva.collect.variants import accepted_variants, parse_cost
 from wva.model.variant import ModelKey, VariantKey
@@ -96,7 +98,9 @@ def test_only_accepted_vas_become_variants(cluster):
     cluster.va("ours", target="d2", labels={CONTROLLER_INSTANCE_LABEL: "x"})
     cluster.deployment("d3")
     cluster.va("theirs", target="d3", labels={CONTROLLER_INSTANCE_LABEL: "y"})
-    names = [accepted.variant.key.name for accepted in accepted_variants(cluster.stores, controller_instance="x")]
+    names = [
+        accepted.variant.key.name for accepted in accepted_variants(cluster.stores, claims=Claims(Claimant("s/x", "x")))
+    ]
     assert names == ["ours"]
     names = [accepted.variant.key.name for accepted in accepted_variants(cluster.stores)]
     assert names == ["ours", "theirs"]

@@ -8,7 +8,9 @@ from prometheus_client import CollectorRegistry
 
 from tests.collect.cluster import Cluster
 from tests.publish.decisions import decision
+from wva.api.claims import Claimant
 from wva.api.meta import Key
+from wva.collect.claims import Claims
 from wva.controllers.variantautoscaling import Dependencies, VariantAutoscalingController
 from wva.instruments import Instruments
 from wva.kube.controller import After, Done
@@ -54,6 +56,7 @@ class Scene:
         self.ledger = Ledger()
         self.instruments = Instruments(CollectorRegistry())
         self.clock = VirtualClock()
+        self.events = []
         self.controller = VariantAutoscalingController(
             Dependencies(
                 client=self.client,
@@ -62,7 +65,8 @@ class Scene:
                 configuration=NoProblems(),
                 clock=self.clock,
                 instruments=self.instruments,
-                instance=instance,
+                claims=Claims(Claimant(f"s/{instance}", instance)),
+                announce=lambda *event: self.events.append(event),
             )
         )
         self.controller.watch()

@@ -6,7 +6,7 @@ import pytest
 
 from tests.publish.decisions import NOW, decision, held
 from tests.publish.statuses import BROKEN, CONFLICT, FOUND, GONE, UNSUPPORTED, VALID, condition, patched, va
-from wva.publish.status import HEARTBEAT_SECONDS, status_patch
+from wva.publish.status import HEARTBEAT_SECONDS, ConfigurationView, status_patch
 
 LATER = NOW + 60
 
@@ -27,6 +27,31 @@ def test_a_first_decision_writes_the_whole_status():
         "Ready": ("True", "VariantAccepted"),
         "Progressing": ("False", "Settled"),
     }
+
+
+MINE = ConfigurationView(claim="decided by controller s/mine")
+THEIRS = ConfigurationView(claim="decided by controller s/theirs")
+
+
+def test_the_status_says_which_controller_decides():
+    """Others read it before they take the variant, too."""
+    status = patched(None, now=NOW, decision=decision(), configuration=MINE)
+    claim = condition(status, "Claimed")
+    assert (claim["status"], claim["reason"], claim["message"]) == ("True", "ClaimedByController", MINE.claim)
+
+
+def test_another_controller_is_news_though_nothing_else_is():
+    """A hand-over is visible at once, not with the next heartbeat."""
+    before = patched(None, now=NOW, decision=decision(), configuration=MINE)
+    assert patched(before, now=LATER, decision=decision(), configuration=MINE) is None
+    after = patched(before, now=LATER, decision=decision(), configuration=THEIRS)
+    assert condition(after, "Claimed")["message"] == THEIRS.claim
+
+
+def test_without_a_number_nothing_is_claimed():
+    """Nobody could tell how long the claim is good for; two controllers would change it in turns."""
+    status = patched(None, now=NOW, target=GONE, configuration=MINE)
+    assert "Claimed" not in {entry["type"] for entry in status["conditions"]}
 
 
 def test_a_first_decision_of_zero_still_has_a_number():

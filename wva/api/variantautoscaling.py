@@ -37,6 +37,7 @@ class ConditionType(StrEnum):
     PROGRESSING = "Progressing"
     READY = "Ready"
     CONFIGURATION_VALID = "ConfigurationValid"
+    CLAIMED = "Claimed"
 
 
 class TargetReason(StrEnum):

@@ -14,6 +14,7 @@ from wva.app.informers import Informers
 from wva.app.waking import Surroundings, Waking
 from wva.collect.activations import Activations
 from wva.collect.background import BackgroundFetch
+from wva.collect.claims import Claims
 from wva.collect.live import LiveConfiguration
 from wva.collect.prometheus import PrometheusClient
 from wva.collect.snapshot import Collector, CollectorSettings
@@ -54,6 +55,7 @@ class Decisions:
             record=leadership.recorder.event,
             instruments=environment.instruments,
         )
+        self._claims = Claims(leadership.claimant)
         self.variants = self._build_variants()
         self._register_series()
         self.configuration.subscribe(self.variants.enqueue_all)
@@ -79,7 +81,7 @@ class Decisions:
             prometheus=prometheus,
             instruments=self._env.instruments,
             settings=CollectorSettings(
-                controller_instance=self._env.settings.controller_instance,
+                claims=self._claims,
                 freshness=lambda: self.configuration.freshness,
                 activations=self.activations,
                 cache=lambda: self.configuration.settings.metrics_cache,
@@ -139,6 +141,7 @@ class Decisions:
     def _surroundings(self) -> Surroundings:
         return Surroundings(
             client=self._leadership.client,
+            claims=self._claims,
             informers=self._informers,
             activations=self.activations,
             limited=lambda: self._env.settings.limited_mode,
@@ -155,7 +158,8 @@ class Decisions:
                 configuration=self.configuration,
                 clock=self._env.clock,
                 instruments=self._env.instruments,
-                instance=self._env.settings.controller_instance,
+                claims=self._claims,
+                announce=self.announce,
             )
         )
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
+from wva.api.claims import Claimant
 from wva.api.core import Lease
 from wva.api.kinds import EVENTS, LEASES
 from wva.api.meta import Key
@@ -42,6 +43,8 @@ class Leadership:
         self._in_charge = False
         self.identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
         self.elector = _elector(environment, self.identity) if environment.settings.leader_elect else None
+        settings = environment.settings
+        self.claimant = Claimant(f"{settings.pod_namespace}/{lease_name(settings)}", settings.controller_instance)
         client = environment.client
         self.client: KubeClient = client if self.elector is None else client.with_write_guard(self.elector.may_write)
         self.recorder = EventRecorder(

@@ -13,6 +13,7 @@ from wva.api.meta import Key
 from wva.app.environment import Environment
 from wva.app.informers import Informers
 from wva.collect.activations import Activations
+from wva.collect.claims import Claims
 from wva.collect.gateway_queue import GatewayQueues, GatewaySettings
 from wva.collect.inventory import read_inventory
 from wva.collect.pools import Pool
@@ -36,6 +37,7 @@ class Surroundings:
     client: KubeClient
     informers: Informers
     activations: Activations
+    claims: Claims
     limited: Callable[[], bool]
     publish: Callable[[Decision], None]
     announce: Callable[[VariantKey, str, str, str], None]
@@ -92,7 +94,7 @@ class Waking:
         around = self._around
         accepted = accepted_variants(
             around.informers.stores,
-            controller_instance=self._env.settings.controller_instance,
+            claims=around.claims,
             now=now,
             activations=around.activations,
         )

@@ -19,6 +19,7 @@ from wva import log
 from wva.collect.activations import Activations
 from wva.collect.answer_cache import AnswerCache, Answers, CacheSettings, Pods
 from wva.collect.answers import InstantVector, PrometheusError
+from wva.collect.claims import Claims
 from wva.collect.joins import Joins
 from wva.collect.promql import validate_namespace
 from wva.collect.queries import Query, chunk_queries, chunks, engine_queries
@@ -46,13 +47,13 @@ class Querier(Protocol):
 class CollectorSettings:
     """How to collect.
 
-    ``controller_instance`` empty takes every VA. ``freshness`` is asked in each cycle, since the age limits may change
+    ``claims`` says which VAs. ``freshness`` is asked in each cycle, since the age limits may change
     while the process runs, and so is ``cache``. ``deadline_seconds`` bounds all queries of a cycle together.
     ``activations`` are starts from zero that the caches may not show yet. ``engines_of`` tells whether the analyzer of
     a model wants to know more than the two signals of its replicas.
     """
 
-    controller_instance: str = ""
+    claims: Claims = Claims()  # noqa: RUF009 - frozen
     freshness: Callable[[], Freshness] = Freshness
     cache: Callable[[], CacheSettings] = CacheSettings
     deadline_seconds: float = 20.0
@@ -85,7 +86,7 @@ class Collector:
         settings = self._settings
         accepted = accepted_variants(
             self._stores,
-            controller_instance=settings.controller_instance,
+            claims=settings.claims,
             now=now,
             activations=settings.activations,
         )
@@ -98,7 +99,7 @@ class Collector:
 
     async def refresh(self, now: float) -> None:
         """Fetch kept answers again that the last cycle used, as far as they are due. A failure leaves the kept ones."""
-        accepted = accepted_variants(self._stores, controller_instance=self._settings.controller_instance)
+        accepted = accepted_variants(self._stores, claims=self._settings.claims)
         asked = [
             chunk for chunk in _chunks(accepted, self._settings.engines_of) if self._cache.due(chunk.queries, now=now)
         ]

@@ -14,7 +14,6 @@ from typing import Final
 from wva.api.apps import Deployment
 from wva.api.meta import Key
 from wva.api.variantautoscaling import (
-    CONTROLLER_INSTANCE_LABEL,
     SUPPORTED_TARGET_API_VERSION,
     SUPPORTED_TARGET_KIND,
     TargetReason,
@@ -89,13 +88,6 @@ def resolve(
         )
         return TargetResolution(TargetKind.CONFLICT, message, others=others)
     return TargetResolution(TargetKind.FOUND, f"Scale target Deployment {target.name} found", deployment)
-
-
-def is_mine(va: VariantAutoscaling, controller_instance: str) -> bool:
-    """Tell whether this controller handles the VA; without an instance of its own it handles all."""
-    if not controller_instance:
-        return True
-    return va.metadata.labels.get(CONTROLLER_INSTANCE_LABEL) == controller_instance
 
 
 def _competitors(va: VariantAutoscaling, vas: Store[VariantAutoscaling]) -> tuple[str, ...]:

@@ -18,9 +18,10 @@ from wva.api.meta import parse_time
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, ConditionType, OptimizedAlloc, VariantAutoscaling
 from wva.collect.activations import Activations
 from wva.collect.bounds import bounds_of
+from wva.collect.claims import Claims
 from wva.collect.gpus import gpus_per_replica
 from wva.collect.stores import CONTROLLER_INDEX, CollectStores
-from wva.collect.targets import is_mine, resolve
+from wva.collect.targets import resolve
 from wva.collect.vllm_arguments import vllm_parameters
 from wva.model.variant import DEFAULT_COST, Bounds, ModelKey, Variant, VariantKey
 
@@ -29,6 +30,9 @@ UNSCHEDULABLE_SECONDS: Final = 60.0
 adds takes longer, but until then its replica serves nobody either."""
 
 _COST: Final = re.compile(r"[+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+_EVERYTHING: Final = Claims()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +46,18 @@ class AcceptedVariant:
 def accepted_variants(
     stores: CollectStores,
     *,
-    controller_instance: str = "",
+    claims: Claims = _EVERYTHING,
     now: float | None = None,
     activations: Activations | None = None,
 ) -> list[AcceptedVariant]:
     """Return every variant that this controller decides on, with its pods, in no particular order.
 
-    ``now`` is in seconds since the epoch; without it nobody's pod counts as unschedulable, and no activation counts.
+    ``now`` is in seconds since the epoch; without it nobody's pod counts as unschedulable, and no activation and no
+    other controller's claim counts.
     """
     accepted = []
     for va in stores.variant_autoscalings.list():
-        if va.metadata.deleting or not va.spec.model_id or not is_mine(va, controller_instance):
+        if va.metadata.deleting or not va.spec.model_id or not claims.mine(va, now):
             continue
         resolution = resolve(va, vas=stores.variant_autoscalings, deployments=stores.deployments)
         if resolution.deployment is None:

@@ -10,7 +10,7 @@ cache is behind, and the key comes back with backoff.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -25,12 +25,14 @@ from wva.api.variantautoscaling import (
 )
 from wva.clock import Clock
 from wva.collect.bounds import annotation_problems, bounds_of
+from wva.collect.claims import Claims
 from wva.collect.stores import TARGET_INDEX, CollectStores, target_key
-from wva.collect.targets import TargetKind, TargetResolution, is_mine, resolve
+from wva.collect.targets import TargetKind, TargetResolution, resolve
 from wva.collect.variants import pods_of, variant_of
+from wva.controllers.rivals import Rivals
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
-from wva.kube.controller import After, Done, Result
+from wva.kube.controller import After, Result
 from wva.kube.errors import ApiError, Conflict, NotFound, WriteRefused
 from wva.kube.workqueue import WorkQueue
 from wva.model.decision import Decision
@@ -49,6 +51,14 @@ class Configuration(Protocol):
         ...
 
 
+Announce = Callable[[VariantKey, str, str, str], None]
+"""Records a Kubernetes event on a variant: key, type, reason, message."""
+
+
+def _say_nothing(key: VariantKey, type_: str, reason: str, message: str) -> None:
+    """Record no event."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dependencies:
     """What the controller works with."""
@@ -59,7 +69,8 @@ class Dependencies:
     configuration: Configuration
     clock: Clock
     instruments: Instruments
-    instance: str = ""
+    claims: Claims = Claims()  # noqa: RUF009 - frozen
+    announce: Announce = _say_nothing
 
 
 class VariantAutoscalingController:
@@ -70,6 +81,8 @@ class VariantAutoscalingController:
         self._deps = dependencies
         self._logger = log.get("variantautoscaling")
         self._replaced: set[Key] = set()
+        self._rivals = Rivals(dependencies.claims, announce=dependencies.announce, clock=dependencies.clock)
+        dependencies.instruments.variants_left.set_function(self._rivals.__len__)
         self.queue: WorkQueue[Key] = WorkQueue(
             "variantautoscaling", clock=dependencies.clock, instruments=dependencies.instruments
         )
@@ -105,7 +118,8 @@ class VariantAutoscalingController:
         if va is None or not self._handles(va):
             self._replaced.discard(key)
             self._deps.ledger.drop(variant_key)
-            return Done()
+            return self._rivals.look(key, va)
+        self._rivals.forget(key)
         resolution = self._resolve(va)
         decision = self._settle(va, variant_key, resolution)
         await self._write(va, resolution, decision)
@@ -133,7 +147,7 @@ class VariantAutoscalingController:
                 va.spec.scale_target_ref.name,
             ),
             decision=decision,
-            configuration=ConfigurationView(self._problems(va)),
+            configuration=ConfigurationView(self._problems(va), self._deps.claims.me.text),
             now=self._deps.clock.now(),
         )
         if patch is None:
@@ -160,7 +174,7 @@ class VariantAutoscalingController:
         return "; ".join(filter(None, [self._deps.configuration.problem_for(va), *annotation_problems(va)]))
 
     def _handles(self, va: VariantAutoscaling) -> bool:
-        return not va.metadata.deleting and is_mine(va, self._deps.instance)
+        return not va.metadata.deleting and self._deps.claims.mine(va, self._deps.clock.now())
 
     def _resolve(self, va: VariantAutoscaling) -> TargetResolution:
         stores = self._deps.stores
@@ -182,6 +196,9 @@ class VariantAutoscalingController:
         va = new or old
         if va is None:
             return
+        if new is None or not self._handles(new):
+            # At once and not in the reconcile: another controller may be publishing its number by then.
+            self._deps.ledger.drop(VariantKey(*va.metadata.key))
         self.queue.add(va.metadata.key, low=old is None)
         targets = {target_key(entry) for entry in (old, new) if entry is not None}
         presence_changed = old is None or new is None or old.metadata.deleting != new.metadata.deleting

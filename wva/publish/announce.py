@@ -16,6 +16,7 @@ SCALE_UP_EVENT: Final = "ScaleUpRecommended"
 SCALE_DOWN_EVENT: Final = "ScaleDownRecommended"
 HOLD_EVENT: Final = "DesiredReplicasHeld"
 RESUME_EVENT: Final = "DesiredReplicasMeasured"
+CLAIMED_TWICE_EVENT: Final = "VariantClaimedTwice"
 
 SAFETY_NET_MESSAGE: Final = "Safety net activated: emitted fallback metrics"
 _FALLBACK: Final = frozenset({Source.PREVIOUS_DESIRED, Source.CURRENT_REPLICAS})

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from wva import log
+from wva.api.claims import CLAIM_REASON
 from wva.api.meta import Condition, format_time, parse_time
 from wva.api.variantautoscaling import ConditionType, OptimizedAlloc, TargetReason, VariantAutoscaling
 from wva.model.decision import Decision
@@ -37,9 +38,13 @@ class TargetView:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationView:
-    """Why configuration that concerns this variant is not in force; ``message`` empty when all of it is."""
+    """Why configuration that concerns this variant is not in force; ``message`` empty when all of it is.
+
+    ``claim`` says which controller decides; empty says nothing about it.
+    """
 
     message: str = ""
+    claim: str = ""
 
 
 def status_patch(
@@ -79,6 +84,9 @@ def _wanted(
         _optimization_condition(target, decision),
         _ready_condition(target),
     ]
+    if configuration.claim and decision is not None:
+        # Only with a number, whose time says how long the claim is good for.
+        wanted.append(_condition(ConditionType.CLAIMED, True, CLAIM_REASON, configuration.claim))
     progressing = _progressing_condition(decision)
     if progressing is not None:
         wanted.append(progressing)
@@ -158,8 +166,9 @@ def _timed(va: VariantAutoscaling, condition: Condition, now: float) -> Conditio
 
 
 def _conditions_news(va: VariantAutoscaling, conditions: list[Condition]) -> bool:
-    def essence(condition: Condition) -> tuple[str, str, str, int]:
-        return condition.type, condition.status, condition.reason, condition.observed_generation
+    def essence(condition: Condition) -> tuple[str, str, str, int, str]:
+        claim = condition.message if condition.type == ConditionType.CLAIMED else ""
+        return condition.type, condition.status, condition.reason, condition.observed_generation, claim
 
     return {essence(condition) for condition in va.status.conditions} != {essence(entry) for entry in conditions}
 
