@@ -16,7 +16,8 @@ async def client():
     """Serve an empty cluster that wants a token, and give a client that has it."""
     options = ServerOptions(store=StoreOptions(history_limit=HISTORY))
     async with ApiServer(options=options) as api, aiohttp.ClientSession() as session:
-        api.access.tokens[TOKEN] = User("admin")
+        api.access.tokens[TOKEN] = User("admin", ("system:masters", "system:authenticated"))
+        api.access.authorize = lambda user, _: "system:masters" in user.groups
         api.store.create("namespaces", {"metadata": {"name": NAMESPACE}})
         yield Client(session, api.url, token=TOKEN)
 

@@ -94,7 +94,8 @@ async def test_token_reviews_know_the_tokens(api, session):
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
         return (await ask(session, TOKENS, "POST", token="good", json=body))[1]["status"]
 
-    assert await review("good") == {"authenticated": True, "user": {"username": "somebody", "groups": ["a", "b"]}}
+    good = await review("good")
+    assert (good["authenticated"], good["user"]) == (True, {"username": "somebody", "groups": ["a", "b"]})
     assert "authenticated" not in await review("bad")
 
 
@@ -127,3 +128,15 @@ async def test_the_url_is_loopback(api):
     assert api.url.startswith("http://127.0.0.1:")
     async with aiohttp.ClientSession() as session, session.get(f"{api.url}/readyz") as response:
         assert await response.text() == "ok"
+
+
+async def test_an_issued_token_ends(session, api, monkeypatch):
+    """After its time it is nobody's, for reviews and for requests alike."""
+    now = [1000.0]
+    monkeypatch.setattr(api.access, "_now", lambda: now[0])
+    api.access.tokens["good"] = User("somebody")
+    token, expires_at = api.access.issue(User("reader"), audiences=(), lifetime_seconds=600)
+    assert expires_at == 1600
+    assert (await ask(session, PODS, token=token))[0] == 200
+    now[0] = 1600.0
+    assert (await ask(session, PODS, token=token))[0] == 401

@@ -1,27 +1,21 @@
-"""Who may do what: bearer tokens, the review endpoints that ask for it, and the same answer for requests themselves.
+"""Who may do what: bearer tokens, and what their owners may do; ``reviews`` asks the same questions for others.
 
 By default everybody is authenticated and everything is allowed. A test sets ``tokens`` to require one, and
-``authorize`` to refuse.
+``authorize`` to refuse. Tokens of ServiceAccounts are issued on request and are good for their audiences and time.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
 
-from wva.sim.apiserver.errors import ApiError, bad_request, unauthorized
-from wva.sim.apiserver.objects import JsonObject, Object, lookup, text_at
+from wva.sim.apiserver.errors import ApiError, unauthorized
 from wva.sim.apiserver.requests import RequestInfo
 
-AUTHENTICATION: Final = "authentication.k8s.io"
-AUTHORIZATION: Final = "authorization.k8s.io"
-REVIEWS: Final[Mapping[str, tuple[str, str]]] = {
-    "tokenreviews": (AUTHENTICATION, "TokenReview"),
-    "selfsubjectaccessreviews": (AUTHORIZATION, "SelfSubjectAccessReview"),
-    "subjectaccessreviews": (AUTHORIZATION, "SubjectAccessReview"),
-}
+API_AUDIENCE: Final = "https://kubernetes.default.svc.cluster.local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +24,17 @@ class User:
 
     name: str
     groups: tuple[str, ...] = ("system:authenticated",)
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedToken:
+    """What an issued token is good for; ``expires_at`` in seconds since the epoch."""
+
+    user: User
+    audiences: tuple[str, ...]
+    expires_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +62,41 @@ def allow_all(user: User, attributes: Attributes) -> bool:
 class Access:
     """The authentication and authorization of one server."""
 
-    def __init__(self) -> None:
-        """Authenticate everybody, allow everything."""
+    def __init__(self, now: Callable[[], float]) -> None:
+        """Authenticate everybody, allow everything; ``now`` tells seconds since the epoch."""
         self.tokens: dict[str, User] = {}
         self.authorize: Callable[[User, Attributes], bool] = allow_all
+        self._now = now
+        self._issued: dict[str, IssuedToken] = {}
 
-    def authenticate(self, token: str) -> User | None:
-        """Return whose token this is; without configured tokens any text is one."""
-        if self.tokens:
-            return self.tokens.get(token)
-        return User("embedded") if token else None
+    def issue(self, user: User, *, audiences: tuple[str, ...], lifetime_seconds: float) -> tuple[str, float]:
+        """Return a new token for ``user`` and when it expires."""
+        token = secrets.token_urlsafe(24)
+        expires_at = self._now() + lifetime_seconds
+        self._issued[token] = IssuedToken(user, audiences or (API_AUDIENCE,), expires_at)
+        return token, expires_at
+
+    def authenticate(self, token: str, audiences: tuple[str, ...] = (API_AUDIENCE,)) -> User | None:
+        """Return whose token this is, if it is good for one of the audiences; see ``audiences_of``."""
+        if not self.audiences_of(token, audiences):
+            return None
+        issued = self._issued.get(token)
+        if issued is not None:
+            return issued.user
+        return self.tokens.get(token) if self.tokens else User("embedded")
+
+    def audiences_of(self, token: str, audiences: tuple[str, ...]) -> tuple[str, ...]:
+        """Return for which of the audiences a token is good; without configured tokens any text is one.
+
+        A token that was not issued here is good for the API server only.
+        """
+        issued = self._issued.get(token)
+        good: tuple[str, ...] = ()
+        if issued is not None:
+            good = issued.audiences if self._now() < issued.expires_at else ()
+        elif token in self.tokens or (token and not self.tokens):
+            good = (API_AUDIENCE,)
+        return tuple(audience for audience in audiences if audience in good)
 
     def admit(self, info: RequestInfo, authorization: str) -> User:
         """Return who sent a request. Raises ApiError 401 without a valid token, 403 when the user may not do this."""
@@ -80,35 +110,6 @@ class Access:
         if not self.authorize(user, attributes):
             raise _denied(user, attributes)
         return user
-
-    def review(self, info: RequestInfo, user: User, body: Object) -> JsonObject:
-        """Answer a review request: the object with its status. Raises ApiError 400 for another kind of body."""
-        group, kind = REVIEWS[info.resource]
-        if body.get("kind") != kind:
-            raise bad_request(f"expected a {kind}")
-        status: JsonObject
-        if kind == "TokenReview":
-            status = self._token_status(text_at(body, ("spec", "token")))
-        else:
-            if kind == "SubjectAccessReview":
-                user = User(text_at(body, ("spec", "user")), tuple(body["spec"].get("groups") or ()))
-            status = {"allowed": self.authorize(user, _asked(body))}
-        return {"kind": kind, "apiVersion": f"{group}/v1", "metadata": {}, "spec": body.get("spec"), "status": status}
-
-    def _token_status(self, token: str) -> JsonObject:
-        user = self.authenticate(token)
-        if user is None:
-            return {"user": {}, "error": "invalid bearer token"}
-        return {"authenticated": True, "user": {"username": user.name, "groups": list(user.groups)}}
-
-
-def _asked(body: Object) -> Attributes:
-    place = ("spec", "resourceAttributes")
-    if not isinstance(lookup(body, place), dict):
-        place = ("spec", "nonResourceAttributes")
-        return Attributes(text_at(body, (*place, "verb")), path=text_at(body, (*place, "path")))
-    fields = ("verb", "group", "resource", "subresource", "namespace", "name")
-    return Attributes(*(text_at(body, (*place, field)) for field in fields))
 
 
 def _denied(user: User, attributes: Attributes) -> ApiError:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from wva.sim.apiserver.access import REVIEWS
 from wva.sim.apiserver.kinds import KindSpec, Registry
 from wva.sim.apiserver.objects import JsonObject
+from wva.sim.apiserver.reviews import REVIEWS
 
 _VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _VERSION: Final = {

@@ -18,8 +18,9 @@ from typing import Final, Self
 import yaml
 from aiohttp import web
 
-from wva.sim.apiserver.access import REVIEWS, Access, User
+from wva.sim.apiserver.access import Access, User
 from wva.sim.apiserver.bodies import object_body
+from wva.sim.apiserver.builtin import SERVICE_ACCOUNTS
 from wva.sim.apiserver.discovery import document
 from wva.sim.apiserver.errors import ApiError, method_not_allowed, nothing_served
 from wva.sim.apiserver.faults import Faults
@@ -29,6 +30,7 @@ from wva.sim.apiserver.options import StoreOptions
 from wva.sim.apiserver.pages import Pages
 from wva.sim.apiserver.requests import RequestInfo, RequestLog, parse
 from wva.sim.apiserver.rest import Rest, json_response, number_of, selection_of, version_of
+from wva.sim.apiserver.reviews import REVIEWS, TOKEN, Reviews
 from wva.sim.apiserver.store import SCALE, Store
 from wva.sim.apiserver.watches import Watches, WatchRequest
 
@@ -60,7 +62,8 @@ class ApiServer:
         """Serve the built-in kinds and ``kinds``; ``now`` stamps the objects, in seconds since the epoch."""
         self.options = options or ServerOptions()
         self.store = Store(kinds, now=now, options=self.options.store)
-        self.access = Access()
+        self.access = Access(now)
+        self._reviews = Reviews(self.access, self.store)
         self.requests = RequestLog()
         self.watches = Watches(self.store.journal)
         self._pages = Pages()
@@ -132,9 +135,13 @@ class ApiServer:
         if info.resource in REVIEWS and REVIEWS[info.resource][0] == info.group and info.version == "v1":
             if info.verb != "create":
                 raise method_not_allowed()
-            answer = self.access.review(info, user, await object_body(request))
+            answer = self._reviews.answer(info, user, await object_body(request))
             return json_response(answer, status=HTTPStatus.CREATED)
         spec = self.store.journal.kinds.find(info.group, info.version, info.resource)
+        if spec is SERVICE_ACCOUNTS and info.subresource == TOKEN:
+            if info.method != "POST":
+                raise method_not_allowed()
+            return json_response(self._reviews.issue(info, await object_body(request)), status=HTTPStatus.CREATED)
         if spec is None or not _serves(spec, info.subresource) or (info.namespace and not spec.namespaced):
             return self._nothing_here(info)
         if info.verb == "watch":
