@@ -1,0 +1,155 @@
+"""The Kalman filter takes the recorded steps of the original, alone and over whole sequences of cycles."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.golden.queueing import within
+from tests.golden.vectors import Case, parameters, tally
+from wva.decide.queueing.kalman import DEFAULT_STATE, KalmanState, guess, update
+from wva.decide.queueing.objectives import Traffic, derived_target
+from wva.decide.queueing.service import IterationTime, Queue, RequestSize
+from wva.decide.queueing.sizing import size
+from wva.decide.queueing.targets import Target
+from wva.model.queueing import Observation
+
+NAME = "tuner"
+
+
+def observation(env: Case) -> Observation:
+    """Return a recorded environment."""
+    return Observation(
+        0.0,
+        env["lambda_rpm"] / 60,
+        env["avg_input_tokens"],
+        env["avg_output_tokens"],
+        env["avg_ttft_ms"],
+        env["avg_itl_ms"],
+        env["max_batch_size"],
+    )
+
+
+@pytest.mark.parametrize("case", parameters(NAME, section="steps"))
+def test_recorded_step(case):
+    """One update from the recorded initial state; where the original fails, ours answers with finite numbers."""
+    tally(NAME, "steps").run += 1
+    seen = observation(case["env"])
+    start = IterationTime(*case["init_state"])
+    if case["init_source"] == "guess":
+        found_guess = guess(seen)
+        assert (found_guess.alpha, found_guess.beta, found_guess.gamma) == within(tuple(case["init_state"]), rel=1e-3)
+    if case["init_source"] == "default":
+        assert as_tuple(start) == within(as_tuple(DEFAULT_STATE), rel=1e-6)
+    found = update(KalmanState(start), [seen], bounds_from=start)
+    if case.get("error"):
+        assert all(math.isfinite(value) and value > 0 for value in as_tuple(found.parameters))
+        return
+    assert found.rejected == case["rejected"]
+    assert as_tuple(found.parameters) == within(tuple(case["state"]), rel=1e-4)
+    assert found.nis == within(case["nis"], rel=3e-3)
+    scale = [math.sqrt(case["covariance"][i][i]) for i in range(3)]
+    for i in range(3):
+        for j in range(3):
+            room = 2e-3 * scale[i] * scale[j]
+            assert found.covariance[3 * i + j] == within(case["covariance"][i][j], rel=2e-3, extra=room)
+
+
+def as_tuple(state: IterationTime) -> tuple[float, float, float]:
+    """Return the parameters in order."""
+    return state.alpha, state.beta, state.gamma
+
+
+@pytest.mark.parametrize("case", parameters(NAME, section="sequences"))
+def test_recorded_sequence(case):
+    """Parameters, derived targets and capacities follow the original from cycle to cycle, as far as it got."""
+    tally(NAME, "sequences").run += 1
+    config = case["config"]
+    preset = config.get("preset")
+    states: dict[str, KalmanState | None] = {}
+    for cycle in case["cycles"]:
+        groups = by_variant(cycle["replicas"])
+        if config.get("tuningEnabled", True):
+            for name, seen in groups.items():
+                states[name] = next_state(states.get(name), seen, preset)
+        if str(cycle.get("error", "")).startswith("panic"):
+            return
+        found = {name: state for name, state in states.items() if state is not None}
+        assert set(found) == set(cycle["params_after"])
+        for name, row in cycle["params_after"].items():
+            assert as_tuple(found[name].parameters) == within((row["alpha"], row["beta"], row["gamma"]), rel=5e-3)
+            assert found[name].nis == within(row["nis"], rel=2e-2, extra=1e-3)
+        check_capacities(config, cycle, found)
+
+
+def by_variant(rows: list[Case]) -> dict[str, list[Observation]]:
+    """Return the busy replicas of every variant; the first known batch size is that of all."""
+    groups: dict[str, list[Observation]] = {}
+    for row in rows or []:
+        batches = [each["max_batch_size"] for each in rows if each["variant"] == row["variant"]]
+        batch = next((size for size in batches if size > 0), 256)
+        if row["arrival_rate_rps"] > 0:
+            seen = Observation(
+                0.0,
+                row["arrival_rate_rps"],
+                row["avg_input_tokens"],
+                row["avg_output_tokens"],
+                row["avg_ttft_s"] * 1000,
+                row["avg_itl_s"] * 1000,
+                batch,
+            )
+            groups.setdefault(row["variant"], []).append(seen)
+    return groups
+
+
+def next_state(state: KalmanState | None, seen: list[Observation], preset: list[float] | None) -> KalmanState | None:
+    """Return a variant's state after a cycle: known parameters have the default bounds, a guess has its own.
+
+    The original keeps what it had when its state cannot sustain the load of the first replica. Ours evaluates it; to
+    compare what follows, such a cycle is passed over here too, after a look at whether ours stays finite.
+    """
+    if state is None and preset is not None:
+        state = KalmanState(IterationTime(*preset))
+    start = state or KalmanState(guess(seen[0]) or DEFAULT_STATE)
+    found = update(start, seen, bounds_from=DEFAULT_STATE if state else start.parameters)
+    assert all(math.isfinite(value) and value > 0 for value in as_tuple(found.parameters))
+    return found if sustained(seen[0], start.parameters) else state
+
+
+def sustained(seen: Observation, state: IterationTime) -> bool:
+    """Tell whether the original could evaluate a load: it fails at 99.9 % of the highest rate."""
+    queue = Queue(state, RequestSize(seen.input_tokens, seen.output_tokens), seen.batch, 10 * seen.batch)
+    (sizing,) = size([queue], [Target()])
+    return seen.rate <= sizing.highest_rate
+
+
+def check_capacities(config: Case, cycle: Case, states: dict[str, KalmanState]) -> None:
+    """Compare the targets in force and what one replica carries within them."""
+    groups = by_variant(cycle["replicas"])
+    traffic = Traffic.mean(
+        [Traffic(s.rate, s.input_tokens, s.output_tokens, s.ttft, s.itl) for seen in groups.values() for s in seen]
+    )
+    recorded = cycle.get("slo_ttft_itl_ms")
+    if recorded is None or traffic is None:
+        return
+    target = derived_target(config["sloMultiplier"] or 3.0, [state.parameters for state in states.values()], traffic)
+    if recorded not in EXPLICIT:
+        assert (target.ttft, target.itl) == within(tuple(recorded), rel=2e-3)
+    for row in cycle["variant_capacities"]:
+        if row["per_replica_capacity"]:
+            mean = Traffic.mean(
+                [Traffic(s.rate, s.input_tokens, s.output_tokens, s.ttft, s.itl) for s in groups[row["variant"]]]
+            )
+            queue = Queue(
+                states[row["variant"]].parameters,
+                RequestSize(mean.input_tokens, mean.output_tokens),
+                groups[row["variant"]][0].batch,
+                100,
+            )
+            (sizing,) = size([queue], [Target(*recorded)])
+            assert sizing.rate == within(row["per_replica_capacity"], rel=1e-2)
+
+
+EXPLICIT = ([800, 40], [200, 12])
+"""Targets that the recorded configurations state."""
