@@ -11,6 +11,7 @@ from wva.api.claims import Claimant
 from wva.collect.answers import ErrorKind, InstantVector
 from wva.collect.claims import Claims
 from wva.collect.snapshot import Collector, CollectorSettings
+from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.metrics import Freshness, SampleState
 from wva.model.variant import VariantKey
 
@@ -227,3 +228,34 @@ async def test_a_name_that_is_no_namespace_never_reaches_promql(cluster, prometh
         VariantKey("ns", "va"): True,
         VariantKey('x",y="', "va"): False,
     }
+
+
+# --- what some decisions ask for besides ----------------------------------------------------------------------------
+
+
+def _asking(cluster, prometheus, instruments, **settings):
+    """Return a collector that is asked for more."""
+    return Collector(
+        cluster.stores, prometheus=prometheus, instruments=instruments, settings=CollectorSettings(**settings)
+    )
+
+
+async def test_requests_are_counted_for_models_that_may_go_to_zero(cluster, prometheus, instruments):
+    """And for no others; a model without an answer is in the snapshot as not known."""
+    cluster.variant("a", model_id="m")
+    cluster.variant("b", model_id="n")
+    collector = _asking(
+        cluster, prometheus, instruments, retention_of=lambda model: 60.0 if model.model_id == "m" else None
+    )
+    (counts,) = (await collector.collect(NOW)).request_counts
+    assert (counts.model.model_id, counts.retention_seconds, counts.finished) == ("m", 60.0, None)
+    assert counts.detail
+
+
+async def test_the_inventory_is_read_when_somebody_wants_to_know(cluster, prometheus, instruments):
+    """With the reason when it is not known; nobody asked: neither."""
+    inventory = Inventory.of([AcceleratorPool("A100", 8, 0)])
+    for found, expected in (((inventory, ""), (inventory, "")), ((None, "why"), (None, "why")), (None, (None, ""))):
+        collector = _asking(cluster, prometheus, instruments, inventory=lambda found=found: found)
+        snapshot = await collector.collect(NOW)
+        assert (snapshot.inventory, snapshot.inventory_detail) == expected

@@ -15,6 +15,7 @@ from wva.app.waking import Surroundings, Waking
 from wva.collect.activations import Activations
 from wva.collect.background import BackgroundFetch
 from wva.collect.claims import Claims
+from wva.collect.inventory import read_inventory
 from wva.collect.live import LiveConfiguration
 from wva.collect.prometheus import PrometheusClient
 from wva.collect.snapshot import Collector, CollectorSettings
@@ -23,7 +24,9 @@ from wva.controllers.main_configmap import MainConfigMap
 from wva.controllers.variantautoscaling import Dependencies, VariantAutoscalingController
 from wva.kube.controller import Controller, guard
 from wva.loops.optimizer import Optimizer, Ports
-from wva.model.variant import VariantKey
+from wva.model.inventory import Inventory
+from wva.model.policy import Analyzer
+from wva.model.variant import ModelKey, VariantKey
 from wva.publish.ledger import Ledger
 from wva.publish.metrics import VariantCollector
 from wva.publish.recordings import RecordingWriter
@@ -138,13 +141,30 @@ class Decisions:
             for name, queue, reconcile, workers in parts
         ]
 
+    def _asks_engines(self, model: ModelKey) -> bool:
+        """Tell whether more than the two signals of V1 decides on a model."""
+        policy = self.configuration.policy
+        return policy.proactive_model or policy.analyzer_for(model) is not Analyzer.PERCENTAGE
+
+    def _retention_of(self, model: ModelKey) -> float | None:
+        """Return after how many seconds without a request a model may go to zero; None when it may not."""
+        allowed = self.configuration.policy.scale_to_zero_for(model)
+        return allowed.retention_seconds if allowed.enabled else None
+
+    def _limited(self) -> bool:
+        policy = self.configuration.policy
+        return policy.limited_mode or policy.enable_limiter
+
+    def _inventory(self) -> tuple[Inventory | None, str] | None:
+        return read_inventory(self._informers.inventory) if self._limited() else None
+
     def _surroundings(self) -> Surroundings:
         return Surroundings(
             client=self._leadership.client,
             claims=self._claims,
             informers=self._informers,
             activations=self.activations,
-            limited=lambda: self._env.settings.limited_mode,
+            limited=self._limited,
             publish=lambda decision: self.ledger.record([decision]),
             announce=self.announce,
         )

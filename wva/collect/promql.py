@@ -8,6 +8,7 @@ quotes, backslashes and line ends are escaped, so that no text can end the liter
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -49,3 +50,14 @@ def validate_namespace(text: str) -> str:
         shown = repr(text[:_SHOWN_CHARACTERS])
         raise ValueError(f"{shown} is not a namespace: lower-case letters, digits and '-', at most 63 characters")
     return text
+
+
+def namespace_matcher(namespaces: Iterable[str]) -> str:
+    """Return ``{namespace=~"a|b"}``.
+
+    Raises ValueError when there is no namespace, which would mean all of them, or one that is none of Kubernetes.
+    """
+    pattern = "|".join(regex_literal(validate_namespace(namespace)) for namespace in namespaces)
+    if not pattern:
+        raise ValueError("a query without namespaces would read every namespace")
+    return f"{{namespace=~{quote(pattern)}}}"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from wva.collect.promql import quote, regex_literal, validate_namespace
+from wva.collect.promql import namespace_matcher
 
 MAX_NAMESPACES_PER_CHUNK: Final = 100
 
@@ -98,7 +98,7 @@ def chunk_queries(namespaces: Sequence[str]) -> tuple[Query, ...]:
 
     Raises ValueError when there is none, or one is not a namespace of Kubernetes.
     """
-    matchers = _matchers(namespaces)
+    matchers = namespace_matcher(namespaces)
     values = [Query(name, f"{_GROUPING} (max_over_time({metric}{matchers}[1m]))") for name, metric in _METRICS.items()]
     timestamps = [
         Query(f"{name}_timestamp", f"{_GROUPING} (timestamp({metric}{matchers}))") for name, metric in _METRICS.items()
@@ -108,7 +108,7 @@ def chunk_queries(namespaces: Sequence[str]) -> tuple[Query, ...]:
 
 def engine_queries(namespaces: Sequence[str]) -> tuple[Query, ...]:
     """Return the two queries about the engines and pickers of some namespaces; raises as ``chunk_queries`` does."""
-    matchers = _matchers(namespaces)
+    matchers = namespace_matcher(namespaces)
     return (
         Query(ENGINE_SIGNALS, _joined(_engine_expressions(matchers)), essential=False),
         Query(SCHEDULER_QUEUE, _joined(_queue_expressions(matchers)), essential=False),
@@ -169,10 +169,3 @@ def _queue_expressions(matchers: str) -> dict[str, str]:
 
 def _joined(expressions: Mapping[str, str]) -> str:
     return " or ".join(f'label_replace({text}, "signal", "{signal}", "", "")' for signal, text in expressions.items())
-
-
-def _matchers(namespaces: Sequence[str]) -> str:
-    if not namespaces:
-        raise ValueError("a query without namespaces would read every namespace")
-    pattern = "|".join(regex_literal(validate_namespace(namespace)) for namespace in namespaces)
-    return f"{{namespace=~{quote(pattern)}}}"

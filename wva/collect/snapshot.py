@@ -23,11 +23,13 @@ from wva.collect.claims import Claims
 from wva.collect.joins import Joins
 from wva.collect.promql import validate_namespace
 from wva.collect.queries import Query, chunk_queries, chunks, engine_queries
+from wva.collect.request_counts import count_requests
 from wva.collect.stores import CollectStores
 from wva.collect.variants import AcceptedVariant, accepted_variants
 from wva.instruments import Instruments
+from wva.model.inventory import Inventory
 from wva.model.metrics import Freshness, ReplicaMetrics
-from wva.model.snapshot import CollectionFailure, Snapshot
+from wva.model.snapshot import CollectionFailure, RequestCounts, Snapshot
 from wva.model.variant import ModelKey, VariantKey
 
 _log = log.get("collect")
@@ -50,7 +52,9 @@ class CollectorSettings:
     ``claims`` says which VAs. ``freshness`` is asked in each cycle, since the age limits may change
     while the process runs, and so is ``cache``. ``deadline_seconds`` bounds all queries of a cycle together.
     ``activations`` are starts from zero that the caches may not show yet. ``engines_of`` tells whether the analyzer of
-    a model wants to know more than the two signals of its replicas.
+    a model wants to know more than the two signals of its replicas. ``retention_of`` returns the seconds without a
+    request after which a model may go to zero, None for one that may not. ``inventory`` returns the GPUs of the
+    cluster, or None and why they are not known; None instead of both when nobody wants to know.
     """
 
     claims: Claims = Claims()  # noqa: RUF009 - frozen
@@ -59,6 +63,8 @@ class CollectorSettings:
     deadline_seconds: float = 20.0
     activations: Activations | None = None
     engines_of: Callable[[ModelKey], bool] = lambda _: False
+    retention_of: Callable[[ModelKey], float | None] = lambda _: None
+    inventory: Callable[[], tuple[Inventory | None, str] | None] = lambda: None
 
 
 class Collector:
@@ -91,11 +97,20 @@ class Collector:
             activations=settings.activations,
         )
         joins = Joins.of(accepted, instruments=self._instruments, asked=settings.engines_of)
-        failures = await self._gather(accepted, joins, now)
+        async with asyncio.TaskGroup() as group:
+            counting = group.create_task(self._count_requests(accepted, now))
+            failures = await self._gather(accepted, joins, now)
         replicas, queues = joins.result(now=now, freshness=settings.freshness())
         self._publish_coverage(replicas)
         snapshot = Snapshot.of([entry.variant for entry in accepted], replicas, failures)
-        return replace(snapshot, queues=tuple(sorted(queues, key=lambda queue: queue.model)))
+        inventory, detail = settings.inventory() or (None, "")
+        return replace(
+            snapshot,
+            queues=tuple(sorted(queues, key=lambda queue: queue.model)),
+            request_counts=counting.result(),
+            inventory=inventory,
+            inventory_detail=detail,
+        )
 
     async def refresh(self, now: float) -> None:
         """Fetch kept answers again that the last cycle used, as far as they are due. A failure leaves the kept ones."""
@@ -105,6 +120,15 @@ class Collector:
         ]
         if asked:
             self._conclude(list((await self._ask(asked, now)).values()))
+
+    async def _count_requests(self, accepted: list[AcceptedVariant], now: float) -> tuple[RequestCounts, ...]:
+        """Count the requests of the models that run and may go to zero."""
+        running = {entry.variant.model for entry in accepted if entry.variant.active}
+        known = {model for model in running if _refuse(model.namespace) is None}
+        retentions = {model: self._settings.retention_of(model) for model in known}
+        models = {model: retention for model, retention in retentions.items() if retention is not None}
+        deadline = asyncio.get_running_loop().time() + self._settings.deadline_seconds
+        return await count_requests(models, self._answer, now=now, deadline=deadline)
 
     async def _gather(self, accepted: list[AcceptedVariant], joins: Joins, now: float) -> list[CollectionFailure]:
         """Bring the answers about the namespaces of active variants into the joins; return what failed."""

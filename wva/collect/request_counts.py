@@ -1,0 +1,135 @@
+"""How many requests a model had lately and has now: what scaling to zero has to know (engine.md 5.1).
+
+One query per retention period in use and hundred namespaces, about the models that may go to zero and run. The original
+asked for finished requests alone, so a model busy with its first long request was taken for idle: here what runs and
+what waits, in the engines and at the gateway, is asked in the same breath. Whatever is missing stays unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from wva.collect.answers import InstantVector, PrometheusError, Series
+from wva.collect.promql import namespace_matcher
+from wva.collect.queries import Query, chunks
+from wva.collect.samples import parse_number
+from wva.godurations import format_promql_duration
+from wva.model.snapshot import RequestCounts
+from wva.model.variant import ModelKey
+
+REQUEST_COUNTS: Final = "request_counts"
+_BY_MODEL: Final = "by (namespace, model_name)"
+_ENGINES: Final = "max by (namespace, model_name, pod, engine)"
+
+Answer = Callable[[Query, float], Awaitable[InstantVector | PrometheusError]]
+"""Asks a query at a time (seconds since the epoch) and returns the error instead of raising it."""
+
+
+class RequestSignal(StrEnum):
+    """What ``request_counts`` tells of a model, as the label ``signal`` calls it."""
+
+    FINISHED = "finished"
+    RUNNING = "running"
+    WAITING = "waiting"
+    QUEUED = "queued"
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was found about one model; ``problem`` says why something is not known."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    problem: str = ""
+
+
+def request_query(namespaces: Iterable[str], retention_seconds: float) -> Query:
+    """Return the query about some namespaces. Raises ValueError when there is none, or one that is no namespace."""
+    matchers = namespace_matcher(namespaces)
+    finished = (
+        "sum by (namespace, model_name) (max by (namespace, model_name, pod, engine, finished_reason)"
+        f" (increase(vllm:request_success_total{matchers}[{format_promql_duration(retention_seconds)}])))"
+    )
+    queue = f"inference_extension_flow_control_queue_size{matchers}"
+    expressions = {
+        RequestSignal.FINISHED: finished,
+        RequestSignal.RUNNING: f"sum {_BY_MODEL} ({_ENGINES} (vllm:num_requests_running{matchers}))",
+        RequestSignal.WAITING: f"sum {_BY_MODEL} ({_ENGINES} (vllm:num_requests_waiting{matchers}))",
+        RequestSignal.QUEUED: f"sum by (namespace, model_name, target_model_name) ({queue})",
+    }
+    parts = (f'label_replace({text}, "signal", "{signal}", "", "")' for signal, text in expressions.items())
+    return Query(REQUEST_COUNTS, " or ".join(parts), essential=False)
+
+
+async def count_requests(
+    models: Mapping[ModelKey, float], answer: Answer, *, now: float, deadline: float
+) -> tuple[RequestCounts, ...]:
+    """Return the requests of models, given with their retention in seconds, sorted; the queries go side by side.
+
+    ``deadline`` is in the event loop's time; what has no answer by then is unknown, and says so.
+    """
+    found = {model: _Found() for model in models}
+    by_retention: dict[float, list[ModelKey]] = {}
+    for model, retention in models.items():
+        by_retention.setdefault(retention, []).append(model)
+    groups = [
+        (retention, [model for model in group if model.namespace in namespaces])
+        for retention, group in sorted(by_retention.items())
+        for namespaces in chunks(model.namespace for model in group)
+    ]
+    async with asyncio.TaskGroup() as tasks:
+        for retention, group in groups:
+            tasks.create_task(_ask(retention, {model: found[model] for model in group}, answer, now, deadline))
+    return tuple(_counts(model, models[model], found[model]) for model in sorted(models))
+
+
+async def _ask(retention: float, found: Mapping[ModelKey, _Found], answer: Answer, now: float, deadline: float) -> None:
+    """Fill in what one query tells about the models of one retention period."""
+    query = request_query(sorted({model.namespace for model in found}), retention)
+    try:
+        async with asyncio.timeout_at(deadline):
+            got = await answer(query, now)
+    except TimeoutError:
+        got = None
+    problem = _problem(got)
+    for entry in found.values():
+        entry.problem = problem
+    for series in () if got is None or isinstance(got, PrometheusError) else got.series:
+        labels = series.metric
+        name = labels.get("target_model_name") or labels.get("model_name", "")
+        known = found.get(ModelKey(labels.get("namespace", ""), name))
+        if known is not None:
+            _add(known, labels.get("signal", ""), series)
+
+
+def _problem(got: InstantVector | PrometheusError | None) -> str:
+    if got is None:
+        return f"query {REQUEST_COUNTS}: no answer in time"
+    if isinstance(got, PrometheusError):
+        return f"query {REQUEST_COUNTS}: {got.message}"
+    return f"query {REQUEST_COUNTS}: {got.warnings[0]}" if got.warnings else ""
+
+
+def _add(found: _Found, signal: str, series: Series) -> None:
+    value = None if series.value is None else parse_number(series.value[1])
+    if value is None or not math.isfinite(value) or value < 0:
+        found.problem = found.problem or f"{signal} requests are no number"
+        return
+    found.values[signal] = found.values.get(signal, 0.0) + value
+
+
+def _counts(model: ModelKey, retention: float, found: _Found) -> RequestCounts:
+    """Return the counts; a problem makes all of them unknown. Nobody need queue at a gateway, the engines report."""
+    if found.problem:
+        return RequestCounts(model, retention, detail=found.problem)
+    values = found.values
+    missing = [signal for signal in RequestSignal if signal is not RequestSignal.QUEUED and signal not in values]
+    if missing:
+        return RequestCounts(model, retention, detail=f"no samples of requests that are {', '.join(missing)}")
+    present = (RequestSignal.RUNNING, RequestSignal.WAITING, RequestSignal.QUEUED)
+    in_progress = math.fsum(values.get(signal, 0.0) for signal in present)
+    return RequestCounts(model, retention, values[RequestSignal.FINISHED], in_progress)
