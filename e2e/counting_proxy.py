@@ -1,6 +1,7 @@
-"""A loopback proxy in front of the real Prometheus that counts the queries of each cycle.
+"""A loopback proxy in front of the real Prometheus that counts the queries of each cycle, and may demand a token.
 
-All queries of a cycle ask for the same instant, so the parameter ``time`` says which cycle a query belongs to.
+All queries of a cycle ask for the same instant, so the parameter ``time`` says which cycle a query belongs to. Only
+what was passed on is counted.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import urllib.parse
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 
 _TIMEOUT_SECONDS = 10.0
@@ -25,8 +27,20 @@ class CountingProxy:
     def __init__(self, url: str) -> None:
         """``url`` is its own, not the server's."""
         self.url = url
+        self.tokens: frozenset[str] | None = None
+        """The bearer tokens that are accepted now; None demands none."""
+        self.refused = 0
+        """How many requests had none of them."""
         self._lock = threading.Lock()
         self._counts: Counter[float] = Counter()
+
+    def accepts(self, authorization: str) -> bool:
+        """Tell whether a request with this header is passed on."""
+        if self.tokens is None or authorization in {f"Bearer {token}" for token in self.tokens}:
+            return True
+        with self._lock:
+            self.refused += 1
+        return False
 
     def count(self, form: bytes) -> None:
         """Count a query by its form."""
@@ -48,8 +62,11 @@ def counting(server: str, *, authority: Path) -> Iterator[CountingProxy]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:  # the name http.server calls
             form = self.rfile.read(int(self.headers["Content-Length"]))
-            proxy.count(form)
-            status, content = _forward(f"{server}{self.path}", form, context)
+            if proxy.accepts(self.headers.get("Authorization", "")):
+                proxy.count(form)
+                status, content = _forward(f"{server}{self.path}", form, context)
+            else:
+                status, content = HTTPStatus.UNAUTHORIZED, b"Unauthorized\n"
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
