@@ -8,51 +8,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 
-from tests.collect.cluster import Cluster
-from tests.collect.doubles import NOW, FakePrometheus
-from wva.collect.answer_cache import CacheSettings
+from tests.collect.cache_bench import Bench
+from tests.collect.doubles import NOW
 from wva.collect.answers import ErrorKind
-from wva.collect.background import BackgroundFetch
-from wva.collect.snapshot import Collector, CollectorSettings
-from wva.instruments import Instruments
 from wva.model.metrics import Freshness, SampleState
-
-
-class Bench:
-    """A collector whose cache settings and age limits a test changes as it goes."""
-
-    def __init__(self, **cache):
-        """Start with one variant of one pod, which reports."""
-        self.cluster = Cluster()
-        self.prometheus = FakePrometheus()
-        self.instruments = Instruments(CollectorRegistry())
-        self.cache = CacheSettings(**{"ttl_seconds": 30.0, "interval_seconds": 5.0, **cache})
-        self.freshness = Freshness()
-        self.collector = Collector(
-            self.cluster.stores,
-            prometheus=self.prometheus,
-            instruments=self.instruments,
-            settings=CollectorSettings(freshness=lambda: self.freshness, cache=lambda: self.cache),
-        )
-        self.cluster.variant()
-        self.prometheus.put_replica()
-
-    async def asks(self, at_seconds):
-        """Collect; return whether Prometheus was asked, and the replicas by pod."""
-        self.prometheus.queries.clear()
-        snapshot = await self.collector.collect(NOW + at_seconds)
-        self.failures = snapshot.failures
-        return bool(self.prometheus.queries), {replica.pod: replica for replica in snapshot.replicas}
-
-    async def asked(self, at_seconds):
-        """Collect; return whether Prometheus was asked."""
-        return (await self.asks(at_seconds))[0]
-
-    def metric(self, name, **labels):
-        """Return one of the controller's own metrics."""
-        return self.instruments.registry.get_sample_value(name, labels)
 
 
 async def test_without_a_ttl_every_cycle_asks():
@@ -93,6 +53,17 @@ async def test_an_answer_that_has_become_stale_is_asked_for_anew():
     assert await bench.asked(0)
     assert not await bench.asked(54)  # the sample is 59 s old
     assert await bench.asked(55)
+
+
+async def test_a_queue_of_a_scheduler_that_has_become_stale_is_asked_for_anew():
+    """Its time stands among its other signals."""
+    bench = Bench(ttl_seconds=300.0, stale_seconds=300.0)
+    bench.prometheus.put("scheduler_queue", str(NOW - 20), signal="timestamp", target_model_name="")
+    bench.prometheus.put("scheduler_queue", "20", signal="size", target_model_name="")
+    bench.engines = True
+    assert await bench.asked(0)
+    assert not await bench.asked(39)
+    assert await bench.asked(40)
 
 
 async def test_a_shorter_age_limit_counts_for_kept_answers_too():
@@ -221,85 +192,6 @@ async def test_what_nobody_asks_for_is_forgotten():
     assert bench.metric("wva_prometheus_cache_entries") == 2
     await bench.asked(11)
     assert bench.metric("wva_prometheus_cache_entries") == 1
-
-
-async def test_a_fetch_in_the_background_renews_what_cycles_use():
-    """The next cycle finds it younger; what a cycle has just asked for is left alone."""
-    bench = Bench(fetch_interval_seconds=20.0)
-    await bench.asked(0)
-    await bench.collector.refresh(NOW + 5)
-    assert len(bench.prometheus.queries) == 4
-    await bench.collector.refresh(NOW + 20)
-    assert len(bench.prometheus.queries) == 8
-    assert not await bench.asked(49)
-    assert await bench.asked(50)
-
-
-async def test_a_failing_fetch_in_the_background_is_told_and_keeps_the_answer():
-    """Readiness knows of the outage before the next cycle; the number is decided on what is still good."""
-    bench = Bench(fetch_interval_seconds=10.0)
-    await bench.asked(0)
-    bench.prometheus.fail("queue_length", ErrorKind.UNREACHABLE, "away")
-    await bench.collector.refresh(NOW + 10)
-    assert "away" in bench.collector.prometheus_status()
-    assert bench.metric("wva_prometheus_up") == 0
-    assert not await bench.asked(15)
-    assert bench.failures == ()
-    bench.prometheus.failing.clear()
-    await bench.collector.refresh(NOW + 20)
-    assert bench.collector.prometheus_status() is None
-
-
-@pytest.mark.parametrize("off", [{"fetch_interval_seconds": 0.0}, {"ttl_seconds": None}, {"enabled": False}])
-async def test_nothing_is_fetched_in_the_background_that_could_not_be_used(off):
-    """Neither without an interval nor without a TTL."""
-    bench = Bench(**{"fetch_interval_seconds": 10.0, **off})
-    assert bench.cache.background_seconds == 0
-    await bench.asked(0)
-    await bench.collector.refresh(NOW + 25)
-    assert len(bench.prometheus.queries) == 4
-
-
-class SteppedClock:
-    """A clock whose waits end when the test says so."""
-
-    def __init__(self):
-        """Start at the one time there is."""
-        self.waits = asyncio.Queue()
-        self.steps = asyncio.Queue()
-
-    def now(self):
-        """Return the time."""
-        return NOW
-
-    async def wait(self, event, timeout_seconds):
-        """Note the wait; end it with the event, or as if its time had passed."""
-        await self.waits.put(timeout_seconds)
-        step, changed = asyncio.ensure_future(self.steps.get()), asyncio.ensure_future(event.wait())
-        await asyncio.wait({step, changed}, return_when=asyncio.FIRST_COMPLETED)
-        step.cancel()
-        changed.cancel()
-        return event.is_set()
-
-
-async def test_the_background_follows_its_interval():
-    """It sleeps for ever while switched off, and looks again whenever the settings change."""
-    bench, clock, refreshed = Bench(ttl_seconds=None), SteppedClock(), []
-
-    async def refresh(now):
-        refreshed.append(now)
-
-    background = BackgroundFetch(refresh, settings=lambda: bench.cache, clock=clock)
-    task = asyncio.create_task(background.run())
-    assert await clock.waits.get() is None
-    bench.cache = replace(bench.cache, ttl_seconds=30.0, fetch_interval_seconds=7.0)
-    background.settings_changed()
-    assert await clock.waits.get() == 7.0
-    assert refreshed == []
-    await clock.steps.put(None)
-    assert await clock.waits.get() == 7.0
-    assert refreshed == [NOW]
-    task.cancel()
 
 
 QUARTERS = st.integers(1, 800).map(lambda quarters: quarters / 4)  # exact, also when added to a time

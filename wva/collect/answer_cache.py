@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from wva.collect.answers import InstantVector
-from wva.collect.queries import TIMESTAMP_QUERIES, Query
+from wva.collect.queries import SCHEDULER_QUEUE, TIMESTAMP_QUERIES, Query, QueueSignal
 from wva.collect.samples import parse_number
 from wva.instruments import Instruments
 from wva.model.metrics import Freshness
@@ -148,8 +148,12 @@ def _oldest_fresh(answers: Answers, *, now: float, fresh_seconds: float) -> floa
 
 
 def _times(answers: Answers) -> Iterable[float]:
-    for name in TIMESTAMP_QUERIES & answers.keys():
-        for series in answers[name].series:
-            time = parse_number(series.value[1]) if series.value is not None else None
-            if time is not None:
-                yield time
+    series = [each for name in TIMESTAMP_QUERIES & answers.keys() for each in answers[name].series]
+    if SCHEDULER_QUEUE in answers:
+        series += [
+            each for each in answers[SCHEDULER_QUEUE].series if each.metric.get("signal") == QueueSignal.TIMESTAMP
+        ]
+    for each in series:
+        time = parse_number(each.value[1]) if each.value is not None else None
+        if time is not None:
+            yield time

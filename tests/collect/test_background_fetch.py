@@ -1,0 +1,92 @@
+"""Kept answers are fetched again between cycles: when, what for, and what a failure of it means."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from tests.collect.cache_bench import Bench
+from tests.collect.doubles import NOW
+from wva.collect.answers import ErrorKind
+from wva.collect.background import BackgroundFetch
+
+
+async def test_a_fetch_in_the_background_renews_what_cycles_use():
+    """The next cycle finds it younger; what a cycle has just asked for is left alone."""
+    bench = Bench(fetch_interval_seconds=20.0)
+    await bench.asked(0)
+    await bench.collector.refresh(NOW + 5)
+    assert len(bench.prometheus.queries) == 4
+    await bench.collector.refresh(NOW + 20)
+    assert len(bench.prometheus.queries) == 8
+    assert not await bench.asked(49)
+    assert await bench.asked(50)
+
+
+async def test_a_failing_fetch_in_the_background_is_told_and_keeps_the_answer():
+    """Readiness knows of the outage before the next cycle; the number is decided on what is still good."""
+    bench = Bench(fetch_interval_seconds=10.0)
+    await bench.asked(0)
+    bench.prometheus.fail("queue_length", ErrorKind.UNREACHABLE, "away")
+    await bench.collector.refresh(NOW + 10)
+    assert "away" in bench.collector.prometheus_status()
+    assert bench.metric("wva_prometheus_up") == 0
+    assert not await bench.asked(15)
+    assert bench.failures == ()
+    bench.prometheus.failing.clear()
+    await bench.collector.refresh(NOW + 20)
+    assert bench.collector.prometheus_status() is None
+
+
+@pytest.mark.parametrize("off", [{"fetch_interval_seconds": 0.0}, {"ttl_seconds": None}, {"enabled": False}])
+async def test_nothing_is_fetched_in_the_background_that_could_not_be_used(off):
+    """Neither without an interval nor without a TTL."""
+    bench = Bench(**{"fetch_interval_seconds": 10.0, **off})
+    assert bench.cache.background_seconds == 0
+    await bench.asked(0)
+    await bench.collector.refresh(NOW + 25)
+    assert len(bench.prometheus.queries) == 4
+
+
+class SteppedClock:
+    """A clock whose waits end when the test says so."""
+
+    def __init__(self):
+        """Start at the one time there is."""
+        self.waits = asyncio.Queue()
+        self.steps = asyncio.Queue()
+
+    def now(self):
+        """Return the time."""
+        return NOW
+
+    async def wait(self, event, timeout_seconds):
+        """Note the wait; end it with the event, or as if its time had passed."""
+        await self.waits.put(timeout_seconds)
+        step, changed = asyncio.ensure_future(self.steps.get()), asyncio.ensure_future(event.wait())
+        await asyncio.wait({step, changed}, return_when=asyncio.FIRST_COMPLETED)
+        step.cancel()
+        changed.cancel()
+        return event.is_set()
+
+
+async def test_the_background_follows_its_interval():
+    """It sleeps for ever while switched off, and looks again whenever the settings change."""
+    bench, clock, refreshed = Bench(ttl_seconds=None), SteppedClock(), []
+
+    async def refresh(now):
+        refreshed.append(now)
+
+    background = BackgroundFetch(refresh, settings=lambda: bench.cache, clock=clock)
+    task = asyncio.create_task(background.run())
+    assert await clock.waits.get() is None
+    bench.cache = replace(bench.cache, ttl_seconds=30.0, fetch_interval_seconds=7.0)
+    background.settings_changed()
+    assert await clock.waits.get() == 7.0
+    assert refreshed == []
+    await clock.steps.put(None)
+    assert await clock.waits.get() == 7.0
+    assert refreshed == [NOW]
+    task.cancel()
