@@ -4,6 +4,7 @@ The recording answers one query per model and signal; an adapter turns those ans
 by adding the labels ``namespace`` and ``model_name`` and a recent time. Recorded pods carry no readiness: the adapter
 makes them Ready. Values are compared in the compatibility reading (a missing or invalid signal counts as 0, a pod
 without any signal is no replica), except that a KV usage above 1, which the original passed on, must be invalid.
+What the engines tell is compared likewise.
 """
 
 from __future__ import annotations
@@ -14,12 +15,25 @@ from prometheus_client import CollectorRegistry
 from tests.collect.cluster import Cluster
 from tests.collect.doubles import NOW, FakePrometheus
 from tests.golden.vectors import close, parameters, tally
-from wva.collect.answers import ErrorKind
+from wva.collect.answers import ErrorKind, InstantVector, Series
+from wva.collect.queries import EngineSignal
+from wva.collect.samples import Classifier
+from wva.collect.scheduler_queue import SchedulerQueueJoin
 from wva.collect.snapshot import Collector, CollectorSettings
 from wva.instruments import Instruments
-from wva.model.metrics import SampleState
+from wva.model.metrics import Freshness, SampleState
+from wva.model.variant import ModelKey
 
 SECTION = "replica_metrics"
+QUEUE_SECTION = "scheduler_queue"
+ENGINES = {
+    "vllm:cache_config_info": EngineSignal.CACHE_CONFIG,
+    "vllm:request_generation_tokens": EngineSignal.OUTPUT_TOKENS,
+    "vllm:request_prompt_tokens": EngineSignal.INPUT_TOKENS,
+    "vllm:prefix_cache_hits": EngineSignal.PREFIX_HIT_RATE,
+}
+LARGEST_CACHE_TOKENS = 10**15
+"""The original multiplied whatever it read, up to the largest integer; nothing near that is a cache."""
 METRICS = {"vllm:kv_cache_usage_perc": "kv_cache_usage", "vllm:num_requests_waiting": "queue_length"}
 
 
@@ -71,6 +85,7 @@ def _prometheus(case):
     for answer in case["prometheus"]:
         name = next((name for metric, name in METRICS.items() if metric in answer["query"]), None)
         if name is None:
+            _put_engines(prometheus, case, answer)
             continue
         if answer.get("error"):
             prometheus.fail(name, ErrorKind.SERVER, "recorded error")
@@ -81,12 +96,21 @@ def _prometheus(case):
     return prometheus
 
 
+def _put_engines(prometheus, case, answer):
+    signal = next(signal for metric, signal in ENGINES.items() if metric in answer["query"])
+    named = {} if signal is EngineSignal.CACHE_CONFIG else {"model_name": case["model"]}
+    for series in answer["result"] or []:
+        labels = {"namespace": case["namespace"], "signal": signal.value, **named, **series["metric"]}
+        found = Series(labels, (NOW, series["value"]))
+        prometheus.series.setdefault("engine_signals", []).append(found)
+
+
 async def _collect(case):
     collector = Collector(
         _cluster(case).stores,
         prometheus=_prometheus(case),
         instruments=Instruments(CollectorRegistry()),
-        settings=CollectorSettings(),
+        settings=CollectorSettings(engines_of=lambda _: True),
     )
     return await collector.collect(NOW)
 
@@ -126,3 +150,47 @@ async def test_replicas_are_those_of_the_original(case):
             assert replica.kv_usage.state is SampleState.INVALID
         else:
             assert close(replica.kv_usage.fresh_value or 0.0, expected["kv"])
+        _compare_engine(replica, expected)
+
+
+def _compare_engine(replica, expected):
+    """Compare what the original knew as 0 when it did not; our classification needs the KV usage for its time."""
+    engine = replica.engine
+    if replica.kv_usage.state is SampleState.MISSING:
+        assert engine.kv_capacity_tokens.fresh_value is None
+        return
+    total = expected["total_kv_capacity_tokens"]
+    if total <= LARGEST_CACHE_TOKENS:
+        assert (engine.kv_capacity_tokens.fresh_value or 0) == total
+    if replica.kv_usage.fresh_value is not None and total <= LARGEST_CACHE_TOKENS:
+        assert (replica.tokens_in_use.fresh_value or 0) == expected["tokens_in_use"]
+    for sample, name in (
+        (engine.input_tokens, "avg_input_tokens"),
+        (engine.output_tokens, "avg_output_tokens"),
+        (engine.prefix_hit_rate, "prefix_cache_hit_rate"),
+    ):
+        if expected[name] >= 0:
+            assert close(sample.fresh_value or 0.0, expected[name])
+        else:
+            assert sample.state is SampleState.INVALID
+
+
+@pytest.mark.parametrize("case", parameters("collector", section=QUEUE_SECTION))
+def test_the_scheduler_queue_is_that_of_the_original(case):
+    """Both amounts, in the reading of the original: 0 for what is no number, none when neither is there."""
+    tally("collector", QUEUE_SECTION).run += 1
+    model = ModelKey("ns", case["model"])
+    join = SchedulerQueueJoin([model])
+    for answer in case["prometheus"]:
+        signal = "size" if "queue_size" in answer["query"] else "bytes"
+        for series in answer["result"]:
+            labels = {"namespace": "ns", "signal": signal, "target_model_name": case["model"]}
+            join.add(InstantVector((Series(labels, (NOW, series["value"])),)))
+    time = {"namespace": "ns", "signal": "timestamp", "target_model_name": case["model"]}
+    join.add(InstantVector((Series(time, (NOW, str(NOW - 5))),)))
+    (queue,) = join.queues(Classifier(NOW, Freshness()))
+    if case["expected"] is None:
+        assert queue.size.state is queue.size_bytes.state is SampleState.MISSING
+        return
+    found = {"queue_size": int(queue.size.fresh_value or 0), "queue_bytes": int(queue.size_bytes.fresh_value or 0)}
+    assert found == case["expected"]

@@ -18,10 +18,12 @@ from wva.collect.variants import AcceptedVariant
 from wva.model.metrics import EngineSignals, Sample, SampleState
 from wva.model.variant import ModelKey
 
-_COUNT: Final = re.compile(r"[1-9][0-9]{0,11}")
+_COUNT: Final = re.compile(r"[1-9][0-9]{0,8}")
 _SHOWN_CHARACTERS: Final = 40
 _SHARE: Final = Signal(maximum=1.0)
-_AMOUNT: Final = Signal()
+_AMOUNT: Final = Signal(maximum=1e9)
+"""No engine has more of anything; a larger number is an attempt to break a calculation."""
+_CACHE: Final = Signal(maximum=1e15)
 
 
 class EngineJoin:
@@ -42,7 +44,7 @@ class EngineJoin:
         """Take over the series of an answer; those of other pods and models are forgotten."""
         for series in vector.series:
             labels = series.metric
-            pod = labels.get("namespace", ""), labels.get("pod", "")
+            pod = labels.get("namespace", ""), labels.get("pod") or labels.get("pod_name", "")
             model_id = self._models.get(pod)
             # The size of the cache comes without a model: it is the engine's, whatever names it serves.
             if model_id is not None and labels.get("model_name", model_id) == model_id:
@@ -103,7 +105,7 @@ class _Pod:
             if engine in engines:
                 return Sample(SampleState.INVALID, detail=f"several sizes of the KV cache of engine {_shown(engine)}")
             engines[engine] = int(blocks) * int(block)
-        return self.classifier.sample(_AMOUNT, value=Reading((str(sum(engines.values())),)), time=self.time)
+        return self.classifier.sample(_CACHE, value=Reading((str(sum(engines.values())),)), time=self.time)
 
 
 def _shown(text: str) -> str:

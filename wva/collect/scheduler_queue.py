@@ -21,7 +21,8 @@ from wva.model.metrics import Sample, SampleState
 from wva.model.snapshot import SchedulerQueue
 from wva.model.variant import ModelKey
 
-_AMOUNT: Final = Signal()
+_AMOUNT: Final = Signal(maximum=1e15)
+"""No queue is larger; a larger number is an attempt to break a calculation."""
 
 
 class SchedulerQueueJoin:

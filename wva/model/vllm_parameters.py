@@ -16,7 +16,7 @@ V1_BATCHED_TOKENS: Final = 8192
 V0_BATCHED_TOKENS: Final = 2048
 
 _SHELLS: Final = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
-_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}")
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,9}")
 _REAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _QUOTES: Final = "'\""
 

@@ -1,0 +1,258 @@
+"""What engines and endpoint pickers tell: asked for where an analyzer wants it, attributed, classified."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.collect.doubles import NOW
+from wva.collect.answers import ErrorKind, InstantVector, Series
+from wva.collect.queries import EngineSignal, QueueSignal, engine_queries
+from wva.collect.samples import Classifier
+from wva.collect.scheduler_queue import SchedulerQueueJoin
+from wva.collect.snapshot import Collector, CollectorSettings
+from wva.model.metrics import Freshness, SampleState
+from wva.model.variant import ModelKey
+
+SIGNALS = {
+    "kv_usage": "0.4",
+    "waiting": "3",
+    "running": "12",
+    "input_tokens": "512.5",
+    "output_tokens": "128",
+    "prefix_hit_rate": "0.25",
+    "success_rate": "1.5",
+    "time_to_first_token": "0.2",
+    "inter_token_latency": "0.03",
+}
+
+
+@pytest.fixture
+def collector(cluster, prometheus, instruments):
+    """Return a collector that asks about the engines of every model but ``plain``."""
+    settings = CollectorSettings(engines_of=lambda model: model.model_id != "plain")
+    return Collector(cluster.stores, prometheus=prometheus, instruments=instruments, settings=settings)
+
+
+def put_engine(prometheus, *, blocks="1000", block="16", engine="0", signals=None, **labels):
+    """Put all that one engine of a pod tells; the size of its cache has no model_name, as with real vLLM."""
+    size = {"num_gpu_blocks": blocks, "block_size": block, "engine": engine, "signal": "cache_config"}
+    found = Series({"namespace": "ns", "pod": "va-0", **size, **labels}, (NOW, "1"))
+    prometheus.series.setdefault("engine_signals", []).append(found)
+    for signal, value in (SIGNALS if signals is None else signals).items():
+        prometheus.put("engine_signals", value, signal=signal, **labels)
+
+
+async def only(collector):
+    """Collect and return the one replica."""
+    (replica,) = (await collector.collect(NOW)).replicas
+    return replica
+
+
+async def test_all_that_an_engine_tells_is_in_its_replica(cluster, prometheus, collector):
+    """Values as they are, at the time of the pod's last scrape."""
+    cluster.variant()
+    prometheus.put_replica(kv="0.5", age_seconds=12)
+    put_engine(prometheus)
+    replica = await only(collector)
+    assert replica.engine.kv_capacity_tokens.fresh_value == 16_000
+    found = {name: getattr(replica.engine, name).fresh_value for name in SIGNALS}
+    assert found == {name: float(value) for name, value in SIGNALS.items()}
+    assert replica.engine.running.timestamp == NOW - 12
+    assert replica.tokens_in_use.fresh_value == 8_000
+
+
+async def test_the_engines_of_a_pod_add_up_to_one_cache(cluster, prometheus, collector):
+    """Data-parallel engines have a cache each."""
+    cluster.variant()
+    prometheus.put_replica()
+    put_engine(prometheus)
+    put_engine(prometheus, engine="1", blocks="500", signals={})
+    assert (await only(collector)).engine.kv_capacity_tokens.value == 24_000
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"blocks": "None"}, "num_gpu_blocks 'None' and block_size '16' are not counts"),
+        ({"block": "0"}, "num_gpu_blocks '1000' and block_size '0' are not counts"),
+        ({"blocks": "9" * 50}, f"num_gpu_blocks '{'9' * 40}...' and block_size '16' are not counts"),
+        ({"blocks": "-1"}, "num_gpu_blocks '-1' and block_size '16' are not counts"),
+        ({"blocks": "9" * 9, "block": "9" * 9}, "'999999998000000001' is out of range"),
+    ],
+)
+async def test_a_cache_that_is_not_made_of_whole_blocks_is_invalid(cluster, prometheus, collector, given, words):
+    """It is not 0 either."""
+    cluster.variant()
+    prometheus.put_replica()
+    put_engine(prometheus, **given)
+    size = (await only(collector)).engine.kv_capacity_tokens
+    assert (size.state, size.detail) == (SampleState.INVALID, words)
+
+
+async def test_two_sizes_of_one_engine_contradict_each_other(cluster, prometheus, collector):
+    """Neither is picked."""
+    cluster.variant()
+    prometheus.put_replica()
+    put_engine(prometheus)
+    put_engine(prometheus, blocks="2000", signals={})
+    size = (await only(collector)).engine.kv_capacity_tokens
+    assert size.detail == "several sizes of the KV cache of engine '0'"
+
+
+async def test_an_engine_is_no_fresher_than_its_pod(cluster, prometheus, collector):
+    """All of it comes from the page of the KV usage: stale when that is, and missing without any time."""
+    cluster.variant(pods=2)
+    prometheus.put_replica(age_seconds=120)
+    put_engine(prometheus)
+    put_engine(prometheus, pod="va-1")
+    first, second = (await collector.collect(NOW)).replicas
+    assert first.engine.running.state is first.tokens_in_use.state is SampleState.STALE
+    assert second.engine.running.state is second.engine.kv_capacity_tokens.state is SampleState.MISSING
+
+
+async def test_a_mean_over_nothing_is_missing_and_a_broken_one_invalid(cluster, prometheus, collector):
+    """The query leaves out what divides by 0; a NaN that comes all the same is no number."""
+    cluster.variant()
+    prometheus.put_replica()
+    put_engine(prometheus, signals={"output_tokens": "NaN", "prefix_hit_rate": "1.5"})
+    engine = (await only(collector)).engine
+    assert engine.input_tokens.state is SampleState.MISSING
+    assert engine.output_tokens.state is engine.prefix_hit_rate.state is SampleState.INVALID
+
+
+async def test_series_of_other_models_and_pods_say_nothing(cluster, prometheus, collector):
+    """A pod may serve adapters under names of their own, and somebody else's pod is nobody's."""
+    cluster.variant()
+    prometheus.put_replica()
+    put_engine(prometheus)
+    put_engine(prometheus, signals={"running": "99"}, pod="stranger")
+    prometheus.put("engine_signals", "99", signal="running", model_name="adapter")
+    prometheus.put("engine_signals", "99", signal="no such signal")
+    assert (await only(collector)).engine.running.fresh_value == 12
+
+
+async def test_models_that_do_not_ask_get_no_engines(cluster, prometheus, collector):
+    """Also when they share a namespace with one that does."""
+    cluster.variant("va", model_id="plain")
+    cluster.variant("vb")
+    prometheus.put_replica(model_name="plain")
+    put_engine(prometheus, model_name="plain")
+    first, second = (await collector.collect(NOW)).replicas
+    assert first.engine is None
+    assert second.engine is not None
+    assert first.tokens_in_use.state is SampleState.MISSING
+
+
+async def test_two_more_queries_are_asked_and_only_where_somebody_wants_to_know(cluster, prometheus, collector):
+    """Four without, six with, however many models ask; about the namespaces of those models alone."""
+    cluster.variant("va", namespace="quiet", model_id="plain")
+    await collector.collect(NOW)
+    assert len(prometheus.queries) == 4
+    for index in range(20):
+        cluster.variant(f"v{index}", namespace=f"ns-{index % 2}", model_id=f"m{index}")
+    prometheus.queries.clear()
+    await collector.collect(NOW)
+    assert len(prometheus.queries) == 6
+    texts = {name: text for name, text, _ in prometheus.queries}
+    for name in ("engine_signals", "scheduler_queue"):
+        assert set(re.findall(r'namespace=~"([^"]*)"', texts[name])) == {"ns-0|ns-1"}
+
+
+async def test_a_failure_about_engines_holds_nobody_else(cluster, prometheus, collector):
+    """The signals of the replicas are there; what is missing says why."""
+    cluster.variant()
+    prometheus.put_replica()
+    prometheus.fail("engine_signals", ErrorKind.TIMEOUT, "too slow")
+    prometheus.fail("scheduler_queue", ErrorKind.TIMEOUT, "too slow")
+    snapshot = await collector.collect(NOW)
+    (replica,) = snapshot.replicas
+    assert snapshot.failures == ()
+    assert replica.complete
+    assert replica.engine.kv_capacity_tokens.detail == "query engine_signals: too slow"
+    assert replica.engine.running.detail == "query engine_signals: too slow"
+    assert snapshot.queues[0].size.state is SampleState.INVALID
+    assert snapshot.queues[0].size_bytes.detail == "query scheduler_queue: too slow"
+
+
+def queue_of(*series, model="m", namespace="ns"):
+    """Return the queue of a model from (signal, value, labels)."""
+    join = SchedulerQueueJoin([ModelKey(namespace, model)])
+    rows = [
+        Series({"namespace": "ns", "target_model_name": "m", "signal": signal, **labels}, (NOW, value))
+        for signal, value, labels in series
+    ]
+    join.add(InstantVector(tuple(rows)))
+    (queue,) = join.queues(Classifier(NOW, Freshness()))
+    return queue
+
+
+FRESH = ("timestamp", str(NOW - 5), {})
+
+
+def test_a_queue_belongs_to_the_model_of_the_picker_s_own_namespace():
+    """A model of the same name elsewhere is another one; without a namespace it is nobody's."""
+    rows = (("size", "4", {}), ("bytes", "1e3", {}), FRESH)
+    assert (queue_of(*rows).size.fresh_value, queue_of(*rows).size_bytes.fresh_value) == (4, 1_000)
+    assert queue_of(*rows, namespace="other").size.state is SampleState.MISSING
+    assert queue_of(*rows, model="other").size.state is SampleState.MISSING
+    nowhere = [(signal, value, {"namespace": ""}) for signal, value, _ in rows]
+    assert queue_of(*nowhere).size.state is SampleState.MISSING
+
+
+def test_the_target_of_a_request_names_its_model_else_the_request_does():
+    """Requests under an alias and requests without a target wait for the same replicas."""
+    plain = {"target_model_name": "", "model_name": "m"}
+    alias = {"model_name": "alias"}
+    rows = [
+        ("size", "4", alias),
+        ("size", "2", plain),
+        ("size", "90", {"target_model_name": "x", "model_name": "m"}),
+        ("timestamp", str(NOW - 70), plain),
+        ("timestamp", str(NOW - 5), alias),
+    ]
+    for order in (rows, rows[::-1]):
+        queue = queue_of(*order)
+        assert (queue.size.state, queue.size.value, queue.size.timestamp) == (SampleState.STALE, 6, NOW - 70)
+
+
+@pytest.mark.parametrize(
+    ("rows", "state"),
+    [
+        ([("size", "4", {})], SampleState.MISSING),
+        ([("size", "NaN", {}), FRESH], SampleState.INVALID),
+        ([("size", "-1", {}), FRESH], SampleState.INVALID),
+        ([("size", "1e300", {}), FRESH], SampleState.INVALID),
+        ([("size", "4", {}), ("size", "NaN", {"model_name": "n"}), FRESH], SampleState.INVALID),
+        ([("size", "4", {}), ("timestamp", "soon", {}), FRESH], SampleState.INVALID),
+    ],
+)
+def test_a_queue_that_cannot_be_believed_is_no_number(rows, state):
+    """Nor is a part of it."""
+    assert queue_of(*rows).size.state is state
+
+
+async def test_queues_come_in_the_order_of_models(cluster, collector):
+    """One entry for each model that asks and has an active variant."""
+    cluster.variant("vb", model_id="b")
+    cluster.variant("va", model_id="a")
+    cluster.variant("vc", model_id="plain")
+    cluster.deployment("zero", replicas=0)
+    cluster.va("vd", target="zero", model_id="d")
+    snapshot = await collector.collect(NOW)
+    assert [queue.model.model_id for queue in snapshot.queues] == ["a", "b"]
+
+
+def test_every_signal_is_asked_for_once():
+    """The labels of the answers are those of the enumerations."""
+    engines, queues = engine_queries(["ns"])
+    for query, signals in ((engines, EngineSignal), (queues, QueueSignal)):
+        assert re.findall(r'"signal", "(\w+)"', query.text) == [signal.value for signal in signals]
+
+
+@pytest.mark.parametrize("namespaces", [[], ['x"} or up']])
+def test_no_query_without_or_with_a_false_namespace(namespaces):
+    """As for the signals of the replicas."""
+    with pytest.raises(ValueError, match="namespace"):
+        engine_queries(namespaces)

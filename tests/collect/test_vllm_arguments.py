@@ -1,0 +1,50 @@
+"""vLLM's parameters from the Deployment of a variant."""
+
+from __future__ import annotations
+
+import msgspec
+
+from wva.api.apps import Deployment
+from wva.collect.variants import accepted_variants
+from wva.model.vllm_parameters import EngineCommand, VllmParameters, read_parameters
+
+TEMPLATE = {
+    "containers": [
+        {"name": "sidecar", "args": ["--block-size=99", "--max-num-seqs", "1"]},
+        {
+            "name": "vllm",
+            "command": ["vllm", "serve", "m"],
+            "args": ["--block-size=32", "--max-num-seqs", "64"],
+            "env": [
+                {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+                {"name": "VLLM_USE_V1", "value": "1"},
+                {"name": "VLLM_USE_V1", "value": "0"},
+            ],
+        },
+    ],
+    "initContainers": [{"name": "download", "args": ["--block-size=7"]}],
+}
+
+
+def test_a_variant_carries_the_parameters_of_its_deployment(cluster):
+    """Later containers win, init containers say nothing, of the environment one variable counts and is the last one."""
+    made = cluster.deployment("d")
+    wire = msgspec.to_builtins(made) | {"spec": {"replicas": 1, "template": {"spec": TEMPLATE}}}
+    cluster.stores.deployments.upsert(msgspec.convert(wire, Deployment))
+    cluster.va(target="d")
+    (accepted,) = accepted_variants(cluster.stores)
+    expected = VllmParameters(block_size=32, max_num_seqs=64, v1_engine=False, chunked_prefill=False)
+    assert accepted.variant.parameters == expected
+    assert expected.batched_tokens == 2048
+
+
+def test_numbers_that_no_engine_takes_keep_the_default():
+    """Infinities and endless digits end up nowhere."""
+    words = ("--gpu-memory-utilization=inf", "--max-num-seqs=" + "9" * 100, "--block-size=x", "--max-model-len=1_000")
+    assert read_parameters([EngineCommand(words)]) == VllmParameters()
+
+
+def test_a_limit_of_zero_sequences_carries_nothing():
+    """It is what the arguments say; the capacity that follows is 0."""
+    assert read_parameters([EngineCommand(("--max-num-seqs", "0"))]).max_num_seqs == 0
+    assert read_parameters([EngineCommand(("--max-num-seqs", "-1"))]).max_num_seqs == -1
