@@ -38,6 +38,6 @@ def assert_vector(actual: Result, expected: Result, *, suffix: str, query: str) 
 
 def assert_expectation(expectation: Expectation, body: dict, *, base_seconds: int, suffix: str) -> None:
     """Assert that the answer to an expectation's query is the expected one."""
-    shift = base_seconds if expectation.times_are_absolute else 0
-    expected = {key: value + shift for key, value in expectation.result.items()}
+    times = expectation.result.keys() if expectation.times_are_absolute else expectation.times
+    expected = {key: value + base_seconds * (key in times) for key, value in expectation.result.items()}
     assert_vector(vector(body), expected, suffix=suffix, query=expectation.query)

@@ -11,7 +11,8 @@ import math
 from dataclasses import dataclass
 
 from tests.contract.promql.history import A0, A1, A1_SECOND, B0
-from tests.contract.promql.scope import Result, by_pod, labels
+from tests.contract.promql.scope import Labels, Result, by_pod, labels
+from wva.collect.queries import EngineSignal, QueueSignal, chunk_queries, engine_queries
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class Expectation:
     result: Result
     times_are_absolute: bool = False
     """The values are times: the base is to be added to them."""
+    times: tuple[Labels, ...] = ()
+    """The elements that are times while the others are not."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +179,66 @@ GROUPED_QUERIES = [
     ),
 ]
 
+_NAMESPACES = ("team-a", "team-b")
+_KV_QUERY, _, _, _ = chunk_queries(_NAMESPACES)
+_ENGINE_QUERY, _QUEUE_QUERY = engine_queries(_NAMESPACES)
+_A0_ONLY = {"namespace": "team-a", "model_name": "llama", "pod": "a-0"}
+_A1_ONLY = {"namespace": "team-a", "model_name": "llama", "pod": "a-1"}
+_B0_ONLY = {"namespace": "team-b", "model_name": "qwen", "pod": "b-0"}
+_MISTRAL = {"namespace": "team-a", "model_name": "mistral", "target_model_name": "mistral"}
+_ALIAS = {**_MISTRAL, "model_name": "alias"}
+_QUEUE_TIME = labels(signal=QueueSignal.TIMESTAMP.value, **_MISTRAL)
+_ALIAS_TIME = labels(signal=QueueSignal.TIMESTAMP.value, **_ALIAS)
+
+
+def _signals(signal: EngineSignal, *found: tuple[dict[str, str], float]) -> Result:
+    """Return elements of ``engine_signals``."""
+    return {labels(signal=signal.value, **identity): value for identity, value in found}
+
+
+def _config(pod: str, engine: str, blocks: str) -> dict[str, str]:
+    return {"namespace": "team-a", "pod": pod, "engine": engine, "num_gpu_blocks": blocks, "block_size": "16"}
+
+
+SENT_QUERIES = [
+    # Every text that WVA sends, as it sends it.
+    Expectation(_KV_QUERY.text, 600, {_GROUP_A0: 0.4, _GROUP_A1: 0.25}),
+    Expectation(
+        _ENGINE_QUERY.text,
+        600,
+        {
+            # a-1 has two engines, one of which shows NaN; a-1 has finished nothing, so that its means are not there.
+            **_signals(
+                EngineSignal.CACHE_CONFIG,
+                (_config("a-0", "0", "1000"), 1),
+                (_config("a-1", "0", "2000"), 1),
+                (_config("a-1", "1", "2000"), 1),
+            ),
+            **_signals(EngineSignal.KV_USAGE, (_A0_ONLY, 0.4), (_A1_ONLY, math.nan)),
+            **_signals(EngineSignal.WAITING, (_A0_ONLY, math.nan), (_B0_ONLY, 2)),
+            **_signals(EngineSignal.RUNNING, (_A0_ONLY, 5), (_A1_ONLY, 7)),
+            **_signals(EngineSignal.INPUT_TOKENS, (_A0_ONLY, 500)),
+            **_signals(EngineSignal.OUTPUT_TOKENS, (_A0_ONLY, 150)),
+            **_signals(EngineSignal.PREFIX_HIT_RATE, (_A0_ONLY, 0.75)),
+            **_signals(EngineSignal.SUCCESS_RATE, (_A0_ONLY, 1), (_A1_ONLY, 1), (_B0_ONLY, 0)),
+            **_signals(EngineSignal.TIME_TO_FIRST_TOKEN, (_A0_ONLY, 0.5)),
+            **_signals(EngineSignal.INTER_TOKEN_LATENCY, (_A0_ONLY, 0.02), (_A1_ONLY, 0.03)),
+        },
+    ),
+    Expectation(
+        _QUEUE_QUERY.text,
+        600,
+        {
+            labels(signal=QueueSignal.SIZE.value, **_MISTRAL): 6,
+            labels(signal=QueueSignal.SIZE.value, **_ALIAS): 1,
+            labels(signal=QueueSignal.BYTES.value, **_MISTRAL): 4000,
+            _QUEUE_TIME: 585,
+            _ALIAS_TIME: 600,
+        },
+        times=(_QUEUE_TIME, _ALIAS_TIME),
+    ),
+]
+
 SEMANTICS = [
     # Selectors
     Expectation(f'{_KV}{{namespace="team-b"}}', 100, {labels(metric=_KV, **B0): 0.5}),
@@ -319,7 +382,7 @@ SEMANTICS = [
     Expectation('avg(vector(1e308) or on (x) label_replace(vector(1e308), "x", "y", "", ""))', 600, {_ONLY: 1e308}),
 ]
 
-EXPECTATIONS = [*ORIGINAL_QUERIES, *GROUPED_QUERIES, *SEMANTICS]
+EXPECTATIONS = [*ORIGINAL_QUERIES, *GROUPED_QUERIES, *SENT_QUERIES, *SEMANTICS]
 
 ERRORS = [
     ErrorExpectation("sum(", 400, "bad_data"),

@@ -27,6 +27,16 @@ A0 = {"namespace": "team-a", "model_name": "llama", "pod": "a-0", "engine": "0"}
 A1 = {"namespace": "team-a", "model_name": "llama", "pod": "a-1", "engine": "0"}
 A1_SECOND = {**A1, "engine": "1"}
 B0 = {"namespace": "team-b", "model_name": "qwen", "pod": "b-0", "engine": "0"}
+_QUEUE_SIZE = "inference_extension_flow_control_queue_size"
+_EPP = {
+    "namespace": "team-a",
+    "pod": "epp-0",
+    "inference_pool": "pool",
+    "fairness_id": "default-flow",
+    "priority": "0",
+    "model_name": "mistral",
+    "target_model_name": "mistral",
+}
 _CONFIG = {"block_size": "16", "engine": "0"}
 _TEN_SECONDS_A_STEP = [
     ("0.1", lambda time: time // 15),
@@ -77,6 +87,22 @@ HISTORY = [
         _series("vllm:time_to_first_token_seconds_bucket", _every_step(count), le=bound, **A0)
         for bound, count in _TEN_SECONDS_A_STEP
     ),
+    # Means under their names of today and, for a-1, of yesterday.
+    _series("vllm:time_to_first_token_seconds_sum", _every_step(lambda time: time * 0.1), **A0),
+    _series("vllm:time_to_first_token_seconds_count", _every_step(lambda time: time / 5), **A0),
+    _series("vllm:inter_token_latency_seconds_sum", _every_step(lambda time: time * 0.6), **A0),
+    _series("vllm:inter_token_latency_seconds_count", _every_step(lambda time: time * 30), **A0),
+    _series("vllm:time_per_output_token_seconds_sum", _every_step(lambda time: time * 0.3), **A1),
+    _series("vllm:time_per_output_token_seconds_count", _every_step(lambda time: time * 10), **A1),
+    _series("vllm:num_requests_running", _every_step("5"), **A0),
+    _series("vllm:num_requests_running", _every_step("3"), **A1),
+    _series("vllm:num_requests_running", _every_step("4"), **A1_SECOND),
+    # Pickers of team-a: one of them scraped twice, one silent since 585 s, and requests under an alias.
+    _series(_QUEUE_SIZE, _every_step("4"), **_EPP),
+    _series(_QUEUE_SIZE, _every_step("4"), job="contract-job-twice", **_EPP),
+    _series(_QUEUE_SIZE, _every_step("2", end=585), **{**_EPP, "pod": "epp-1"}),
+    _series(_QUEUE_SIZE, _every_step("1"), **{**_EPP, "model_name": "alias"}),
+    _series("inference_extension_flow_control_queue_bytes", _every_step("4000"), **_EPP),
     # The scheduler's queue: one model seen by its target name, one only by its own.
     _series(
         "inference_extension_flow_control_queue_size", _every_step("4"), model_name="alias", target_model_name="llama"

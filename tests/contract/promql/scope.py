@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SCOPED = ("team-a", "team-b", "llama", "qwen", "contract-job")
+SCOPED = ("team-a", "team-b", "llama", "qwen", "mistral", "contract-job")
 
 Labels = frozenset[tuple[str, str]]
 Result = dict[Labels, float]
