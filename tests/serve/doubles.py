@@ -91,10 +91,10 @@ class Guarded:
         return self.instruments.registry.get_sample_value(name, labels) or 0
 
 
-async def exchange(port, data, *, context=None):
+async def exchange(port, data, *, context=None, name=None):
     """Send bytes and return everything that comes back until the server closes."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)
         try:
             writer.write(data)
             return await rest(reader)

@@ -10,16 +10,15 @@ import warnings
 from datetime import UTC, datetime, timedelta
 
 import pytest
-import trustme
 from cryptography import x509
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from tests.serve.certificates import Pair, blind, handshake, served
 from tests.serve.doubles import serving
 from wva.instruments import Instruments
 from wva.serve.certs import (
     CertificateError,
-    CertificateFiles,
     ReloadingCertificate,
     SelfSignedCertificate,
     server_context,
@@ -28,25 +27,6 @@ from wva.serve.pem import self_signed
 from wva.sim.world.clock import VirtualClock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-async def handshake(port, context, *, name="localhost"):
-    """Shake hands and return (TLS version, ALPN protocol, certificate of the server)."""
-    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)
-    try:
-        tls = writer.get_extra_info("ssl_object")
-        return tls.version(), tls.selected_alpn_protocol(), tls.getpeercert(binary_form=True)
-    finally:
-        writer.close()
-        await writer.wait_closed()
-
-
-def blind():
-    """Return a client context that trusts anybody, to look at what is served."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 def listening(certificate):
@@ -140,27 +120,6 @@ def test_the_key_does_not_stay_on_the_disk(tmp_path, monkeypatch):
 # --- from files --------------------
 
 
-class Pair:
-    """Certificate files of a test, issued by its own authority."""
-
-    def __init__(self, folder):
-        """Write a first pair."""
-        self.authority = trustme.CA()
-        self.files = CertificateFiles(folder / "tls.crt", folder / "tls.key")
-        self.issue()
-
-    def issue(self):
-        """Write a new pair."""
-        issued = self.authority.issue_cert("localhost")
-        chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
-        self.files.certificate.write_bytes(chain)
-        self.files.key.write_bytes(issued.private_key_pem.bytes())
-
-    def serial(self):
-        """Return the serial number of the certificate on the disk."""
-        return x509.load_pem_x509_certificate(self.files.certificate.read_bytes()).serial_number
-
-
 @pytest.fixture
 def pair(tmp_path):
     """Return a pair on the disk."""
@@ -173,12 +132,6 @@ def following(pair, *, clock=None, instruments=None):
     return ReloadingCertificate(pair.files, instruments=instruments or Instruments(CollectorRegistry()), now=now)
 
 
-async def served(port):
-    """Return the serial number of what a new connection sees."""
-    _, _, certificate = await handshake(port, blind())
-    return x509.load_der_x509_certificate(certificate).serial_number
-
-
 async def test_a_new_pair_is_served_to_new_connections(pair):
     """Without a restart, and verified by those who trust the authority."""
     certificate = following(pair)
@@ -187,8 +140,7 @@ async def test_a_new_pair_is_served_to_new_connections(pair):
         pair.issue()
         certificate.poll()
         assert await served(server.port) == pair.serial()
-        trusting = ssl.create_default_context(cadata=pair.authority.cert_pem.bytes().decode())
-        await handshake(server.port, trusting)
+        await handshake(server.port, pair.trusting())
 
 
 @pytest.mark.parametrize("which", ["certificate", "key", "both", "mismatch", "half", "empty", "missing"])
