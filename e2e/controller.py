@@ -29,8 +29,12 @@ class Addresses:
 class Controller:
     """One running ``wva run``."""
 
-    def __init__(self, process: Process, addresses: Addresses, *, token: str = "") -> None:
-        """Take a process that has been started; ``token`` is of somebody who may read its metrics."""
+    def __init__(self, process: Process, addresses: Addresses, *, token: str = "", secure: bool = True) -> None:
+        """Take a process that has been started; ``token`` is of somebody who may read its metrics.
+
+        ``secure`` False is for a controller that serves them to everybody over HTTP.
+        """
+        self._scheme = "https" if secure else "http"
         self.process = process
         self.addresses = addresses
         self._token = token
@@ -46,9 +50,10 @@ class Controller:
     def metrics(self) -> Page:
         """Return what ``/metrics`` says now. OSError when nobody answers."""
         request = urllib.request.Request(
-            f"https://{self.addresses.metrics}/metrics", headers={"Authorization": f"Bearer {self._token}"}
+            f"{self._scheme}://{self.addresses.metrics}/metrics", headers={"Authorization": f"Bearer {self._token}"}
         )
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS, context=self._tls) as response:
+        tls = self._tls if self._scheme == "https" else None
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS, context=tls) as response:
             return Page(response.read().decode())
 
     def readiness(self) -> tuple[int, str]:

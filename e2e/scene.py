@@ -127,8 +127,12 @@ class Scene:
         kubeconfig: Path | None = None,
         environment: Mapping[str, str] | None = None,
         name: str = "controller",
+        secure: bool = True,
     ) -> Controller:
-        """Start a controller that watches this namespace; record and scrape what it publishes."""
+        """Start a controller that watches this namespace; record and scrape what it publishes.
+
+        ``secure`` says whether it serves its metrics over HTTPS to those who may read them.
+        """
         ports = free_ports(("metrics", "probes"))
         addresses = Addresses(f"127.0.0.1:{ports['metrics']}", f"127.0.0.1:{ports['probes']}")
         settings = {
@@ -141,11 +145,11 @@ class Scene:
         }
         argv = [sys.executable, "-m", "wva", "run", f"--watch-namespace={self.namespace}", *flags]
         token = self.plane.service_account_token(self.namespace, manifests.SCRAPER)
-        controller = Controller(self._launch(name, argv, environment=settings), addresses, token=token)
+        controller = Controller(self._launch(name, argv, environment=settings), addresses, token=token, secure=secure)
         self.controllers.append(controller)
         controller.wait_serving()
         labels = {"namespace": self.namespace, "pod": controller.name}  # as service discovery puts them
-        self._scrape(controller.name, addresses.metrics, token=token, labels=labels)
+        self._scrape(controller.name, addresses.metrics, token=token if secure else "", labels=labels)
         self.history.watch(controller)
         return controller
 
@@ -156,6 +160,10 @@ class Scene:
             direct = self.plane.endpoint.server
             path.write_text(path.read_text(encoding="utf-8").replace(direct, f"https://{through}"), encoding="utf-8")
         return path
+
+    def keep_scraping(self, job: ScrapeJob) -> None:
+        """Let Prometheus scrape a job until the test ends."""
+        self._stack.enter_context(self.plane.scraping(job))
 
     # -- what is seen --------------------------------------------------------------------------------------------
 

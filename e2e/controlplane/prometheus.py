@@ -12,6 +12,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -39,6 +40,7 @@ class ScrapeJob:
     targets: Sequence[str]  # host:port
     scheme: str = "http"
     insecure_skip_verify: bool = False
+    authority: Path | None = None  # whose certificate the target must have
     bearer_token: str = ""
     honor_labels: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)  # put on every series, as service discovery would
@@ -55,6 +57,8 @@ class ScrapeJob:
         }
         if self.scheme == "https":
             config["tls_config"] = {"insecure_skip_verify": self.insecure_skip_verify}
+            if self.authority is not None:
+                config["tls_config"]["ca_file"] = str(self.authority)
         if self.bearer_token:
             config["authorization"] = {"type": "Bearer", "credentials": self.bearer_token}
         return config
@@ -74,6 +78,11 @@ class PrometheusApi:
         return [
             Sample(labels=element["metric"], value=float(element["value"][1])) for element in answer["data"]["result"]
         ]
+
+    def targets(self, job: str) -> list[dict[str, Any]]:
+        """Return the targets of a scrape job with ``health`` (up, down, unknown) and ``lastError``."""
+        found: list[dict[str, Any]] = self._get("/api/v1/targets?state=active")["data"]["activeTargets"]
+        return [target for target in found if target["scrapePool"] == job]
 
     def version(self) -> str:
         """Return the version the running server reports."""
