@@ -87,6 +87,9 @@ class Decisions:
                 claims=self._claims,
                 freshness=lambda: self.configuration.freshness,
                 activations=self.activations,
+                engines_of=self._asks_engines,
+                retention_of=self._retention_of,
+                inventory=self._inventory,
                 cache=lambda: self.configuration.settings.metrics_cache,
             ),
         )
