@@ -8,7 +8,7 @@ import pytest
 
 from tests.app.stage import MAIN, SATURATION, SYSTEM, until
 from wva.api.meta import Key
-from wva.collect.configmaps import parse_saturation
+from wva.collect.config.saturation import parse_saturation
 from wva.model.policy import Policy
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(

@@ -13,10 +13,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wva.collect.configmaps import EntryError, parse_saturation
-from wva.collect.entries import MAX_ENTRY_BYTES
-from wva.collect.saturation_entry import EXPECTED, FIELDS
-from wva.model.policy import Compatibility, ModelKey, Policy, SaturationPolicy
+from wva.collect.config.entry import EntryError
+from wva.collect.config.reading import MAX_ENTRY_BYTES
+from wva.collect.config.saturation import EXPECTED, SaturationEntry, parse_saturation
+from wva.model.policy import Analyzer, Compatibility, ModelKey, Policy, SaturationPolicy
 
 BUILT_IN = SaturationPolicy()
 SHIPPED = "kvCacheThreshold: 0.80\nqueueLengthThreshold: 5\nkvSpareTrigger: 0.1\nqueueSpareTrigger: 3\n"
@@ -31,7 +31,7 @@ def test_no_entries_mean_the_built_in_values():
     """A missing default is no reason to decide nothing."""
     config = parse_saturation({})
     assert (config.policy, config.errors, config.warnings) == (Policy(), (), ())
-    assert SaturationPolicy(0.80, 5, 0.1, 3, 600) == BUILT_IN
+    assert SaturationPolicy(0.80, 5, 0.1, 3, 600, Analyzer.PERCENTAGE, 0.85, 0.70) == BUILT_IN
 
 
 def test_the_shipped_default_is_the_built_in_one():
@@ -95,7 +95,7 @@ def test_a_bad_entry_is_rejected_alone():
 
 def test_a_bad_default_leaves_the_last_good_one_in_force():
     """A typing error does not move the thresholds of a cluster; overrides go on from the last good default."""
-    good = parse_saturation({"default": "kvCacheThreshold: 0.9\ncompatibility: v0.5"}).policy
+    good = parse_saturation({"default": "kvCacheThreshold: 0.9\ncompatibility: v0.5"})
     data = {"default": "kvCacheThreshold: 9", "a": "model_id: m\nkvSpareTrigger: 0.2"}
     config = parse_saturation(data, previous=good)
     assert config.policy.saturation.kv_cache_threshold == 0.9
@@ -111,7 +111,7 @@ def test_a_bad_default_without_a_last_good_one_means_the_built_in_values():
 
 def test_a_removed_default_means_the_built_in_values():
     """Removing is a statement, unlike a typing error."""
-    good = parse_saturation({"default": "kvCacheThreshold: 0.9"}).policy
+    good = parse_saturation({"default": "kvCacheThreshold: 0.9"})
     assert parse_saturation({}, previous=good).policy == Policy()
 
 
@@ -174,6 +174,7 @@ def test_a_value_outside_its_field_is_rejected(field, value):
         ("transitionDeadline: '1h30m'", SaturationPolicy(transition_deadline_seconds=5400)),
         ("analyzerName: ''", BUILT_IN),
         ("scaleUpThreshold: 0.85\nscaleDownBoundary: 0.7", BUILT_IN),
+        ("scaleUpThreshold: 0.5", SaturationPolicy(scale_up_threshold=0.5)),
         ("", BUILT_IN),
         ("# nothing", BUILT_IN),
         ("---\n{}\n---\nkvCacheThreshold: 9", BUILT_IN),
@@ -187,19 +188,58 @@ def test_accepted_notations(text, expected):
 
 @pytest.mark.parametrize("given", ["scaleUpThreshold: 0.7\nscaleDownBoundary: 0.7", "scaleUpThreshold: 0.6"])
 def test_the_token_analyzer_wants_scale_up_above_scale_down(given):
-    """Judged by the rules of the analyzer that it names, with its defaults, though another decides."""
+    """Judged by the rules of the analyzer that it names, with its defaults; without it nobody asks for them."""
     entry = f"analyzerName: saturation\n{given}"
     assert _only_error({"default": entry}).field == "scaleUpThreshold"
     assert parse_saturation({"default": given}).errors == ()
 
 
-@pytest.mark.parametrize("name", ["saturation", "queueing", "whatever"])
-def test_another_analyzer_is_answered_with_a_warning(name):
-    """The thresholds of the entry hold, as they did in the original, which never ran another analyzer either."""
-    config = parse_saturation({"default": f"analyzerName: {name}\nkvSpareTrigger: 0.2"})
+@pytest.mark.parametrize("name", ["saturation", "queueing"])
+def test_an_analyzer_is_selected_by_its_name(name):
+    """An override that names none inherits it, and is not taken for one that asked for it."""
+    data = {"default": f"analyzerName: {name}", "a": "model_id: a", "b": "model_id: b\nanalyzerName: ''"}
+    config = parse_saturation(data)
+    assert (config.errors, config.warnings) == ((), ())
+    assert config.policy.saturation.analyzer_name == name
+    inherited, own = config.policy.overrides
+    assert (inherited.policy.analyzer_name, inherited.names_analyzer) == (name, False)
+    assert (own.policy.analyzer_name, own.names_analyzer) == ("", True)
+
+
+def test_an_unknown_analyzer_is_answered_with_a_warning():
+    """The percentage analyzer decides with the thresholds of the entry, as it did in the original."""
+    config = parse_saturation({"default": "analyzerName: whatever\nkvSpareTrigger: 0.2"})
     assert config.errors == ()
-    assert config.policy.saturation.kv_spare_trigger == 0.2
-    assert any(f"analyzerName {name}" in warning for warning in config.warnings)
+    assert config.policy.saturation == SaturationPolicy(kv_spare_trigger=0.2)
+    (warning,) = config.warnings
+    assert "analyzerName whatever" in warning
+
+
+def test_the_limiter_is_switched_on_by_the_default_entry_alone():
+    """In an override it is answered with a warning."""
+    assert parse_saturation({"default": "enableLimiter: true"}).policy.enable_limiter
+    config = parse_saturation({"default": "", "a": "model_id: m\nenableLimiter: true"})
+    assert not config.policy.enable_limiter
+    assert len(config.warnings) == 1
+
+
+def test_a_bad_override_leaves_its_last_good_one_in_force():
+    """Its own, and not the default: whatever was tuned for a model stays until somebody says otherwise."""
+    good = parse_saturation({"a": "model_id: m\nkvSpareTrigger: 0.3"})
+    data = {"default": "kvCacheThreshold: 0.9", "a": "model_id: m\nkvSpareTrigger: x"}
+    config = parse_saturation(data, previous=good)
+    (error,) = config.errors
+    assert (error.key, error.field, error.in_force) == ("a", "kvSpareTrigger", "0.3")
+    assert config.policy.saturation_for(ModelKey("n", "m")) == SaturationPolicy(0.9, kv_spare_trigger=0.3)
+
+
+def test_a_kept_override_that_no_longer_fits_the_default_gives_way():
+    """Nothing contradictory is ever in force; both reasons are told."""
+    good = parse_saturation({"a": "model_id: m\nkvSpareTrigger: 0.5"})
+    config = parse_saturation({"default": "kvCacheThreshold: 0.4", "a": "model_id: ["}, previous=good)
+    assert [error.key for error in config.errors] == ["a", "a"]
+    assert config.policy.saturation_for(ModelKey("n", "m")) == SaturationPolicy(0.4)
+    assert config.errors[1].in_force == "0.4"
 
 
 def test_a_model_id_of_digits_is_text():
@@ -214,17 +254,17 @@ def test_an_override_must_say_for_which_model(text):
 
 
 def test_what_has_no_effect_is_a_warning():
-    """Unknown fields, a limiter that does not exist yet, default-only fields elsewhere."""
+    """Unknown fields, a model for the default, default-only fields elsewhere."""
     config = parse_saturation(
         {
-            "default": "enableLimiter: true\nmodel_id: m\nkvCacheTreshold: 0.9",
+            "default": "model_id: m\nkvCacheTreshold: 0.9",
             "a": "model_id: m\ncompatibility: v0.5\nenableLimiter: true",
         }
     )
     assert config.errors == ()
     assert config.policy.compatibility is None
     warned = " | ".join(config.warnings)
-    for word in ("kvCacheTreshold", "no limiter yet", "model_id and namespace", "a: compatibility", "a: enableLimiter"):
+    for word in ("kvCacheTreshold", "model_id and namespace", "a: compatibility", "a: enableLimiter"):
         assert word in warned
 
 
@@ -309,7 +349,7 @@ SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(-10, 10), st.floats(), st.floats(0, 1), st.text(max_size=10), st.just("5m")
 )
 ENTRIES = st.dictionaries(
-    st.one_of(st.sampled_from(sorted(FIELDS)), st.text(max_size=5)),
+    st.one_of(st.sampled_from(sorted(SaturationEntry.names())), st.text(max_size=5)),
     st.one_of(SCALARS, st.lists(SCALARS, max_size=3)),
     max_size=8,
 ).map(lambda entry: yaml.safe_dump(entry, allow_unicode=True))
@@ -321,13 +361,14 @@ MAPS = st.dictionaries(st.sampled_from(["default", "a", "b"]), st.one_of(ENTRIES
 @given(MAPS, MAPS)
 def test_whatever_stands_in_the_map_the_policy_in_force_is_valid(first, second):
     """No text raises, and no text gets an invalid number into a decision."""
-    before = parse_saturation(first).policy
+    before = parse_saturation(first)
     config = parse_saturation(second, previous=before)
     for thresholds in _in_force(config.policy):
         _is_valid(thresholds)
     rejected = {error.key for error in config.errors}
     assert rejected <= set(second)
-    assert {override.name for override in config.policy.overrides}.isdisjoint(rejected)
+    kept = {override.name for override in before.policy.overrides}
+    assert {override.name for override in config.policy.overrides} & rejected <= kept
 
 
 @settings(deadline=None)

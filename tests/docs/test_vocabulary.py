@@ -8,8 +8,9 @@ from pathlib import Path
 from tests.docs.rendering import DOCS
 from wva.api.variantautoscaling import ConditionType, TargetReason
 from wva.cli.main import build_parser
-from wva.collect.saturation_entry import FIELDS
+from wva.collect.config.saturation import SaturationEntry
 from wva.controllers.configmap import INVALID_EVENT
+from wva.controllers.main_configmap import DELETED_EVENT, IMMUTABLE_EVENT
 from wva.model.decision import HOLD_REASONS, Reason, Source
 from wva.publish import announce
 
@@ -48,7 +49,7 @@ def test_every_reason_of_the_target_is_described():
 def test_every_event_is_described_and_exists():
     """The event constants of the code, and those of leader election and configuration."""
     events = {getattr(announce, name) for name in vars(announce) if name.endswith("_EVENT")}
-    assert _first_cells("Events") == events | {INVALID_EVENT, "LeaderElection"}
+    assert _first_cells("Events") == events | {INVALID_EVENT, IMMUTABLE_EVENT, DELETED_EVENT, "LeaderElection"}
     assert '"LeaderElection"' in (ROOT / "wva" / "kube" / "leader.py").read_text()
 
 
@@ -56,7 +57,7 @@ def test_every_field_of_a_saturation_entry_is_described_and_exists():
     """The table of the saturation ConfigMap."""
     text = (DOCS / "configuration.md").read_text().split("## The saturation ConfigMap")[1]
     rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
-    assert {word for row in rows for word in re.findall(r"`([A-Za-z_]+)`", row)} == set(FIELDS)
+    assert {word for row in rows for word in re.findall(r"`([A-Za-z_]+)`", row)} == set(SaturationEntry.names())
 
 
 def test_every_source_of_a_number_is_described():

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.golden.vectors import close, parameters, tally
-from wva.collect.configmaps import parse_saturation
+from wva.collect.config.saturation import parse_saturation
 from wva.collect.promql import escape_label_value
 from wva.godurations import format_promql_duration, parse_duration, parse_positive_duration
 from wva.model.metrics import ORIGINAL_FRESHNESS, Freshness

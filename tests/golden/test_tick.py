@@ -21,7 +21,7 @@ from tests.collect.doubles import NOW, FakePrometheus
 from tests.golden.vectors import near, parameters, tally
 from wva.api.meta import Key
 from wva.collect.answers import ErrorKind
-from wva.collect.configmaps import parse_saturation
+from wva.collect.config.saturation import parse_saturation
 from wva.collect.snapshot import Collector, CollectorSettings
 from wva.collect.targets import TargetKind, resolve
 from wva.decide.pipeline import decide

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from wva import log
 from wva.api.meta import Key
 from wva.api.variantautoscaling import VariantAutoscaling
-from wva.collect.configmaps import EntryError, SaturationConfig, parse_saturation
+from wva.collect.config.entry import EntryError
+from wva.collect.config.saturation import parse_saturation
 from wva.model.policy import Policy
 from wva.settings import Settings
 
@@ -25,7 +26,7 @@ class LivePolicy:
     def __init__(self, settings: Settings) -> None:
         """Start with the built-in values."""
         self._saturation = Key(settings.pod_namespace, settings.saturation_config_map_name)
-        self._saturation_config = SaturationConfig(policy=Policy())
+        self._saturation_config = parse_saturation({})
         self._logger = log.get("configuration")
 
     @property
@@ -52,9 +53,9 @@ class LivePolicy:
             return None
         old = self._saturation_config
         if data is None:
-            self._saturation_config = SaturationConfig(policy=Policy())
+            self._saturation_config = parse_saturation({})
         else:
-            self._saturation_config = parse_saturation(data, previous=old.policy)
+            self._saturation_config = parse_saturation(data, previous=old)
         new = self._saturation_config
         if old.policy != new.policy:
             self._logger.info(

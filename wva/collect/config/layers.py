@@ -1,0 +1,207 @@
+"""Entries for models: ``default``, one entry for each model, and the two places where they may stand.
+
+An entry is merged before it is judged: the model's entry over ``default`` over the built-in values. A bad entry is
+rejected alone and the last good one under its key stays in force: a typing error must not move the thresholds of a
+whole cluster.
+
+A namespace may have a ConfigMap of its own. Entry by entry it wins over the global one: its ``default`` replaces the
+global ``default``, its entry for a model replaces the global entries for that model, and everything that it does not
+mention is taken over. What is taken over is merged over the ``default`` that holds in the namespace, and judged again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from wva.collect.config.entry import DEFAULT_ENTRY, EntryError, EntryForm, Notes, keep_good
+from wva.collect.config.fields import ModelFields
+from wva.collect.config.reading import BadEntryError
+from wva.collect.promql import validate_namespace
+
+M = TypeVar("M", bound=ModelFields)
+P = TypeVar("P")
+
+Layers = tuple[M, ...]
+"""Fields of entries, the nearest first: what one leaves out is taken from the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules(Generic[M, P]):
+    """How entries of one kind are read.
+
+    ``merge`` makes a value of layers and raises BadEntryError when they contradict each other; ``in_force`` says in
+    words what a value has in a field (of all of it for no field). ``remarks`` says what an entry has in vain, told its
+    key and whether it stands in the ConfigMap of a namespace. ``pairs``: an entry must name model and namespace both.
+    """
+
+    form: EntryForm[M]
+    merge: Callable[[Layers[M]], P]
+    in_force: Callable[[str, P], str]
+    remarks: Callable[[str, M, bool], Iterable[str]]
+    pairs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[M]):
+    """A good entry; ``namespace`` None is for the model in every namespace. The default entry has no model."""
+
+    key: str
+    model_id: str
+    namespace: str | None
+    fields: M
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[M]):
+    """What a ConfigMap says: ``overrides`` has the winning entry of each model, ``good`` every good entry by key."""
+
+    default: M | None
+    overrides: tuple[Entry[M], ...]
+    good: Mapping[str, Entry[M]]
+    errors: tuple[EntryError, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved(Generic[M, P]):
+    """What holds in a place, merged; ``default`` is None when no entry of that name holds there."""
+
+    default: P | None
+    overrides: tuple[tuple[Entry[M], P], ...]
+    errors: tuple[EntryError, ...] = ()
+
+
+def read(
+    data: Mapping[str, str],
+    rules: Rules[M, P],
+    *,
+    previous: Reading[M] | None = None,
+    beneath: M | None = None,
+    namespace: str | None = None,
+) -> Reading[M]:
+    """Read a ConfigMap. Never raises, whatever the texts.
+
+    ``previous`` is what the same ConfigMap said before. For the ConfigMap of a namespace, ``namespace`` is its name and
+    ``beneath`` the global ``default`` that its entries inherit from while it has none of its own.
+    """
+    return _Reader(rules, previous.good if previous else {}, beneath, namespace).read(data)
+
+
+class _Reader(Generic[M, P]):
+    """State of one pass over a ConfigMap."""
+
+    def __init__(
+        self, rules: Rules[M, P], previous: Mapping[str, Entry[M]], beneath: M | None, namespace: str | None
+    ) -> None:
+        self._rules = rules
+        self._previous = previous
+        self._default = beneath
+        self._namespace = namespace
+        self._notes = Notes()
+        self._written: dict[str, str] = {}
+
+    def read(self, data: Mapping[str, str]) -> Reading[M]:
+        first = {key: text for key, text in data.items() if key == DEFAULT_ENTRY}
+        default = self._keep(first).get(DEFAULT_ENTRY)
+        if default is not None:
+            self._default = default.fields
+        good = self._keep({key: text for key, text in data.items() if key != DEFAULT_ENTRY})
+        overrides = self._first_of_each(good.values())
+        if default is not None:
+            good[DEFAULT_ENTRY] = default
+        notes = self._notes
+        own = default.fields if default else None
+        return Reading(own, overrides, good, tuple(notes.errors), tuple(notes.warnings))
+
+    def _keep(self, data: Mapping[str, str]) -> dict[str, Entry[M]]:
+        return keep_good(data, self._parse, previous=self._previous, reject=self._reject)
+
+    def _parse(self, key: str, text: str) -> Entry[M]:
+        self._written = {}
+        self._written = self._rules.form.written(key, text, self._notes)
+        fields = self._rules.form.validate(self._written)
+        entry = Entry(key, "", None, fields) if key == DEFAULT_ENTRY else self._for_model(key, fields)
+        self._rules.merge(self._layers(entry))
+        for remark in self._rules.remarks(key, fields, self._namespace is not None):
+            self._notes.warn(key, remark)
+        return entry
+
+    def _for_model(self, key: str, fields: M) -> Entry[M]:
+        if not fields.model_id:
+            raise BadEntryError("the model that this entry is for", field_name="model_id")
+        namespace = fields.namespace or self._namespace
+        if namespace is None:
+            if self._rules.pairs:
+                raise BadEntryError("the namespace of the model", field_name="namespace")
+            return Entry(key, fields.model_id, None, fields)
+        try:
+            return Entry(key, fields.model_id, validate_namespace(namespace), fields)
+        except ValueError as error:
+            raise BadEntryError("a namespace", field_name="namespace", value=namespace) from error
+
+    def _layers(self, entry: Entry[M]) -> Layers[M]:
+        return (entry.fields,) if entry.key == DEFAULT_ENTRY else _over(entry.fields, self._default)
+
+    def _reject(self, key: str, problem: BadEntryError, kept: Entry[M] | None) -> None:
+        beneath = _over(self._default)
+        try:
+            value = self._rules.merge(self._layers(kept) if kept else beneath)
+        except BadEntryError:
+            value = self._rules.merge(beneath)
+        in_force = self._rules.in_force(problem.field_name, value)
+        self._notes.reject(key, problem, in_force=in_force, concerning=self._concerning(key))
+
+    def _concerning(self, key: str) -> dict[str, str]:
+        if key == DEFAULT_ENTRY:
+            return {"namespace": self._namespace or ""}
+        return {**self._written, "namespace": self._written.get("namespace", self._namespace or "")}
+
+    def _first_of_each(self, entries: Iterable[Entry[M]]) -> tuple[Entry[M], ...]:
+        """Keep the first entry (by key) of each model; the others are named in a warning."""
+        first: dict[tuple[str, str | None], Entry[M]] = {}
+        for entry in entries:
+            if self._namespace is not None and entry.namespace != self._namespace:
+                here = f"the ConfigMap of namespace {self._namespace}"
+                self._notes.warn(entry.key, f"has no effect: {here} cannot speak for namespace {entry.namespace}")
+                continue
+            winner = first.setdefault((entry.model_id, entry.namespace), entry)
+            if winner is not entry:
+                self._notes.warn(entry.key, f"has no effect: {winner.key} is for the same model and comes first")
+        return tuple(first.values())
+
+
+def resolve_global(reading: Reading[M], rules: Rules[M, P]) -> Resolved[M, P]:
+    """Merge what holds wherever a namespace does not say otherwise."""
+    return _resolve(reading.default, reading.overrides, rules)
+
+
+def resolve_local(local: Reading[M], everywhere: Reading[M], rules: Rules[M, P], *, namespace: str) -> Resolved[M, P]:
+    """Merge what holds in a namespace with a ConfigMap of its own."""
+    default = everywhere.default if local.default is None else local.default
+    said = {entry.model_id for entry in local.overrides}
+    taken = [
+        entry for entry in everywhere.overrides if entry.model_id not in said and entry.namespace in {None, namespace}
+    ]
+    return _resolve(default, sorted([*local.overrides, *taken], key=lambda entry: entry.key), rules)
+
+
+def _resolve(default: M | None, entries: Iterable[Entry[M]], rules: Rules[M, P]) -> Resolved[M, P]:
+    notes = Notes()
+    beneath = _over(default)
+    merged = []
+    for entry in entries:
+        try:
+            merged.append((entry, rules.merge((entry.fields, *beneath))))
+        except BadEntryError as problem:
+            # Good when it was read; the default has changed since, or is another one in this namespace.
+            in_force = rules.in_force(problem.field_name, rules.merge(beneath))
+            concerning = {"model_id": entry.model_id, "namespace": entry.namespace or ""}
+            notes.reject(entry.key, problem, in_force=in_force, concerning=concerning)
+    own = None if default is None else rules.merge(beneath)
+    return Resolved(own, tuple(merged), tuple(notes.errors))
+
+
+def _over(*layers: M | None) -> Layers[M]:
+    return tuple(layer for layer in layers if layer is not None)

@@ -1,0 +1,162 @@
+"""The saturation ConfigMap: thresholds and analyzer of each model (surface.md 3.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import Field
+
+from wva.collect.config.entry import DEFAULT_ENTRY, EntryError, EntryForm
+from wva.collect.config.fields import (
+    EXPECTED_BOOLEAN,
+    EXPECTED_COUNT,
+    EXPECTED_POSITIVE_SHARE,
+    EXPECTED_SHARE,
+    Boolean,
+    Count,
+    ModelFields,
+    PositiveShare,
+    Seconds,
+    Share,
+    Text,
+)
+from wva.collect.config.layers import Layers, Reading, Resolved, Rules, read, resolve_global
+from wva.collect.config.reading import BadEntryError
+from wva.godurations import EXPECTED_DURATION
+from wva.model.policy import Analyzer, Compatibility, Policy, SaturationOverride, SaturationPolicy, SaturationRules
+
+
+class SaturationEntry(ModelFields):
+    """One entry; None means not given."""
+
+    kv_cache_threshold: Share | None = Field(default=None, alias="kvCacheThreshold")
+    queue_length_threshold: Count | None = Field(default=None, alias="queueLengthThreshold")
+    kv_spare_trigger: Share | None = Field(default=None, alias="kvSpareTrigger")
+    queue_spare_trigger: Count | None = Field(default=None, alias="queueSpareTrigger")
+    enable_limiter: Boolean | None = Field(default=None, alias="enableLimiter")
+    analyzer_name: Text | None = Field(default=None, alias="analyzerName")
+    scale_up_threshold: PositiveShare | None = Field(default=None, alias="scaleUpThreshold")
+    scale_down_boundary: PositiveShare | None = Field(default=None, alias="scaleDownBoundary")
+    compatibility: Compatibility | None = None
+    transition_deadline_seconds: Seconds | None = Field(default=None, alias="transitionDeadline")
+
+    @property
+    def analyzer(self) -> Analyzer | None:
+        """The analyzer that it names, None when it names none; an unknown name means the percentage analyzer."""
+        if self.analyzer_name is None:
+            return None
+        return Analyzer(self.analyzer_name) if self.analyzer_name in set(Analyzer) else Analyzer.PERCENTAGE
+
+
+EXPECTED: Final = {
+    "model_id": "a model id",
+    "namespace": "a namespace",
+    "kvCacheThreshold": EXPECTED_SHARE,
+    "queueLengthThreshold": EXPECTED_COUNT,
+    "kvSpareTrigger": EXPECTED_SHARE,
+    "queueSpareTrigger": EXPECTED_COUNT,
+    "enableLimiter": EXPECTED_BOOLEAN,
+    "analyzerName": "the name of an analyzer",
+    "scaleUpThreshold": EXPECTED_POSITIVE_SHARE,
+    "scaleDownBoundary": EXPECTED_POSITIVE_SHARE,
+    "compatibility": " or ".join(value.value for value in Compatibility),
+    "transitionDeadline": f"{EXPECTED_DURATION}, above zero",
+}
+"""What each field takes, in words for people."""
+
+_POLICY_FIELDS: Final = {
+    "kvCacheThreshold": "kv_cache_threshold",
+    "queueLengthThreshold": "queue_length_threshold",
+    "kvSpareTrigger": "kv_spare_trigger",
+    "queueSpareTrigger": "queue_spare_trigger",
+    "scaleUpThreshold": "scale_up_threshold",
+    "scaleDownBoundary": "scale_down_boundary",
+    "transitionDeadline": "transition_deadline_seconds",
+}
+_MAIN_FIELDS: Final = ("kvCacheThreshold", "queueLengthThreshold", "kvSpareTrigger", "queueSpareTrigger")
+
+
+def _merge(layers: Layers[SaturationEntry]) -> SaturationPolicy:
+    """Lay entries over the built-in thresholds, then judge the result. Raises BadEntryError."""
+    given: dict[str, float] = {}
+    for layer in reversed(layers):
+        values = {name: getattr(layer, name) for name in _POLICY_FIELDS.values()}
+        given |= {name: value for name, value in values.items() if value is not None}
+    analyzer = next((layer.analyzer for layer in layers if layer.analyzer is not None), Analyzer.PERCENTAGE)
+    merged = SaturationPolicy(**given, analyzer_name=analyzer)
+    if merged.kv_cache_threshold < merged.kv_spare_trigger:
+        raise BadEntryError(
+            f"at least kvSpareTrigger ({merged.kv_spare_trigger:g})",
+            field_name="kvCacheThreshold",
+            value=f"{merged.kv_cache_threshold:g}",
+        )
+    up, down = merged.scale_up_threshold, merged.scale_down_boundary
+    if analyzer is Analyzer.TOKENS and up <= down:
+        raise BadEntryError(f"above scaleDownBoundary ({down:g})", field_name="scaleUpThreshold", value=f"{up:g}")
+    return merged
+
+
+def _in_force(field_name: str, policy: SaturationPolicy) -> str:
+    if field_name == "analyzerName":
+        return f'"{policy.analyzer_name}"'
+    if field_name in _POLICY_FIELDS:
+        unit = "s" if field_name == "transitionDeadline" else ""
+        return f"{getattr(policy, _POLICY_FIELDS[field_name]):g}{unit}"
+    values = {name: getattr(policy, _POLICY_FIELDS[name]) for name in _MAIN_FIELDS}
+    return ", ".join(f"{name} {value:g}" for name, value in values.items() if math.isfinite(value))
+
+
+def _remarks(key: str, entry: SaturationEntry, local: bool) -> Iterator[str]:  # noqa: FBT001 - told by position
+    if entry.analyzer_name and entry.analyzer is Analyzer.PERCENTAGE:
+        known = ", ".join(f'"{analyzer.value}"' for analyzer in Analyzer)
+        yield f"analyzerName {entry.analyzer_name} is none of {known}: the percentage analyzer decides, with this entry"
+    if key == DEFAULT_ENTRY and (entry.model_id is not None or entry.namespace is not None):
+        yield "model_id and namespace have no effect: this entry applies to every model"
+    if key != DEFAULT_ENTRY or local:
+        for name, value in (("compatibility", entry.compatibility), ("enableLimiter", entry.enable_limiter)):
+            if value is not None:
+                place = "the global ConfigMap" if local else "this ConfigMap"
+                yield f"{name} has no effect here: it is read from {DEFAULT_ENTRY} of {place} only"
+
+
+RULES: Final = Rules(EntryForm(SaturationEntry, EXPECTED), _merge, _in_force, _remarks)
+
+
+def rules_of(resolved: Resolved[SaturationEntry, SaturationPolicy]) -> SaturationRules:
+    """Return the entries that hold as a decision reads them."""
+    overrides = tuple(
+        SaturationOverride(entry.key, entry.model_id, entry.namespace, policy, entry.fields.analyzer is not None)
+        for entry, policy in resolved.overrides
+    )
+    return SaturationRules(SaturationPolicy() if resolved.default is None else resolved.default, overrides)
+
+
+@dataclass(frozen=True, slots=True)
+class SaturationConfig:
+    """The policy to decide with, the rejected entries, warnings about accepted ones, and what was read."""
+
+    policy: Policy
+    errors: tuple[EntryError, ...]
+    warnings: tuple[str, ...]
+    reading: Reading[SaturationEntry]
+
+
+def parse_saturation(data: Mapping[str, str], *, previous: SaturationConfig | None = None) -> SaturationConfig:
+    """Return the policy of a global saturation ConfigMap, taken for itself.
+
+    ``previous`` is what came of the ConfigMap before: its good entries stay where the new ones are invalid. Without one
+    the built-in values stay. Never raises, whatever the texts.
+    """
+    reading = read(data, RULES, previous=None if previous is None else previous.reading)
+    resolved = resolve_global(reading, RULES)
+    rules, default = rules_of(resolved), reading.default
+    policy = Policy(
+        rules.default,
+        rules.overrides,
+        compatibility=None if default is None else default.compatibility,
+        enable_limiter=bool(default and default.enable_limiter),
+    )
+    return SaturationConfig(policy, (*reading.errors, *resolved.errors), reading.warnings, reading)
