@@ -74,10 +74,12 @@ def is_ready(pod: Body) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What each pod of a variant reports."""
+    """What each pod of a variant reports; ``finished`` is a counter."""
 
     kv_usage: float
     waiting: int = 0
+    running: int = 0
+    finished: int = 0
 
 
 class FixedMetrics:
@@ -104,13 +106,17 @@ class FixedMetrics:
             self._write()
 
     def _write(self) -> None:
-        usage, waiting = [], []
+        page = []
         for variant, (model, reading) in sorted(self._readings.items()):
             for pod in self._pods.get(variant, ()):
                 labels = f'{{namespace="{self._namespace}",pod="{pod}",model_name="{model}"}}'
-                usage.append(f"vllm:kv_cache_usage_perc{labels} {reading.kv_usage}\n")
-                waiting.append(f"vllm:num_requests_waiting{labels} {reading.waiting}\n")
-        self._target.text = "".join(usage + waiting)
+                page += [
+                    f"vllm:kv_cache_usage_perc{labels} {reading.kv_usage}\n",
+                    f"vllm:num_requests_waiting{labels} {reading.waiting}\n",
+                    f"vllm:num_requests_running{labels} {reading.running}\n",
+                    f"vllm:request_success_total{labels} {reading.finished}\n",
+                ]
+        self._target.text = "".join(sorted(page))
 
 
 class Fleet:

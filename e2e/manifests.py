@@ -33,7 +33,8 @@ _AT_ONCE = {
 class Variant:
     """One variant: a Deployment, its VariantAutoscaling and the ScaledObject that applies the number.
 
-    ``loading`` is how long a pod loads its model, in kwok's words (``never`` is one of them).
+    ``loading`` is how long a pod loads its model, in kwok's words (``never`` is one of them). ``minimum`` and
+    ``maximum`` are the bounds of the ScaledObject.
     """
 
     name: str
@@ -42,6 +43,8 @@ class Variant:
     replicas: int = 1
     model: str = MODEL
     loading: str = "300ms"
+    minimum: int = 1
+    maximum: int = 10
 
 
 def rbac(namespace: str) -> list[Body]:
@@ -144,8 +147,8 @@ def scaled_object(variant: Variant, *, namespace: str, url: str) -> Body:
         "metadata": {"name": variant.name, "namespace": namespace},
         "spec": {
             "scaleTargetRef": {"name": variant.name},
-            "minReplicaCount": 1,
-            "maxReplicaCount": 10,
+            "minReplicaCount": variant.minimum,
+            "maxReplicaCount": variant.maximum,
             "pollingInterval": 3,
             "cooldownPeriod": 3,
             "advanced": {"horizontalPodAutoscalerConfig": {"behavior": behavior}},

@@ -1,0 +1,54 @@
+"""To zero when nobody asks, and back for the first who does: KEDA, a gateway's queue and the controller together."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from e2e.gateway import Gateway, gateway
+from e2e.load import Reading
+from e2e.manifests import MAIN_CONFIG_MAP, Variant
+from e2e.scene import Scene
+
+MODEL = Variant(name="model", minimum=0, loading="500ms")
+ROUNDS = 20
+WITHIN_SECONDS = 3.0
+STAYS_SECONDS = 4.0
+SCALE_TO_ZERO_CONFIG_MAP = "wva-model-scale-to-zero-config"
+IDLE = Reading(kv_usage=0.0)
+
+
+@pytest.mark.timeout(1200)
+def test_to_zero_and_back_twenty_times(scene: Scene):
+    """Each time within three seconds of the first waiting request, and not once taken back."""
+    scene.configure(MAIN_CONFIG_MAP, {"GLOBAL_OPT_INTERVAL": "2s"})
+    scene.configure(SCALE_TO_ZERO_CONFIG_MAP, {"default": "enable_scale_to_zero: true\nretention_period: 8s"})
+    metrics = scene.fixed_metrics()
+    metrics.set(MODEL.name, IDLE)
+    scene.deploy(MODEL)
+    scene.wait_ready(MODEL)
+    scene.declare(MODEL)
+    scene.scale_by_keda(MODEL)
+    scene.start_controller()
+    with gateway(scene, MODEL) as queue:
+        took = [_round(scene, queue) for _ in range(ROUNDS)]
+    print(f"from zero after {min(took):.2f} to {max(took):.2f} s")
+    assert max(took) <= WITHIN_SECONDS, took
+    scene.assert_allowed()
+
+
+def _round(scene: Scene, queue: Gateway) -> float:
+    """Go to zero and back once; return the seconds from the waiting request to the replica that was asked for."""
+    scene.wait(lambda: scene.replicas("model") == 0, timeout_seconds=90, what="scale to zero")
+    time.sleep(1.0)
+    queue.hold(2)
+    asked = time.monotonic()
+    scene.wait(lambda: scene.replicas("model") >= 1, timeout_seconds=30, what="start from zero")
+    took = time.monotonic() - asked
+    until = time.monotonic() + STAYS_SECONDS
+    while time.monotonic() < until:
+        assert scene.replicas("model") >= 1, scene.report()
+        time.sleep(0.1)
+    queue.hold(0)
+    return took
