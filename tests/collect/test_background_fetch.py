@@ -35,6 +35,7 @@ async def test_a_failing_fetch_in_the_background_is_told_and_keeps_the_answer():
     assert bench.metric("wva_prometheus_up") == 0
     assert not await bench.asked(15)
     assert bench.failures == ()
+    assert "away" in bench.collector.prometheus_status()
     bench.prometheus.failing.clear()
     await bench.collector.refresh(NOW + 20)
     assert bench.collector.prometheus_status() is None
