@@ -14,9 +14,12 @@ from wva.decide.analyze import saturation_v05
 from wva.decide.analyze.saturation import VariantReport
 from wva.decide.assessment import ModelAssessment
 from wva.decide.assessment_v05 import ModelLoad, ReplicaLoad, Target, VariantState
+from wva.decide.enforce_v05 import idle_targets, kept_targets
 from wva.decide.optimize import one_step_v05
 from wva.model.decision import Decision, Reason, Source
 from wva.model.metrics import ReplicaMetrics, SampleState
+from wva.model.policy import ScaleToZeroPolicy
+from wva.model.snapshot import RequestCounts
 
 
 def decide_v05(
@@ -37,6 +40,26 @@ def decide_v05(
         if draft.key.name in found
         else _without_decision(draft, report, Reason.METRICS_MISSING)
         for draft, report in zip(drafts, reports, strict=True)
+    )
+
+
+def enforce_v05(
+    decisions: tuple[Decision, ...], policy: ScaleToZeroPolicy, counts: RequestCounts | None
+) -> tuple[Decision, ...]:
+    """Return the decisions of a model as the old enforcer leaves them; it knew those with a target only."""
+    targets = {entry.key.name: entry.desired for entry in decisions if entry.reason is Reason.COMPATIBILITY}
+    if policy.enabled:
+        changed, applied = idle_targets(targets, finished=None if counts is None else counts.finished)
+        reason, words = Reason.IDLE, f"no request finished within {policy.retention_seconds:g} s"
+    else:
+        costs = {entry.key.name: entry.cost for entry in decisions}
+        changed, applied = kept_targets(targets, costs)
+        reason, words = Reason.MODEL_MINIMUM, "the model may not go to zero"
+    return tuple(
+        decision.with_step("enforce", reason, words, changed[decision.key.name])
+        if applied and decision.key.name in changed
+        else decision
+        for decision in decisions
     )
 
 

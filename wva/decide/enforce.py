@@ -1,12 +1,100 @@
-"""Third stage: no number outside what the scaler of the target can reach (engine.md 10, row 1).
+"""Third stage: zero only when it is allowed, and no number outside what the scaler of the target can reach.
 
-A number out of reach would never be reached, and the variant would stay unfinished for ever.
+``rest`` takes an idle model to zero if its policy says so; ``keep_one`` leaves every other model one replica;
+``enforce`` moves a number into its bounds (engine.md 10, row 1): one out of reach would keep the variant unfinished for
+ever.
+
+Idle is more than no finished request (engine.md 10, row 8). Missing data is not idleness, a request that runs or waits
+is none either, an unfinished change is waited for, and a model that was started a moment ago gets its retention period.
 """
 
 from __future__ import annotations
 
-from wva.model.decision import Decision, Reason
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from wva.decide.settling import Progress
+from wva.model.decision import Decision, Reason, Source
+from wva.model.policy import ScaleToZeroPolicy
+from wva.model.snapshot import RequestCounts
 from wva.model.variant import Bounds
+
+STAGE = "enforce"
+
+
+@dataclass(frozen=True, slots=True)
+class Idleness:
+    """What is known of a model's need for any replica at all.
+
+    ``gap`` says why its samples cannot be believed, empty when they can; ``queued`` are the requests that its replicas
+    report as waiting. ``progresses`` are its active variants.
+    """
+
+    policy: ScaleToZeroPolicy
+    counts: RequestCounts | None
+    progresses: tuple[Progress, ...]
+    gap: str
+    queued: float
+    now: float
+
+    def objection(self, decisions: Sequence[Decision]) -> str:
+        """Return in words why the model may not go to zero now, empty when it may."""
+        return self._unknown() or self._busy() or self._moving(decisions) or self._young()
+
+    def _unknown(self) -> str:
+        if self.gap:
+            return f"nothing is taken to zero on incomplete metrics ({self.gap})"
+        if self.counts is None or self.counts.finished is None or self.counts.in_progress is None:
+            detail = "" if self.counts is None else self.counts.detail
+            return f"the requests of the model are not known ({detail or 'not counted'})"
+        if self.counts.retention_seconds < self.policy.retention_seconds:
+            return f"requests are known for the last {self.counts.retention_seconds:g} s only"
+        return ""
+
+    def _busy(self) -> str:
+        counts = self.counts
+        if counts is not None and counts.finished:
+            return f"{counts.finished:g} requests finished within {self.policy.retention_seconds:g} s"
+        if counts is not None and counts.in_progress:
+            return f"{counts.in_progress:g} requests run or wait"
+        return f"{self.queued:g} requests wait" if self.queued > 0 else ""
+
+    def _moving(self, decisions: Sequence[Decision]) -> str:
+        moving = sorted(progress.variant.key.name for progress in self.progresses if progress.since is not None)
+        moving = moving or sorted(entry.key.name for entry in decisions if entry.desired > entry.current)
+        return f"unfinished change of {', '.join(moving)}" if moving else ""
+
+    def _young(self) -> str:
+        started = (progress.variant.activated_at for progress in self.progresses)
+        age = self.now - max((time for time in started if time is not None), default=-self.policy.retention_seconds)
+        if age < self.policy.retention_seconds:
+            return f"started {max(0.0, age):.0f} s ago, gets {self.policy.retention_seconds:g} s"
+        return ""
+
+
+def rest(decisions: tuple[Decision, ...], idleness: Idleness) -> tuple[Decision, ...]:
+    """Return the decisions of a model with all numbers 0 if it is idle and may go to zero, else as they are."""
+    if not idleness.policy.enabled:
+        return decisions
+    objection = idleness.objection(decisions)
+    if objection:
+        return tuple(decision.noted(STAGE, f"not to zero: {objection}") for decision in decisions)
+    words = f"no request within {idleness.policy.retention_seconds:g} s and none in progress"
+    return tuple(
+        replace(decision.with_step(STAGE, Reason.IDLE, words, 0), source=Source.MEASURED) for decision in decisions
+    )
+
+
+def keep_one(decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
+    """Return the decisions of a model; if all numbers are 0 and none of them for idleness, the cheapest gets 1."""
+    if not decisions or any(decision.desired > 0 or decision.reason is Reason.IDLE for decision in decisions):
+        return decisions
+    cheapest = min(decisions, key=lambda decision: (decision.cost, decision.key))
+    words = f"the model may not go to zero, and {cheapest.key.name} is its cheapest variant"
+    return tuple(
+        decision.with_step(STAGE, Reason.MODEL_MINIMUM, words, 1) if decision is cheapest else decision
+        for decision in decisions
+    )
 
 
 def enforce(decision: Decision, bounds: Bounds) -> Decision:
@@ -16,8 +104,11 @@ def enforce(decision: Decision, bounds: Bounds) -> Decision:
     """
     allowed = bounds.clamp(decision.desired)
     if allowed == decision.desired:
-        return decision.noted("enforce", "within bounds")
-    limit = "maximum" if allowed < decision.desired else "minimum"
+        return decision.noted(STAGE, "within bounds")
+    limit, origin = ("maximum", bounds.maximum_origin)
+    if allowed > decision.desired:
+        limit, origin = ("minimum", bounds.minimum_origin)
     words = f"{decision.desired} is {'above' if limit == 'maximum' else 'below'} the {limit} {allowed}"
     reason = decision.reason if decision.held else Reason.BOUNDED
-    return decision.with_step("enforce", reason, f"{words} of the scaler; {decision.message}", allowed)
+    limited_by = origin if limit == "maximum" else ""
+    return decision.with_step(STAGE, reason, f"{words} of {origin}; {decision.message}", allowed, limited_by=limited_by)

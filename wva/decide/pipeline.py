@@ -1,31 +1,35 @@
 """``decide``: Snapshot, Memory, Policy and now in; one Decision per variant and the next Memory out.
 
-Analyze, optimize, enforce, model by model. Pure and independent of the order in which anything is listed: the same
-inputs give the same decisions, bit by bit, so that a recorded cycle can be replayed.
+Analyze, optimize, enforce, model by model; then limit, over all of them. Pure and independent of the order in which
+anything is listed: the same inputs give the same decisions, bit by bit, so that a recorded cycle can be replayed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from wva.decide.analyze.saturation import VariantReport, assess, drafts
-from wva.decide.assessment import ModelAssessment
-from wva.decide.compatibility import decide_v05
-from wva.decide.enforce import enforce
+from wva.decide import model_cycle
+from wva.decide.limit import Claim, GpuBudget, Stock, limit
+from wva.decide.limit_v05 import limit_v05
+from wva.decide.model_cycle import Cycle, ModelCycle, Optimizer
+from wva.decide.optimize.by_capacity import Gap
+from wva.decide.optimize.cost_aware import Candidate
+from wva.decide.optimize.greedy import Need, share
 from wva.decide.optimize.sized import sized
-from wva.decide.settling import Moment, progress_of, settle
+from wva.decide.settling import Progress, settle
 from wva.model.decision import Decision, MetricsVerdict, Reason, Source, Step
+from wva.model.inventory import Inventory
 from wva.model.memory import Memory, VariantMemory
-from wva.model.metrics import Coverage, ReplicaMetrics
+from wva.model.metrics import Coverage
 from wva.model.policy import Compatibility, Policy
+from wva.model.service import LOWEST_PRIORITY
 from wva.model.snapshot import Snapshot
-from wva.model.variant import UNKNOWN_ACCELERATOR, ModelKey, Variant, VariantKey
-
-Optimizer = Callable[[ModelAssessment, tuple[Decision, ...]], tuple[Decision, ...]]
-"""Turns the drafts of a model (in the order of its variants) into its decisions."""
+from wva.model.variant import UNKNOWN_ACCELERATOR, ModelKey, Variant
 
 Entry = tuple[Decision, VariantMemory]
+
+_SEVERAL = 2
 
 
 def decide(
@@ -33,77 +37,117 @@ def decide(
 ) -> tuple[tuple[Decision, ...], Memory]:
     """Decide on every variant of the snapshot. ``now`` is in seconds since the epoch.
 
-    The decisions are sorted by variant, and so is the memory; variants that are gone leave it.
+    The decisions are sorted by variant, and so is the memory; variants that are gone leave it. ``optimizer`` is the one
+    of models whose analyzer knows no capacities.
     """
-    cycle = _Cycle(snapshot, memory, policy, now, optimizer)
-    entries = sorted(cycle.entries(), key=lambda entry: entry[0].key)
-    return tuple(decision for decision, _ in entries), Memory(tuple(remembered for _, remembered in entries))
+    cycle = Cycle.of(snapshot, memory, policy, now)
+    running, asleep = _models(snapshot.variants)
+    models = [model_cycle.analyze(key, running[key], cycle) for key in sorted(running)]
+    budget = _budget(snapshot, policy)
+    drafts = _drafts(models, cycle, budget, optimizer)
+    limited = _limited([draft.claim(policy) for draft in drafts], policy, budget)
+    entries = [_entry(decision, draft.progress, now) for decision, draft in zip(limited, drafts, strict=True)]
+    taking_part = {draft.decision.key for draft in drafts}
+    entries += [_inactive(variant) for variant in asleep if variant.key not in taking_part]
+    entries.sort(key=lambda entry: entry[0].key)
+    learned = [model.learned for model in models if model.learned is not None]
+    return (
+        tuple(decision for decision, _ in entries),
+        Memory(tuple(remembered for _, remembered in entries), memory.capacity.updated(learned, now=now)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Input:
-    """An active variant with its Ready pods and its memory, if any."""
+class _Draft:
+    """A decision before GPUs are counted, and where its variant stands."""
 
-    variant: Variant
-    pods: tuple[ReplicaMetrics, ...]
-    entry: VariantMemory | None
+    decision: Decision
+    progress: Progress
+
+    def claim(self, policy: Policy) -> Claim:
+        """Return what it wants of the GPUs."""
+        return Claim(self.decision, self.progress.variant, _priority(policy, self.decision.model))
 
 
-@dataclass(frozen=True, slots=True)
-class _Cycle:
-    """The inputs of one cycle, cut into models."""
+def _models(variants: Iterable[Variant]) -> tuple[dict[ModelKey, list[Variant]], list[Variant]]:
+    """Return the variants of every model that runs, sorted, and all variants at zero."""
+    ordered = sorted(variants, key=lambda variant: variant.key)
+    running = {variant.model for variant in ordered if variant.active}
+    models: dict[ModelKey, list[Variant]] = {}
+    for variant in ordered:
+        if variant.model in running:
+            models.setdefault(variant.model, []).append(variant)
+    return models, [variant for variant in ordered if not variant.active]
 
-    snapshot: Snapshot
-    memory: Memory
-    policy: Policy
-    now: float
-    optimizer: Optimizer
 
-    def entries(self) -> Iterator[Entry]:
-        """Yield the decision and the memory of every variant, model by model."""
-        replicas = self._replicas()
-        remembered = self.memory.by_key()
-        models: dict[ModelKey, list[_Input]] = {}
-        for variant in sorted(self.snapshot.variants, key=lambda variant: variant.key):
-            if variant.active:
-                pods = tuple(replicas.get(variant.key, ()))
-                models.setdefault(variant.model, []).append(_Input(variant, pods, remembered.get(variant.key)))
-            else:
-                yield _inactive(variant)
-        for model in sorted(models):
-            yield from self._decide_model(model, models[model])
+def _budget(snapshot: Snapshot, policy: Policy) -> GpuBudget | None:
+    """Return the GPU budget, None when there is no limit."""
+    if not (policy.enable_limiter or policy.limited_mode):
+        return None
+    inventory = snapshot.inventory
+    if inventory is not None:
+        inventory = Inventory.of(list(inventory.pools), list(inventory.quotas))
+    return GpuBudget(inventory, snapshot.inventory_detail, policy.unknown_inventory)
 
-    def _replicas(self) -> dict[VariantKey, list[ReplicaMetrics]]:
-        replicas: dict[VariantKey, list[ReplicaMetrics]] = {}
-        for replica in sorted(self.snapshot.replicas, key=lambda replica: (replica.variant, replica.pod)):
-            replicas.setdefault(replica.variant, []).append(replica)
-        return replicas
 
-    def _decide_model(self, key: ModelKey, inputs: list[_Input]) -> Iterator[Entry]:
-        saturation = self.policy.saturation_for(key)
-        moment = Moment(self.now, saturation.transition_deadline_seconds)
-        reports = [
-            VariantReport(progress_of(given.variant, replicas=given.pods, entry=given.entry, moment=moment), given.pods)
-            for given in inputs
-        ]
-        model = assess(key, reports=reports, policy=saturation, failure=self._failure(key.namespace), now=self.now)
-        decisions = drafts(model)
-        if self.policy.compatibility is Compatibility.V0_5:
-            decisions = decide_v05(model, decisions, reports=reports)
-        elif model.hold is None:
-            decisions = self.optimizer(model, decisions)
-        for decision, report in zip(decisions, reports, strict=True):
-            bounded = enforce(decision, report.progress.variant.bounds)
-            yield settle(bounded, report.progress, now=self.now)
+def _drafts(models: Sequence[ModelCycle], cycle: Cycle, budget: GpuBudget | None, optimizer: Optimizer) -> list[_Draft]:
+    shared = _shared(models, cycle, budget)
+    return [
+        _Draft(decision, progress)
+        for model in models
+        for decision, progress in zip(
+            model_cycle.decide(model, cycle, optimizer=optimizer, shared=shared.get(model.key)),
+            model.progresses,
+            strict=True,
+        )
+    ]
 
-    def _failure(self, namespace: str) -> str | None:
-        """Return why the metrics of a namespace could not be read, None when they could."""
-        messages = (failure.message for failure in self.snapshot.failures if namespace in failure.namespaces)
-        return min(messages, default=None)
+
+def _shared(
+    models: Sequence[ModelCycle], cycle: Cycle, budget: GpuBudget | None
+) -> dict[ModelKey, tuple[Candidate, ...]]:
+    """Share the free GPUs among the models in need, if there are several and somebody knows how many GPUs there are."""
+    growing = [model.gap for model in models if model.gap is not None and model.gap.growing and not model.held]
+    if budget is None or budget.inventory is None or len(growing) < _SEVERAL:
+        return {}
+    stock = Stock.of(budget.inventory, (progress.variant for model in models for progress in model.progresses))
+    needs = [_need(gap, budget.inventory, cycle.policy) for gap in growing]
+    return share(needs, stock.free_by_accelerator())
+
+
+def _need(gap: Gap, inventory: Inventory, policy: Policy) -> Need:
+    """Return what a model needs, with the accelerators of its variants under the names of the inventory."""
+    candidates = []
+    for candidate in gap.candidates():
+        pool = inventory.pool_of(candidate.accelerator)
+        candidates.append(replace(candidate, accelerator="" if pool is None else pool.accelerator))
+    key = gap.capacity.key
+    importance = LOWEST_PRIORITY / _priority(policy, key)
+    return Need(key, gap.capacity.required, tuple(candidates), importance, gap.capacity.growth_limit)
+
+
+def _limited(claims: Sequence[Claim], policy: Policy, budget: GpuBudget | None) -> tuple[Decision, ...]:
+    if budget is None:
+        return tuple(claim.decision for claim in claims)
+    if policy.compatibility is Compatibility.V0_5:
+        return limit_v05(claims, budget.inventory)
+    return limit(claims, budget)
+
+
+def _priority(policy: Policy, model: ModelKey) -> int:
+    target = policy.service_target_for(model)
+    return LOWEST_PRIORITY if target is None else target.priority
+
+
+def _entry(decision: Decision, progress: Progress, now: float) -> Entry:
+    """Return the decision with its clock; a variant that stays at zero has neither number nor clock."""
+    if progress.variant.active or decision.desired > 0:
+        return settle(decision, progress, now=now)
+    return _inactive(progress.variant)
 
 
 def _inactive(variant: Variant) -> Entry:
-    """Keep a variant at zero: only scale-from-zero brings it back, and then its past says nothing."""
+    """Keep a variant at zero: whoever brings it back begins anew, and its past says nothing."""
     message = "scaled to zero"
     decision = Decision(
         key=variant.key,

@@ -128,8 +128,14 @@ def settle(decision: Decision, progress: Progress, *, now: float) -> tuple[Decis
 
 
 def _previous(variant: Variant, entry: VariantMemory | None) -> int | None:
-    """Return the number published last; a 0 belongs to a time when the variant was switched off."""
+    """Return the number published last; a 0 belongs to a time when the variant was switched off.
+
+    For a variant at zero that is only a number by which it was called back, and has not come yet.
+    """
     remembered = entry.desired if entry is not None else 0
+    if not variant.active:
+        asked = entry is not None and entry.settling_since is not None and entry.ready_replicas == 0
+        return remembered if asked and remembered > 0 else None
     if remembered > 0:
         return remembered
     status = variant.status_desired

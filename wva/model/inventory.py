@@ -8,6 +8,7 @@ normalised here, once for both sides: nodes say ``NVIDIA-A100-PCIE-80GB`` where 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 NVIDIA_GPU: Final = "nvidia.com/gpu"
@@ -96,3 +97,10 @@ class Inventory:
     def quotas_for(self, namespace: str, resource: str) -> tuple[GpuQuota, ...]:
         """Return the quotas that a pod of the namespace has to fit into."""
         return tuple(quota for quota in self.quotas if (quota.namespace, quota.resource) == (namespace, resource))
+
+
+class UnknownInventory(StrEnum):
+    """What the limiter does while nobody knows how many GPUs there are."""
+
+    NO_GROWTH = "no-growth"
+    UNLIMITED = "unlimited"

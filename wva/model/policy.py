@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Final, Protocol, TypeVar
 
 from wva.model.capacity import DEFAULT_SCALE_DOWN_BOUNDARY, DEFAULT_SCALE_UP_THRESHOLD
+from wva.model.inventory import UnknownInventory
 from wva.model.service import AcceleratorCost, PerformanceProfile, ServiceTarget
 from wva.model.variant import ModelKey
 
@@ -160,7 +161,8 @@ class Policy:
     ``overrides`` are sorted by name, ``namespaces`` by namespace, ``service_targets`` by model id,
     ``accelerator_costs`` by accelerator and ``profiles`` by model id and accelerator. ``limited_mode``,
     ``proactive_model`` and ``scale_to_zero_default`` are settings of the process; ``enable_limiter`` comes from the
-    global ``default`` entry alone.
+    global ``default`` entry alone. ``unknown_inventory`` is what the limiter does while nobody knows how many GPUs
+    there are.
     """
 
     saturation: SaturationPolicy = SaturationPolicy()
@@ -176,6 +178,7 @@ class Policy:
     limited_mode: bool = False
     proactive_model: bool = False
     scale_to_zero_default: bool = False
+    unknown_inventory: UnknownInventory = UnknownInventory.NO_GROWTH
 
     def saturation_for(self, model: ModelKey) -> SaturationPolicy:
         """Return the thresholds of one model: its own override, else one for any namespace, else the default."""

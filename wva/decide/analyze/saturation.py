@@ -51,9 +51,12 @@ def assess(
     )
 
 
-def drafts(model: ModelAssessment) -> tuple[Decision, ...]:
-    """Return a decision per variant that keeps the number published last, and says what was measured."""
-    return tuple(_draft(model, variant) for variant in model.variants)
+def drafts(model: ModelAssessment, *, summary: str | None = None) -> tuple[Decision, ...]:
+    """Return a decision per variant that keeps the number published last, and says what was measured.
+
+    ``summary`` says it in the words of another analyzer; None: in those of this one.
+    """
+    return tuple(_draft(model, variant, summary) for variant in model.variants)
 
 
 def _assess_variant(report: VariantReport, policy: SaturationPolicy, failure: str | None) -> VariantAssessment:
@@ -109,7 +112,7 @@ def _saturated(replica: ReplicaMetrics, policy: SaturationPolicy) -> bool:
     return full or (queue is not None and queue >= policy.queue_length_threshold)
 
 
-def _draft(model: ModelAssessment, assessed: VariantAssessment) -> Decision:
+def _draft(model: ModelAssessment, assessed: VariantAssessment, summary: str | None) -> Decision:
     progress, variant = assessed.progress, assessed.progress.variant
     hold = model.hold
     fallback = Source.CURRENT_REPLICAS if progress.previous is None else Source.PREVIOUS_DESIRED
@@ -129,7 +132,7 @@ def _draft(model: ModelAssessment, assessed: VariantAssessment) -> Decision:
         spare_capacity=assessed.kv.mean or 0.0,
     )
     if hold is None:
-        return draft.with_step("analyze", Reason.STEADY, _summary(model), draft.desired)
+        return draft.with_step("analyze", Reason.STEADY, summary or _summary(model), draft.desired)
     message = f"{hold.message}; keeping {draft.desired} ({draft.source.value})"
     return draft.with_step("analyze", hold.reason, message, draft.desired)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from wva.model.decision import Reason
+from wva.model.decision import Decision, Reason, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,3 +15,16 @@ class Move:
     reason: Reason
     words: str
     desired: int | None = None
+
+
+def apply_all(drafts: tuple[Decision, ...], moves: Sequence[Move]) -> tuple[Decision, ...]:
+    """Return the drafts of a model with the moves of its variants, in the same order."""
+    return tuple(_apply(draft, move) for draft, move in zip(drafts, moves, strict=True))
+
+
+def _apply(draft: Decision, move: Move) -> Decision:
+    desired = draft.desired if move.desired is None else move.desired
+    decision = draft.with_step("optimize", move.reason, move.words, desired)
+    if not decision.held:
+        return decision
+    return replace(decision, source=Source.CURRENT_REPLICAS if draft.previous is None else Source.HELD)

@@ -14,21 +14,19 @@ from some replicas, shrinking from all of them. ``one_step`` is the same with a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from wva.decide.assessment import ModelAssessment, VariantAssessment
-from wva.decide.optimize.move import Move
+from wva.decide.optimize.eligibility import has_room, obstacle, obstacles, smallest_growth, starting
+from wva.decide.optimize.move import Move, apply_all
 from wva.decide.optimize.shrinking import settle_down
 from wva.decide.wording import replicas
-from wva.model.decision import Decision, Reason, Source
+from wva.model.decision import Decision, Reason
 from wva.model.variant import VariantKey
 
 GROWTH_SPACING_SECONDS: Final = 30.0
 """How long replicas that were asked for may be on their way before more are."""
-
-_MOST_PER_SERVING: Final = 4
-"""A variant with replicas on their way has at most this many, for each one that serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +41,13 @@ class _Growth:
 def sized(model: ModelAssessment, drafts: tuple[Decision, ...]) -> tuple[Decision, ...]:
     """Return the drafts with the numbers that the model should have. The drafts are in the order of its variants."""
     wish = model.growth_wish()
-    return _apply_all(drafts, settle_down(model) if wish is None else _moves(model, wish, _sized_growth(model, wish)))
+    return apply_all(drafts, settle_down(model) if wish is None else _moves(model, wish, _sized_growth(model, wish)))
 
 
 def one_step(model: ModelAssessment, drafts: tuple[Decision, ...]) -> tuple[Decision, ...]:
     """Return the drafts with at most one variant grown or shrunk by one replica."""
     wish = model.growth_wish()
-    return _apply_all(drafts, settle_down(model) if wish is None else _moves(model, wish, _one_more(model, wish)))
-
-
-def _apply_all(drafts: tuple[Decision, ...], moves: list[Move]) -> tuple[Decision, ...]:
-    return tuple(_apply(draft, move) for draft, move in zip(drafts, moves, strict=True))
-
-
-def _apply(draft: Decision, move: Move) -> Decision:
-    desired = draft.desired if move.desired is None else move.desired
-    decision = draft.with_step("optimize", move.reason, move.words, desired)
-    if not decision.held:
-        return decision
-    return replace(decision, source=Source.CURRENT_REPLICAS if draft.previous is None else Source.HELD)
+    return apply_all(drafts, settle_down(model) if wish is None else _moves(model, wish, _one_more(model, wish)))
 
 
 def _moves(model: ModelAssessment, wish: str, growth: _Growth) -> list[Move]:
@@ -72,10 +58,10 @@ def _sized_growth(model: ModelAssessment, wish: str) -> _Growth:
     early = _too_early(model, wish)
     if early is not None:
         return early
-    eligible = [variant for variant in model.variants if _obstacle(variant) is None]
-    starting = [variant for variant in model.variants if _starting(variant)]
+    eligible = [variant for variant in model.variants if obstacle(variant) is None]
+    pending = [variant for variant in model.variants if starting(variant)]
     missing = min(model.shortage(), model.level)
-    numbers = _placed(eligible or starting, missing)
+    numbers = _placed(eligible or pending, missing)
     if not numbers:
         return _nobody(model, wish)
     return _Growth(Reason.SIBLING_GROWS, f"{wish}; {replicas(missing)} more, {_choice(model, numbers)}", numbers)
@@ -85,7 +71,7 @@ def _one_more(model: ModelAssessment, wish: str) -> _Growth:
     suffices = _pending_suffices(model, wish)
     if suffices is not None:
         return suffices
-    numbers = _placed([variant for variant in model.variants if _obstacle(variant) is None], 1)
+    numbers = _placed([variant for variant in model.variants if obstacle(variant) is None], 1)
     if not numbers:
         return _nobody(model, wish)
     return _Growth(Reason.SIBLING_GROWS, f"{wish}; {_choice(model, numbers)}", numbers)
@@ -124,7 +110,7 @@ def _placed(candidates: Sequence[VariantAssessment], count: int) -> dict[Variant
     levels = {variant.key: variant.level for variant in candidates}
     growing: dict[VariantKey, VariantAssessment] = {}
     for _ in range(count):
-        free = [variant for variant in candidates if _has_room(variant, levels[variant.key])]
+        free = [variant for variant in candidates if has_room(variant, levels[variant.key])]
         if not free:
             break
         grower = min(
@@ -133,31 +119,19 @@ def _placed(candidates: Sequence[VariantAssessment], count: int) -> dict[Variant
         )
         levels[grower.key] += 1
         growing[grower.key] = grower
-    return {key: max(levels[key], _smallest(grower)) for key, grower in growing.items()}
-
-
-def _has_room(variant: VariantAssessment, level: int) -> bool:
-    maximum = variant.progress.variant.bounds.maximum
-    return maximum is None or level < maximum
-
-
-def _smallest(variant: VariantAssessment) -> int:
-    """Return the smallest number above the present replicas that the scaler acts on."""
-    current = variant.progress.current
-    return current + variant.progress.variant.bounds.smallest_step(current)
+    return {key: max(levels[key], smallest_growth(grower)) for key, grower in growing.items()}
 
 
 def _choice(model: ModelAssessment, numbers: dict[VariantKey, int]) -> str:
     growing = [variant for variant in model.variants if variant.key in numbers]
-    pending = any(_starting(variant) for variant in growing)
+    pending = any(starting(variant) for variant in growing)
     which = "the only variants left" if pending else "cheapest variant without pending replicas"
     names = ", ".join(f"{variant.key.name} (cost {variant.cost:g})" for variant in growing)
     return f"{which}: {names}"
 
 
 def _nobody(model: ModelAssessment, wish: str) -> _Growth:
-    obstacles = "; ".join(f"{variant.key.name}: {_obstacle(variant)}" for variant in model.variants)
-    return _Growth(Reason.NO_CANDIDATE, f"{wish}, but no variant can grow ({obstacles})")
+    return _Growth(Reason.NO_CANDIDATE, f"{wish}, but no variant can grow ({obstacles(model)})")
 
 
 def _move(variant: VariantAssessment, growth: _Growth, wish: str) -> Move:
@@ -170,41 +144,3 @@ def _move(variant: VariantAssessment, growth: _Growth, wish: str) -> Move:
     if progress.in_flight and growth.reason is not Reason.NO_CANDIDATE:
         return Move(Reason.REPLICAS_PENDING, f"{replicas(progress.in_flight)} pending; {growth.words}")
     return Move(growth.reason, growth.words)
-
-
-def _starting(variant: VariantAssessment) -> bool:
-    """Tell whether replicas that do not serve yet are all that keeps a variant from growing.
-
-    They are no reason to leave a model short that has nothing else. But a variant whose new replicas never start gets
-    no more than a few times what serves.
-    """
-    progress = variant.progress
-    if progress.variant.unschedulable_pods or _limit(variant) is not None or not progress.waiting + progress.silent:
-        return False
-    if progress.overdue and progress.base > progress.current:
-        return False  # its scaler does not even create what has been asked for
-    return variant.level < _MOST_PER_SERVING * progress.ready
-
-
-def _obstacle(variant: VariantAssessment) -> str | None:
-    """Return in words what keeps a variant from growing."""
-    progress = variant.progress
-    stuck = progress.variant.unschedulable_pods
-    if stuck:
-        return f"{stuck} {'pod' if stuck == 1 else 'pods'} without a node to run on"
-    if progress.waiting:
-        return f"{replicas(progress.waiting)} {'stuck' if progress.overdue else 'pending'}"
-    if progress.silent:
-        return f"{replicas(progress.silent)} new and not reporting yet"
-    return _limit(variant)
-
-
-def _limit(variant: VariantAssessment) -> str | None:
-    """Return in words why the bounds leave no step that the scaler would take."""
-    maximum = variant.progress.variant.bounds.maximum
-    if maximum is None or (variant.level < maximum and _smallest(variant) <= maximum):
-        return None
-    if variant.level >= maximum:
-        return f"at the maximum {maximum}"
-    tolerance = variant.progress.variant.bounds.tolerance
-    return f"a step to its maximum {maximum} is within the tolerance of {tolerance:g} that its scaler ignores"

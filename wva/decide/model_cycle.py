@@ -1,0 +1,171 @@
+"""One model in one cycle: its variants, what the analyzer finds, and the numbers before GPUs are counted.
+
+``analyze`` comes first for all models, since scarce GPUs are shared among them; then ``decide`` for each, which is
+where the optimizer is chosen: the percentage analyzer has sized growth, an analyzer that knows capacities the
+cost-aware rule or its share of the GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from wva.decide.analyze.saturation import VariantReport, assess, drafts
+from wva.decide.analyze.tokens import TokenInputs, analyze_tokens
+from wva.decide.assessment import ModelAssessment
+from wva.decide.compatibility import decide_v05, enforce_v05
+from wva.decide.enforce import Idleness, enforce, keep_one, rest
+from wva.decide.optimize.by_capacity import Gap, close, cost_aware
+from wva.decide.optimize.cost_aware import Candidate
+from wva.decide.settling import Moment, Progress, progress_of
+from wva.model.capacity import LearnedCapacity
+from wva.model.decision import Decision
+from wva.model.memory import Memory, VariantMemory
+from wva.model.metrics import ReplicaMetrics
+from wva.model.policy import Analyzer, Compatibility, Policy
+from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
+from wva.model.variant import ModelKey, Variant, VariantKey
+
+Optimizer = Callable[[ModelAssessment, tuple[Decision, ...]], tuple[Decision, ...]]
+"""Turns the drafts of a model (in the order of its variants) into its decisions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """The inputs of a cycle, indexed once."""
+
+    policy: Policy
+    now: float
+    memory: Memory
+    remembered: dict[VariantKey, VariantMemory]
+    replicas: dict[VariantKey, tuple[ReplicaMetrics, ...]]
+    failures: dict[str, str]
+    counts: dict[ModelKey, RequestCounts]
+    queues: dict[ModelKey, SchedulerQueue]
+
+    @staticmethod
+    def of(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> Cycle:
+        """Index the inputs; the order of listing does not matter."""
+        replicas: dict[VariantKey, list[ReplicaMetrics]] = {}
+        for replica in sorted(snapshot.replicas, key=lambda replica: (replica.variant, replica.pod)):
+            replicas.setdefault(replica.variant, []).append(replica)
+        failures: dict[str, str] = {}
+        for failure in snapshot.failures:
+            for namespace in failure.namespaces:
+                failures[namespace] = min(failure.message, failures.get(namespace, failure.message))
+        return Cycle(
+            policy,
+            now,
+            memory,
+            memory.by_key(),
+            {key: tuple(pods) for key, pods in replicas.items()},
+            failures,
+            {counts.model: counts for counts in snapshot.request_counts},
+            {queue.model: queue for queue in snapshot.queues},
+        )
+
+    def report(self, variant: Variant, deadline_seconds: float) -> VariantReport:
+        """Return where a variant stands, with its Ready pods."""
+        pods = self.replicas.get(variant.key, ())
+        entry, moment = self.remembered.get(variant.key), Moment(self.now, deadline_seconds)
+        return VariantReport(progress_of(variant, replicas=pods, entry=entry, moment=moment), pods)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCycle:
+    """One model with its analysis. ``gap`` and ``learned`` are None for an analyzer that knows no capacities."""
+
+    key: ModelKey
+    assessment: ModelAssessment
+    reports: tuple[VariantReport, ...]
+    gap: Gap | None = None
+    learned: LearnedCapacity | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether nothing can be decided."""
+        return self.assessment.hold is not None
+
+    @property
+    def progresses(self) -> tuple[Progress, ...]:
+        """Where the variants stand, in their order."""
+        return tuple(report.progress for report in self.reports)
+
+
+def analyze(key: ModelKey, variants: list[Variant], cycle: Cycle) -> ModelCycle:
+    """Analyse one model that has a running variant; ``variants`` are all of it, sorted by key.
+
+    Of those at zero replicas the ones take part that their scaler can bring back (its minimum is 0): they may grow when
+    their siblings are saturated.
+    """
+    saturation = cycle.policy.saturation_for(key)
+    everything = [cycle.report(variant, saturation.transition_deadline_seconds) for variant in variants]
+    compatible = cycle.policy.compatibility is not None
+    reports = tuple(report for report in everything if _takes_part(report.progress.variant, compatible=compatible))
+    failure = cycle.failures.get(key.namespace)
+    assessment = assess(key, reports=reports, policy=saturation, failure=failure, now=cycle.now)
+    if compatible or cycle.policy.analyzer_for(key) is not Analyzer.TOKENS:
+        return ModelCycle(key, assessment, reports)
+    inputs = TokenInputs(everything, cycle.queues.get(key), failure)
+    capacity, learned = analyze_tokens(
+        key,
+        inputs=inputs,
+        policy=saturation,
+        learned=cycle.memory.capacity.of(key),
+        now=cycle.now,
+    )
+    assessment = replace(assessment, hold=capacity.hold)
+    return ModelCycle(key, assessment, reports, Gap(assessment, capacity), learned)
+
+
+def decide(
+    model: ModelCycle, cycle: Cycle, *, optimizer: Optimizer, shared: tuple[Candidate, ...] | None
+) -> tuple[Decision, ...]:
+    """Return the decisions of a model within its bounds, in the order of its reports.
+
+    ``shared`` are its candidates after scarce GPUs were shared, None when they were not.
+    """
+    summary = None if model.gap is None else model.gap.capacity.summary
+    decisions = drafts(model.assessment, summary=summary)
+    if cycle.policy.compatibility is Compatibility.V0_5:
+        decisions = decide_v05(model.assessment, decisions, reports=model.reports)
+        decisions = enforce_v05(decisions, cycle.policy.scale_to_zero_for(model.key), cycle.counts.get(model.key))
+    else:
+        if not model.held:
+            decisions = _optimized(model, decisions, optimizer, shared)
+        decisions = keep_one(rest(decisions, _idleness(model, cycle)))
+    return tuple(
+        enforce(decision, progress.variant.bounds)
+        for decision, progress in zip(decisions, model.progresses, strict=True)
+    )
+
+
+def _optimized(
+    model: ModelCycle, decisions: tuple[Decision, ...], optimizer: Optimizer, shared: tuple[Candidate, ...] | None
+) -> tuple[Decision, ...]:
+    if model.gap is None:
+        return optimizer(model.assessment, decisions)
+    if shared is not None:
+        return close(model.gap, decisions, shared, rule="greedy-by-score")
+    return cost_aware(model.gap, decisions)
+
+
+def _takes_part(variant: Variant, *, compatible: bool) -> bool:
+    return variant.active or (variant.bounds.minimum == 0 and not compatible)
+
+
+def _idleness(model: ModelCycle, cycle: Cycle) -> Idleness:
+    assessment = model.assessment
+    gap = ""
+    if assessment.hold is not None:
+        gap = assessment.hold.message
+    elif not assessment.complete:
+        gap = "not every replica reports"
+    return Idleness(
+        policy=cycle.policy.scale_to_zero_for(model.key),
+        counts=cycle.counts.get(model.key),
+        progresses=tuple(progress for progress in model.progresses if progress.variant.active),
+        gap=gap,
+        queued=assessment.queue.used,
+        now=cycle.now,
+    )

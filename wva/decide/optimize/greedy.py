@@ -1,0 +1,79 @@
+"""Greedy by score: scarce GPUs are shared among the models that need them (engine.md Annex A).
+
+The weight of a model is priority times what it lacks. The heaviest one is served until it is no heavier than the mean
+of those that still wait, then whoever is the heaviest now: so GPUs go to everybody who needs some, and most to those
+who need most. Within a model the rule is that of cost-aware growth, bounded by the free GPUs of each accelerator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from wva.decide.optimize.cost_aware import Candidate
+from wva.model.variant import ModelKey
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A model that lacks ``required`` of the analyzer's unit; ``importance`` is priority times score."""
+
+    model: ModelKey
+    required: float
+    candidates: tuple[Candidate, ...]
+    importance: float = 1.0
+    limit: int | None = None
+
+    @property
+    def weight(self) -> float:
+        """How much is missing and how much that matters; what is missing alone if nobody says how much."""
+        return self.importance * self.required or self.required
+
+
+def share(needs: Sequence[Need], free: Mapping[str, int]) -> dict[ModelKey, tuple[Candidate, ...]]:
+    """Return the candidates of every model after sharing ``free`` GPUs, by accelerator, among those in need."""
+    left = dict(free)
+    state = {need.model: need for need in needs}
+    active = [need.model for need in needs if need.weight > 0]
+    while active and any(count > 0 for count in left.values()):
+        weights = [state[model].weight for model in active]
+        mean = sum(weights) / len(weights)
+        heaviest = max(weights)
+        model = active[weights.index(heaviest)]
+        goal = heaviest - _reference(heaviest, mean, len(active))
+        served = _serve(state[model], goal, left)
+        progressed = served.required < state[model].required
+        state[model] = served
+        if not progressed or served.weight > mean or served.weight <= 0:
+            active.remove(model)
+    return {model: need.candidates for model, need in state.items()}
+
+
+def _reference(weight: float, mean: float, count: int) -> float:
+    """Return down to which weight a model is served before others have their turn."""
+    if count == 1:
+        return 0.0
+    return mean if weight > mean else mean - weight / count
+
+
+def _serve(need: Need, goal: float, left: dict[str, int]) -> Need:
+    """Grow one model by at most ``goal``, taking from the free GPUs."""
+    candidates = list(need.candidates)
+    target = min(need.required, goal)
+    required, allowed = need.required, math.inf if need.limit is None else need.limit
+    for index in sorted(range(len(candidates)), key=lambda index: candidates[index].cost_per_capacity):
+        candidate = candidates[index]
+        if target <= 0 or candidate.per_replica <= 0:
+            break
+        gpus = max(1, candidate.gpus_per_replica)
+        affordable = left.get(candidate.accelerator, 0) // gpus
+        count = int(min(math.ceil(target / candidate.per_replica), affordable, candidate.room, allowed))
+        if count > 0:
+            candidates[index] = candidate.by(count)
+            left[candidate.accelerator] -= count * gpus
+            allowed -= count
+            target -= count * candidate.per_replica
+            required = max(0.0, required - count * candidate.per_replica)
+    limit = None if need.limit is None else int(allowed)
+    return replace(need, required=required, candidates=tuple(candidates), limit=limit)
