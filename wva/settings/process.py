@@ -47,7 +47,7 @@ class ProcessSettings(BaseModel):
         60.0, description="Time limit of one request to the API server."
     )
     metrics_secure: Annotated[Switch, given("metrics-secure", metavar="BOOL")] = Field(
-        True, description="Serve /metrics over HTTPS to clients whom the API server allows; false is plain HTTP for all."
+        True, description="Serve /metrics over HTTPS to clients whom the API server allows; false: HTTP for all."
     )
     enable_http2: Annotated[
         Switch,
