@@ -8,6 +8,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import SecretStr
 
+from wva.collect.queries import chunk_queries, engine_queries
 from wva.instruments import Instruments
 from wva.publish import metrics
 from wva.settings import Settings, origin_of
@@ -67,9 +68,33 @@ def own_metrics_table():
     return table(("Metric", "Type", "Labels", "Meaning"), sorted(rows))
 
 
+def queries_table():
+    """Return one row per query that is sent in every cycle."""
+    rows = [(f"`{query.name}`", _query(query.text)) for query in chunk_queries(["ns"])]
+    return table(("Query", "PromQL"), rows)
+
+
+def signals_table():
+    """Return one row per expression of the queries that are sent for some analyzers only."""
+    rows = []
+    for query in engine_queries(["ns"]):
+        found = re.findall(r'label_replace\((.*?), "signal", "(\w+)", "", ""\)', query.text)
+        rows += [(f"`{query.name}`", f"`{signal}`", _query(text)) for text, signal in found]
+    return table(("Query", "`signal`", "PromQL"), rows)
+
+
+def _query(text):
+    return "`" + text.replace('"ns"', '"..."') + "`"
+
+
 TABLES = {
     "configuration.md": {"settings": settings_table},
-    "metrics.md": {"variant-metrics": variant_metrics_table, "own-metrics": own_metrics_table},
+    "metrics.md": {
+        "variant-metrics": variant_metrics_table,
+        "own-metrics": own_metrics_table,
+        "queries": queries_table,
+        "signals": signals_table,
+    },
 }
 
 
