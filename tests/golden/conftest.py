@@ -10,6 +10,6 @@ from tests.golden.vectors import TALLIES
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print one line per file of recorded cases."""
     if TALLIES:
-        terminalreporter.section("recorded cases of v0.5.1")
+        terminalreporter.section("recorded cases")
     for title, count in sorted(TALLIES.items()):
         terminalreporter.write_line(f"{title}: {count}")

@@ -1,0 +1,134 @@
+"""The stages after the analyzer in compatibility mode: enforcer, limiter and what they count with, case by case."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from tests.golden.vectors import Case, parameters, tally
+from wva.api.apps import Container, ResourceRequirements
+from wva.collect.config import scale_to_zero
+from wva.collect.config.layers import read, resolve_global
+from wva.collect.gpus import gpus_per_replica
+from wva.decide.enforce_v05 import idle_targets, kept_targets
+from wva.decide.limit_v05 import Request, grants, used
+from wva.model.inventory import normalize_accelerator
+from wva.model.policy import Policy
+from wva.model.variant import ModelKey
+
+NAME = "pipeline"
+
+
+def entries(case: Case) -> list[dict]:
+    """Return the recorded entries that are YAML mappings."""
+    found = []
+    for text in case["scale_to_zero_configmap"].values():
+        try:
+            entry = yaml.safe_load(text)
+        except yaml.YAMLError:
+            continue
+        if isinstance(entry, dict):
+            found.append(entry)
+    return found
+
+
+def left_out(case: Case) -> str | None:
+    """Leave out where our reading of the ConfigMap differs, judged by its text."""
+    if any(entry.get("namespace") for entry in entries(case)):
+        return "with a namespace in an entry, which we obey"
+    if any(str(entry.get("retention_period")).startswith(("-", "0")) for entry in entries(case)):
+        return "with a retention that is not positive, for which we reject the entry"
+    return None
+
+
+@pytest.mark.parametrize("case", parameters(NAME, section="enforcer", left_out=left_out))
+def test_recorded_enforcer(case):
+    """Targets, whether they were changed, whether requests were asked for, and over how long."""
+    tally(NAME, "enforcer").run += 1
+    rules = scale_to_zero.rules_of(
+        resolve_global(read(case["scale_to_zero_configmap"], scale_to_zero.RULES), scale_to_zero.RULES)
+    )
+    default = case["env_WVA_SCALE_TO_ZERO"].lower() == "true"
+    policy = Policy(scale_to_zero=rules, scale_to_zero_default=default).scale_to_zero_for(
+        ModelKey(case["namespace"], case["model"])
+    )
+    if policy.enabled:
+        targets, applied = idle_targets(case["targets"], finished=case["request_count"])
+    else:
+        targets, applied = kept_targets(case["targets"], case["variant_costs"])
+    assert case["expected"] == {
+        "targets": targets,
+        "applied": applied,
+        "request_count_queried": policy.enabled,
+        "retention_seconds_used": policy.retention_seconds if policy.enabled else 0,
+    }
+
+
+def request_of(row: Case, accelerator: str) -> Request:
+    """Return a recorded decision as the limiter takes it."""
+    return Request(
+        accelerator,
+        row["current"],
+        row["target"],
+        row["gpus_per_replica"],
+        row["spare_capacity"],
+        row["cost"],
+    )
+
+
+@pytest.mark.parametrize("case", parameters(NAME, section="greedy_single_pool"))
+def test_recorded_allocation_from_one_pool(case):
+    """Who gets how many GPUs, and what is left."""
+    tally(NAME, "greedy_single_pool").run += 1
+    free = {"pool": case["pool"]}
+    granted = grants([request_of(row, "pool") for row in case["decisions"]], free)
+    assert [(grant.target, grant.gpus_allocated, grant.was_limited) for grant in granted] == [
+        (row["target"], row["gpus_allocated"], row["was_limited"]) for row in case["expected"]
+    ]
+    assert free["pool"] == case["expected_remaining"]
+
+
+@pytest.mark.parametrize("case", parameters(NAME, section="limiter"))
+def test_recorded_limiter(case):
+    """Limit, used and available by type, and the grants with their words; without an inventory nothing changes."""
+    tally(NAME, "limiter").run += 1
+    if case["discovery_error"]:
+        assert [row["target"] for row in case["expected"]] == [row["target"] for row in case["decisions"]]
+        return
+    limit: dict[str, int] = {}
+    for products in case["discovered"].values():
+        for product, count in products.items():
+            name = normalize_accelerator(product)
+            limit[name] = limit.get(name, 0) + count
+    requests = [request_of(row, row["accelerator"]) for row in case["decisions"]]
+    taken = used(requests)
+    available = {name: max(0, count - taken.get(name, 0)) for name, count in limit.items()}
+    assert (limit, taken, available) == (
+        case["expected_limit_by_type"],
+        case["expected_used_by_type"],
+        case["expected_available_by_type_before"],
+    )
+    assert [
+        (grant.target, grant.gpus_allocated, grant.was_limited, grant.words) for grant in grants(requests, available)
+    ] == [(row["target"], row["gpus_allocated"], row["was_limited"], row["step_reason"]) for row in case["expected"]]
+
+
+@pytest.mark.parametrize("case", parameters(NAME, section="normalize_accelerator_name"))
+def test_recorded_product_name(case):
+    """Short names of products."""
+    tally(NAME, "normalize_accelerator_name").run += 1
+    assert normalize_accelerator(case["in"]) == case["expected"]
+
+
+def limits_only(case: Case) -> str | None:
+    """Leave out templates with limits and no requests: Kubernetes fills them in, so we count them."""
+    limits = any(limits for limits in case.get("container_limits") or [])
+    return "with limits, which we count" if limits else None
+
+
+@pytest.mark.parametrize("case", parameters(NAME, section="gpus_per_replica", left_out=limits_only))
+def test_recorded_gpus_per_replica(case):
+    """The sum of the requests over containers and vendors, at least 1."""
+    tally(NAME, "gpus_per_replica").run += 1
+    containers = [Container(resources=ResourceRequirements(requests, {})) for requests in case["container_requests"]]
+    assert gpus_per_replica(containers) == case["expected"]
