@@ -1,0 +1,173 @@
+"""What the token analyzer costs a cycle: queries, bytes, CPU of collecting and of deciding, against the percentage one.
+
+Prometheus' own work is not in it. Its answers are made once, in the size that a real one sends (a quoted label set per
+series), and decoded in each cycle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from typing import TypeVar
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from bench.paired import cpu_seconds, ratio
+from wva.api.apps import Deployment, ReplicaSet
+from wva.api.core import Pod
+from wva.api.meta import KubeObject
+from wva.api.variantautoscaling import VariantAutoscaling
+from wva.collect.answers import InstantVector, decode_vector
+from wva.collect.queries import EngineSignal
+from wva.collect.snapshot import Collector, CollectorSettings
+from wva.collect.stores import CollectStores
+from wva.decide.analyze.saturation import VariantReport, assess
+from wva.decide.analyze.tokens import TokenInputs, analyze_tokens
+from wva.decide.settling import Moment, progress_of
+from wva.instruments import Instruments
+from wva.kube.cache import Store
+from wva.model.capacity import LearnedCapacity
+from wva.model.metrics import EngineSignals, ReplicaMetrics, Sample, SampleState
+from wva.model.policy import SaturationPolicy
+from wva.model.variant import ModelKey, Variant, VariantKey
+
+T = TypeVar("T", bound=KubeObject)
+
+NOW = 1_767_225_600.0
+MODELS = 100
+PODS = 3
+NAMESPACE = "llm"
+
+
+class Answers:
+    """Answers queries from bodies made once, and counts what was sent and received."""
+
+    def __init__(self) -> None:
+        """Make the bodies."""
+        pods = [(f"m{model}", f"d{model}-{pod}") for model in range(MODELS) for pod in range(PODS)]
+        plain = [{"namespace": NAMESPACE, "model_name": model, "pod": pod} for model, pod in pods]
+        engines = []
+        for labels in plain:
+            engines += [
+                ({**labels, "signal": signal.value}, "0.5")
+                for signal in EngineSignal
+                if signal is not EngineSignal.CACHE_CONFIG
+            ]
+            size = {"engine": "0", "num_gpu_blocks": "8192", "block_size": "16", "signal": "cache_config"}
+            engines.append(({"namespace": NAMESPACE, "pod": labels["pod"], **size}, "1"))
+        self._bodies = {
+            "kv_cache_usage": _body((labels, "0.5") for labels in plain),
+            "queue_length": _body((labels, "1") for labels in plain),
+            "kv_cache_usage_timestamp": _body((labels, str(NOW - 5)) for labels in plain),
+            "queue_length_timestamp": _body((labels, str(NOW - 5)) for labels in plain),
+            "engine_signals": _body(engines),
+            "scheduler_queue": _body(
+                ({"namespace": NAMESPACE, "target_model_name": f"m{model}", "signal": signal}, value)
+                for model in range(MODELS)
+                for signal, value in (("size", "4"), ("bytes", "4096"), ("timestamp", str(NOW - 5)))
+            ),
+        }
+        self.queries = self.sent = self.received = 0
+
+    async def query(self, promql: str, *, name: str, at: float) -> InstantVector:
+        """Answer like PrometheusClient."""
+        del at
+        self.queries += 1
+        self.sent += len(promql)
+        self.received += len(self._bodies[name])
+        return decode_vector(self._bodies[name])
+
+
+def _body(rows: Iterable[tuple[dict[str, str], str]]) -> bytes:
+    result = [{"metric": labels, "value": [NOW, value]} for labels, value in rows]
+    return json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}).encode()
+
+
+def _stores() -> CollectStores:
+    stores = CollectStores(Store(), Store(), Store(), Store())
+    stores.add_indexes()
+    for model in range(MODELS):
+        name = f"d{model}"
+        template = {"spec": {"containers": [{"name": "vllm", "args": ["--max-num-seqs=256", "--model", "m"]}]}}
+        spec = {"replicas": PODS, "template": template}
+        status = {"replicas": PODS, "readyReplicas": PODS}
+        target = {"kind": "Deployment", "name": name, "apiVersion": "apps/v1"}
+        _put(stores.deployments, Deployment, name, "", spec=spec, status=status)
+        _put(stores.replica_sets, ReplicaSet, f"{name}-rs", name)
+        va = {"scaleTargetRef": target, "modelID": f"m{model}"}
+        _put(stores.variant_autoscalings, VariantAutoscaling, name, "", spec=va)
+        for pod in range(PODS):
+            conditions = [{"type": "Ready", "status": "True"}]
+            _put(stores.pods, Pod, f"{name}-{pod}", f"{name}-rs", status={"conditions": conditions})
+    return stores
+
+
+def _put(store: Store[T], type_: type[T], name: str, owner: str, **wire: object) -> None:
+    metadata: dict[str, object] = {"name": name, "namespace": NAMESPACE, "uid": name}
+    if owner:
+        metadata["ownerReferences"] = [{"kind": "Owner", "name": owner, "uid": owner, "controller": True}]
+    store.upsert(msgspec.convert({"metadata": metadata, **wire}, type_))
+
+
+def _collecting(*, engines: bool) -> tuple[Answers, Collector]:
+    answers = Answers()
+    settings = CollectorSettings(engines_of=lambda _: engines)
+    instruments = Instruments(CollectorRegistry())
+    return answers, Collector(_stores(), prometheus=answers, instruments=instruments, settings=settings)
+
+
+def test_collecting_for_the_token_analyzer() -> None:
+    """Two queries more; CPU and bytes stay within a few times those of the two signals."""
+    without, plain = _collecting(engines=False)
+    with_, tokens = _collecting(engines=True)
+    with asyncio.Runner() as runner:
+        for answers, collector in ((without, plain), (with_, tokens)):
+            runner.run(collector.collect(NOW))
+            print(f"\n{answers.queries} queries, {answers.sent} bytes sent, {answers.received} bytes received", end="")
+        assert (without.queries, with_.queries) == (4, 6)
+        seconds = [
+            min(cpu_seconds(lambda one=one: runner.run(one.collect(NOW))) for _ in range(5)) for one in (plain, tokens)
+        ]
+        factor = ratio(lambda: runner.run(tokens.collect(NOW)), lambda: runner.run(plain.collect(NOW)))
+    print(f"\n{MODELS * PODS} pods: {seconds[0] * 1e3:.1f} ms, with engines {seconds[1] * 1e3:.1f} ms, x{factor:.1f}")
+    assert factor < 15
+
+
+def _fresh(value: float) -> Sample:
+    return Sample(SampleState.FRESH, value, NOW - 5)
+
+
+def test_deciding_in_tokens() -> None:
+    """The analysis of a model costs a few times that of the percentage analyzer."""
+    engine = EngineSignals(
+        kv_capacity_tokens=_fresh(131_072),
+        kv_usage=_fresh(0.5),
+        waiting=_fresh(1),
+        input_tokens=_fresh(512),
+        output_tokens=_fresh(200),
+        prefix_hit_rate=_fresh(0.1),
+    )
+    model = ModelKey(NAMESPACE, "m")
+    reports = []
+    for name in ("a100", "h100"):
+        key = VariantKey(NAMESPACE, name)
+        variant = Variant(key, model, name, name, 20.0, PODS, current_replicas=PODS, ready_replicas=PODS)
+        pods = tuple(ReplicaMetrics(f"{name}-{pod}", key, _fresh(0.5), _fresh(6), engine) for pod in range(PODS))
+        progress = progress_of(variant, replicas=pods, entry=None, moment=Moment(NOW, 600.0))
+        reports.append(VariantReport(progress, pods))
+    policy, learned, inputs = SaturationPolicy(), LearnedCapacity(model, NOW - 3600), TokenInputs(reports)
+
+    def in_tokens() -> None:
+        for _ in range(MODELS):
+            analyze_tokens(model, inputs=inputs, policy=policy, learned=learned, now=NOW)
+
+    def in_percent() -> None:
+        for _ in range(MODELS):
+            assess(model, reports=reports, policy=policy, failure=None, now=NOW)
+
+    factor = ratio(in_tokens, in_percent)
+    milliseconds = min(cpu_seconds(in_tokens) for _ in range(5)) * 1e3
+    print(f"\n{MODELS} models with 2 variants of {PODS} replicas: {milliseconds:.1f} ms, x{factor:.1f}")
+    assert factor < 30
