@@ -120,12 +120,66 @@ def _value(event: yaml.Event, events: Iterator[yaml.Event]) -> str | _Nested:
     return _Nested("a list" if isinstance(event, yaml.SequenceStartEvent) else "a mapping")
 
 
-def _bounded(text: str) -> Iterator[yaml.Event]:
+def _bounded(text: str, most: int = _MAX_EVENTS) -> Iterator[yaml.Event]:
     for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):
-        if count > _MAX_EVENTS:
+        if count > most:
             raise BadEntryError("a YAML mapping of a few values", value="too many values")
         yield event
 
 
 def _in_one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
+
+
+Tree = str | list["Tree"] | dict[str, "Tree"]
+"""A document: scalars as they are written (``PlainScalar`` when without quotes), lists and mappings of them."""
+
+_MAX_DEPTH: Final = 4
+_MAX_TREE_EVENTS: Final = 50_000
+
+
+def read_tree(text: str) -> Tree:
+    """Return the first document of a text with lists and mappings in it; an empty one is an empty mapping.
+
+    Nulls are left out of mappings: they mean unset. Raises BadEntryError for aliases, tags, names that are given twice,
+    and for more than a few levels.
+    """
+    if len(text.encode("utf-8", errors="replace")) > MAX_ENTRY_BYTES:
+        raise BadEntryError(f"at most {MAX_ENTRY_BYTES // 1024} KiB", value=f"{len(text)} characters")
+    try:
+        events = _bounded(text, _MAX_TREE_EVENTS)
+        for event in events:
+            if isinstance(event, yaml.NodeEvent):
+                tree = _tree(event, events, _MAX_DEPTH)
+                return {} if isinstance(tree, PlainScalar) and tree in _NULLS else tree
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise BadEntryError("YAML", value=_in_one_line(error)) from error
+    return {}
+
+
+def _tree(event: yaml.Event, events: Iterator[yaml.Event], levels: int) -> Tree:
+    if isinstance(event, yaml.ScalarEvent | yaml.AliasEvent):
+        scalar = _value(event, events)
+        if isinstance(scalar, _Nested):
+            raise BadEntryError("plain values, lists and mappings", value=scalar.what)
+        return scalar
+    if not levels:
+        raise BadEntryError("a document of a few levels", value="a deeper one")
+    if isinstance(event, yaml.SequenceStartEvent):
+        return [_tree(inner, events, levels - 1) for inner in _until(yaml.SequenceEndEvent, events)]
+    mapping: dict[str, Tree] = {}
+    for inner in _until(yaml.MappingEndEvent, events):
+        name = _tree(inner, events, 0)
+        value = _tree(next(events), events, levels - 1)
+        if not isinstance(name, str) or name in mapping:
+            raise BadEntryError("each field only once", field_name=str(name))
+        if not (isinstance(value, PlainScalar) and value in _NULLS):
+            mapping[name] = value
+    return mapping
+
+
+def _until(end: type[yaml.Event], events: Iterator[yaml.Event]) -> Iterator[yaml.Event]:
+    for event in events:
+        if isinstance(event, end):
+            return
+        yield event

@@ -1,0 +1,133 @@
+"""What accelerators cost and what models do on them, as measured beforehand (optimizer.md 5.1, 5.3).
+
+``accelerator-unit-costs`` has a key for each accelerator, with the device's product name and its cost per hour as
+JSON or YAML. The performance ConfigMap has entries under any keys, with the field names of the original's logs and
+system descriptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from pydantic import Field
+
+from wva.collect.config.entry import EntryError, EntryForm, Notes, keep_good
+from wva.collect.config.fields import EXPECTED_COUNT, EXPECTED_WHOLE, Fields, QuotedCount, Text, WholeCount
+from wva.collect.config.reading import BadEntryError
+from wva.model.service import AcceleratorCost, PerformanceProfile
+
+V = TypeVar("V")
+
+_NUMBER: Final = EXPECTED_COUNT.removesuffix(", without quotes")
+_WHOLE: Final = EXPECTED_WHOLE.removesuffix(", without quotes")
+
+
+class CostFields(Fields):
+    """The cost of one accelerator."""
+
+    device: Text | None = None
+    cost: QuotedCount | None = None
+
+
+class ProfileFields(Fields):
+    """The parameters of one model on one accelerator."""
+
+    model_id: Text | None = None
+    name: Text | None = None
+    acc: Text | None = None
+    acc_count: WholeCount | None = Field(default=None, alias="accCount")
+    alpha: QuotedCount | None = None
+    beta: QuotedCount | None = None
+    gamma: QuotedCount | None = None
+    delta: QuotedCount | None = None
+    max_batch_size: WholeCount | None = Field(default=None, alias="maxBatchSize")
+    at_tokens: WholeCount | None = Field(default=None, alias="atTokens")
+
+
+EXPECTED: Final = {
+    "device": "the product name of the device",
+    "cost": _NUMBER,
+    "model_id": "a model id",
+    "name": "a model id",
+    "acc": "the name of an accelerator",
+    "accCount": _WHOLE,
+    **dict.fromkeys(("alpha", "beta", "gamma", "delta"), _NUMBER),
+    "maxBatchSize": _WHOLE,
+    "atTokens": _WHOLE,
+}
+COST_FORM: Final = EntryForm(CostFields, EXPECTED)
+PROFILE_FORM: Final = EntryForm(ProfileFields, EXPECTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[V]):
+    """The values of a ConfigMap in canonical order, and the good ones by key."""
+
+    values: tuple[V, ...] = ()
+    good: Mapping[str, V] = field(default_factory=dict)
+    errors: tuple[EntryError, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def parse_costs(data: Mapping[str, str], *, previous: Found[AcceleratorCost] | None = None) -> Found[AcceleratorCost]:
+    """Return the costs, sorted by accelerator. Never raises, whatever the texts."""
+    notes = Notes()
+
+    def parse(key: str, text: str) -> AcceleratorCost:
+        fields = COST_FORM.validate(COST_FORM.written(key, text, notes))
+        return AcceleratorCost(key, _needed(fields.cost, "cost"), fields.device or "")
+
+    good = _keep(data, parse, previous=previous, notes=notes)
+    return Found(tuple(good[key] for key in sorted(good)), good, tuple(notes.errors), tuple(notes.warnings))
+
+
+def parse_profiles(
+    data: Mapping[str, str], *, previous: Found[PerformanceProfile] | None = None
+) -> Found[PerformanceProfile]:
+    """Return the profiles, sorted by model id and accelerator. Never raises, whatever the texts."""
+    notes = Notes()
+    good = _keep(data, lambda key, text: _profile(key, text, notes), previous=previous, notes=notes)
+    first: dict[tuple[str, str], tuple[str, PerformanceProfile]] = {}
+    for key, profile in good.items():
+        winner, _ = first.setdefault((profile.model_id, profile.accelerator), (key, profile))
+        if winner != key:
+            notes.warn(key, f"has no effect: {winner} is for the same model and accelerator and comes first")
+    values = tuple(first[place][1] for place in sorted(first))
+    return Found(values, good, tuple(notes.errors), tuple(notes.warnings))
+
+
+def _keep(
+    data: Mapping[str, str], parse: Callable[[str, str], V], *, previous: Found[V] | None, notes: Notes
+) -> dict[str, V]:
+    def reject(key: str, problem: BadEntryError, kept: V | None) -> None:
+        in_force = "nothing of it" if kept is None else "what it said last"
+        model_id = kept.model_id if isinstance(kept, PerformanceProfile) else ""
+        notes.reject(key, problem, in_force=in_force, concerning={"model_id": model_id})
+
+    return keep_good(data, parse, previous=previous.good if previous else {}, reject=reject)
+
+
+def _profile(key: str, text: str, notes: Notes) -> PerformanceProfile:
+    fields = PROFILE_FORM.validate(PROFILE_FORM.written(key, text, notes))
+    profile = PerformanceProfile(
+        alpha=_needed(fields.alpha, "alpha"),
+        beta=_needed(fields.beta, "beta"),
+        gamma=fields.gamma or 0.0,
+        delta=fields.delta or 0.0,
+        max_batch_size=fields.max_batch_size or 0,
+        accelerator_count=fields.acc_count or 1,
+        at_tokens=fields.at_tokens or 0,
+        model_id=_needed(fields.model_id or fields.name, "model_id"),
+        accelerator=_needed(fields.acc, "acc"),
+    )
+    if profile.alpha <= 0 and profile.gamma <= 0:
+        raise BadEntryError("above 0, or gamma above 0", field_name="alpha", value=f"{profile.alpha:g}")
+    return profile
+
+
+def _needed(value: V | None, name: str) -> V:
+    if value is None or value == "":
+        raise BadEntryError(EXPECTED[name], field_name=name)
+    return value
