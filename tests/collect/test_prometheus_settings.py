@@ -56,6 +56,7 @@ def test_missing_files_are_told_all_at_once(files):
         "PROMETHEUS_CLIENT_KEY_PATH",
     ]
     assert all("No such file" in problem and "/no-" in problem for problem in problems)
+    assert all("; expected a file with " in problem for problem in problems)
 
 
 @pytest.mark.parametrize("name", ["prose", "empty", "tls.key", ".", "pipe"])

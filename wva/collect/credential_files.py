@@ -15,6 +15,12 @@ CERTIFICATE_KEY: Final = "PROMETHEUS_CLIENT_CERT_PATH"
 PRIVATE_KEY_KEY: Final = "PROMETHEUS_CLIENT_KEY_PATH"
 TOKEN_KEY: Final = "PROMETHEUS_TOKEN_PATH"  # noqa: S105 - the name of a setting
 
+_EXPECTED: Final = {
+    CA_KEY: "a file with CA certificates in PEM",
+    CERTIFICATE_KEY: "a file with a certificate in PEM",
+    PRIVATE_KEY_KEY: "a file with the private key of the certificate in PEM, not encrypted",
+    TOKEN_KEY: "a file with one line of printable ASCII",
+}
 _MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 """A bundle of every public CA has a quarter of a MiB."""
 
@@ -31,13 +37,13 @@ def read_file(key: str, path: str) -> bytes:
     file = Path(path)
     try:
         if file.exists() and not file.is_file():
-            raise UnusableFileError(f"{key}={path!r} is not a regular file")
+            raise _unusable(key, path, "is not a regular file")
         with file.open("rb") as opened:
             content = opened.read(_MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: no path at all, such as one with a NUL inside
-        raise UnusableFileError(f"{key}={path!r} cannot be read: {_reason(error)}") from error
+        raise _unusable(key, path, f"cannot be read: {_reason(error)}") from error
     if len(content) > _MAX_FILE_BYTES:
-        raise UnusableFileError(f"{key}={path!r} is larger than {_MAX_FILE_BYTES // 1024 // 1024} MiB")
+        raise _unusable(key, path, f"is larger than {_MAX_FILE_BYTES // 1024 // 1024} MiB")
     return content
 
 
@@ -45,7 +51,7 @@ def read_token(path: str) -> str:
     """Return the bearer token in a file. Raises UnusableFileError."""
     token = strip_token(read_file(TOKEN_KEY, path).decode("utf-8", errors="replace"))
     if not token or not is_header_safe(token):
-        raise UnusableFileError(f"{TOKEN_KEY}={path!r} contains no token: expected one line of printable ASCII")
+        raise _unusable(TOKEN_KEY, path, "contains no token")
     return token
 
 
@@ -57,8 +63,7 @@ def verifying_context(ca_path: str) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca_path or None)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        message = f"{CA_KEY}={ca_path!r} holds no usable CA certificate in PEM: {_reason(error)}"
-        raise UnusableFileError(message) from error
+        raise _unusable(CA_KEY, ca_path, f"cannot be used: {_reason(error)}") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
@@ -78,7 +83,10 @@ def load_client_pair(context: ssl.SSLContext, certificate_path: str, key_path: s
         context.load_cert_chain(certificate_path, key_path, password=_no_password)
     except (OSError, ValueError) as error:
         files = f"{CERTIFICATE_KEY}={certificate_path!r} and {PRIVATE_KEY_KEY}={key_path!r}"
-        raise UnusableFileError(f"{files} are no usable pair in PEM: {_reason(error)}") from error
+        problem = (
+            f"{files} are no pair: {_reason(error)}; expected a certificate and its private key in PEM, not encrypted"
+        )
+        raise UnusableFileError(problem) from error
 
 
 def is_header_safe(token: str) -> bool:
@@ -93,6 +101,10 @@ def strip_token(token: str) -> str:
     People store it either way; the original doubled the word.
     """
     return token.strip().removeprefix("Bearer ").strip()
+
+
+def _unusable(key: str, path: str, problem: str) -> UnusableFileError:
+    return UnusableFileError(f"{key}={path!r} {problem}; expected {_EXPECTED[key]}")
 
 
 def _no_password() -> str:
