@@ -80,13 +80,17 @@ def _none(target: int, current: int) -> str:
 
 
 def limit_v05(claims: Sequence[Claim], inventory: Inventory | None) -> tuple[Decision, ...]:
-    """Return the decisions as the old limiter leaves them."""
+    """Return the decisions as the old limiter leaves them; it did not see variants without a target."""
     if inventory is None:
         return tuple(claim.decision.noted(STAGE, "GPU inventory unknown: not limited") for claim in claims)
-    requests = [_request(claim) for claim in claims]
+    seen = [claim for claim in claims if not claim.decision.held]
+    requests = [_request(claim) for claim in seen]
     taken = used(requests)
     free = {pool.accelerator: max(0, pool.capacity - taken.get(pool.accelerator, 0)) for pool in inventory.pools}
-    return tuple(_apply(claim, grant) for claim, grant in zip(claims, grants(requests, free), strict=True))
+    limited = {
+        claim.decision.key: _apply(claim, grant) for claim, grant in zip(seen, grants(requests, free), strict=True)
+    }
+    return tuple(limited.get(claim.decision.key, claim.decision) for claim in claims)
 
 
 def _request(claim: Claim) -> Request:
