@@ -16,6 +16,7 @@ from e2e.load import FixedMetrics, Reading, following
 from e2e.manifests import Variant
 from e2e.mounted_secret import MountedSecret
 from e2e.mutual_tls import MutualTlsPrometheus
+from e2e.relay import Relay, relaying
 from e2e.scene import CYCLE_SECONDS, Scene
 from e2e.scrape_target import scrape_target
 
@@ -122,7 +123,7 @@ def test_client_pair_and_ca_are_rotated(scene: Scene, launch: Launch, tmp_path: 
     pairs = [clients[index].issue(f"controller-{index}") for index in (0, 1)]
     secret = MountedSecret(tmp_path / "secret")
     secret.write(_files(servers[:1], pairs[0]))
-    with _pods(scene) as (address, metrics):
+    with contextlib.ExitStack() as tunnels, _pods(scene) as (address, metrics):
         prometheus = MutualTlsPrometheus(tmp_path / "prometheus", target=address)
         prometheus.serve(identities[0])
         prometheus.admit(clients[0].certificate)
@@ -130,8 +131,9 @@ def test_client_pair_and_ca_are_rotated(scene: Scene, launch: Launch, tmp_path: 
         process.wait_ready(lambda: prometheus.admits(servers[0].certificate, pairs[0]))
         assert not prometheus.admits(servers[0].certificate, pairs[1])
         _prepare(scene, metrics)
+        relay = tunnels.enter_context(relaying(prometheus.url.removeprefix("https://")))
         environment = {
-            "PROMETHEUS_BASE_URL": prometheus.url,
+            "PROMETHEUS_BASE_URL": f"https://{relay.address}",
             "PROMETHEUS_CA_CERT_PATH": secret.path("ca.crt"),
             "PROMETHEUS_CLIENT_CERT_PATH": secret.path("tls.crt"),
             "PROMETHEUS_CLIENT_KEY_PATH": secret.path("tls.key"),
@@ -143,13 +145,23 @@ def test_client_pair_and_ca_are_rotated(scene: Scene, launch: Launch, tmp_path: 
         secret.write(_files(servers[:1], pairs[1]))
         rotation.let_cycles_pass()
         prometheus.admit(clients[1].certificate)
-        secret.write(_files(servers, pairs[1]))  # both authorities are trusted, on a new connection
+        _reconnect(relay)
         rotation.let_cycles_pass()
         assert not prometheus.admits(servers[0].certificate, pairs[0])
 
+        secret.write(_files(servers, pairs[1]))
+        rotation.let_cycles_pass()
         prometheus.serve(identities[1])
+        _reconnect(relay)
+        rotation.let_cycles_pass()
         secret.write(_files(servers[1:], pairs[1]))
         rotation.let_cycles_pass()
         assert not prometheus.admits(servers[0].certificate, pairs[1])
         assert prometheus.admits(servers[1].certificate, pairs[1])
         rotation.judge()
+
+
+def _reconnect(relay: Relay) -> None:
+    """Reset open connections: Prometheus asks who a client is only when one begins."""
+    relay.cut()
+    relay.restore()
