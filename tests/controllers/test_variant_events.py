@@ -15,6 +15,7 @@ from wva.controllers.variantautoscaling import Dependencies, VariantAutoscalingC
 from wva.instruments import Instruments
 from wva.kube.controller import After, Done
 from wva.kube.errors import Conflict, NotFound, Unavailable, WriteRefused
+from wva.model.decision import Reason, Source
 from wva.model.variant import VariantKey
 from wva.publish.ledger import Ledger
 from wva.sim.world.clock import VirtualClock
@@ -221,6 +222,18 @@ async def test_a_conflict_is_counted_and_raised(scene):
         assert scene.instruments.registry.get_sample_value("wva_status_patches_total", {"result": result}) == 1
     scene.client.error = NotFound(404, "NotFound", "")
     assert await scene.controller.reconcile(key) == After(600.0)
+
+
+async def test_a_workload_started_by_somebody_else_is_not_published_as_zero(scene):
+    """Until a cycle has looked at it the replicas that exist stand, also when no cycle can."""
+    scene.cluster.variant(pods=0)
+    uid = scene.cluster.stores.deployments.get(Key("ns", "d-va")).metadata.uid
+    await scene.controller.reconcile(Key("ns", "va"))
+    scene.ledger.record([decision(0, current=0, reason=Reason.INACTIVE, source=Source.CURRENT_REPLICAS)])
+    scene.cluster.deployment("d-va", replicas=3, uid=uid, resourceVersion="9")
+    await scene.controller.reconcile(Key("ns", "va"))
+    started = scene.ledger.get(VariantKey("ns", "va"))
+    assert (started.desired, started.source, started.reason) == (3, Source.CURRENT_REPLICAS, Reason.NOT_DECIDED)
 
 
 async def test_a_variant_being_deleted_is_dropped(scene):

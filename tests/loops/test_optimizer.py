@@ -14,6 +14,7 @@ from tests.builders import policy, replica, variant
 from wva.decide.activation import activate
 from wva.instruments import Instruments
 from wva.loops.optimizer import Optimizer, Ports
+from wva.model.decision import Reason, Source
 from wva.model.memory import Memory
 from wva.model.snapshot import CollectionFailure, Snapshot
 from wva.model.variant import VariantKey
@@ -257,11 +258,64 @@ async def test_a_failing_cycle_does_not_end_the_loop(scene):
             await scene.advance(60)
         (line,) = [line for line in lines if line["event"] == "cycle_failed"]
         assert line["exc_info"]
-        assert scene.ledger.get(KEY) == published
+        assert scene.ledger.get(KEY).desired == published.desired
         scene.error = None
         await scene.advance(120)
         assert scene.starts == [0, 60, 120]
         assert (scene.count("success"), scene.count("error")) == (2, 1)
+
+
+async def test_a_failing_cycle_keeps_the_number_and_says_that_nobody_measured_it(scene):
+    """The safety net: the number published last with its source, the guide's log line, and an event there and back."""
+    async with scene.running():
+        before = scene.ledger.get(KEY)
+        assert (before.desired > 1, before.source) == (True, Source.MEASURED)
+        scene.events.clear()
+        scene.error = RuntimeError("secret token")
+        with capture_logs() as lines:
+            await scene.advance(60, 120, 180)
+        kept = scene.ledger.get(KEY)
+        assert (kept.desired, kept.source, kept.reason) == (
+            before.desired,
+            Source.PREVIOUS_DESIRED,
+            Reason.ANALYSIS_FAILED,
+        )
+        assert kept.held
+        assert "secret" not in kept.message
+        said = [line for line in lines if line["event"] == "Safety net activated: emitted fallback metrics"]
+        assert [(line["desiredReplicas"], line["fallbackSource"]) for line in said] == [
+            (before.desired, "previous-desired")
+        ] * 3
+        assert [event[1:3] for event in scene.events] == [("Warning", "DesiredReplicasHeld")]
+        scene.events.clear()
+        scene.error = None
+        await scene.advance(240)
+        assert scene.ledger.get(KEY).source is Source.MEASURED
+        assert [event[2] for event in scene.events if event[1] == "Normal"][-1] == "DesiredReplicasMeasured"
+
+
+async def test_a_variant_without_history_keeps_its_replicas_while_cycles_fail(scene):
+    """There is no previous number; the replicas that exist are the safe one."""
+    scene.error = RuntimeError("out of luck")
+    async with scene.running():
+        scene.ledger.hold(variant("a", replicas=4))
+        await scene.advance(60)
+        kept = scene.ledger.get(KEY)
+        assert (kept.desired, kept.source, kept.reason) == (4, Source.CURRENT_REPLICAS, Reason.ANALYSIS_FAILED)
+        await scene.advance(120)
+        assert scene.ledger.get(KEY) == kept
+
+
+async def test_a_failing_cycle_says_nothing_of_variants_that_are_gone_or_at_zero(scene):
+    """Nothing is missing there."""
+    async with scene.running():
+        idle = replace(scene.ledger.get(KEY), key=VariantKey("ns", "idle"), desired=0, reason=Reason.INACTIVE)
+        scene.ledger.record([idle])
+        scene.gone.add(KEY)
+        before = scene.ledger.decisions()
+        scene.error = RuntimeError("out of luck")
+        await scene.advance(60)
+        assert scene.ledger.decisions() == before
 
 
 async def test_a_failing_recording_does_not_stop_what_was_decided(scene):

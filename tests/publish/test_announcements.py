@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.builders import variant
 from tests.publish.decisions import decision, decisions, held
-from wva.model.decision import Reason
+from wva.model.decision import Reason, Source
 from wva.publish.announce import announcements
 from wva.publish.ledger import Ledger
 
@@ -42,10 +42,17 @@ def test_holding_is_a_warning_once():
     assert announcements(held(3), held(3, message="still no answer")) == []
 
 
-def test_another_reason_to_hold_warns_again():
-    """An operator looks for something else now."""
-    (event,) = announcements(held(3), held(3, reason=Reason.METRICS_STALE))
+def test_another_reason_to_hold_is_no_other_hold():
+    """Stale samples on their way to missing ones are one outage; the condition tells today's reason."""
+    assert announcements(held(3), held(3, reason=Reason.METRICS_STALE)) == []
+
+
+def test_a_hold_that_loses_its_last_measurement_warns_again():
+    """Now the safety net holds the number; measurements that come back in part are not worth an event."""
+    partly = held(3, reason=Reason.METRICS_INCOMPLETE, source=Source.HELD)
+    (event,) = announcements(partly, held(3))
     assert event.reason == "DesiredReplicasHeld"
+    assert announcements(held(3), partly) == []
 
 
 def test_the_end_of_a_hold_is_told():

@@ -35,7 +35,7 @@ from wva.kube.client import KubeClient
 from wva.kube.controller import After, Result
 from wva.kube.errors import ApiError, Conflict, NotFound, WriteRefused
 from wva.kube.workqueue import WorkQueue
-from wva.model.decision import Decision
+from wva.model.decision import Decision, Reason
 from wva.model.variant import Variant, VariantKey
 from wva.publish.ledger import Ledger
 from wva.publish.status import HEARTBEAT_SECONDS, ConfigurationView, TargetView, status_patch
@@ -131,9 +131,11 @@ class VariantAutoscalingController:
             self._deps.ledger.drop(key)
             return None
         known = self._deps.ledger.get(key)
-        if known is None:
-            deployment = self._named_deployment(va)
-            if deployment is not None:
+        deployment = self._named_deployment(va)
+        if deployment is not None:
+            # Somebody else has started it: its 0 must not stop it before a cycle has looked at it.
+            started = known is not None and known.reason is Reason.INACTIVE and deployment.spec_replicas > 0
+            if known is None or started:
                 known = self._deps.ledger.hold(self._variant(va, deployment))
         return known if resolution.kind is TargetKind.FOUND else None
 

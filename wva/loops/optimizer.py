@@ -3,7 +3,7 @@
 The first cycle runs as soon as every cache has synced; deciding earlier would mean deciding on half a world. Cycles
 start one interval apart (not one interval after the last ended), never overlap, and an interval that changes while the
 loop waits counts from the start of the last cycle. A failing cycle is logged and counted, and the loop goes on: the
-numbers published last stay.
+numbers published last stay, and say so.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from wva.model.recording import Recording
 from wva.model.snapshot import Snapshot
 from wva.model.variant import VariantKey
 from wva.publish.announce import announcements, log_decision
+from wva.publish.fallback import fallbacks
 from wva.publish.ledger import Ledger
 
 _SHORTEST_INTERVAL_SECONDS: Final = 0.01
@@ -127,9 +128,10 @@ class Optimizer:
     async def _guarded_cycle(self) -> None:
         try:
             await self.cycle()
-        except Exception:
+        except Exception as error:
             self._logger.exception("cycle_failed", in_force="the numbers published last")
             self._instruments.cycles.labels("error").inc()
+            self._publish(fallbacks(self._ledger.decisions(), cause=type(error).__name__))
         else:
             self._instruments.cycles.labels("success").inc()
 

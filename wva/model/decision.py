@@ -60,6 +60,7 @@ class Reason(StrEnum):
     PROMETHEUS_ERROR = "PrometheusError"
     NO_READY_REPLICAS = "NoReadyReplicas"
     NOT_DECIDED = "NotDecidedYet"
+    ANALYSIS_FAILED = "AnalysisFailed"
 
 
 HOLD_REASONS = frozenset(
@@ -71,6 +72,7 @@ HOLD_REASONS = frozenset(
         Reason.PROMETHEUS_ERROR,
         Reason.NO_READY_REPLICAS,
         Reason.NOT_DECIDED,
+        Reason.ANALYSIS_FAILED,
     }
 )
 """Reasons that mean: the evidence does not allow a change, the number is kept."""

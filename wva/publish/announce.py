@@ -38,11 +38,16 @@ def announcements(old: Decision | None, new: Decision) -> list[Announcement]:
         reason = SCALE_UP_EVENT if new.desired > before else SCALE_DOWN_EVENT
         said.append(Announcement("Normal", reason, f"desired replicas {before} -> {new.desired}: {new.message}"))
     was_held = old is not None and old.held and old.reason is not Reason.NOT_DECIDED
-    if new.held and (old is None or not was_held or old.reason is not new.reason):
+    if new.held and (old is None or not was_held or (on_safety_net(new) and not on_safety_net(old))):
         said.append(Announcement("Warning", HOLD_EVENT, f"{new.reason.value}: {new.message}"))
     elif was_held and not new.held:
         said.append(Announcement("Normal", RESUME_EVENT, new.message))
     return said
+
+
+def on_safety_net(decision: Decision) -> bool:
+    """Tell whether the number stands without any measurement (configuration guide: safety net)."""
+    return decision.held and decision.source in _FALLBACK
 
 
 def log_decision(logger: FilteringBoundLogger, decision: Decision) -> None:
@@ -62,7 +67,7 @@ def log_decision(logger: FilteringBoundLogger, decision: Decision) -> None:
         message=decision.message,
         steps=[f"{step.stage}: {step.before} -> {step.after} ({step.reason})" for step in decision.steps],
     )
-    if decision.held and decision.source in _FALLBACK:
+    if on_safety_net(decision):
         logger.warning(
             SAFETY_NET_MESSAGE,
             event_name="safety_net_activated",

@@ -1,0 +1,34 @@
+"""The safety net under the optimizer: what stands when a cycle fails as a whole (configuration guide).
+
+The number published last stays, and a variant that no cycle has decided on keeps the replicas that exist. That nobody
+measured the number is said as of any other hold: by source, condition, event and log line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from wva.model.decision import Decision, Reason, Source, Step
+
+
+def fallbacks(decisions: Iterable[Decision], *, cause: str) -> tuple[Decision, ...]:
+    """Return the decisions in force as those of a cycle that failed; ``cause`` is the name of the error.
+
+    A variant at zero replicas is left out: nothing is missing there.
+    """
+    return tuple(_fallback(decision, cause) for decision in decisions if decision.reason is not Reason.INACTIVE)
+
+
+def _fallback(decision: Decision, cause: str) -> Decision:
+    undecided = decision.source is Source.CURRENT_REPLICAS and decision.held
+    source = Source.CURRENT_REPLICAS if undecided else Source.PREVIOUS_DESIRED
+    message = f"the cycle failed ({cause}), keeping {decision.desired} ({source.value})"
+    return replace(
+        decision,
+        previous=decision.previous if undecided else decision.desired,
+        reason=Reason.ANALYSIS_FAILED,
+        message=message,
+        source=source,
+        steps=(Step("hold", message, decision.desired, decision.desired),),
+    )
