@@ -53,6 +53,8 @@ class Reason(StrEnum):
     SCALE_FROM_ZERO = "ScaleFromZero"
     INACTIVE = "Inactive"
     COMPATIBILITY = "SaturationOnlyMode"
+    MODEL_BASED = "ModelBased"
+    SAFETY_OVERRIDE = "SaturationSafetyOverride"
     METRICS_MISSING = "MetricsMissing"
     METRICS_STALE = "MetricsStale"
     METRICS_INVALID = "MetricsInvalid"

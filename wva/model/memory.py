@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wva.model.capacity import NOTHING_LEARNED, CapacityMemory
+from wva.model.queueing import NOTHING_OBSERVED, QueueingMemory
 from wva.model.variant import VariantKey
 
 
@@ -29,10 +30,14 @@ class VariantMemory:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One entry per variant of the last cycle, sorted by key, and what has been learned of the capacity of models."""
+    """One entry per variant of the last cycle, sorted by key, and what has been learned of the capacity of models.
+
+    ``queueing`` is what the queueing analyzer has seen and learned.
+    """
 
     variants: tuple[VariantMemory, ...] = ()
     capacity: CapacityMemory = NOTHING_LEARNED
+    queueing: QueueingMemory = NOTHING_OBSERVED
 
     def by_key(self) -> dict[VariantKey, VariantMemory]:
         """Return the entries by variant."""

@@ -1,6 +1,20 @@
 """The model-based optimizer: replicas as queues, sized by targets, allocated at the lowest cost (optimizer.md).
 
-Everything but ``service`` (values) needs numpy and is imported only where that analyzer is selected. The way through:
+Doors for the pipeline:
 
-- ``service``: parameters, request sizes, queues; ``chain``: their steady state; ``sizing``: targets to rates.
+- ``wva.decide.analyze.queueing.analyze_queueing(models, policy=, memory=, now=)`` with a ``QueueingInputs`` per model
+  gives a ``ModelOpinion`` per model (``wva.model.queueing``) and the next ``QueueingMemory``. Importing that module
+  imports numpy, so import it inside the function that needs it. ``VariantOpinion.desired`` is the number, None is no
+  opinion; ``ModelOpinion.hold`` and ``objection`` say why nothing is decided or nothing shrinks; ``capacity`` says the
+  same as supply and demand in requests per second.
+- ``wva.decide.arbitrate.arbitrate(decision, opinion, bounds=, most=)``: HYBRID, one variant. No numpy.
+- ``trace.fleet_trace(opinions, inventory)``: the solution trace for the debug log and ``wva decide --explain``; no
+  numpy.
+
+Inside, from the bottom up: ``service`` (parameters, request sizes, queues), ``chain`` and ``geometric`` (steady state),
+``roots`` and ``sizing`` (targets to rates), ``system``, ``candidates``, ``solvers``, ``shortage`` and ``solution``
+(allocations of a whole system, unlimited or greedy under capacity), ``cover`` (replicas of the variants of one model),
+``objectives`` (targets that nobody stated), ``observation``, ``estimation`` and ``kalman`` (parameters from what
+replicas report). Only ``chain``, ``geometric``, ``roots``, ``sizing``, ``candidates``, ``solution``, ``observation``,
+``estimation`` and ``kalman`` need numpy.
 """

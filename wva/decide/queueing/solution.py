@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from wva.decide.queueing.candidates import Candidates, candidates, evaluated
 from wva.decide.queueing.solvers import solve
-from wva.decide.queueing.system import NO_ACCELERATOR, Allocation, Server, System
-from wva.decide.queueing.targets import Target
+from wva.decide.queueing.system import NO_ACCELERATOR, Allocation, System
+from wva.decide.queueing.trace import server_head, server_line, type_lines
+from wva.model.queueing import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,43 +71,41 @@ def _by_type(system: System, chosen: Mapping[str, Allocation]) -> Iterator[TypeU
 
 
 def trace(system: System, solution: Solution) -> tuple[str, ...]:
-    """Return the solution in words, one line per server and type.
-
-    Times are in ms, rates per minute. ``servTime`` is the inter-token latency, ``rho`` the share of time in which a
-    replica has any request, ``maxRPM`` what one replica takes within its targets, ``sol`` the number of candidates.
-    """
+    """Return the solution in words, one line per server and type."""
     lines = [_server_line(system, solution, each) for each in solution.candidates]
-    lines += ["AllocationByType:"] if solution.by_type else []
-    lines += [f"name={use.type}, count={use.count}, limit={use.limit}, cost={use.cost:.9g}" for use in solution.by_type]
-    return (*lines, f"totalCost={solution.cost:.9g}")
+    uses = [(use.type, use.count, use.limit, use.cost) for use in solution.by_type]
+    return (*lines, *type_lines(uses, total=solution.cost))
 
 
 def _server_line(system: System, solution: Solution, options: Candidates) -> str:
     server = options.server
-    head = (
-        f"s={server.name}; c={server.service_class}; m={server.model}; rate={server.load.per_minute:.9g}; "
-        f"tk={server.load.output_tokens:.9g}; sol={len(options.allocations)}, "
+    load = server.load
+    head = server_head(
+        server.name,
+        service_class=server.service_class,
+        model=server.model,
+        load=(load.per_minute, load.output_tokens),
+        candidates=len(options.allocations),
     )
     allocation = solution.allocations.get(server.name)
     if allocation is None:
         why = "; ".join(f"{name}: {problem}" for name, problem in options.dropped)
         return f"{head}no allocation{f' ({why})' if why else ''}"
-    return f"{head}{_allocation_words(server, allocation)}; {_target_words(_target(system, server))}"
+    target = system.classes[server.service_class].targets[server.model]
+    return server_line(head, plan_of(allocation, load.per_minute), accelerator=allocation.accelerator, target=target)
 
 
-def _allocation_words(server: Server, allocation: Allocation) -> str:
-    saturated = str(allocation.saturated(server.load.per_minute)).lower()
-    return (
-        f"sat={saturated}, alloc={{acc={allocation.accelerator}; num={allocation.replicas}; "
-        f"maxBatch={allocation.batch}; cost={allocation.cost:.9g}, val={allocation.value:.9g}, "
-        f"servTime={allocation.itl:.9g}, waitTime={allocation.wait:.9g}, rho={allocation.busy:.9g}, "
-        f"maxRPM={allocation.max_rpm:.9g}}}"
+def plan_of(allocation: Allocation, per_minute: float) -> Plan:
+    """Return an allocation as what it does with the requests that arrive per minute."""
+    return Plan(
+        allocation.replicas,
+        allocation.batch,
+        allocation.cost,
+        allocation.value,
+        allocation.itl,
+        allocation.wait,
+        allocation.ttft,
+        allocation.busy,
+        allocation.max_rpm,
+        per_minute,
     )
-
-
-def _target(system: System, server: Server) -> Target:
-    return system.classes[server.service_class].targets[server.model]
-
-
-def _target_words(target: Target) -> str:
-    return f"slo-itl={target.itl:.9g}, slo-ttft={target.ttft:.9g}, slo-tps={target.tps:.9g}"

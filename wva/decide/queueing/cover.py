@@ -1,0 +1,96 @@
+"""How many replicas of each variant carry a demand at the lowest cost, starting from what there is. No numpy.
+
+Growth goes to the variant with the lowest cost per request, the last replica to whichever covers the rest most cheaply.
+Replicas that do not come are given up first. Shrinking goes to the highest cost per request, as long as the rest
+carries the demand with room to spare: a number that follows the load down to the last request would follow it up again
+in the next cycle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from wva.model.variant import VariantKey
+
+SHRINK_SHARE: Final = 0.9
+"""Share of the capacity that may be in use after a shrink."""
+
+_ROUNDING: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """A variant that carries ``rate`` requests per second per replica, all above 0.
+
+    ``planned`` is the number to start from, ``counted`` how many of these can be relied upon, ``lowest`` and
+    ``highest`` (None: unbounded) how far the number may go; ``grows``: whether more may be asked for.
+    """
+
+    key: VariantKey
+    cost: float
+    rate: float
+    planned: int
+    counted: int
+    lowest: int
+    highest: int | None = None
+    grows: bool = True
+
+    @property
+    def price(self) -> tuple[float, float, VariantKey]:
+        """Order of growth: cost per request, cost, name."""
+        return self.cost / self.rate, self.cost, self.key
+
+
+def carried(carriers: Sequence[Carrier]) -> float:
+    """Return the requests per second that can be relied upon."""
+    return math.fsum(carrier.counted * carrier.rate for carrier in carriers)
+
+
+def cover(demand: float, carriers: Sequence[Carrier], *, shrinks: bool) -> tuple[dict[VariantKey, int], float]:
+    """Return a number per variant, and the requests per second that nobody can carry."""
+    numbers = {carrier.key: carrier.planned for carrier in carriers}
+    missing = demand - carried(carriers)
+    if missing > _ROUNDING * demand:
+        return numbers, _grow(numbers, carriers, missing)
+    if shrinks:
+        _shrink(numbers, carriers, demand)
+    return numbers, 0.0
+
+
+def _grow(numbers: dict[VariantKey, int], carriers: Sequence[Carrier], missing: float) -> float:
+    least = _ROUNDING * missing
+    while missing > least:
+        open_ones = [carrier for carrier in carriers if _room(carrier, numbers[carrier.key]) > 0]
+        if not open_ones:
+            return missing
+        best = min(open_ones, key=lambda carrier: carrier.price)
+        finishing = [carrier for carrier in open_ones if carrier.rate >= missing - least]
+        last = min(finishing, key=lambda carrier: (carrier.cost, carrier.price), default=None)
+        whole = math.floor(missing / best.rate)
+        if last is not None and last.cost <= best.cost * max(1, math.ceil(missing / best.rate - _ROUNDING)):
+            numbers[last.key] += 1
+            return 0.0
+        added = int(min(max(1, whole), _room(best, numbers[best.key])))
+        numbers[best.key] += added
+        missing -= added * best.rate
+    return 0.0
+
+
+def _room(carrier: Carrier, number: int) -> float:
+    if not carrier.grows:
+        return 0
+    return math.inf if carrier.highest is None else carrier.highest - number
+
+
+def _shrink(numbers: dict[VariantKey, int], carriers: Sequence[Carrier], demand: float) -> None:
+    surplus = carried(carriers) - demand / SHRINK_SHARE
+    if surplus < 0:
+        return
+    numbers.update({carrier.key: max(carrier.lowest, carrier.counted) for carrier in carriers})
+    for carrier in sorted(carriers, key=lambda each: each.price, reverse=True):
+        removed = min(math.floor(surplus / carrier.rate + _ROUNDING), numbers[carrier.key] - carrier.lowest)
+        numbers[carrier.key] -= removed
+        surplus -= removed * carrier.rate
