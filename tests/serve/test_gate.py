@@ -116,7 +116,8 @@ async def test_a_known_user_without_the_right_is_refused(session, url):
 
 
 async def test_a_right_is_for_one_page_and_one_verb(session, url, guarded):
-    """Who may read the metrics may not read the configuration, and may not post."""
+    """Who may read the metrics may not read the configuration, and may not post, however well he is known."""
+    assert (await ask(session, url, "good"))[0] == 200
     assert (await ask(session, url, "good", path="/debug/config"))[0] == 403
     assert (await ask(session, url, "good", method="POST"))[0] == 403
     guarded.reviewer.allowed.add(("scraper", "get", "/debug/config"))

@@ -352,3 +352,25 @@ async def test_a_peer_that_resets_is_forgotten():
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
             peer.sendall(sent)
             peer.close()
+
+
+async def test_all_headers_together_have_a_limit():
+    """Each alone would be small enough."""
+    async with visited() as guest:
+        sent = (
+            b"GET / HTTP/1.1\r\nHost: x\r\n"
+            + b"".join(b"X%d: %s\r\n" % (n, b"a" * 10_000) for n in range(10))
+            + b"\r\n"
+        )
+        assert await exchange(guest.server.port, sent) == b""
+        assert guest.closed("oversize") == 1
+
+
+async def test_the_limit_is_for_one_request():
+    """A scraper with a large token may come back as often as it likes."""
+    async with visited() as guest:
+        reader, writer = await guest.connect()
+        for _ in range(20):
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + b"a" * 10_000 + b"\r\n\r\n")
+            assert b"200 OK" in await answer(reader)
+        writer.close()
