@@ -61,7 +61,7 @@ def test_a_queue_length_is_truncated_toward_zero(text, value):
     assert _queue(text).value == value
 
 
-@pytest.mark.parametrize("text", ["-1", "-0.5", "NaN", "+Inf"])
+@pytest.mark.parametrize("text", ["-1", "-0.5", "NaN", "+Inf", "1e10", "1e308"])
 def test_a_queue_length_that_cannot_be_true_is_invalid(text):
     """A negative one is not rounded up to zero."""
     assert _queue(text).state is SampleState.INVALID

@@ -213,6 +213,19 @@ def test_replicas_that_do_not_come_are_no_supply():
     assert capacity(report(pod(kv=0.1), replicas=2, entry=late)).objection == ""
 
 
+def test_more_ready_pods_than_replicas_never_permit_a_shrink():
+    """Caches disagree, also after the deadline: it is not known how many replicas there are."""
+    late = VariantMemory(VariantKey("ns", "a"), 1, NOW - 601, 1)
+    found = capacity(report(pod("a-0", kv=0.1), pod("a-1", kv=0.1), replicas=1, entry=late))
+    assert (found.spare, found.objection) == (0, "replicas are on their way")
+
+
+def test_a_replica_without_a_node_is_no_supply_to_come_and_permits_no_shrink():
+    """Until the deadline it may still find one."""
+    found = capacity(report(pod(kv=0.1), replicas=2, unschedulable_pods=1))
+    assert (found.variants[0].pending, found.spare) == (0, 0)
+
+
 def test_growth_waits_for_replicas_of_which_nobody_knows_what_they_carry():
     """They may be enough; the deadline bounds the wait."""
     busy = report(pod("b-0", kv=0.8))

@@ -33,7 +33,8 @@ class Signal:
 
 
 KV_CACHE_USAGE_SIGNAL: Final = Signal(maximum=1.0)
-QUEUE_LENGTH_SIGNAL: Final = Signal(whole=True)
+QUEUE_LENGTH_SIGNAL: Final = Signal(maximum=1e9, whole=True)
+"""No engine queues more; a larger number is broken or an attempt to break a sum over replicas."""
 
 
 @dataclass(frozen=True, slots=True)

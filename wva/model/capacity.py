@@ -11,6 +11,7 @@ per kind of engine and length of answers. ``CapacityMemory`` holds those of all 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -199,7 +200,9 @@ class CapacityMemory:
 
     def of(self, model: ModelKey) -> LearnedCapacity | None:
         """Return what is known of a model, None when it is new."""
-        return next((learned for learned in self.models if learned.model == model), None)
+        position = bisect_left(self.models, model, key=lambda learned: learned.model)
+        found = self.models[position : position + 1]
+        return next((learned for learned in found if learned.model == model), None)
 
     def updated(self, learned: Iterable[LearnedCapacity], *, now: float) -> CapacityMemory:
         """Return the memory after a cycle: models that were analysed replaced, all others kept until too old."""
