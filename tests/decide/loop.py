@@ -3,12 +3,13 @@
 A tick is 30 s. The load, in replica-units, spreads evenly over the pods that report; a pod is Ready and reports
 ``pod_startup_ticks`` after its creation, one pod number may never do. The HPA leaves changes within its tolerance
 alone, takes the lowest recommendation of its window for growth and the highest for shrinking, and obeys its limits.
+A workload at zero is started when there is load. Requests finish at the end of a tick in which some pod serves a load.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.builders import NOW, replica, variant
@@ -16,7 +17,7 @@ from wva.decide.pipeline import decide
 from wva.model.decision import Decision
 from wva.model.memory import Memory
 from wva.model.policy import Policy
-from wva.model.snapshot import Snapshot
+from wva.model.snapshot import RequestCounts, Snapshot
 from wva.model.variant import Variant
 
 TICK_SECONDS = 30.0
@@ -36,6 +37,7 @@ class Workload:
     created: int = 0
     desired: int = 0
     recommendations: list[int] = field(default_factory=list)
+    started: int | None = None
 
     def __post_init__(self) -> None:
         """Begin with Ready pods only."""
@@ -64,11 +66,14 @@ class Workload:
             cost=self.cost,
             minimum=self.trace["hpa_min"] if self.bounded else None,
             maximum=self.trace["hpa_max"] if self.bounded else None,
+            activated_at=None if self.started is None else NOW + self.started * TICK_SECONDS,
         )
 
-    def autoscale(self, tick: int) -> int:
+    def autoscale(self, tick: int, *, load: float) -> int:
         """Let the HPA follow the desired number; return what it sets."""
         current = len(self.pods)
+        if not current:
+            return self._wake(tick) if load > 0 else 0
         within = abs(1 - self.desired / current) <= self.trace["hpa_tolerance"]
         self.recommendations.append(current if within else self.desired)
         up = min(self.recommendations[-self.trace["hpa_stabilization_up_ticks"] :])
@@ -77,6 +82,12 @@ class Workload:
         spec = min(max(spec, self.trace["hpa_min"]), self.trace["hpa_max"])
         self.scale(spec, tick=tick + 1)
         return spec
+
+    def _wake(self, tick: int) -> int:
+        """Start the first pod, as scaling from zero does."""
+        self.desired, self.started = 1, tick
+        self.scale(1, tick=tick + 1)
+        return 1
 
 
 @dataclass
@@ -89,6 +100,13 @@ class Loop:
     tick: int = 0
     history: list[dict[str, Decision]] = field(default_factory=list)
     replicas: list[dict[str, int]] = field(default_factory=list)
+    serving: list[int] = field(default_factory=list)
+    finished: int | None = None
+
+    def __post_init__(self) -> None:
+        """Begin in the middle of life: what serves at the start has served before."""
+        if any(workload.pods for workload in self.workloads):
+            self.finished = -1
 
     def run(self, loads: Iterable[float]) -> None:
         """Run one tick per load."""
@@ -98,18 +116,21 @@ class Loop:
     def step(self, load: float) -> None:
         """Measure, decide, publish, let the HPAs act."""
         self.replicas.append({workload.name: len(workload.pods) for workload in self.workloads})
+        self.serving.append(sum(workload.ready(self.tick) for workload in self.workloads))
         decisions, self.memory = decide(self._snapshot(load), self.memory, self.policy, NOW + self.tick * TICK_SECONDS)
         self.history.append({decision.key.name: decision for decision in decisions})
         for workload in self.workloads:
             workload.desired = self.history[-1][workload.name].desired
-            workload.autoscale(self.tick)
+            workload.autoscale(self.tick, load=load)
+        if load > 0 and any(workload.ready(self.tick) for workload in self.workloads):
+            self.finished = self.tick
         self.tick += 1
 
     def _snapshot(self, load: float) -> Snapshot:
         serving = sum(workload.ready(self.tick) for workload in self.workloads)
         share = load / max(1, serving)
         kv, queue = min(1.0, round(share, 4)), int((share - 1) * 10) if share > 1 else 0
-        return Snapshot.of(
+        snapshot = Snapshot.of(
             [workload.variant(self.tick) for workload in self.workloads],
             [
                 replica(f"{workload.name}-{number}", variant=workload.name, kv=kv, queue=queue)
@@ -117,3 +138,11 @@ class Loop:
                 for number in range(workload.ready(self.tick))
             ],
         )
+        return replace(snapshot, request_counts=(self._requests(load),))
+
+    def _requests(self, load: float) -> RequestCounts:
+        """Count the requests of the retention period and those in progress."""
+        ticks = self.workloads[0].trace.get("retention_ticks", 20)
+        recent = self.finished is not None and self.tick - self.finished < ticks
+        model = self.workloads[0].variant(self.tick).model
+        return RequestCounts(model, ticks * TICK_SECONDS, 5.0 if recent else 0.0, 1.0 if load > 0 else 0.0)
