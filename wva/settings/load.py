@@ -11,7 +11,7 @@ come from there, because a token in a ConfigMap must never be sent to another so
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
@@ -27,22 +27,25 @@ from wva.settings.text import MASK, shortened, shown, without_user
 SourceName = Literal["flag", "environment", "configmap", "default"]
 
 URL_KEY: Final = "PROMETHEUS_BASE_URL"
-SECRETS: Final = frozenset(name for name, field in Settings.model_fields.items() if field.annotation is SecretStr)
+SECRETS: Final = frozenset(name for name, info in Settings.model_fields.items() if info.annotation is SecretStr)
 _CONNECTION: Final = frozenset(ConnectionSettings.model_fields)
 _ADAPTERS: Final[dict[str, TypeAdapter[Any]]] = {
-    name: TypeAdapter(field.rebuild_annotation()) for name, field in Settings.model_fields.items()
+    name: TypeAdapter(info.rebuild_annotation()) for name, info in Settings.model_fields.items()
 }
-_KNOWN_KEYS: Final = frozenset(key for field in Settings.model_fields.values() for key in origin_of(field).keys)
+_KNOWN_KEYS: Final = frozenset(key for info in Settings.model_fields.values() for key in origin_of(info).keys)
 _MAX_UNKNOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the process was started with: flags by field name, the environment, the main ConfigMap's data."""
+    """What the process was started with: flags by field name, the environment, the main ConfigMap's data.
 
-    flags: Mapping[str, str]
-    environment: Mapping[str, str]
-    config_map: Mapping[str, str]
+    All three may hold secrets, so none is shown.
+    """
+
+    flags: Mapping[str, str] = field(repr=False)
+    environment: Mapping[str, str] = field(repr=False)
+    config_map: Mapping[str, str] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +103,8 @@ def load(given: Given) -> Loaded:
     layers: dict[SourceName, dict[str, Any]] = {"flag": {}, "environment": {}, "configmap": {}}
     rejected: list[_Rejected] = []
     without_effect: list[str] = []
-    for name, field in Settings.model_fields.items():
-        origin = origin_of(field)
+    for name, info in Settings.model_fields.items():
+        origin = origin_of(info)
         for candidate in _candidates(name, origin, given):
             if origin.no_effect and candidate.source == "flag":
                 without_effect.append(f"--{candidate.key}: {origin.no_effect}")

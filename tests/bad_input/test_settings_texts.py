@@ -1,0 +1,109 @@
+"""Any text as flag, duration, boolean or setting: a value or a problem, never an exception, and never a secret told."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.settings.samples import FIELDS
+from wva.cli.flags import expand_booleans, given_flags
+from wva.cli.main import build_parser
+from wva.godurations import parse_bool, parse_duration
+from wva.settings import Given, fatal_problems, load, origin_of
+from wva.settings.changes import static_changes, summary
+from wva.settings.describe import describe
+from wva.settings.load import unknown_keys
+
+FLAGS = sorted(
+    f"-{flag}" if len(flag) == 1 else f"--{flag}" for field in FIELDS.values() for flag in origin_of(field).flags
+)
+KEYS = sorted({key for field in FIELDS.values() for key in origin_of(field).keys})
+BOOLEANS = {"1", "t", "T", "TRUE", "true", "True", "yes", "Yes", "YES"}
+DURATION = st.from_regex(r"[-+]?([0-9]{0,25}\.?[0-9]{0,25}(ns|us|\u00b5s|ms|s|m|h|d|)){0,4}", fullmatch=True)
+TEXTS = (
+    st.text(max_size=60) | DURATION | st.sampled_from(["", "0", "true", "maybe", "debug", "9" * 5000, "\x00", "\udcff"])
+)
+WORDS = (
+    st.sampled_from(FLAGS)
+    | st.tuples(st.sampled_from(FLAGS), TEXTS).map("=".join)
+    | st.text(max_size=20)
+    | st.sampled_from(["--", "-", "---", "-v", "-vv", "--=", "--json"])
+)
+SECRET = "hunter2"
+
+
+@given(DURATION | st.text(max_size=40))
+def test_a_duration_is_a_finite_number_or_refused(text):
+    """As in Go, which ends at 292 years."""
+    seconds = 0.0
+    with contextlib.suppress(ValueError):
+        seconds = parse_duration(text)
+    assert math.isfinite(seconds)
+    assert abs(seconds) < 293 * 366 * 86_400
+
+
+@given(st.text(max_size=12) | st.sampled_from(sorted(BOOLEANS)))
+def test_a_boolean_is_true_false_or_refused(text):
+    """An unknown word is no silent false."""
+    try:
+        value = parse_bool(text)
+    except ValueError:
+        assert text not in BOOLEANS
+    else:
+        assert value == (text in BOOLEANS)
+
+
+@given(st.lists(WORDS, max_size=6))
+def test_a_command_line_is_flags_or_a_usage_error(words):
+    """Status 2 and one line; help is not asked for here. What is accepted are texts for settings."""
+    assume(not {"-h", "--help"} & set(words))
+    errors, flags, status = io.StringIO(), {}, 0
+    with contextlib.redirect_stderr(errors):
+        try:
+            flags = given_flags(build_parser().parse_args(expand_booleans(["run", *words])))
+        except SystemExit as ended:
+            status = ended.code
+    assert flags.keys() <= FIELDS.keys()
+    assert all(isinstance(text, str) for text in flags.values())
+    told = errors.getvalue()
+    assert (status, told.count("\n")) in {(0, 0), (2, 1)}
+    assert told.removesuffix("\n").isprintable()
+
+
+@given(
+    st.dictionaries(st.sampled_from(sorted(FIELDS)), TEXTS, max_size=6),
+    st.dictionaries(st.sampled_from(KEYS), TEXTS, max_size=6),
+    st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=8), TEXTS, max_size=6),
+)
+def test_any_sources_give_usable_settings(flags, environment, config_map):
+    """Every value is one that its field allows, every problem is one short line, the limits are in order."""
+    flags = {name: text for name, text in flags.items() if origin_of(FIELDS[name]).flags}
+    sources = Given(flags, environment, config_map)
+    result = load(sources)
+    settings = result.settings
+    assert settings.global_opt_interval > 0
+    assert settings.fresh_threshold <= settings.stale_threshold <= settings.unavailable_threshold
+    assert settings.scale_from_zero_max_concurrency >= 1
+    assert settings.pod_namespace
+    assert len(describe(result)) == len(FIELDS)
+    lines = [str(problem) for problem in result.problems] + fatal_problems(result, sources)
+    assert all(len(line) < 700 for line in lines)
+    assert len(unknown_keys(config_map)) <= 10
+    assert len(summary(static_changes({}, config_map))) < 1000
+
+
+@given(
+    st.sampled_from(["PROMETHEUS_BEARER_TOKEN", "EPP_METRIC_READER_BEARER_TOKEN"]), st.text(max_size=10), st.booleans()
+)
+def test_a_token_is_told_nowhere(key, around, in_environment):
+    """Whether it can be used or not, and wherever it comes from."""
+    text = f"{around}{SECRET}{around}"
+    given_ = {key: text}
+    sources = Given({}, given_ if in_environment else {}, {} if in_environment else given_)
+    result = load(sources)
+    told = [result, result.problems, describe(result), fatal_problems(result, sources), static_changes({}, given_)]
+    assert SECRET not in repr(told) + " ".join(map(str, result.problems))
