@@ -188,3 +188,11 @@ def test_nothing_short_and_harmless_is_changed(fields):
     for key, value in fields.items():
         if isinstance(value, str) and not any(word in key.lower() for word in ("token", "secret", "password")):
             assert shown[key] == (value if len(value) <= MAX_VALUE_CHARACTERS else value[:MAX_VALUE_CHARACTERS] + "...")
+
+
+@given(st.text(st.characters()))
+def test_whatever_does_not_print_is_written_out(text):
+    """Controls, line ends, direction marks, half a character: what is shown is one printable line."""
+    shown = log.printable(text)
+    assert shown.isprintable()
+    assert shown == text or not text.isprintable()
