@@ -2,7 +2,8 @@
 
 kubernetes_asyncio is used for what is hard and well kept there, which is finding and keeping credentials: kubeconfig,
 in-cluster, exec plug-ins, TLS. Its models (100x slower than msgspec), its ``Watch`` (no back-off, no idle limit) and
-its body handling are not used: requests go through an own aiohttp session on the connector that the library set up.
+its body handling are not used: requests go through an own aiohttp session, whose TLS follows the files that the library
+found.
 
 That session does not read the environment (``trust_env`` is off, though the library switches it on): aiohttp does not
 understand the CIDR blocks that NO_PROXY has in clusters and would send API traffic to an egress proxy, and it would
@@ -27,7 +28,7 @@ from wva.api.meta import Key, ObjectList, T
 from wva.api.resource import Resource
 from wva.instruments import Instruments
 from wva.kube import errors
-from wva.kube.credentials import Renewal, TokenFile
+from wva.kube.credentials import Renewal, TlsFiles, TokenFile
 from wva.kube.transport import READ_BUFFER_BYTES, Call, Guard, Transport, guarding
 
 if TYPE_CHECKING:
@@ -251,6 +252,7 @@ async def _open_transport(
     try:
         async with asyncio.timeout(timeout_seconds):
             renewal = await _configure(configuration, context)
+        tls = TlsFiles(configuration)
         api = await stack.enter_async_context(ApiClient(configuration))
     except errors.ConfigurationError:
         raise
@@ -259,12 +261,12 @@ async def _open_transport(
         raise errors.ConfigurationError(f"Kubernetes configuration unusable: {_one_line(error)}") from error
 
     async def authorize(headers: dict[str, str]) -> None:
+        tls.renew()
         await api.update_params_for_auth(headers, [], ["BearerToken"])
 
     session = await stack.enter_async_context(
         aiohttp.ClientSession(
-            connector=api.rest_client.pool_manager.connector,
-            connector_owner=False,
+            connector=aiohttp.TCPConnector(limit=configuration.connection_pool_maxsize, ssl=tls.context),
             trust_env=False,
             read_bufsize=READ_BUFFER_BYTES,
             trace_configs=[guarding()],

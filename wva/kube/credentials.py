@@ -1,10 +1,12 @@
-"""Credentials that change while the process runs. The library asks these hooks before each request.
+"""Credentials that change while the process runs. These are asked before each request.
 
-What they put into the library's configuration goes out as the request's Authorization header; nothing of it is logged.
+What the hooks of the library put into its configuration goes out as the request's Authorization header, what
+``TlsFiles`` loads is presented on new connections; nothing of either is logged.
 """
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +26,16 @@ class Configuration(Protocol):
     """The library's configuration, as far as it is used here."""
 
     api_key: dict[str, str]
+
+
+class TlsConfiguration(Protocol):
+    """The library's configuration of TLS: paths (None: not given) and how strict to be."""
+
+    ssl_ca_cert: str | None
+    cert_file: str | None
+    key_file: str | None
+    verify_ssl: bool
+    disable_strict_ssl_verification: bool
 
 
 class Loader(Protocol):
@@ -109,3 +121,66 @@ class Renewal:
         since_seconds = self._monotonic() - self._looked_at
         expires = self._loader.provider is not None or hasattr(self._loader, "exec_plugin_expiry")
         return (expires and since_seconds >= RENEWAL_SECONDS) or (self._refused and since_seconds >= REFUSED_SECONDS)
+
+
+class TlsFiles:
+    """The TLS context of the connection, into which changed files of CA and client certificate are loaded.
+
+    New connections use them; open ones go on, watches among them. Half a rotation (a certificate without its new key)
+    leaves what is loaded. A CA that was taken out of its file stays trusted: a context cannot forget one.
+    """
+
+    def __init__(self, configuration: TlsConfiguration) -> None:
+        """Load the files as they are. Raises OSError or ssl.SSLError (a subclass)."""
+        self._ca, self._certificate, self._key = (
+            configuration.ssl_ca_cert,
+            configuration.cert_file,
+            configuration.key_file,
+        )
+        self._verify = configuration.verify_ssl
+        self._seen = self._look()
+        self._told = ""
+        self.context = ssl.create_default_context(cafile=self._ca)
+        if self._certificate:
+            self.context.load_cert_chain(self._certificate, self._key, password=_no_password)
+        if not self._verify:
+            self.context.check_hostname = False
+            self.context.verify_mode = ssl.CERT_NONE
+        if configuration.disable_strict_ssl_verification:
+            self.context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+
+    def renew(self) -> None:
+        """Load what has changed; what cannot be used is logged once and tried again."""
+        try:
+            seen = self._look()
+            if seen == self._seen:
+                return
+            # A failing load would leave a context with half of a pair, so another one goes first.
+            self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+            self._load(self.context)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            if reason != self._told:
+                _log.warning("tls_files_unusable", files=self._paths(), reason=reason, in_force="the last good ones")
+            self._told = reason
+            return
+        self._seen, self._told = seen, ""
+        _log.info("tls_files_reloaded", files=self._paths())
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        if self._ca and self._verify:
+            context.load_verify_locations(self._ca)
+        if self._certificate:
+            context.load_cert_chain(self._certificate, self._key, password=_no_password)
+
+    def _look(self) -> tuple[tuple[int, int, int], ...]:
+        stats = [Path(path).stat() for path in self._paths()]
+        return tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats)
+
+    def _paths(self) -> list[str]:
+        return [path for path in (self._ca, self._certificate, self._key) if path]
+
+
+def _no_password() -> str:
+    """Answer for an encrypted key: without this OpenSSL would ask on the terminal and block the process."""
+    return ""

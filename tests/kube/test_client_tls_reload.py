@@ -1,0 +1,106 @@
+"""CA and client certificate of the API server, rotated in their files under a running client."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from aiohttp import web
+
+from tests.kube.conftest import FakeServer, _serve
+from wva.kube.errors import Unreachable
+
+VERSION = {"gitVersion": "v1.34.4"}
+
+
+class Files:
+    """The files that a kubeconfig names, and who may issue them."""
+
+    def __init__(self, folder: Path, authority: trustme.CA) -> None:
+        """Write a client certificate of the authority."""
+        self.folder = folder
+        self.authority = authority
+        self.renew(authority)
+
+    def renew(self, issuer: trustme.CA, *, half: bool = False) -> None:
+        """Replace the certificate and, unless only half is done, its key."""
+        issued = issuer.issue_cert("controller@example.com")
+        issued.cert_chain_pems[0].write_to_path(str(self.folder / "tls.crt"))
+        if not half:
+            issued.private_key_pem.write_to_path(str(self.folder / "tls.key"))
+
+    def trust(self, *authorities: trustme.CA) -> None:
+        """Replace the CA file."""
+        (self.folder / "ca.crt").write_bytes(b"".join(authority.cert_pem.bytes() for authority in authorities))
+
+    def user(self) -> dict[str, str]:
+        """Return the user entry of a kubeconfig."""
+        return {"client-certificate": str(self.folder / "tls.crt"), "client-key": str(self.folder / "tls.key")}
+
+
+@pytest.fixture
+def files(tmp_path: Path, authority: trustme.CA) -> Files:
+    """Return the files of a client, in the authority's trust."""
+    made = Files(tmp_path, authority)
+    made.trust(authority)
+    return made
+
+
+@pytest.fixture
+async def mutual(authority: trustme.CA) -> AsyncIterator[tuple[FakeServer, list[str]]]:
+    """Serve HTTPS to clients with a certificate, one request per connection; yield the serial numbers seen, too."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    seen: list[str] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        seen.append(request.transport.get_extra_info("peercert")["serialNumber"])
+        return web.json_response(VERSION, headers={"Connection": "close"})
+
+    async for running in _serve(FakeServer(answer=answer), context):
+        yield running, seen
+
+
+async def test_a_renewed_client_certificate_is_presented(
+    mutual: tuple[FakeServer, list[str]], files: Files, kubeconfig: Any, connect: Any
+) -> None:
+    """The next connection presents it; half of a rotation presents the last good one."""
+    server, seen = mutual
+    kubeconfig(server.url, user=files.user(), **{"certificate-authority": str(files.folder / "ca.crt")})
+    async with connect() as client:
+        await client.server_version()
+        await client.server_version()
+        files.renew(files.authority, half=True)
+        await client.server_version()
+        files.renew(files.authority)
+        await client.server_version()
+        (files.folder / "tls.crt").unlink()
+        await client.server_version()
+    one, two, three, four, five = seen
+    assert one == two == three
+    assert four != one
+    assert five == four
+
+
+async def test_a_ca_that_is_added_is_trusted(tls_server: Any, files: Files, kubeconfig: Any, connect: Any) -> None:
+    """A cluster that changes its CA hands out both for a while; nobody restarts the controller for it."""
+    tls_server.say(VERSION)
+    old = trustme.CA()
+    files.trust(old)
+    kubeconfig(tls_server.url, **{"certificate-authority": str(files.folder / "ca.crt")})
+    async with connect() as client:
+        with pytest.raises(Unreachable):
+            await client.server_version()
+        (files.folder / "ca.crt").write_text("half", encoding="utf-8")
+        with pytest.raises(Unreachable):
+            await client.server_version()
+        files.trust(old, files.authority)
+        await client.server_version()
+    assert len(tls_server.received) == 1
