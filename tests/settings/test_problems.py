@@ -143,6 +143,32 @@ def test_a_flag_without_effect_is_accepted_and_told(name):
     assert line == f"--{origin.flags[0]}: {origin.no_effect}"
 
 
+@pytest.mark.parametrize("name", NO_EFFECT)
+def test_a_key_without_effect_is_told_too(name):
+    """Unless it says what holds anyway, as manifests of the original do."""
+    origin, default = origin_of(FIELDS[name]), FIELDS[name].default
+    if not origin.places:
+        return
+    for source in ("environment", "config_map"):
+        (line,) = loaded(**{source: {origin.keys[0]: samples(name)[0][0]}}).without_effect
+        assert line == f"{origin.keys[0]}: {origin.no_effect}"
+        assert loaded(**{source: {origin.keys[0]: shown(default)}}).without_effect == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [("WARNING", "warn"), ("panic", "error"), ("5", "debug"), ("1", "debug"), (" Info ", "info"), ("error", "error")],
+)
+def test_levels_may_be_written_as_others_write_them(text, level):
+    """Zap's words and numbers."""
+    assert loaded(flags={"log_level": text}).settings.effective_log_level == level
+
+
+def test_level_zero_is_no_level():
+    """Zap wants numbers above 0."""
+    assert len(loaded(flags={"log_level": "0"}).problems) == 1
+
+
 def test_nothing_given_is_without_effect():
     """The warning needs a cause."""
     assert len(NO_EFFECT) >= 5

@@ -106,9 +106,10 @@ def load(given: Given) -> Loaded:
     for name, info in Settings.model_fields.items():
         origin = origin_of(info)
         for candidate in _candidates(name, origin, given):
-            if origin.no_effect and candidate.source == "flag":
-                without_effect.append(f"--{candidate.key}: {origin.no_effect}")
             value, error, fatal = validate(name, candidate.text)
+            if origin.no_effect and (error or value != info.default):
+                dashes = "--" if candidate.source == "flag" else ""
+                without_effect.append(f"{dashes}{candidate.key}: {origin.no_effect}")
             if error is None:
                 layers[candidate.source][name] = value
             else:

@@ -92,7 +92,13 @@ def _as_bool(value: object) -> object:
 
 
 def _as_level(value: object) -> object:
-    return value.strip().lower() if isinstance(value, str) else value
+    """Take the spellings of others too: zap knows ``panic`` and numbers above 0, which are levels of debug."""
+    if not isinstance(value, str):
+        return value
+    level = value.strip().lower()
+    if level.isascii() and level.isdecimal() and level.strip("0"):
+        return "debug"
+    return _LEVEL_ALIASES.get(level, level)
 
 
 def _as_count(value: object) -> object:
@@ -119,6 +125,7 @@ def _as_token(value: object) -> object:
 
 
 _MAX_DIGITS: Final = 9
+_LEVEL_ALIASES: Final = {"warning": "warn", "panic": "error", "fatal": "error", "dpanic": "error"}
 
 Duration = Annotated[float, BeforeValidator(_as_duration), AfterValidator(_positive)]
 """Seconds, above zero."""

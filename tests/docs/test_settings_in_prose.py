@@ -1,0 +1,44 @@
+"""What the pages say about settings in prose: keys, flags and log texts that exist."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.rendering import DOCS
+from wva.settings import Settings, origin_of
+
+ROOT = DOCS.parent
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+KEYS = {key for field in Settings.model_fields.values() for key in origin_of(field).keys}
+FLAGS = {f"--{flag}" for field in Settings.model_fields.values() for flag in origin_of(field).flags}
+PREFIXES = ("PROMETHEUS_", "WVA_", "LEADER_", "METRICS_", "WEBHOOK_", "GLOBAL_", "EPP_", "EXPERIMENTAL_", "LOG_")
+NOT_OURS = {"WVA_VECTORS"}
+"""Variables of the tests; those of the real control plane begin with WVA_E2E."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_key_in_the_text_exists(page):
+    """A word in capitals that begins like a setting is one."""
+    words = set(re.findall(r"`([A-Z][A-Z0-9_]+)(?:=[^`]*)?`", page.read_text(encoding="utf-8")))
+    named = {word for word in words if word.startswith(PREFIXES) and not word.endswith("_")}
+    assert {word for word in named - KEYS - NOT_OURS if not word.startswith("WVA_E2E")} == set()
+
+
+def test_every_flag_in_the_text_of_the_configuration_exists():
+    """Those of settings; the tables are checked elsewhere."""
+    text = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"(--[a-z][a-z0-9-]+)", text))
+    others = {"--flag", "--json", "--field-selector"}
+    assert named - FLAGS - others == set()
+
+
+def test_every_log_text_of_the_configuration_is_written_somewhere():
+    """Operators grep for them."""
+    section = (DOCS / "configuration.md").read_text(encoding="utf-8").split("## Changes while the process runs")[1]
+    texts = re.findall(r'^"(Updated [^"]+)"', section, re.MULTILINE)
+    source = (ROOT / "wva" / "collect" / "live_settings.py").read_text(encoding="utf-8")
+    assert len(texts) == 4
+    assert all(f'"{text}"' in source for text in [*texts, "Attempted to change immutable parameters"])
+    assert "Attempted\nto change immutable parameters" in section
