@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.builders import NAMESPACE, NOW, replica
 from wva.decide.pipeline import decide
 from wva.model.decision import Decision
+from wva.model.inventory import Inventory
 from wva.model.memory import Memory, VariantMemory
 from wva.model.metrics import Sample
 from wva.model.policy import Policy
-from wva.model.snapshot import CollectionFailure, Snapshot
+from wva.model.snapshot import CollectionFailure, RequestCounts, Snapshot
 from wva.model.variant import Variant, VariantKey
 
 Value = float | Sample | None
@@ -34,15 +35,22 @@ class Story:
 
     policy: Policy = field(default_factory=Policy)
     memory: Memory = field(default_factory=Memory)
+    inventory: Inventory | None = None
+    inventory_detail: str = ""
+    requests: RequestCounts | None = None
     decisions: dict[str, Decision] = field(default_factory=dict)
 
     def cycle(
         self, *variants: Variant, after: float = 0.0, failure: str | None = None, **loads: list[Load]
     ) -> dict[str, Decision]:
         """Decide ``after`` seconds past the beginning; ``loads`` has the replicas of each variant by its name."""
-        decisions, self.memory = decide(
-            snapshot(*variants, failure=failure, **loads), self.memory, self.policy, NOW + after
+        seen = replace(
+            snapshot(*variants, failure=failure, **loads),
+            inventory=self.inventory,
+            inventory_detail=self.inventory_detail,
+            request_counts=() if self.requests is None else (self.requests,),
         )
+        decisions, self.memory = decide(seen, self.memory, self.policy, NOW + after)
         self.decisions = {decision.key.name: decision for decision in decisions}
         return self.decisions
 

@@ -1,0 +1,204 @@
+"""No number beyond the GPUs that there are: pools, quotas, order, and what is done when nobody knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import variant
+from tests.decide.story import BUSY, FULL, HOT, IDLE, Story, numbers, reasons
+from wva.model.decision import Reason
+from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory, UnknownInventory, normalize_accelerator
+from wva.model.policy import Compatibility, Policy
+from wva.model.service import ServiceTarget
+from wva.model.variant import Bounds
+
+
+def gpus(free: int, *, accelerator: str = "A100", capacity: int = 100) -> AcceleratorPool:
+    """Return a pool with so many free GPUs."""
+    return AcceleratorPool(accelerator, capacity, capacity - free)
+
+
+def story(*pools: AcceleratorPool, quotas: tuple[GpuQuota, ...] = (), **policy) -> Story:
+    """Return a story with the limiter on."""
+    return Story(Policy(enable_limiter=True, **policy), inventory=Inventory.of(list(pools), list(quotas)))
+
+
+def test_growth_within_the_budget_is_granted():
+    """The step says what it takes."""
+    decision = story(gpus(4)).cycle(variant(replicas=2), a=[FULL] * 2)["a"]
+    assert (decision.desired, decision.reason, decision.limits) == (4, Reason.SCALE_UP, ())
+    assert decision.steps[-1].reason == "takes 2 of 4 free GPUs A100"
+
+
+def test_growth_beyond_the_budget_is_cut_to_whole_replicas():
+    """Three GPUs are free and a replica takes two: one of two more."""
+    decision = story(gpus(3)).cycle(variant(replicas=2, gpus_per_replica=2), a=[FULL] * 2)["a"]
+    assert (decision.desired, decision.reason) == (3, Reason.GPU_LIMITED)
+    assert decision.message.startswith(
+        "limited to 3: 1 replica fewer than wanted, gpu-limiter A100 has 3 GPUs left, 2 per replica; "
+    )
+    (step,) = decision.limits
+    assert (step.stage, step.before, step.after, step.limited_by) == ("limit", 4, 3, "gpu-limiter A100")
+
+
+def test_a_remainder_is_left_for_others():
+    """Three GPUs: one replica of two, and the third GPU goes to the next; the original lost it."""
+    decisions = story(gpus(3)).cycle(
+        variant("a", model="m", replicas=2, gpus_per_replica=2),
+        variant("b", model="n", replicas=2),
+        a=[(1.0, 9)] * 2,
+        b=[HOT] * 2,
+    )
+    assert numbers(decisions) == {"a": 3, "b": 3}
+
+
+def test_the_fullest_model_is_served_first():
+    """Least spare before lower cost before name."""
+    decisions = story(gpus(1)).cycle(
+        variant("a", model="m", cost=1), variant("b", model="n", cost=50), a=[(0.75, 0)], b=[(0.79, 0)]
+    )
+    assert numbers(decisions) == {"a": 1, "b": 2}
+    assert reasons(decisions) == {"a": "GpuLimited", "b": "ScaleUp"}
+
+
+def test_priority_comes_before_everything_else():
+    """The service class of a model decides who gets the last GPU."""
+    premium = ServiceTarget("premium", priority=1, model_id="m")
+    decisions = story(gpus(1), service_targets=(premium,)).cycle(
+        variant("a", model="m", cost=50), variant("b", model="n"), a=[(0.75, 0)], b=[(0.79, 0)]
+    )
+    assert numbers(decisions) == {"a": 2, "b": 1}
+
+
+def test_a_quota_of_the_namespace_binds_as_well():
+    """Plenty of GPUs, but the namespace may request one more only."""
+    quota = GpuQuota("ns", "nvidia.com/gpu", hard=4, used=3, name="team")
+    decision = story(gpus(50), quotas=(quota,)).cycle(variant(replicas=2), a=[FULL] * 2)["a"]
+    assert decision.desired == 3
+    assert decision.limits[0].limited_by == "ResourceQuota ns/team"
+
+
+def test_the_quota_of_another_namespace_does_not():
+    """Nor one for another vendor."""
+    quotas = (GpuQuota("other", "nvidia.com/gpu", 0, 0), GpuQuota("ns", "amd.com/gpu", 0, 0))
+    assert story(gpus(50), quotas=quotas).cycle(variant(replicas=2), a=[FULL] * 2)["a"].desired == 4
+
+
+def test_what_exists_is_never_cut():
+    """The node is gone and its pods with it: the number stays, growth is refused."""
+    decision = story(AcceleratorPool("A100", 0, 5)).cycle(variant(replicas=5), a=[FULL] * 5)["a"]
+    assert (decision.desired, decision.reason) == (5, Reason.GPU_LIMITED)
+
+
+def test_the_minimum_of_the_scaler_is_never_cut():
+    """It comes whatever we publish."""
+    decision = story(gpus(0)).cycle(variant(replicas=1, minimum=3), a=[BUSY])["a"]
+    assert (decision.desired, decision.reason) == (3, Reason.BOUNDED)
+
+
+def test_a_shrink_of_this_cycle_frees_nothing_yet():
+    """Its pods are still there."""
+    decisions = story(gpus(0)).cycle(
+        variant("a", model="m", replicas=3), variant("b", model="n"), a=[IDLE] * 3, b=[FULL]
+    )
+    assert numbers(decisions) == {"a": 2, "b": 1}
+
+
+def test_pods_that_wait_for_a_node_take_theirs_first():
+    """Two GPUs are free and one pod waits: one more."""
+    decisions = story(gpus(2)).cycle(
+        variant("a", model="m", replicas=2, ready_replicas=1, unschedulable_pods=1),
+        variant("b", model="n", replicas=2),
+        a=[HOT],
+        b=[FULL] * 2,
+    )
+    assert numbers(decisions)["b"] == 3
+
+
+@pytest.mark.parametrize("label", ["A100", "a100", "NVIDIA-A100-PCIE-80GB"])
+def test_names_of_accelerators_are_normalised_for_both_sides(label):
+    """The label may be the short name or the product."""
+    pool = gpus(4, accelerator=normalize_accelerator("NVIDIA-A100-SXM4-40GB"))
+    assert story(pool).cycle(variant(replicas=2, accelerator=label), a=[FULL] * 2)["a"].desired == 4
+
+
+def test_pools_of_the_same_product_are_one():
+    """Nodes name their products in their own ways."""
+    assert story(gpus(1), gpus(1)).cycle(variant(replicas=2), a=[FULL] * 2)["a"].desired == 4
+
+
+@pytest.mark.parametrize("label", ["", "H100"])
+def test_an_accelerator_that_nobody_has_does_not_grow(label):
+    """And it is said which one is missing."""
+    decision = story(gpus(4)).cycle(variant(replicas=2, accelerator=label), a=[FULL] * 2)["a"]
+    assert (decision.desired, decision.reason) == (2, Reason.GPU_LIMITED)
+    assert f"there are no GPUs {label or 'unknown'} in the inventory" in decision.message
+
+
+def test_without_an_inventory_nothing_grows():
+    """That is the declared way to fail, and it is said."""
+    blind = Story(Policy(enable_limiter=True), inventory_detail="nodes is forbidden")
+    decision = blind.cycle(variant(replicas=2), a=[FULL] * 2)["a"]
+    assert (decision.desired, decision.reason) == (2, Reason.GPU_LIMITED)
+    assert "GPU inventory unknown (nodes is forbidden): nothing grows" in decision.message
+
+
+def test_without_an_inventory_what_was_granted_before_stays():
+    """A number does not jump because nodes could not be listed once."""
+    limited = story(gpus(4))
+    assert limited.cycle(variant(replicas=2), a=[FULL] * 2)["a"].desired == 4
+    limited.inventory = None
+    decision = limited.cycle(variant(replicas=2), after=10, a=[FULL] * 2)["a"]
+    assert decision.desired == 4
+    assert "granted before" in decision.steps[-1].reason
+
+
+def test_without_an_inventory_growth_may_be_declared_unlimited():
+    """The other way to fail."""
+    open_ = Story(Policy(limited_mode=True, unknown_inventory=UnknownInventory.UNLIMITED))
+    decision = open_.cycle(variant(replicas=2), a=[FULL] * 2)["a"]
+    assert decision.desired == 4
+    assert decision.steps[-1].reason == "GPU inventory unknown (not read): growth is not limited then"
+
+
+def test_without_an_inventory_nothing_is_said_of_what_asks_for_nothing():
+    """Steady is steady."""
+    decision = Story(Policy(enable_limiter=True)).cycle(variant(), a=[BUSY])["a"]
+    assert (decision.reason, decision.steps[-1].reason) == (Reason.STEADY, "asks for no more GPUs")
+
+
+def test_a_granted_growth_is_cut_when_the_gpus_have_gone():
+    """Somebody else took them before the pods came."""
+    limited = story(gpus(2))
+    assert limited.cycle(variant(replicas=2), a=[FULL] * 2)["a"].desired == 4
+    limited.inventory = Inventory.of([gpus(0)])
+    assert limited.cycle(variant(replicas=2), after=10, a=[FULL] * 2)["a"].desired == 2
+
+
+def test_a_held_number_keeps_its_reason():
+    """That nothing was measured is the greater news."""
+    decision = story(gpus(0)).cycle(variant(replicas=2, desired=4), failure="refused")["a"]
+    assert (decision.desired, decision.reason) == (2, Reason.PROMETHEUS_ERROR)
+
+
+def test_without_the_limiter_gpus_do_not_matter():
+    """It is off by default."""
+    free = Story(inventory=Inventory.of([gpus(0)]))
+    assert free.cycle(variant(replicas=2), a=[FULL] * 2)["a"].desired == 4
+
+
+def test_the_old_limiter_counts_only_the_replicas_it_decides_on():
+    """Compatibility: what others use does not count, and neither an unreadable inventory nor no target limits."""
+    old = story(AcceleratorPool("A100", 3, 3), compatibility=Compatibility.V0_5)
+    grown = {"replicas": 2, "desired": 2}
+    assert old.cycle(variant(**grown), a=[FULL] * 2)["a"].desired == 3
+    assert old.cycle(variant(**grown, gpus_per_replica=2), a=[FULL] * 2)["a"].reason is Reason.GPU_LIMITED
+    assert old.cycle(variant(replicas=1, desired=4), failure="refused", a=[FULL])["a"].desired == 4
+    old.inventory = None
+    assert old.cycle(variant(**grown), a=[FULL] * 2)["a"].desired == 3
+
+
+def test_the_smallest_step_that_a_scaler_acts_on():
+    """Above the tolerance, also where floating point would decide."""
+    assert [Bounds().smallest_step(current) for current in (0, 1, 9, 10, 19, 20, 30)] == [1, 1, 1, 2, 2, 3, 4]
+    assert Bounds(tolerance=0.0).smallest_step(50) == 1

@@ -1,0 +1,66 @@
+"""Variants at zero replicas: whoever can be brought back by its scaler may grow when its siblings are saturated."""
+
+from __future__ import annotations
+
+from tests.builders import NOW, variant
+from tests.decide.story import BUSY, FULL, HOT, Story, numbers, reasons
+from wva.model.decision import Reason
+from wva.model.memory import VariantMemory
+
+ASLEEP = {"replicas": 0, "minimum": 0, "cost": 5.0}
+
+
+def test_the_cheapest_is_called_back_when_its_sibling_is_saturated():
+    """engine.md 10, row 15: the original never considered it."""
+    decisions = Story().cycle(variant("a", **ASLEEP), variant("b", cost=50), b=[FULL])
+    assert numbers(decisions) == {"a": 1, "b": 1}
+    assert reasons(decisions) == {"a": "ScaleUp", "b": "SiblingGrows"}
+    assert decisions["a"].settling_since == NOW
+
+
+def test_a_variant_that_its_scaler_does_not_bring_back_stays():
+    """An HPA with a minimum of 1 does not act on a target at zero: somebody has switched it off."""
+    for minimum in (None, 1):
+        asleep = variant("a", replicas=0, minimum=minimum, cost=5)
+        assert numbers(Story().cycle(asleep, variant("b", cost=50), b=[HOT])) == {"a": 0, "b": 2}
+
+
+def test_it_stays_asleep_while_its_siblings_have_spare():
+    """And looks like any variant at zero."""
+    decision = Story().cycle(variant("a", **ASLEEP), variant("b"), b=[BUSY])["a"]
+    assert (decision.desired, decision.reason, decision.settling_since) == (0, Reason.INACTIVE, None)
+
+
+def test_a_whole_model_at_zero_is_the_business_of_scale_from_zero():
+    """Nobody reports, nobody is saturated."""
+    decisions = Story().cycle(variant("a", **ASLEEP), variant("b", **ASLEEP))
+    assert reasons(decisions) == {"a": "Inactive", "b": "Inactive"}
+
+
+def test_what_was_called_back_is_waited_for():
+    """It counts as on its way, and the number is not taken back in the next cycle."""
+    story = Story()
+    story.cycle(variant("a", **ASLEEP), variant("b", cost=50), b=[HOT])
+    decisions = story.cycle(variant("a", **ASLEEP), variant("b", cost=50), after=30, b=[HOT])
+    assert numbers(decisions) == {"a": 1, "b": 1}
+    assert reasons(decisions) == {"a": "ReplicasPending", "b": "PendingReplicasSuffice"}
+    arrived = variant("a", replicas=1, minimum=0, cost=5)
+    decisions = story.cycle(arrived, variant("b", cost=50), after=60, a=[BUSY], b=[BUSY])
+    assert numbers(decisions) == {"a": 1, "b": 1}
+
+
+def test_a_call_that_nobody_follows_is_withdrawn():
+    """Its scaler does nothing, and the need is over."""
+    story = Story()
+    story.cycle(variant("a", **ASLEEP), variant("b", cost=50), b=[HOT])
+    decisions = story.cycle(variant("a", **ASLEEP), variant("b", cost=50), after=600, b=[BUSY])
+    assert numbers(decisions) == {"a": 0, "b": 1}
+
+
+def test_the_past_of_a_variant_that_was_switched_off_says_nothing():
+    """Its last number was for other days; it does not count as on its way."""
+    story = Story()
+    story.cycle(variant("a", replicas=2, minimum=0), variant("b"), a=[BUSY] * 2, b=[BUSY])
+    assert story.remembers("a") == VariantMemory(story.remembers("a").key, 2, None, 2)
+    decisions = story.cycle(variant("a", replicas=0, minimum=0, desired=2), variant("b"), after=30, b=[BUSY])
+    assert numbers(decisions) == {"a": 0, "b": 1}
