@@ -41,12 +41,12 @@ async def test_the_last_good_thresholds_stay_in_force(stage):
     await stage.scrape()
     stage.config_map(SATURATION, TIGHT)
     async with stage.controller(interval="20ms"):
-        await until(lambda: stage.number() == 3)
+        await until(lambda: (stage.number() or 0) > 2)
         stage.config_map(SATURATION, BROKEN)
         await until(lambda: stage.told("ConfigurationValid") == ("False", "InvalidConfiguration"))
-        stage.scale("d", 3)
+        stage.scale("d", 5)
         await stage.scrape()
-        await until(lambda: stage.number() == 4)  # at the shipped threshold of 0.8 three replicas would do
+        await until(lambda: (stage.number() or 0) > 5)  # at the shipped threshold of 0.8 five replicas would do
 
 
 async def test_thresholds_apply_with_the_next_cycle(stage):
@@ -58,7 +58,7 @@ async def test_thresholds_apply_with_the_next_cycle(stage):
     async with stage.controller(interval="20ms"):
         await until(lambda: (stage.told("OptimizationReady") or ("",))[0] == "True")
         stage.config_map(SATURATION, TIGHT)
-        await until(lambda: stage.number() == 3)
+        await until(lambda: (stage.number() or 0) > 2)
 
 
 async def test_a_deleted_saturation_config_brings_back_the_shipped_thresholds(stage):

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from wva.api.core import ConfigMap
 from wva.api.meta import Key
+from wva.collect.live_policy import Outcome
 from wva.controllers.configmap import ConfigMapController
 from wva.instruments import Instruments
 from wva.kube.cache import Store
@@ -15,6 +16,7 @@ from wva.kube.controller import Done
 from wva.sim.world.clock import VirtualClock
 
 OURS = Key("wva", "ours")
+ALIAS = Key("wva", "alias")
 
 
 class FakeConfiguration:
@@ -23,13 +25,25 @@ class FakeConfiguration:
     def __init__(self):
         """Start with nothing."""
         self.applied = []
+        self.gone = ""
 
     def apply(self, key, data):
         """Note the call."""
         self.applied.append((key, data))
-        if key != OURS:
+        if key.name not in {"ours", "alias"}:
             return None
-        return [f"problem {number}" for number in range(int((data or {}).get("problems", 0)))]
+        if data is None:
+            return Outcome(gone=self.gone)
+        problems = tuple(f"problem {number}" for number in range(int(data.get("problems", 0))))
+        return Outcome(problems, ignored=data.get("ignored", ""))
+
+    def rivals(self, key):
+        """Return the other of the two names."""
+        return {OURS: [ALIAS], ALIAS: [OURS]}.get(key, [])
+
+    def config_maps_in_effect(self):
+        """Return nothing of interest."""
+        return {}
 
 
 class Scene:
@@ -47,16 +61,17 @@ class Scene:
             record=lambda *event: self.events.append(event),
             clock=VirtualClock(),
             instruments=self.instruments,
+            own_namespace="wva",
         )
 
-    def put(self, name, data, *, version="1"):
+    def put(self, name, data, *, version="1", namespace="wva"):
         """Put a ConfigMap into the cache."""
-        metadata = {"name": name, "namespace": "wva", "uid": f"uid-{name}", "resourceVersion": version}
+        metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "resourceVersion": version}
         self.store.upsert(msgspec.convert({"metadata": metadata, "data": data}, ConfigMap))
 
-    def invalid(self):
+    def invalid(self, name="ours"):
         """Return the gauge of rejected entries."""
-        return self.instruments.registry.get_sample_value("wva_config_invalid_entries", {"config_map": "ours"})
+        return self.instruments.registry.get_sample_value("wva_config_invalid_entries", {"config_map": name})
 
 
 @pytest.fixture
@@ -105,12 +120,57 @@ async def test_a_deleted_config_map_is_taken_back(scene):
     assert scene.invalid() == 0
 
 
-async def test_a_problem_without_a_config_map_is_only_logged(scene):
-    """There is no object to record an event on."""
-    scene.configuration.apply = lambda _, data: ["still wrong"] if data is None else []
-    assert await scene.controller.reconcile(OURS) == Done()
+async def test_a_deleted_config_map_is_told_on_what_it_was(scene):
+    """The event names the object that is gone, and what is in force without it."""
+    scene.put("ours", {}, version="7")
+    scene.controller.watch()
+    scene.store.delete(OURS)
+    scene.configuration.gone = "the built-in defaults are in force"
+    await scene.controller.reconcile(OURS)
+    ((reference, type_, reason, message),) = scene.events
+    assert (reference.name, reference.uid, type_, reason) == ("ours", "uid-ours", "Warning", "ConfigurationDeleted")
+    assert message == "The ConfigMap was deleted: the built-in defaults are in force"
+
+
+async def test_a_deletion_that_changes_nothing_is_not_told(scene):
+    """Such as that of a ConfigMap that was not in force."""
+    scene.put("ours", {})
+    scene.controller.watch()
+    scene.store.delete(OURS)
+    await scene.controller.reconcile(OURS)
     assert scene.events == []
-    assert scene.invalid() == 1
+
+
+async def test_a_config_map_that_is_not_used_is_told_why(scene):
+    """Whoever wrote it believes that it is in force."""
+    scene.put("ours", {"ignored": "another comes first"})
+    await scene.controller.reconcile(OURS)
+    ((_, type_, reason, message),) = scene.events
+    assert (type_, reason, message) == ("Warning", "ConfigurationIgnored", "Not used: another comes first")
+
+
+async def test_a_config_map_that_comes_or_goes_wakes_its_rivals(scene):
+    """They may no longer be in force, or be it again; a change of content is none of their business."""
+    scene.put("alias", {})
+    scene.controller.watch()
+    scene.put("ours", {})
+    assert [await scene.controller.queue.get() for _ in range(2)] == [OURS, ALIAS]
+    scene.controller.queue.done(OURS)
+    scene.controller.queue.done(ALIAS)
+    scene.put("ours", {}, version="2")
+    assert await scene.controller.queue.get() == OURS
+    scene.controller.queue.done(OURS)
+    assert len(scene.controller.queue) == 0
+
+
+async def test_a_namespace_has_a_gauge_only_while_entries_are_rejected(scene):
+    """Under its own name, which the namespaces do not share."""
+    scene.put("ours", {"problems": "2"}, namespace="team")
+    await scene.controller.reconcile(Key("team", "ours"))
+    assert (scene.invalid("team/ours"), scene.invalid()) == (2, None)
+    scene.put("ours", {}, version="2", namespace="team")
+    await scene.controller.reconcile(Key("team", "ours"))
+    assert scene.invalid("team/ours") is None
 
 
 async def test_a_config_map_of_others_leaves_no_trace(scene):

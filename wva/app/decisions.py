@@ -21,6 +21,7 @@ from wva.collect.prometheus import PrometheusClient
 from wva.collect.snapshot import Collector, CollectorSettings
 from wva.controllers.configmap import ConfigMapController
 from wva.controllers.main_configmap import MainConfigMap
+from wva.controllers.namespaces import NamespaceController
 from wva.controllers.variantautoscaling import Dependencies, VariantAutoscalingController
 from wva.kube.controller import Controller, guard
 from wva.loops.optimizer import Optimizer, Ports
@@ -44,13 +45,17 @@ class Decisions:
         self._leadership = leadership
         self.ledger = Ledger()
         self.activations = Activations()
-        self.configuration = LiveConfiguration(environment.settings, environment.given)
+        self.configuration = LiveConfiguration(environment.settings, environment.given, refusal=informers.scope.refusal)
         self.config_maps = ConfigMapController(
-            informers.config_maps.store,
+            informers.all_config_maps,
             configuration=self.configuration,
             record=leadership.recorder.event,
             clock=environment.clock,
             instruments=environment.instruments,
+            own_namespace=environment.settings.pod_namespace,
+        )
+        self._namespaces = NamespaceController(
+            informers.scope, config_maps=informers.all_config_maps.of, look_again=self.config_maps.queue.add
         )
         self.main_config_map = MainConfigMap(
             informers.config_maps.store,
@@ -106,6 +111,7 @@ class Decisions:
         self.main_config_map.confirm()
         self.config_maps.load_all()
         self.config_maps.watch()
+        self._namespaces.watch()
         self.variants.watch()
         self.variants.enqueue_all()
 

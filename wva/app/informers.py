@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from wva.api.claims import Claimant
 from wva.api.core import ConfigMap
 from wva.api.kinds import (
     CONFIG_MAPS,
@@ -19,11 +20,17 @@ from wva.api.kinds import (
     SCALED_OBJECTS,
     VARIANT_AUTOSCALINGS,
 )
+from wva.api.namespaces import NAMESPACES
+from wva.api.variantautoscaling import VariantAutoscaling
 from wva.collect.bounds import ScalerStores
+from wva.collect.claims import Claims
+from wva.collect.config.names import MapNames
 from wva.collect.inventory import InventoryStores, without_idle_containers
+from wva.collect.local_scope import ConfigMapStores, LocalScope
 from wva.collect.pools import PoolStores
 from wva.collect.stores import CollectStores
 from wva.instruments import Instruments
+from wva.kube.cache import Store
 from wva.kube.client import KubeClient
 from wva.kube.informer import Informer
 from wva.settings import Settings
@@ -36,6 +43,8 @@ class Informers:
     all: tuple[Informer[Any], ...]
     stores: CollectStores
     config_maps: Informer[ConfigMap]
+    all_config_maps: ConfigMapStores
+    scope: LocalScope
     inventory: InventoryStores
     pools: PoolStores
 
@@ -44,8 +53,12 @@ class Informers:
         return [status for informer in self.all if (status := informer.status()) is not None]
 
     def versions(self) -> dict[str, str]:
-        """Return the resourceVersion that each cache has reached, by resource name; kinds that are absent have none."""
-        present = (informer for informer in self.all if informer.absent is None)
+        """Return the resourceVersion that each cache has reached, by resource name; kinds that are absent have none.
+
+        ConfigMaps are those of our own namespace: a watch for one name hears nothing of the others.
+        """
+        local = {id(store) for store in self.all_config_maps.local.values()}
+        present = (informer for informer in self.all if informer.absent is None and id(informer.store) not in local)
         return {informer.resource.name: informer.store.resource_version for informer in present}
 
 
@@ -73,8 +86,44 @@ def build_informers(client: KubeClient, *, settings: Settings, instruments: Inst
     # Nodes belong to no namespace: a process that is confined to one does not ask for them.
     cluster = () if namespace else (nodes,)
     everything = (variants, deployments, replica_sets, pods, config_maps, hpas, scaled_objects, quotas, *cluster)
+    local, maps, scope = _local(client, variants.store, config_maps.store, settings=settings, instruments=instruments)
     pool_informers, pools = _pools(client, settings=settings, instruments=instruments)
-    return Informers((*everything, *pool_informers), stores, config_maps, inventory, pools)
+    return Informers((*everything, *local, *pool_informers), stores, config_maps, maps, scope, inventory, pools)
+
+
+def _local(
+    client: KubeClient,
+    variants: Store[VariantAutoscaling],
+    own: Store[ConfigMap],
+    *,
+    settings: Settings,
+    instruments: Instruments,
+) -> tuple[tuple[Informer[Any], ...], ConfigMapStores, LocalScope]:
+    """Build the informers of what namespaces say for themselves.
+
+    One stream for each name instead of one for all ConfigMaps: a cluster has tens of thousands of others, some of them
+    a megabyte, and with a field selector on the name neither our memory nor the wire sees them. The number of streams
+    is fixed, whatever the number of namespaces, and a ClusterRole can name the very ConfigMaps: ``resourceNames`` holds
+    for lists and watches with such a selector. A process that is confined to one namespace asks for nothing beyond it.
+    """
+    watched, own_namespace = settings.watch_namespace, settings.pod_namespace
+    namespaces = Informer(client, NAMESPACES, instruments=instruments, optional=True)
+    scope = LocalScope(watched, Claims(Claimant("", settings.controller_instance)).wanted, namespaces.store, variants)
+    if watched == own_namespace:
+        return (), ConfigMapStores(own_namespace, own, {}), scope
+    local = {
+        name: Informer(
+            client,
+            CONFIG_MAPS,
+            namespace=watched,
+            field_selector=f"metadata.name={name}",
+            instruments=instruments,
+            optional=True,
+        )
+        for name in MapNames.from_settings(settings).local
+    }
+    maps = ConfigMapStores(own_namespace, own, {name: informer.store for name, informer in local.items()})
+    return (*local.values(), *(() if watched else (namespaces,))), maps, scope
 
 
 def _pools(

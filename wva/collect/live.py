@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from wva.api.meta import Key
 from wva.api.variantautoscaling import VariantAutoscaling
-from wva.collect.live_policy import LivePolicy
+from wva.collect.live_policy import LivePolicy, Outcome, nowhere
 from wva.collect.live_settings import LiveSettings, Taken
 from wva.model.metrics import Freshness
 from wva.model.policy import Policy
@@ -22,12 +23,16 @@ from wva.settings.describe import SettingInForce
 class LiveConfiguration:
     """Policy, interval and freshness limits in force."""
 
-    def __init__(self, settings: Settings, given: Given) -> None:
-        """Start with what the process was started with."""
+    def __init__(self, settings: Settings, given: Given, *, refusal: Callable[[str], str] = nowhere) -> None:
+        """Start with what the process was started with.
+
+        ``refusal`` says why a namespace may not have ConfigMaps of its own now; empty when it may.
+        """
         self.main = Key(settings.pod_namespace, settings.config_map_name)
         """The main ConfigMap."""
         self.settings = LiveSettings(settings, given)
-        self._policy = LivePolicy(settings)
+        self._maps = LivePolicy(settings, refusal=refusal)
+        self._policy: Policy | None = None
         self._listeners: list[Callable[[], None]] = []
         self.changed = asyncio.Event()
 
@@ -37,8 +42,16 @@ class LiveConfiguration:
 
     @property
     def policy(self) -> Policy:
-        """What the decisions obey."""
-        return self._policy.current
+        """What the decisions obey: what the ConfigMaps say, with the settings that decisions need."""
+        if self._policy is None:
+            settings = self.settings.current
+            self._policy = replace(
+                self._maps.current,
+                limited_mode=settings.limited_mode,
+                proactive_model=settings.proactive_model,
+                scale_to_zero_default=settings.scale_to_zero,
+            )
+        return self._policy
 
     @property
     def interval_seconds(self) -> float:
@@ -50,21 +63,24 @@ class LiveConfiguration:
         """Age limits of samples."""
         return self.settings.freshness
 
-    @property
-    def watched(self) -> frozenset[Key]:
-        """The ConfigMaps that configure this process."""
-        return frozenset({self.main, *self._policy.watched})
-
     def problem_for(self, va: VariantAutoscaling) -> str:
         """Return what is wrong with the configuration of one variant, empty when nothing is."""
-        return self._policy.problem_for(va)
+        return self._maps.problem_for(va)
 
-    def apply(self, key: Key, data: Mapping[str, str] | None) -> list[str] | None:
-        """Take the data of a policy ConfigMap (None: it is gone); return its problems, None if it is none of ours."""
-        problems = self._policy.apply(key, data)
-        if problems is not None:
+    def apply(self, key: Key, data: Mapping[str, str] | None) -> Outcome | None:
+        """Take the data of a policy ConfigMap (None: it is gone); return what came of it, None if it is not ours."""
+        outcome = self._maps.apply(key, data)
+        if outcome is not None:
             self._announce()
-        return problems
+        return outcome
+
+    def config_maps_in_effect(self) -> dict[str, str]:
+        """Return, for each kind of policy ConfigMap, which one is in force."""
+        return self._maps.in_effect()
+
+    def rivals(self, key: Key) -> list[Key]:
+        """Return the other names under which the same may be said in the namespace of a ConfigMap."""
+        return self._maps.rivals(key)
 
     def apply_main(self, data: Mapping[str, str] | None) -> Taken:
         """Take the data of the main ConfigMap (None: it is gone)."""
@@ -85,6 +101,7 @@ class LiveConfiguration:
         return self.settings.describe()
 
     def _announce(self) -> None:
+        self._policy = None
         self.changed.set()
         for listener in self._listeners:
             listener()

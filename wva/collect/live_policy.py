@@ -1,74 +1,228 @@
-"""The policy in force, changing with the ConfigMaps that say how to decide.
+"""The policy in force, changing with the ConfigMaps that say how to decide (surface.md 2.6, 3).
 
 What does not parse leaves the last good value in force and is remembered as a problem, so that the variants it concerns
-can say so.
+can say so. What a ConfigMap says now depends on nothing but the ConfigMaps that are there and the namespaces that may
+have their own, in whatever order they came; only a broken entry has a past, the last good one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any, Final
 
 from wva import log
 from wva.api.meta import Key
 from wva.api.variantautoscaling import VariantAutoscaling
-from wva.collect.config.entry import EntryError
-from wva.collect.config.saturation import parse_saturation
-from wva.model.policy import Policy
+from wva.collect.config import queueing, saturation, scale_to_zero
+from wva.collect.config.accelerators import parse_costs, parse_profiles
+from wva.collect.config.entry import EntryError, shown
+from wva.collect.config.held import GlobalMap, Held, LayeredMap
+from wva.collect.config.layers import Entry
+from wva.collect.config.names import CANONICAL, MapKind, MapNames
+from wva.collect.config.service_classes import parse_service_classes
+from wva.model.policy import NamespacePolicy, Policy
 from wva.settings import Settings
 
-_TOLD_PROBLEMS = 10
+_TOLD_PROBLEMS: Final = 10
 """A ConfigMap has room for tens of thousands of bad entries; a condition has not."""
+_TOLD_CHANGES: Final = 20
+_TOLD_WARNINGS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a ConfigMap: what is wrong with it, why it is not used at all, or what is in force without it."""
+
+    problems: tuple[str, ...] = ()
+    ignored: str = ""
+    gone: str = ""
+
+
+def nowhere(namespace: str) -> str:
+    """Refuse the ConfigMaps of every namespace but our own."""
+    return f"the ConfigMaps of namespace {namespace} are not watched"
 
 
 class LivePolicy:
     """What the policy ConfigMaps say."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Start with the built-in values."""
-        self._saturation = Key(settings.pod_namespace, settings.saturation_config_map_name)
-        self._saturation_config = parse_saturation({})
+    def __init__(self, settings: Settings, *, refusal: Callable[[str], str] = nowhere) -> None:
+        """Start with the built-in values.
+
+        ``refusal`` says why a namespace may not have ConfigMaps of its own now; empty when it may.
+        """
+        self.names = MapNames.from_settings(settings)
+        self._current: Policy | None = None
+        self._own = settings.pod_namespace
+        self._refusal = refusal
+        self._texts: dict[Key, Mapping[str, str]] = {}
+        self._chosen: dict[tuple[MapKind, str], Key] = {}
+        self._saturation = LayeredMap(saturation.RULES, saturation.rules_of)
+        self._scale_to_zero = LayeredMap(scale_to_zero.RULES, scale_to_zero.rules_of)
+        self._queueing = LayeredMap(queueing.RULES, queueing.rules_of)
+        self._classes = GlobalMap(lambda data, previous: parse_service_classes(data, previous=previous))
+        self._costs = GlobalMap(lambda data, previous: parse_costs(data, previous=previous))
+        self._profiles = GlobalMap(lambda data, previous: parse_profiles(data, previous=previous))
+        self._held: dict[MapKind, Held] = {
+            MapKind.SATURATION: self._saturation,
+            MapKind.SCALE_TO_ZERO: self._scale_to_zero,
+            MapKind.QUEUEING: self._queueing,
+            MapKind.SERVICE_CLASSES: self._classes,
+            MapKind.ACCELERATOR_COSTS: self._costs,
+            MapKind.PROFILES: self._profiles,
+        }
         self._logger = log.get("configuration")
 
     @property
     def current(self) -> Policy:
-        """What the decisions obey."""
-        return self._saturation_config.policy
-
-    @property
-    def watched(self) -> frozenset[Key]:
-        """The ConfigMaps that are looked at."""
-        return frozenset({self._saturation})
+        """What the ConfigMaps say, for decisions; the settings of the process are not in it."""
+        if self._current is None:
+            self._current = self._policy()
+        return self._current
 
     def problem_for(self, va: VariantAutoscaling) -> str:
         """Return what is wrong with the configuration of one variant, empty when nothing is."""
-        concerning = [error for error in self._saturation_config.errors if _concerns(error, va)]
-        told = [f"ConfigMap {self._saturation}: {error}" for error in concerning[:_TOLD_PROBLEMS]]
-        if len(concerning) > len(told):
-            told.append(f"and {len(concerning) - len(told)} more")
-        return "; ".join(told)
+        told: list[str] = []
+        more = 0
+        for key, error in self._errors_about(va.metadata.namespace):
+            if _concerns(error, va):
+                if len(told) < _TOLD_PROBLEMS:
+                    told.append(f"ConfigMap {key}: {error}")
+                else:
+                    more += 1
+        return "; ".join([*told, *([f"and {more} more"] if more else [])])
 
-    def apply(self, key: Key, data: Mapping[str, str] | None) -> list[str] | None:
-        """Take the data of a ConfigMap (None: it is gone); return its problems, None if it is none of ours."""
-        if key != self._saturation:
+    def apply(self, key: Key, data: Mapping[str, str] | None) -> Outcome | None:
+        """Take the data of a ConfigMap (None: it is gone); return what came of it, None if it is none of ours."""
+        local = key.namespace != self._own
+        kinds = self.names.kinds_of(key.name, local=local)
+        if not kinds:
             return None
-        old = self._saturation_config
-        if data is None:
-            self._saturation_config = parse_saturation({})
+        refusal = self._refusal(key.namespace) if local else ""
+        if data is None or refusal:
+            self._texts.pop(key, None)
         else:
-            self._saturation_config = parse_saturation(data, previous=old)
-        new = self._saturation_config
-        if old.policy != new.policy:
-            self._logger.info(
-                "Updated saturation config",
-                event_name="saturation_config_updated",
-                oldEntries=1 + len(old.policy.overrides),
-                newEntries=1 + len(new.policy.overrides),
-                old=repr(old.policy),
-                new=repr(new.policy),
-            )
-        for warning in new.warnings:
-            self._logger.warning("saturation_config_warning", config_map=str(self._saturation), warning=warning)
-        return [str(error) for error in new.errors]
+            self._texts[key] = data
+        outcomes = [self._settle(kind, key) for kind in kinds]
+        self._current = None
+        if refusal and data is not None:
+            return Outcome(ignored=refusal)
+        return Outcome(
+            tuple(problem for outcome in outcomes for problem in outcome.problems),
+            "; ".join(outcome.ignored for outcome in outcomes if outcome.ignored),
+            "; ".join(outcome.gone for outcome in outcomes if outcome.gone),
+        )
+
+    def rivals(self, key: Key) -> list[Key]:
+        """Return the other names under which the same may be said in the namespace of a ConfigMap."""
+        kinds = self.names.kinds_of(key.name, local=key.namespace != self._own)
+        names = dict.fromkeys(name for kind in kinds for name in self.names.of[kind])
+        return [Key(key.namespace, name) for name in names if name != key.name]
+
+    def in_effect(self) -> dict[str, str]:
+        """Return, for each kind, the global ConfigMap that is in force and the namespaces that have their own."""
+        told = {}
+        for kind in CANONICAL:
+            key = self._chosen.get((kind, ""))
+            found = str(key) if key else f"{Key(self._own, self.names.of[kind][0])} (absent: built-in defaults)"
+            namespaces = [namespace for chosen, namespace in self._chosen if chosen is kind and namespace]
+            told[kind.value] = f"{found}, local in {len(namespaces)} namespaces" if namespaces else found
+        return told
+
+    def _settle(self, kind: MapKind, key: Key) -> Outcome:
+        """Make what is in force of a kind in the namespace of a ConfigMap agree with the ConfigMaps that are there."""
+        place = "" if key.namespace == self._own else key.namespace
+        held, before = self._held[kind], self._chosen.get((kind, place))
+        old = held.good(place)
+        chosen = self._choose(kind, key.namespace)
+        if before is not None and before != chosen:
+            held.forget(place)
+        if chosen is None:
+            self._chosen.pop((kind, place), None)
+        else:
+            self._chosen[kind, place] = chosen
+            if chosen == key or before != chosen:
+                held.take(place, self._texts[chosen])
+        self._tell_change(kind, place, old, held.good(place))
+        if key in self._texts and chosen != key:
+            return Outcome(ignored=f"{chosen} is there as well, and its name comes first")
+        if chosen != key:
+            return Outcome(gone=self._without(kind, place, chosen) if before == key else "")
+        for warning in held.warnings(place)[:_TOLD_WARNINGS]:
+            self._logger.warning("config_warning", kind=kind.value, config_map=str(key), warning=warning)
+        return Outcome(tuple(str(error) for error in held.errors(place)))
+
+    def _choose(self, kind: MapKind, namespace: str) -> Key | None:
+        """Return the ConfigMap that counts of those of a kind in a namespace."""
+        keys = (Key(namespace, name) for name in self.names.of[kind])
+        return next((key for key in keys if key in self._texts), None)
+
+    def _without(self, kind: MapKind, place: str, chosen: Key | None) -> str:
+        if chosen is not None:
+            return f"ConfigMap {chosen} is in force instead"
+        if place:
+            return f"the global {kind.value} configuration is in force in namespace {place}"
+        return f"the built-in {kind.value} defaults are in force"
+
+    def _errors_about(self, namespace: str) -> Iterator[tuple[Key, EntryError]]:
+        for kind, held in self._held.items():
+            for place in ("", namespace):
+                key = self._chosen.get((kind, place))
+                if key is not None:
+                    yield from ((key, error) for error in held.errors(place))
+
+    def _policy(self) -> Policy:
+        everywhere, default = self._saturation.everywhere, self._saturation.global_default
+        layered = (self._saturation, self._scale_to_zero, self._queueing)
+        namespaces = sorted({namespace for held in layered for namespace in held.local})
+        return Policy(
+            everywhere.default,
+            everywhere.overrides,
+            compatibility=default.compatibility if default else None,
+            enable_limiter=bool(default and default.enable_limiter),
+            scale_to_zero=self._scale_to_zero.everywhere,
+            queueing=self._queueing.everywhere,
+            namespaces=tuple(
+                NamespacePolicy(
+                    namespace,
+                    self._saturation.local.get(namespace),
+                    self._scale_to_zero.local.get(namespace),
+                    self._queueing.local.get(namespace),
+                )
+                for namespace in namespaces
+            ),
+            service_targets=self._classes.current.targets,
+            accelerator_costs=self._costs.current.values,
+            profiles=self._profiles.current.values,
+        )
+
+    def _tell_change(self, kind: MapKind, place: str, old: Mapping[Any, object], new: Mapping[Any, object]) -> None:
+        if old == new:
+            return
+        changed: list[Any] = sorted((key for key in {*old, *new} if old.get(key) != new.get(key)), key=str)
+        text = f"Updated {kind.value} config"
+        self._logger.info(
+            text,
+            event_name=f"{kind.name.lower()}_config_updated",
+            oldEntries=len(old),
+            newEntries=len(new),
+            old=_said(old, changed),
+            new=_said(new, changed),
+            moreChanged=max(0, len(changed) - _TOLD_CHANGES),
+            **({"scope": place} if place else {}),
+        )
+
+
+def _said(entries: Mapping[Any, object], changed: list[Any]) -> dict[str, object]:
+    """Return what entries say, for the log."""
+    return {shown(str(key)): _values(entries[key]) for key in changed[:_TOLD_CHANGES] if key in entries}
+
+
+def _values(value: object) -> object:
+    if isinstance(value, Entry):
+        return value.fields.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
 def _concerns(error: EntryError, va: VariantAutoscaling) -> bool:

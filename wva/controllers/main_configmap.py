@@ -12,12 +12,11 @@ from typing import Final, Protocol
 from wva import log
 from wva.api.core import ConfigMap, ObjectReference
 from wva.api.meta import Key
-from wva.controllers.configmap import INVALID_EVENT, Recorder
+from wva.controllers.configmap import DELETED_EVENT, INVALID_EVENT, Recorder
 from wva.instruments import Instruments
 from wva.kube.cache import Store
 
 IMMUTABLE_EVENT: Final = "ImmutableConfigChangeRejected"
-DELETED_EVENT: Final = "ConfigurationDeleted"
 
 
 class Taken(Protocol):

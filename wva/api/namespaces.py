@@ -1,0 +1,34 @@
+"""Namespaces, as far as they say what holds in them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from wva.api.meta import ObjectMeta
+from wva.api.resource import Resource
+
+CONFIG_ENABLED_LABEL: Final = "wva.llmd.ai/config-enabled"
+"""``true``: ConfigMaps of the namespace count also while there is no VariantAutoscaling in it."""
+EXCLUDE_ANNOTATION: Final = "wva.llmd.ai/exclude"
+"""``true``: the ConfigMaps of the namespace do not count, whatever the label says."""
+
+
+class Namespace(msgspec.Struct, frozen=True, rename="camel"):
+    """A Namespace."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def excluded(self) -> bool:
+        """Whether the namespace wants to be left alone."""
+        return self.metadata.annotations.get(EXCLUDE_ANNOTATION) == "true"
+
+    @property
+    def config_enabled(self) -> bool:
+        """Whether the namespace asks for its ConfigMaps to count."""
+        return self.metadata.labels.get(CONFIG_ENABLED_LABEL) == "true"
+
+
+NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", Namespace, namespaced=False)
