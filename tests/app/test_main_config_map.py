@@ -217,11 +217,27 @@ def held_by_another():
 
 
 async def test_scale_to_zero_is_live(stage):
-    """The value in force is the one that the collector hands to the decisions."""
-    async with stage.controller(**start(stage, GLOBAL_OPT_INTERVAL="1h")):
-        await until(lambda: stage.metric("wva_leader"))
-        stage.config_map(MAIN, {"GLOBAL_OPT_INTERVAL": "1h", "WVA_SCALE_TO_ZERO": "true"})
-        await until(lambda: described(stage)["WVA_SCALE_TO_ZERO"] == "true")
+    """Models may go to zero from now on, so their requests are counted, and not any more when it is taken back."""
+    stage.deployment()
+    stage.va()
+    await stage.scrape()
+    data = {"GLOBAL_OPT_INTERVAL": "20ms"}
+    async with stage.controller(**start(stage, **data)):
+        await stage.cycles(2)
+        assert counted(stage) == 0
+        stage.config_map(MAIN, {**data, "WVA_SCALE_TO_ZERO": "true"})
+        await until(lambda: counted(stage))
+        stage.config_map(MAIN, data)
+        await taken(stage)
+        await stage.cycles(1)
+        before = counted(stage)
+        await stage.cycles(3)
+        assert counted(stage) == before
+
+
+def counted(stage):
+    """Return how often the requests of models were asked for."""
+    return stage.metric("wva_prometheus_queries_total", query="request_counts", result="success")
 
 
 def described(stage):

@@ -6,7 +6,8 @@ import pytest
 from pydantic import SecretStr
 
 from tests.settings.samples import FIELDS, given, loaded, samples, sources
-from wva.settings import Given, fatal_problems, origin_of
+from wva.settings import Given, fatal_problems, load, origin_of
+from wva.settings.origin import POOL_GROUPS
 from wva.settings.text import MASK, shown
 
 BAD = {
@@ -206,3 +207,26 @@ def test_with_a_url_nothing_is_fatal():
 def test_the_log_level_is_its_own_setting_or_follows_the_verbosity(environment, level):
     """LOG_LEVEL wins; the original's -v 4 means debug."""
     assert loaded(environment=environment).settings.effective_log_level == level
+
+
+FATAL = [("GLOBAL_OPT_INTERVAL", "0s", "1m"), ("GLOBAL_OPT_INTERVAL", "-5s", "1m"), ("POOL_GROUP", "x", POOL_GROUPS[0])]
+
+
+@pytest.mark.parametrize(("key", "bad", "good"), FATAL)
+def test_a_value_that_must_not_give_way_to_a_default_is_fatal(key, bad, good):
+    """Also when a lower source has a good one: the higher was meant. Not when nobody would read it."""
+    url = {"PROMETHEUS_BASE_URL": "https://prometheus"}
+    for environment, config_map in (({key: bad}, {}), ({}, {key: bad}), ({key: bad}, {key: good})):
+        sources = Given({}, url | environment, config_map)
+        (line,) = fatal_problems(load(sources), sources)
+        assert line.startswith(f"{key}={bad!r} ")
+        assert line.endswith("; the process does not start with it")
+    sources = Given({}, url | {key: good}, {key: bad})
+    assert fatal_problems(load(sources), sources) == []
+    assert len(load(sources).problems) == 1
+
+
+def test_an_interval_that_is_no_duration_is_not_fatal():
+    """The default holds then, as it always did."""
+    sources = Given({}, {"PROMETHEUS_BASE_URL": "https://prometheus", "GLOBAL_OPT_INTERVAL": "soon"}, {})
+    assert fatal_problems(load(sources), sources) == []
