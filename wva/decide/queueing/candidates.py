@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from wva.decide.queueing.service import MAX_BATCH, QUEUE_TO_BATCH, PrefillDecode, Queue, RequestSize
-from wva.decide.queueing.sizing import Sizing, perform, size
+from wva.decide.queueing.sizing import perform, size
 from wva.decide.queueing.system import NO_ACCELERATOR, Allocation, Profile, Server, System, transition_value
 from wva.decide.queueing.targets import Target
 
@@ -44,11 +44,11 @@ def candidates(system: System) -> tuple[Candidates, ...]:
     pairs, found, dropped = _pairs(system)
     sizings = size([pair.queue for pair in pairs], [pair.target for pair in pairs])
     sized = []
-    for pair, sizing in zip(pairs, sizings, strict=True):
-        if sizing.rate is None:
-            dropped[pair.server.name].append((pair.profile.accelerator, sizing.problem))
+    for number, (pair, rate) in enumerate(zip(pairs, sizings.rates.tolist(), strict=True)):
+        if math.isnan(rate):
+            dropped[pair.server.name].append((pair.profile.accelerator, sizings[number].problem))
         else:
-            sized.append((pair, _sized(pair, sizing)))
+            sized.append((pair, _sized(pair, rate)))
     for pair, allocation in zip((pair for pair, _ in sized), evaluated([each for _, each in sized]), strict=True):
         found[pair.server.name].append(allocation)
     return tuple(
@@ -164,8 +164,8 @@ def _idle(pair: _Pair) -> Allocation:
     )
 
 
-def _sized(pair: _Pair, sizing: Sizing) -> Allocation:
-    rate, load = sizing.rate or 0.0, pair.server.load
+def _sized(pair: _Pair, rate: float) -> Allocation:
+    load = pair.server.load
     required = max(load.per_minute / 60, pair.target.tps / load.output_tokens)
     replicas = max(math.ceil(required / rate), pair.server.min_replicas)
     return Allocation(

@@ -16,25 +16,30 @@ Vector = NDArray[np.float64]
 _SERIES: Final = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000, 1 / 74724249600)
 """Coefficients of 1/expm1(t) - 1/t + 1/2 in t, t^3, t^5, ... (Bernoulli numbers over factorials)."""
 
+_TINY: Final = 1e-290
+"""Stands for 0 in quotients whose limit there is known."""
+
 _SMALL: Final = 0.5
 """Below this exponent the series is used; its error there is below 1e-16 of the sum."""
 
 
 def power_sum(y: Vector, terms: Vector) -> Vector:
     """Return the sum of exp(-k*y) for k = 0 .. terms - 1, for y >= 0; ``terms`` itself where y is 0."""
-    nothing = y == 0
-    safe = np.where(nothing, 1.0, y)
-    return np.where(nothing, terms, np.expm1(-terms * safe) / np.expm1(-safe))
+    safe = np.maximum(y, _TINY)
+    sums: Vector = np.expm1(-terms * safe) / np.expm1(-safe)
+    return sums
 
 
 def mean_index(y: Vector, terms: Vector) -> Vector:
     """Return the mean k under the weights exp(-k*y), k = 0 .. terms - 1, for y >= 0."""
-    small = terms * y <= _SMALL
-    near = (terms - 1) / 2 - terms * _series(np.where(small, terms * y, 0.0)) + _series(np.where(small, y, 0.0))
-    far_y = np.where(small, 1.0, y)
+    exponent = terms * y
+    near = exponent <= _SMALL
+    safe = np.where(near, 1.0, y)
     with np.errstate(over="ignore"):  # beyond e^709 the quotient is 0, as it should be
-        far = 1 / np.expm1(far_y) - terms / np.expm1(terms * far_y)
-    return np.where(small, near, far)
+        means: Vector = 1 / np.expm1(safe) - terms / np.expm1(terms * safe)
+    if near.any():
+        means[near] = (terms[near] - 1) / 2 - terms[near] * _series(exponent[near]) + _series(y[near])
+    return means
 
 
 def _series(t: Vector) -> Vector:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from wva.decide.queueing.chain import Chains, blocks
+from wva.decide.queueing.chain import Chains
+from wva.decide.queueing.columns import Columns, blocks
 from wva.decide.queueing.service import QUEUE_TO_BATCH, IterationTime, Queue, RequestSize
 from wva.model.queueing import Observation
 
@@ -31,8 +32,9 @@ def predicted(observations: Sequence[Observation], parameters: Matrix, *, first_
     ]
     rates = np.array([seen.rate for seen in observations])
     found = np.empty((len(queues), 2))
-    for block in blocks(queues):
-        chains = Chains.of([queues[row] for row in block])
+    columns = Columns.of(queues)
+    for block in blocks(columns, np.arange(len(queues), dtype=np.intp)):
+        chains = Chains.of(columns.take(block))
         steady = chains.steady(chains.log_load(rates[block]))
         found[block, 0] = steady.ttft if first_decode else steady.wait + steady.prefill
         found[block, 1] = steady.itl

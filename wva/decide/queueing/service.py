@@ -16,12 +16,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Number = TypeVar("Number", float, "NDArray[np.float64]")
+"""One queue, or an array of queues: the laws are the same."""
 
 MAX_BATCH: Final = 100_000
 """Requests in one batch that are evaluated at most; the time of an evaluation grows with it."""
 
 MAX_QUEUE: Final = 10 * MAX_BATCH
+SHORTEST: Final = 1e-6
+LONGEST: Final = 1e12
+"""Bounds of a service time in ms, beyond which rates would have no meaning in floating point."""
+
 QUEUE_TO_BATCH: Final = 10
 """Requests that may wait per request of the batch (optimizer.md 1.2)."""
 
@@ -33,6 +44,11 @@ class RequestSize:
     input_tokens: float
     output_tokens: float
 
+    @property
+    def sizes(self) -> Sizes[float]:
+        """The same, as the service laws take it."""
+        return Sizes(self.input_tokens, self.output_tokens)
+
     def problem(self) -> str:
         """Return in words what is wrong, empty if nothing is."""
         if not (math.isfinite(self.input_tokens) and self.input_tokens >= 0):
@@ -43,29 +59,74 @@ class RequestSize:
 
 
 @dataclass(frozen=True, slots=True)
-class Mean:
+class Mean(Generic[Number]):
     """A mean time in ms, linear in the two ways to count what is being computed.
 
     ``batch`` goes with the mean batch that a request is computed in, ``serving`` with the mean number in service.
     """
 
-    constant: float
-    batch: float = 0.0
-    serving: float = 0.0
+    constant: Number
+    batch: Number
+    serving: Number
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceLaw:
+class ServiceLaw(Generic[Number]):
     """Service of requests of one size: ``base`` + ``slope``*n ms in a batch of n.
 
     ``first_decode`` is 1 where the time to first token includes the first decode step (optimizer.md 2.5).
     """
 
-    base: float
-    slope: float
-    prefill: Mean
-    decode: Mean
-    first_decode: float = 0.0
+    base: Number
+    slope: Number
+    prefill: Mean[Number]
+    decode: Mean[Number]
+    first_decode: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes(Generic[Number]):
+    """Mean tokens of the prompt and of the answer."""
+
+    prompt: Number
+    answer: Number
+
+
+def prefill_decode_law(
+    sizes: Sizes[Number], *, alpha: Number, beta: Number, gamma: Number, delta: Number
+) -> ServiceLaw[Number]:
+    """Return the service in the parameterisation of ``PrefillDecode``, of one queue or of an array of queues."""
+    prompted = sizes.prompt > 0
+    start, growth = prompted * gamma, prompted * delta * sizes.prompt
+    steps = sizes.answer - 1 + (sizes.prompt == 0) * (sizes.answer == 1)
+    nothing = 0 * alpha
+    return ServiceLaw(
+        base=start + steps * alpha,
+        slope=growth + steps * beta,
+        prefill=Mean(start, growth, nothing),
+        decode=Mean(alpha, beta, nothing),
+        first_decode=nothing,
+    )
+
+
+def iteration_time_law(sizes: Sizes[Number], *, alpha: Number, beta: Number, gamma: Number) -> ServiceLaw[Number]:
+    """Return the service in the parameterisation of ``IterationTime``, of one queue or of an array of queues."""
+    prompt, answer = sizes.prompt, sizes.answer
+    prompted = prompt > 0
+    resident = prompt + answer / 2
+    slope = beta * (prompt + answer) / (answer + 1) + gamma * resident
+    decode = alpha + beta + gamma * resident
+    prefill = prompted * (alpha + (beta + gamma) * prompt)
+    prefill_slope = prompted * slope
+    service_slope = prefill_slope + answer * slope
+    nothing = 0 * alpha
+    return ServiceLaw(
+        base=prefill + answer * decode,
+        slope=service_slope,
+        prefill=Mean(prefill, nothing, prefill_slope),
+        decode=Mean(decode, service_slope / answer, -prefill_slope / answer),
+        first_decode=nothing + 1,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +142,9 @@ class PrefillDecode:
         """Return in words what is wrong, empty if nothing is."""
         return _parameter_problem(self)
 
-    def law(self, request: RequestSize) -> ServiceLaw:
+    def law(self, request: RequestSize) -> ServiceLaw[float]:
         """Return the service of requests of one size."""
-        tokens, steps = request.input_tokens, request.output_tokens - 1
-        gamma, delta = (self.gamma, self.delta * tokens) if tokens > 0 else (0.0, 0.0)
-        if tokens == 0 and steps == 0:
-            steps = 1.0
-        return ServiceLaw(
-            base=gamma + steps * self.alpha,
-            slope=delta + steps * self.beta,
-            prefill=Mean(gamma, batch=delta),
-            decode=Mean(self.alpha, batch=self.beta),
-        )
+        return prefill_decode_law(request.sizes, alpha=self.alpha, beta=self.beta, gamma=self.gamma, delta=self.delta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +159,9 @@ class IterationTime:
         """Return in words what is wrong, empty if nothing is."""
         return _parameter_problem(self)
 
-    def law(self, request: RequestSize) -> ServiceLaw:
+    def law(self, request: RequestSize) -> ServiceLaw[float]:
         """Return the service of requests of one size."""
-        tokens, answer = request.input_tokens, request.output_tokens
-        resident = tokens + answer / 2
-        slope = self.beta * (tokens + answer) / (answer + 1) + self.gamma * resident
-        decode = self.alpha + self.beta + self.gamma * resident
-        prefill = self.alpha + (self.beta + self.gamma) * tokens if tokens > 0 else 0.0
-        prefill_slope = slope if tokens > 0 else 0.0
-        service_slope = prefill_slope + answer * slope
-        return ServiceLaw(
-            base=prefill + answer * decode,
-            slope=service_slope,
-            prefill=Mean(prefill, serving=prefill_slope),
-            decode=Mean(decode, batch=service_slope / answer, serving=-prefill_slope / answer),
-            first_decode=1.0,
-        )
+        return iteration_time_law(request.sizes, alpha=self.alpha, beta=self.beta, gamma=self.gamma)
 
 
 Parameters = PrefillDecode | IterationTime
@@ -159,10 +198,6 @@ def _parameter_problem(parameters: Parameters) -> str:
 
 def _time_problem(milliseconds: float) -> str:
     """Refuse what would make rates infinite or zero in floating point: the chain would have no stable state."""
-    if _SHORTEST <= milliseconds <= _LONGEST:
+    if SHORTEST <= milliseconds <= LONGEST:
         return ""
-    return f"a request would take {milliseconds:g} ms, expected {_SHORTEST:g} to {_LONGEST:g}"
-
-
-_SHORTEST: Final = 1e-6
-_LONGEST: Final = 1e12
+    return f"a request would take {milliseconds:g} ms, expected {SHORTEST:g} to {LONGEST:g}"

@@ -12,12 +12,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wva.decide.queueing.chain import Chains, Steady, blocks
+from wva.decide.queueing.chain import Chains, Steady
+from wva.decide.queueing.columns import Columns, Mask, Rows, blocks
 from wva.decide.queueing.geometric import Vector
 from wva.decide.queueing.roots import find_roots
 from wva.decide.queueing.service import Queue
@@ -99,16 +100,54 @@ class Sizing:
     performance: Performance | None = None
 
 
-def size(queues: Sequence[Queue], targets: Sequence[Target]) -> tuple[Sizing, ...]:
+class Sizings(Sequence[Sizing]):
+    """What many replicas can take, kept as columns; a ``Sizing`` is made when it is asked for.
+
+    ``rates`` are the requests per second within the targets, NaN where there is none.
+    """
+
+    def __init__(self, queues: Sequence[Queue], targets: Sequence[Target]) -> None:
+        """Size every queue for its target; both are as long."""
+        self._queues, self._targets = queues, targets
+        columns = Columns.of(queues)
+        wanted = np.array([(target.ttft, target.itl, target.tps) for target in targets]).reshape(len(targets), 3)
+        self._usable = columns.usable & (np.isfinite(wanted) & (wanted >= 0)).all(axis=1)
+        self._blocks: list[_Block] = []
+        self._place = np.zeros((len(queues), 2), dtype=np.intp)
+        self.rates = np.full(len(queues), np.nan)
+        for rows in blocks(columns, np.flatnonzero(self._usable)):
+            block = _Block.of(Chains.of(columns.take(rows)), wanted[rows])
+            self._place[rows] = np.stack((np.full(len(rows), len(self._blocks)), np.arange(len(rows))), axis=1)
+            self.rates[rows] = np.where(block.feasible, block.steady.throughput, np.nan)
+            self._blocks.append(block)
+
+    def __len__(self) -> int:
+        """Return the number of queues."""
+        return len(self._queues)
+
+    @overload
+    def __getitem__(self, index: int) -> Sizing: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Sizing]: ...
+
+    def __getitem__(self, index: int | slice) -> Sizing | Sequence[Sizing]:
+        """Return what one or several replicas can take."""
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"{index} of {len(self)} queues")
+        if not self._usable[index]:
+            return Sizing(None, self._queues[index].problem() or self._targets[index].problem())
+        block, row = int(self._place[index, 0]), int(self._place[index, 1])
+        return self._blocks[block].sizing(row, self._targets[index])
+
+
+def size(queues: Sequence[Queue], targets: Sequence[Target]) -> Sizings:
     """Return for each queue and its target the highest rate; one that cannot be evaluated says why."""
-    found = [Sizing(None, queue.problem() or target.problem()) for queue, target in zip(queues, targets, strict=True)]
-    usable = [number for number, sizing in enumerate(found) if not sizing.problem]
-    for block in blocks([queues[number] for number in usable]):
-        numbers = [usable[position] for position in block]
-        sizings = _size_block(Chains.of([queues[n] for n in numbers]), [targets[n] for n in numbers])
-        for number, sizing in zip(numbers, sizings, strict=True):
-            found[number] = sizing
-    return tuple(found)
+    if len(queues) != len(targets):
+        raise ValueError(f"{len(queues)} queues and {len(targets)} targets")
+    return Sizings(queues, targets)
 
 
 def perform(queues: Sequence[Queue], rates: Sequence[float]) -> tuple[Performance | None, ...]:
@@ -118,23 +157,18 @@ def perform(queues: Sequence[Queue], rates: Sequence[float]) -> tuple[Performanc
     are answered: what it cannot take is lost.
     """
     found: list[Performance | None] = [None] * len(queues)
-    usable = [
-        number
-        for number, (queue, rate) in enumerate(zip(queues, rates, strict=True))
-        if 0 < rate < math.inf and not queue.problem()
-    ]
-    for block in blocks([queues[number] for number in usable]):
-        numbers = [usable[position] for position in block]
-        chains = Chains.of([queues[number] for number in numbers])
-        loads = chains.log_load(np.array([rates[number] for number in numbers]))
-        for number, performance in zip(numbers, performances(chains, chains.steady(loads)), strict=True):
+    columns, asked = Columns.of(queues), np.array(rates, dtype=np.float64)
+    usable = columns.usable & np.isfinite(asked) & (asked > 0)
+    for rows in blocks(columns, np.flatnonzero(usable)):
+        chains = Chains.of(columns.take(rows))
+        steady = chains.steady(chains.log_load(asked[rows]))
+        for number, performance in zip(rows.tolist(), _performances(chains, steady), strict=True):
             found[number] = performance
     return tuple(found)
 
 
-def performances(chains: Chains, steady: Steady) -> tuple[Performance, ...]:
+def _performances(chains: Chains, steady: Steady) -> list[Performance]:
     """Return a steady state row by row."""
-    rho = np.clip(steady.serving / chains.size, 0.0, 1.0)
     columns = (
         steady.throughput,
         steady.service,
@@ -144,11 +178,11 @@ def performances(chains: Chains, steady: Steady) -> tuple[Performance, ...]:
         steady.prefill,
         steady.serving,
         steady.batch,
-        rho,
+        np.clip(steady.serving / chains.size, 0.0, 1.0),
         1.0 - steady.empty,
         steady.loss,
     )
-    return tuple(Performance(*row) for row in np.stack(columns, axis=1).tolist())
+    return [Performance(*row) for row in np.stack(columns, axis=1).tolist()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,47 +190,60 @@ class _Search:
     """One latency of every row of a block: the logarithmic load up to which its target is met."""
 
     load: Vector
-    wanted: NDArray[np.bool_]
-    feasible: NDArray[np.bool_]
-    slack: NDArray[np.bool_]
-    flat: NDArray[np.bool_]
+    rate: Vector
+    wanted: Mask
+    feasible: Mask
+    slack: Mask
+    flat: Mask
     best: Vector
 
-    def limits(self, chains: Chains) -> list[Limit]:
-        """Return the limits row by row."""
-        names = np.select(
-            [~self.wanted, ~self.feasible, self.slack], [Where.NO_TARGET, Where.INFEASIBLE, Where.UNCONSTRAINED], ""
-        )
-        rows = zip(chains.rate(self.load).tolist(), names.tolist(), self.flat.tolist(), self.best.tolist(), strict=True)
-        return [Limit(rate, Where(name or Where.INTERIOR), flat, best) for rate, name, flat, best in rows]
+    def limit(self, row: int) -> Limit:
+        """Return the limit of one row."""
+        if not self.wanted[row]:
+            where = Where.NO_TARGET
+        elif not self.feasible[row]:
+            where = Where.INFEASIBLE
+        else:
+            where = Where.UNCONSTRAINED if self.slack[row] else Where.INTERIOR
+        return Limit(float(self.rate[row]), where, bool(self.flat[row]), float(self.best[row]))
 
 
-def _size_block(chains: Chains, targets: Sequence[Target]) -> list[Sizing]:
-    wanted = np.array([(target.ttft, target.itl, target.tps) for target in targets])
-    low = chains.single_rate + math.log(EPSILON)
-    high = np.full_like(low, math.log1p(-EPSILON))
-    at_low, at_high = chains.steady(low), chains.steady(high)
-    ends = (low, high)
-    ttft = _search(chains, "ttft", wanted[:, 0], ends=ends, at=(at_low.ttft, at_high.ttft))
-    itl = _search(chains, "itl", wanted[:, 1], ends=ends, at=(at_low.itl, at_high.itl))
-    tps = np.where(wanted[:, 2] > 0, high + math.log(STABILITY_SHARE), high)
-    load = np.minimum(np.minimum(ttft.load, itl.load), tps)
-    feasible = (ttft.feasible & itl.feasible).tolist()
-    lowest, highest, tps_rates = (chains.rate(loads).tolist() for loads in (low, high, tps))
-    rows = zip(ttft.limits(chains), itl.limits(chains), performances(chains, chains.steady(load)), strict=True)
-    return [
-        Sizing(
-            performance.throughput if feasible[row] else None,
-            "" if feasible[row] else _infeasible(first, each, targets[row]),
-            first,
-            each,
-            tps_rates[row],
-            lowest[row],
-            highest[row],
-            performance if feasible[row] else None,
-        )
-        for row, (first, each, performance) in enumerate(rows)
-    ]
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Rows that were sized together."""
+
+    chains: Chains
+    ttft: _Search
+    itl: _Search
+    ends: tuple[Vector, Vector]
+    tps_load: Vector
+    feasible: Mask
+    steady: Steady
+
+    @staticmethod
+    def of(chains: Chains, wanted: NDArray[np.float64]) -> _Block:
+        """Search for both latencies; ``wanted`` has a row (TTFT, ITL, TPS) per queue."""
+        low = chains.single_rate + math.log(EPSILON)
+        high = np.full_like(low, math.log1p(-EPSILON))
+        at_low, at_high = chains.steady(low), chains.steady(high)
+        ends = (low, high)
+        ttft = _search(chains, "ttft", wanted[:, 0], ends=ends, at=(at_low.ttft, at_high.ttft))
+        itl = _search(chains, "itl", wanted[:, 1], ends=ends, at=(at_low.itl, at_high.itl))
+        tps = np.where(wanted[:, 2] > 0, high + math.log(STABILITY_SHARE), high)
+        load = np.minimum(np.minimum(ttft.load, itl.load), tps)
+        return _Block(chains, ttft, itl, ends, tps, ttft.feasible & itl.feasible, chains.steady(load))
+
+    def sizing(self, row: int, target: Target) -> Sizing:
+        """Return the sizing of one row."""
+        ttft, itl = self.ttft.limit(row), self.itl.limit(row)
+        one = self.chains.take(np.array([row], dtype=np.intp))
+        lowest, highest, tps_rate = (float(one.rate(load[row : row + 1])[0]) for load in (*self.ends, self.tps_load))
+        if not self.feasible[row]:
+            return Sizing(None, _infeasible(ttft, itl, target), ttft, itl, tps_rate, lowest, highest)
+        load = min(self.ttft.load[row], self.itl.load[row], self.tps_load[row])
+        (performance,) = _performances(one, one.steady(np.array([load])))
+        rate = float(self.steady.throughput[row])
+        return Sizing(rate, "", ttft, itl, tps_rate, lowest, highest, performance)
 
 
 def _search(
@@ -212,7 +259,7 @@ def _search(
     if len(interior):
         part, goal = chains.take(interior), np.log(target[interior])
 
-        def excess(rows: NDArray[np.intp], points: Vector) -> Vector:
+        def excess(rows: Rows, points: Vector) -> Vector:
             steady = (part if len(rows) == len(interior) else part.take(rows)).steady(points)
             return _log(steady.ttft if name == "ttft" else steady.itl) - goal[rows]
 
@@ -224,7 +271,7 @@ def _search(
             at_high=_log(at_high[interior]) - goal,
         )
     flat = np.abs(at_high - at_low) <= MEETS * np.abs(at_low)
-    return _Search(load, wanted, feasible, slack, flat, at_low)
+    return _Search(load, chains.rate(load), wanted, feasible, slack, flat, at_low)
 
 
 def _log(times: Vector) -> Vector:

@@ -1,0 +1,132 @@
+"""Many queues as columns of numbers: what arithmetic over all of them at once starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wva.decide.queueing.geometric import Vector
+from wva.decide.queueing.service import (
+    LONGEST,
+    MAX_BATCH,
+    MAX_QUEUE,
+    SHORTEST,
+    Mean,
+    PrefillDecode,
+    Queue,
+    ServiceLaw,
+    Sizes,
+    iteration_time_law,
+    prefill_decode_law,
+)
+
+CELLS: Final = 1 << 16
+"""States evaluated together: half a megabyte per array stays in the processor's cache."""
+
+Law = ServiceLaw[Vector]
+Rows = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Service laws, batch sizes and room to wait of queues; ``usable`` tells which of them can be evaluated."""
+
+    law: Law
+    size: Vector
+    room: Vector
+    usable: Mask
+
+    @staticmethod
+    def of(queues: Sequence[Queue]) -> Columns:
+        """Return the columns of queues, whatever is in them."""
+        data = np.array([_row(queue) for queue in queues], dtype=np.float64).reshape(len(queues), 9)
+        numbers, size, room = data[:, :6], data[:, 6], data[:, 7]
+        with np.errstate(all="ignore"):  # what is not usable may be anything
+            law = _law(numbers, data[:, 8] > 0)
+            one, all_of_them = law.base + law.slope, law.base + law.slope * size
+        usable = (np.isfinite(numbers) & (numbers >= 0)).all(axis=1) & (numbers[:, 5] >= 1)
+        usable &= (size >= 1) & (size <= MAX_BATCH) & (room >= 0) & (room <= MAX_QUEUE)
+        usable &= (one >= SHORTEST) & (one <= LONGEST) & (all_of_them >= SHORTEST) & (all_of_them <= LONGEST)
+        return Columns(law, size, room, usable)
+
+    def take(self, rows: Rows) -> Columns:
+        """Return some of the queues."""
+        return Columns(take_law(self.law, rows), self.size[rows], self.room[rows], self.usable[rows])
+
+
+def blocks(columns: Columns, rows: Rows) -> Iterator[Rows]:
+    """Yield rows that fit together: batch sizes within a factor of two, and not more states than ``CELLS``."""
+    order = rows[np.argsort(columns.size[rows], kind="stable")]
+    sizes = columns.size[order].tolist()
+    start = 0
+    for stop in range(1, len(sizes) + 1):
+        largest = sizes[stop] if stop < len(sizes) else np.inf
+        if largest > 2 * sizes[start] or (stop - start + 1) * largest > CELLS:
+            yield order[start:stop]
+            start = stop
+
+
+def take_law(law: Law, rows: Rows) -> Law:
+    """Return some rows of a law."""
+    prefill, decode = law.prefill, law.decode
+    return ServiceLaw(
+        law.base[rows],
+        law.slope[rows],
+        Mean(prefill.constant[rows], prefill.batch[rows], prefill.serving[rows]),
+        Mean(decode.constant[rows], decode.batch[rows], decode.serving[rows]),
+        law.first_decode[rows],
+    )
+
+
+def mean_time(mean: Mean[Vector], batch: Vector, serving: Vector) -> Vector:
+    """Return mean times in ms at mean batches and mean numbers in service."""
+    return mean.constant + mean.batch * batch + mean.serving * serving
+
+
+def _row(queue: Queue) -> tuple[float, ...]:
+    parameters, request = queue.parameters, queue.request
+    late, delta = (0.0, parameters.delta) if isinstance(parameters, PrefillDecode) else (1.0, 0.0)
+    return (
+        parameters.alpha,
+        parameters.beta,
+        parameters.gamma,
+        delta,
+        request.input_tokens,
+        request.output_tokens,
+        queue.max_batch,
+        queue.max_queue,
+        late,
+    )
+
+
+def _law(numbers: NDArray[np.float64], late: Mask) -> Law:
+    """Return the law of every row; ``late`` are those in the parameterisation that can be estimated."""
+    alpha, beta, gamma, delta, prompt, answer = numbers.T
+    sizes = Sizes(prompt, answer)
+    if not late.any():
+        return prefill_decode_law(sizes, alpha=alpha, beta=beta, gamma=gamma, delta=delta)
+    estimated: Law = iteration_time_law(sizes, alpha=alpha, beta=beta, gamma=gamma)
+    if late.all():
+        return estimated
+    return _either(late, estimated, prefill_decode_law(sizes, alpha=alpha, beta=beta, gamma=gamma, delta=delta))
+
+
+def _either(chosen: Mask, first: Law, second: Law) -> Law:
+    def pick(one: Vector, other: Vector) -> Vector:
+        return np.where(chosen, one, other)
+
+    def means(one: Mean[Vector], other: Mean[Vector]) -> Mean[Vector]:
+        return Mean(pick(one.constant, other.constant), pick(one.batch, other.batch), pick(one.serving, other.serving))
+
+    return ServiceLaw(
+        pick(first.base, second.base),
+        pick(first.slope, second.slope),
+        means(first.prefill, second.prefill),
+        means(first.decode, second.decode),
+        pick(first.first_decode, second.first_decode),
+    )
