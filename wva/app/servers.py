@@ -69,7 +69,10 @@ class Servers:
     async def start(
         self, stack: AsyncExitStack, *, not_ready: ReadinessCheck, pages: Mapping[str, JsonPage] | None = None
     ) -> None:
-        """Start listening until the stack unwinds; ``pages`` stand beside protected ``/metrics``. Raises AddressError."""
+        """Start listening until the stack unwinds; ``pages`` stand beside ``/metrics`` where it is protected.
+
+        Raises AddressError.
+        """
         probes = self._env.probes
         if probes is not None and probes.address == self._probes:
             probes.follow(not_ready)
