@@ -175,13 +175,13 @@ async def test_an_error_of_a_page_is_500_and_one_log_line():
 @pytest.mark.parametrize(
     "sent",
     [
-        b"GET /" + b"a" * 1_000_000 + b" HTTP/1.1\r\n\r\n",
-        b"GET / HTTP/1.1\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n",
-        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 100_000 + b"\r\n",
+        b"GET /" + b"a" * 1_000_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 100_000 + b"\r\n",
         b"a" * 1_000_000,
-        b"GET / HTTP/1.1\r\n" + b"X: " + b"a" * 17_000 + b"\r\n\r\n",
-        b"GET /" + b"a" * 9_000 + b" HTTP/1.1\r\n\r\n",
-        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 70 + b"\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: " + b"a" * 17_000 + b"\r\n\r\n",
+        b"GET /" + b"a" * 9_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 70 + b"\r\n",
     ],
     ids=["line", "header", "headers", "rubbish", "long-header", "long-line", "many-headers"],
 )
@@ -273,6 +273,22 @@ async def test_at_the_limit_an_idle_connection_makes_room():
             writer.write(REQUEST)
             assert b"200 OK" in await answer(reader)
         for writer in (useful, first, second):
+            writer.close()
+
+
+async def test_among_the_useful_the_one_unused_longest_makes_room():
+    """Not the one opened first."""
+    async with visited(connections=2) as guest:
+        peers = [await guest.connect() for _ in range(2)]
+        for number in (0, 1, 0):
+            reader, writer = peers[number]
+            writer.write(REQUEST)
+            assert b"200 OK" in await answer(reader)
+        assert await guest.is_up()
+        assert await rest(peers[1][0]) == b""
+        peers[0][1].write(REQUEST)
+        assert b"200 OK" in await answer(peers[0][0])
+        for _, writer in peers:
             writer.close()
 
 
