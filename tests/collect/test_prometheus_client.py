@@ -174,7 +174,7 @@ async def test_a_dropped_connection_is_retried(client, server):
 
 async def test_a_slow_answer_is_a_timeout(client, server, monkeypatch, metric):
     """The whole query is bounded, not each attempt."""
-    monkeypatch.setattr(module, "QUERY_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(module, "QUERY_TIMEOUT_SECONDS", 1.5)
     release = asyncio.Event()
 
     async def hang(_):
@@ -185,7 +185,7 @@ async def test_a_slow_answer_is_a_timeout(client, server, monkeypatch, metric):
     failure = await _failure(client)
     release.set()
     assert failure.kind is ErrorKind.TIMEOUT
-    assert "within 0.05 s" in failure.message
+    assert "within 1.5 s" in failure.message
     assert "answered 500: first" in failure.message
     assert metric("wva_prometheus_queries_total", query="kv_cache_usage", result="timeout") == 1
 

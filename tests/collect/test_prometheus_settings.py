@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives import serialization
 
 from wva.collect.prometheus import PrometheusClient, PrometheusSettings
 
@@ -80,6 +82,26 @@ def test_a_token_file_without_a_token_is_refused(files, name):
     """A start without a token that was asked for would only end in refusals."""
     (problem,) = PrometheusSettings("https://p", token_path=files(name)).validate()
     assert problem.startswith("PROMETHEUS_TOKEN_PATH=")
+
+
+def test_a_key_with_a_password_is_refused(files, tmp_path):
+    """Nobody is asked for it on a terminal, where the start would wait for ever."""
+    key = serialization.load_pem_private_key(Path(files("tls.key")).read_bytes(), password=None)
+    encryption = serialization.BestAvailableEncryption(b"secret")
+    form = serialization.PrivateFormat.PKCS8
+    (tmp_path / "tls.key").write_bytes(key.private_bytes(serialization.Encoding.PEM, form, encryption))
+    pair = {"client_cert_path": files("tls.crt"), "client_key_path": str(tmp_path / "tls.key")}
+    (problem,) = PrometheusSettings("https://p", **pair).validate()
+    assert problem.endswith("not encrypted")
+
+
+def test_a_file_beyond_all_measure_is_not_read_whole(tmp_path):
+    """A path to a log or a disk image is a mistake, not a token."""
+    path = tmp_path / "token"
+    with path.open("wb") as file:
+        file.truncate(2**40)
+    (problem,) = PrometheusSettings("https://p", token_path=str(path)).validate()
+    assert "is larger than 4 MiB" in problem
 
 
 def test_a_path_that_is_none_is_told():

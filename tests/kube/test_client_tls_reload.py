@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import trustme
 from aiohttp import web
+from cryptography.hazmat.primitives import serialization
 
 from tests.kube.conftest import FakeServer, _serve
-from wva.kube.errors import Unreachable
+from wva.kube.errors import ConfigurationError, Unreachable
 
 VERSION = {"gitVersion": "v1.34.4"}
 
@@ -104,3 +105,29 @@ async def test_a_ca_that_is_added_is_trusted(tls_server: Any, files: Files, kube
         files.trust(old, files.authority)
         await client.server_version()
     assert len(tls_server.received) == 1
+
+
+async def test_without_verification_any_server_is_believed(
+    tls_server: Any, files: Files, kubeconfig: Any, connect: Any
+) -> None:
+    """As the kubeconfig says; a client certificate is presented all the same, and renewed."""
+    tls_server.say(VERSION, headers={"Connection": "close"})
+    kubeconfig(tls_server.url, user=files.user(), **{"insecure-skip-tls-verify": True})
+    async with connect() as client:
+        await client.server_version()
+        files.renew(files.authority)
+        await client.server_version()
+    assert len(tls_server.received) == 2
+
+
+async def test_a_key_with_a_password_is_an_error(tls_server: Any, files: Files, kubeconfig: Any, connect: Any) -> None:
+    """Nobody is asked for it on a terminal, where the process would wait for ever."""
+    path = files.folder / "tls.key"
+    key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    encryption = serialization.BestAvailableEncryption(b"secret")
+    form = serialization.PrivateFormat.PKCS8
+    path.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, encryption))
+    kubeconfig(tls_server.url, user=files.user())
+    with pytest.raises(ConfigurationError):
+        async with connect():
+            pass
