@@ -1,4 +1,4 @@
-"""From capacity to replicas: as many as the gap needs, cheapest per capacity first, dearest down; scarce GPUs shared."""
+"""From capacity to replicas: what the gap needs, cheapest per capacity first, dearest down; scarce GPUs shared."""
 
 from __future__ import annotations
 
