@@ -60,6 +60,8 @@ class ApiServer:
                 # Pods need no token files, and nobody would take the not-ready taint from the nodes again.
                 "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
                 "--profiling=false",
+                f"--audit-policy-file={layout.audit_policy}",
+                f"--audit-log-path={layout.audit_log}",
             ],
             environment={"GOMEMLIMIT": "1500MiB"},
         )

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from e2e.controlplane.audit import POLICY
 from e2e.controlplane.certs import Authority, Pair, write_key
 from e2e.controlplane.kubeconfig import Endpoint, write_certificate_kubeconfig
 from e2e.controlplane.ports import free_ports
@@ -42,6 +43,7 @@ class Layout:
         layout = cls(directory, free_ports(_PORTS))
         directory.mkdir(parents=True, exist_ok=True)
         layout._issue()
+        layout.audit_policy.write_text(POLICY, encoding="utf-8")
         (directory / "ports.json").write_text(json.dumps(dict(layout.ports)), encoding="utf-8")
         return layout
 
@@ -69,6 +71,16 @@ class Layout:
     def endpoint(self) -> Endpoint:
         """The API server."""
         return Endpoint(f"https://{self.address('kube-apiserver')}", self.authority.read_bytes())
+
+    @property
+    def audit_policy(self) -> Path:
+        """What the API server notes."""
+        return self.directory / "audit-policy.yaml"
+
+    @property
+    def audit_log(self) -> Path:
+        """Where it notes it."""
+        return self.data("kube-apiserver") / "audit.log"
 
     def address(self, name: str) -> str:
         """``127.0.0.1:PORT`` of a component."""

@@ -28,41 +28,46 @@ DURATIONS = Durations(60.0, 50.0, 10.0)
 
 
 class LeaseServer:
-    """The API server as far as one Lease is concerned: optimistic concurrency, and nothing is cached."""
+    """The API server as far as Leases are concerned: optimistic concurrency, and nothing is cached."""
 
     def __init__(self):
-        """Start without the Lease."""
-        self.lease = None
+        """Start without Leases."""
+        self.leases = {}
         self.versions = itertools.count(1)
 
-    def get(self):
+    @property
+    def lease(self):
+        """The Lease of the controller without an instance, None when there is none."""
+        return self.leases.get(KEY)
+
+    def get(self, key=KEY):
         """Read."""
-        if self.lease is None:
+        if key not in self.leases:
             raise NotFound(404, "NotFound", "no lease")
-        return self.lease
+        return self.leases[key]
 
-    def create(self, body):
+    def create(self, body, key=KEY):
         """Create unless it exists."""
-        if self.lease is not None:
+        if key in self.leases:
             raise AlreadyExists(409, "AlreadyExists", "exists")
-        return self._store(body)
+        return self._store(body, key)
 
-    def update(self, body):
+    def update(self, body, key=KEY):
         """Replace if the version is the current one."""
         version = body["metadata"].get("resourceVersion")
-        if self.get().metadata.resource_version != version:
+        if self.get(key).metadata.resource_version != version:
             raise Conflict(409, "Conflict", "changed")
-        return self._store(body)
+        return self._store(body, key)
 
     def delete(self):
         """Delete, as an administrator does."""
-        self.lease = None
+        self.leases.pop(KEY, None)
 
-    def _store(self, body):
+    def _store(self, body, key):
         metadata = msgspec.convert(body["metadata"], ObjectMeta)
         metadata = msgspec.structs.replace(metadata, resource_version=str(next(self.versions)), uid="uid")
-        self.lease = Lease(metadata, msgspec.convert(body["spec"], LeaseSpec))
-        return self.lease
+        self.leases[key] = Lease(metadata, msgspec.convert(body["spec"], LeaseSpec))
+        return self.leases[key]
 
 
 @dataclass
@@ -103,17 +108,17 @@ class Client:
     calls: list[Call] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
 
-    async def get(self, _resource, _key):
+    async def get(self, _resource, key):
         """Read the Lease."""
-        return await self._send("get", self.server.get)
+        return await self._send("get", lambda: self.server.get(key))
 
-    async def create(self, _resource, _namespace, body):
+    async def create(self, _resource, namespace, body):
         """Create the Lease."""
-        return await self._send("create", lambda: self.server.create(body))
+        return await self._send("create", lambda: self.server.create(body, Key(namespace, body["metadata"]["name"])))
 
-    async def update(self, _resource, _key, body):
+    async def update(self, _resource, key, body):
         """Replace the Lease."""
-        return await self._send("update", lambda: self.server.update(body))
+        return await self._send("update", lambda: self.server.update(body, key))
 
     async def _send(self, verb, execute):
         self.sent.append(verb)
@@ -158,9 +163,9 @@ class OwnTimeLoop(asyncio.SelectorEventLoop):
 class Process:
     """A candidate with clocks of its own, whose life is acquire, hold, and the end."""
 
-    def __init__(self, world, identity, *, offset, rate):
+    def __init__(self, world, identity, *, offset, rate, key):
         """Create it; ``start`` makes it run."""
-        self.world, self.offset, self.rate = world, offset, rate
+        self.world, self.offset, self.rate, self.key = world, offset, rate, key
         self.loop = OwnTimeLoop(self.monotonic)
         self.client = Client(self, world.server)
         self.stopped = False
@@ -168,7 +173,7 @@ class Process:
         self.elector = LeaderElector(
             self.client,
             LEASES,
-            KEY,
+            key,
             identity,
             DURATIONS,
             instruments=world.instruments,
@@ -247,9 +252,9 @@ class World:
         self.processes = []
         self.after_each_step = lambda: None
 
-    def start(self, *, offset=0.0, rate=1.0, mode="works"):
+    def start(self, *, offset=0.0, rate=1.0, mode="works", key=KEY):
         """Start another process."""
-        process = Process(self, f"p{len(self.processes)}", offset=offset, rate=rate)
+        process = Process(self, f"p{len(self.processes)}", offset=offset, rate=rate, key=key)
         process.client.mode = mode
         self.processes.append(process)
         self.turn()

@@ -3,7 +3,8 @@
 Time passes unevenly, clocks have offsets and rates of their own (rates differ by less than lease duration over renew
 deadline, which is what the protocol asks for), requests get lost before or after they were executed or arrive late,
 processes stop, go on, die, leave and start. At every instant of true time at most one process may write, stopped ones
-included. And when all is well again, somebody leads soon and stays leader.
+included. And when all is well again, somebody leads soon and stays leader. An instance beside them has a Lease and a
+leader of its own, which is nobody else's business.
 """
 # ruff: noqa: D102, D107 - the rules of the machine are named after what they do
 
@@ -14,14 +15,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from structlog.testing import capture_logs
 
-from tests.kube.lease_world import World
+from tests.kube.lease_world import KEY, World
+from wva.api.meta import Key
 from wva.kube.errors import Unreachable
 
 OFFSETS = st.sampled_from([0.0, 5e3, 1e6])
 RATES = st.sampled_from([1.0, 0.95, 1.05])
 SECONDS = st.sampled_from([0.1, 1.0, 5.0, 9.0, 11.0, 20.0, 26.0, 45.0, 61.0, 90.0])
 RECOVERY_SECONDS = 200.0
-MAX_ALIVE = 4
+MAX_ALIVE = 6
+BLUE = Key(KEY.namespace, f"blue.{KEY.name}")
 
 
 class Election(RuleBasedStateMachine):
@@ -34,16 +37,20 @@ class Election(RuleBasedStateMachine):
         self.world.after_each_step = self.at_most_one_writer
 
     def at_most_one_writer(self):
-        writers = [process.elector.identity for process in self.world.writers]
-        assert len(writers) <= 1, f"{writers} may write at {self.world.time}"
+        for key in (KEY, BLUE):
+            writers = [process.elector.identity for process in self.world.writers if process.key == key]
+            assert len(writers) <= 1, f"{writers} may write at {self.world.time}"
 
     def pick(self, data, processes):
         return data.draw(st.sampled_from(processes))
 
-    @initialize(clocks=st.lists(st.tuples(OFFSETS, RATES), min_size=2, max_size=3))
-    def start_candidates(self, clocks):
+    @initialize(clocks=st.lists(st.tuples(OFFSETS, RATES), min_size=2, max_size=3), blue=st.booleans())
+    def start_candidates(self, clocks, blue):
         for offset, rate in clocks:
             self.world.start(offset=offset, rate=rate)
+        if blue:
+            for offset, rate in clocks[:2]:
+                self.world.start(offset=offset, rate=rate, key=BLUE)
 
     @rule(seconds=SECONDS, nudge=st.booleans())
     def let_time_pass(self, seconds, nudge):
@@ -155,17 +162,18 @@ class Election(RuleBasedStateMachine):
         self.world.turn()
 
     # A process that has never seen the Lease takes a missing one for a new installation (see the module's docstring).
-    @precondition(lambda self: len(self.world.alive) < MAX_ALIVE and self.world.server.lease is not None)
-    @rule(offset=OFFSETS, rate=RATES)
-    def start_another(self, offset, rate):
-        self.world.start(offset=offset, rate=rate)
+    @precondition(lambda self: len(self.world.alive) < MAX_ALIVE and self.world.server.leases)
+    @rule(data=st.data(), offset=OFFSETS, rate=RATES)
+    def start_another(self, data, offset, rate):
+        key = data.draw(st.sampled_from(sorted(self.world.server.leases)))
+        self.world.start(offset=offset, rate=rate, key=key)
 
     # The same goes for one that has only seen a Lease before that one.
     @precondition(
         lambda self: (
             self.world.time > 300.0
             and not self.deleted
-            and all(process.elector._stored for process in self.world.alive)
+            and all(process.elector._stored for process in self.world.alive if process.key == KEY)
         )
     )
     @rule()
@@ -195,10 +203,12 @@ class Election(RuleBasedStateMachine):
             if not world.alive:
                 world.start()
             world.advance(RECOVERY_SECONDS)
-        (leader,) = world.writers
-        assert world.server.lease.spec.holder_identity == leader.elector.identity
+        leaders = world.writers
+        assert sorted(leader.key for leader in leaders) == sorted({process.key for process in world.alive})
+        for leader in leaders:
+            assert world.server.get(leader.key).spec.holder_identity == leader.elector.identity
         world.advance(RECOVERY_SECONDS)
-        assert world.writers == [leader]
+        assert world.writers == leaders
 
 
 def test_at_most_one_may_write_and_somebody_leads_in_the_end():
