@@ -6,7 +6,9 @@ renamed, or given another default or source fails here until its row says so.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
@@ -197,3 +199,18 @@ def test_the_flag_wins_over_the_environment(name):
     result = load(Given(flags, dict.fromkeys(row.keys, "nonsense"), dict.fromkeys(row.keys, "nonsense")))
     assert getattr(result.settings, name) == row.value
     assert result.sources[name] == "flag"
+
+
+READ_BY_SETTINGS = {"verbosity": "effective_log_level", "log_level": "effective_log_level"}
+SOURCE = "\n".join(
+    path.read_text(encoding="utf-8")
+    for path in sorted((Path(__file__).parents[2] / "wva").rglob("*.py"))
+    if path.parent.name != "settings"
+)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_setting_is_read_by_somebody_or_says_that_it_does_nothing(name):
+    """An option that nobody looks at is a lie."""
+    read = re.search(rf"\.{READ_BY_SETTINGS.get(name, name)}\b", SOURCE) is not None
+    assert read != bool(origin_of(Settings.model_fields[name]).no_effect)
