@@ -7,6 +7,7 @@ import itertools
 import os
 import ssl
 import time
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.serialization import (
@@ -22,6 +23,7 @@ from tests.serve.certificates import Pair, blind, handshake, served
 from tests.serve.doubles import exchange, serving
 from wva.instruments import Instruments
 from wva.serve.certs import CertificateError, ReloadingCertificate, SelfSignedCertificate
+from wva.serve.pem import load_pair
 from wva.sim.world.clock import VirtualClock
 
 DAY = 86_400.0
@@ -81,6 +83,16 @@ async def test_a_pair_that_is_not_valid_now_does_not_replace_one_that_is(watched
     assert watched.poll() == []
     assert await watched.serial() == good
     assert watched.metric("wva_certificate_reloads_total", result="rejected") == 1
+
+
+def test_the_same_mistake_is_told_again_after_it_was_mended(watched):
+    """Somebody does not look into yesterday's log for today's certificate."""
+    good, told = watched.pair.files.key.read_bytes(), []
+    for key in (b"nonsense", b"nonsense", good, b"nonsense"):
+        watched.pair.files.key.write_bytes(key)
+        told.append(watched.poll())
+    assert told == [["certificate_rejected"], [], [], ["certificate_rejected"]]
+    assert watched.metric("wva_certificate_reloads_total", result="rejected") == 2
 
 
 async def test_a_pair_from_the_future_is_taken_when_its_time_comes(watched):
@@ -263,3 +275,23 @@ def _insisting_on(cipher):
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(f"{cipher}:@SECLEVEL=0")
     return context
+
+
+def test_a_pair_is_loaded_from_memory_with_a_password_that_asks_nobody(tmp_path, monkeypatch):
+    """OpenSSL reads files and would ask at the terminal; what it gets is gone right after."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    class Recorder:
+        def load_cert_chain(self, certificate, key, password=None):
+            self.paths = (certificate, key)
+            self.seen = (Path(certificate).read_bytes(), Path(key).read_bytes(), password)
+
+    recorder = Recorder()
+    load_pair(recorder, b"a certificate", b"a key")
+    assert recorder.seen == (b"a certificate", b"a key", "")
+    assert not [path for path in recorder.paths if Path(path).exists()]
+    monkeypatch.delattr("os.memfd_create", raising=False)
+    load_pair(recorder, b"elsewhere", b"the same")
+    assert recorder.seen == (b"elsewhere", b"the same", "")
+    assert not [path for path in recorder.paths if Path(path).exists()]
+    assert list(tmp_path.iterdir()) == []
