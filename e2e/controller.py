@@ -72,6 +72,10 @@ class Controller:
         """Wait until it answers ``/readyz`` in whatever way."""
         self.process.wait_ready(lambda: bool(self.readiness()), timeout_seconds=timeout_seconds)
 
+    def wait_metrics(self, *, timeout_seconds: float = 30) -> None:
+        """Wait until it serves its metrics, which it does once it has read its settings."""
+        self.process.wait_ready(lambda: bool(self.metrics()), timeout_seconds=timeout_seconds)
+
     def _probe(self, path: str) -> tuple[int, str]:
         try:
             with urllib.request.urlopen(f"http://{self.addresses.probes}/{path}", timeout=_TIMEOUT_SECONDS) as response:

@@ -91,6 +91,13 @@ def _trusting() -> ssl.SSLContext:
     return context
 
 
+def started(scene: Scene, *flags: str, **more: object) -> Controller:
+    """Return a controller that serves its metrics."""
+    controller = scene.start_controller(*flags, **more)
+    controller.wait_metrics()
+    return controller
+
+
 def token_of(scene: Scene, name: str, **more: object) -> str:
     """Return a token of a ServiceAccount in the scene."""
     return scene.plane.service_account_token(scene.namespace, name, **more)
@@ -111,7 +118,7 @@ def job(scene: Scene, controller: Controller, name: str, *, token: str = "", **t
 def test_who_gets_in(scene: Scene):
     """By tokens of the TokenRequest API and rights of RBAC: 200, 403, 401; nothing is told about pages before that."""
     scene.api.apply(manifests.service_account(STRANGER, namespace=scene.namespace))
-    controller = scene.start_controller()
+    controller = started(scene)
     good, stranger = token_of(scene, manifests.SCRAPER), token_of(scene, STRANGER)
     foreign = token_of(scene, manifests.SCRAPER, audiences=["somebody-else"])
     answers = {
@@ -147,7 +154,7 @@ def test_who_gets_in(scene: Scene):
 def test_prometheus_scrapes_with_a_token(scene: Scene):
     """The real one: up for the reader, 403 for the stranger, 401 without; a right that is granted is seen."""
     scene.api.apply(manifests.service_account(STRANGER, namespace=scene.namespace))
-    controller = scene.start_controller()
+    controller = started(scene)
     jobs = {
         "reader": job(scene, controller, "reader", token=token_of(scene, manifests.SCRAPER)),
         "stranger": job(scene, controller, "stranger", token=token_of(scene, STRANGER)),
@@ -188,7 +195,7 @@ def _with_health(targets: list[dict[str, str]], health: str) -> dict[str, str] |
 def test_known_scrapers_go_on_while_the_api_server_is_away(scene: Scene):
     """Who was allowed still is; of somebody new nothing can be said, which is 500; nobody gets in by it."""
     with relaying(scene.plane.layout.address("kube-apiserver")) as relay:
-        controller = scene.start_controller(kubeconfig=scene.identity(through=relay.address))
+        controller = started(scene, kubeconfig=scene.identity(through=relay.address))
         good, other = token_of(scene, manifests.SCRAPER), token_of(scene, manifests.SCRAPER)
         assert scrape(controller, good)[0] == 200
         relay.cut()
@@ -201,7 +208,7 @@ def test_known_scrapers_go_on_while_the_api_server_is_away(scene: Scene):
 
 def test_a_certificate_is_replaced_under_load(scene: Scene, tls: Tls):
     """No scrape fails, each sees a certificate of the authority, the new one within 15 s; a bad one changes nothing."""
-    controller = scene.start_controller(f"--metrics-cert-path={tls.folder}")
+    controller = started(scene, f"--metrics-cert-path={tls.folder}")
     token = token_of(scene, manifests.SCRAPER)
     verified = job(scene, controller, "verified", token=token, authority=tls.authority.certificate)
     scene.keep_scraping(verified)
@@ -251,9 +258,9 @@ def test_a_standby_answers_without_series(scene: Scene):
     scene.fixed_metrics()
     scene.deploy(variant)
     scene.declare(variant)
-    leader = scene.start_controller("--leader-elect", name="leader")
+    leader = started(scene, "--leader-elect", name="leader")
     scene.wait(lambda: controller_metric(leader, "wva_leader") == 1, timeout_seconds=30, what="a leader")
-    standby = scene.start_controller("--leader-elect", name="standby")
+    standby = started(scene, "--leader-elect", name="standby")
     scene.wait(lambda: standby.readiness()[0] == 200, timeout_seconds=20, what="the standby is ready")
     page = standby.metrics()
     assert page.value("wva_leader") == 0
@@ -265,6 +272,6 @@ def test_a_standby_answers_without_series(scene: Scene):
 
 def test_plain_mode_is_loud(scene: Scene):
     """Without protection there is a warning at the start and a metric that says so."""
-    controller = scene.start_controller("--metrics-secure=false", secure=False)
+    controller = started(scene, "--metrics-secure=false", secure=False)
     assert controller_metric(controller, "wva_endpoint_secure") == 0
     assert "metrics_unprotected" in controller.log(1000)
