@@ -200,16 +200,6 @@ def test_a_limit_that_stays_keeps_those_that_contradict_it():
     assert taken.problems
 
 
-def test_a_stale_limit_outside_of_its_neighbours_is_moved_to_the_nearer_one():
-    """And told."""
-    scene = Scene()
-    taken, _ = scene.take(PROMETHEUS_METRICS_CACHE_STALE_THRESHOLD="1h")
-    assert scene.value("stale_threshold") == 300
-    (problem,) = taken.problems
-    assert problem.startswith("PROMETHEUS_METRICS_CACHE_STALE_THRESHOLD='3600s' (configmap): ")
-    assert problem.endswith("expected from 60s (fresh) to 300s (missing); in force: 300s")
-
-
 def test_the_cache_obeys_the_settings():
     """Every key has its field."""
     scene = Scene()
@@ -264,7 +254,7 @@ def test_no_content_breaks_anything(contents):
             taken = scene.live.take(data)
             now = scene.live.current
             assert now.global_opt_interval > 0
-            assert now.fresh_threshold <= now.stale_threshold <= now.unavailable_threshold
+            assert now.fresh_threshold <= now.unavailable_threshold
             assert all(getattr(now, name) == getattr(before, name) for name in FIELDS if name not in DYNAMIC)
             assert len(taken.rejected) < 1000
             assert all(len(problem) < 600 for problem in taken.problems)

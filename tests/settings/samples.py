@@ -18,7 +18,7 @@ SPECIAL = {
     "pool_group": tuple((group, group) for group in POOL_GROUPS),
     "epp_bearer_token": (("Bearer one", SecretStr("one")), ("two", SecretStr("two"))),
     "prometheus_bearer_token": (("one", SecretStr("one")), ("two", SecretStr("two"))),
-    # Fresh must stay below stale, and stale below unavailable, whatever the other ones are.
+    # Fresh must stay below unavailable, whatever the other one is.
     "fresh_threshold": (("11s", 11.0), ("0.5m", 30.0)),
     "stale_threshold": (("90s", 90.0), ("4m", 240.0)),
     "unavailable_threshold": (("9m", 540.0), ("1h", 3600.0)),

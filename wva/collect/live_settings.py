@@ -20,13 +20,14 @@ from wva.settings.describe import SettingInForce, describe
 from wva.settings.load import config_map_text
 from wva.settings.text import shown
 
-_LIMITS: Final = ("fresh_threshold", "stale_threshold", "unavailable_threshold")
+_LIMITS: Final = ("fresh_threshold", "unavailable_threshold")
 _CACHE: Final = (
     "metrics_cache_enabled",
     "metrics_cache_ttl",
     "metrics_cache_cleanup_interval",
     "metrics_cache_fetch_interval",
     *_LIMITS,
+    "stale_threshold",
     "metrics_cache_max_size",
 )
 _KEYS: Final = {
@@ -118,11 +119,9 @@ class LiveSettings:
                 name = _NAMES.get(problem.key)
                 if name is None:
                     problems.append(problem)
-                    continue
-                if name != "stale_threshold" or fresh.sources[name] != "configmap":
-                    kept.add(name)  # the limit between the other two was moved, not rejected
-                    problem = replace(problem, in_force=shown(getattr(settings, name)))  # noqa: PLW2901 - the same one
-                problems.append(problem)
+                else:
+                    kept.add(name)
+                    problems.append(replace(problem, in_force=shown(getattr(settings, name))))
             elif problem.source == "all" and any(_NAMES.get(key) in _LIMITS for key in data):
                 kept.update(_LIMITS)
                 limits = f"{shown(settings.fresh_threshold)} and {shown(settings.unavailable_threshold)}"

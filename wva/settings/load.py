@@ -11,7 +11,7 @@ come from there, because a token in a ConfigMap must never be sent to another so
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
@@ -121,7 +121,7 @@ def load(given: Given) -> Loaded:
         for name in Settings.model_fields
     }
     problems = tuple(_problem(settings, entry) for entry in rejected)
-    return _with_ordered_limits(Loaded(settings, sources, problems, tuple(without_effect)))
+    return _without_contradiction(Loaded(settings, sources, problems, tuple(without_effect)))
 
 
 def fatal_problems(loaded: Loaded, given: Given) -> list[str]:
@@ -179,30 +179,8 @@ def _problem(settings: Settings, rejected: _Rejected) -> Problem:
     return Problem(source, f"--{key}" if source == "flag" else key, value, expected, in_force, fatal)
 
 
-def _with_ordered_limits(loaded: Loaded) -> Loaded:
-    """Keep the order of the age limits: fresh, stale, unavailable.
-
-    A fresh sample cannot be older than a missing one: nobody knows which of the two limits was meant, so both defaults
-    come back. The limit between them is moved to the nearer one; that is told if somebody gave it.
-    """
-    loaded = _without_contradiction(loaded)
-    settings = loaded.settings
-    stale = min(max(settings.stale_threshold, settings.fresh_threshold), settings.unavailable_threshold)
-    if stale == settings.stale_threshold:
-        return loaded
-    problems = loaded.problems
-    if loaded.sources["stale_threshold"] != "default":
-        key = _key("stale_threshold")
-        expected = (
-            f"from {shown(settings.fresh_threshold)} (fresh) to {shown(settings.unavailable_threshold)} (missing)"
-        )
-        given = shown(settings.stale_threshold)
-        problems = (*problems, Problem(loaded.sources["stale_threshold"], key, given, expected, shown(stale)))
-    settings = settings.model_copy(update={"stale_threshold": stale})
-    return replace(loaded, settings=settings, problems=problems)
-
-
 def _without_contradiction(loaded: Loaded) -> Loaded:
+    """Bring both defaults back when a fresh sample could be older than a missing one; which one was meant is unknown."""
     settings = loaded.settings
     if settings.fresh_threshold <= settings.unavailable_threshold:
         return loaded

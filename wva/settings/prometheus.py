@@ -60,7 +60,7 @@ class MetricsCacheSettings(BaseModel):
         60.0, description="A sample younger than this is fresh."
     )
     stale_threshold: Annotated[Duration, key("PROMETHEUS_METRICS_CACHE_STALE_THRESHOLD", dynamic=True)] = Field(
-        120.0, description="An answer older than this is not used again, whatever TTL says; from fresh to unavailable."
+        120.0, description="An answer older than this is not used again, whatever TTL says."
     )
     unavailable_threshold: Annotated[Duration, key("PROMETHEUS_METRICS_CACHE_UNAVAILABLE_THRESHOLD", dynamic=True)] = (
         Field(300.0, description="A sample at least this old counts as missing; between fresh and this it is stale.")

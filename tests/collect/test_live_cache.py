@@ -1,0 +1,97 @@
+"""Every key of the cache, changed in the main ConfigMap while the process runs, and what the collector makes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.collect.cache_bench import Bench
+from tests.collect.doubles import NOW
+from wva.collect.live_settings import LiveSettings
+from wva.model.metrics import SampleState
+from wva.settings import Given, load
+
+PREFIX = "PROMETHEUS_METRICS_CACHE_"
+LONG = {"TTL": "5m", "FRESH_THRESHOLD": "10m", "UNAVAILABLE_THRESHOLD": "20m", "STALE_THRESHOLD": "10m"}
+
+
+class LiveBench(Bench):
+    """A collector that obeys a main ConfigMap."""
+
+    def __init__(self, **keys):
+        """Start with these keys, their prefix left out."""
+        super().__init__()
+        given = Given({}, {}, {})
+        self.live = LiveSettings(load(given).settings, given)
+        self.take(**keys)
+
+    def take(self, **keys):
+        """Take a ConfigMap with these keys alone."""
+        assert self.live.take({f"{PREFIX}{key}": text for key, text in keys.items()}).problems == ()
+        self.cache, self.freshness = self.live.metrics_cache, self.live.freshness
+
+
+@pytest.mark.parametrize("change", [{"ENABLED": "false"}, {"TTL": "10s"}, {"STALE_THRESHOLD": "10s"}])
+async def test_an_answer_is_used_again_no_longer(change):
+    """Because the cache is off, or the answer too old for either of its two limits; and again once it is taken back."""
+    bench = LiveBench(**LONG)
+    assert await bench.asked(0)
+    assert not await bench.asked(20)
+    bench.take(**{**LONG, **change})
+    assert [await bench.asked(at) for at in (30, 50)] == [True, True]
+    bench.take(**LONG)
+    assert [await bench.asked(at) for at in (60, 80)] == [True, False]
+
+
+async def test_without_a_ttl_every_cycle_asks_again():
+    """The key was removed."""
+    bench = LiveBench(**LONG)
+    await bench.asked(0)
+    bench.take()
+    assert [await bench.asked(at) for at in (1, 2)] == [True, True]
+
+
+async def test_a_shorter_cleanup_interval_forgets_sooner():
+    """What no cycle has used for that long."""
+    for interval, left in (("1h", 2), ("10s", 1)):
+        bench = LiveBench(**LONG, CLEANUP_INTERVAL="1h")
+        await bench.asked(0)
+        bench.take(**LONG, CLEANUP_INTERVAL=interval)
+        await bench.asked(1)
+        bench.cluster.variant("other", namespace="ns-b")
+        await bench.asked(20)
+        assert bench.metric("wva_prometheus_cache_entries") == left
+
+
+@pytest.mark.parametrize(("change", "fetched"), [({}, True), ({"FETCH_INTERVAL": "0"}, False)])
+async def test_the_fetch_between_cycles_can_be_switched_off(change, fetched):
+    """Half an interval after a cycle it is due, unless there is no interval."""
+    bench = LiveBench(**LONG)
+    bench.take(**LONG, **change)
+    await bench.asked(0)
+    bench.prometheus.queries.clear()
+    await bench.collector.refresh(NOW + 29)
+    assert bool(bench.prometheus.queries) == fetched
+    assert (bench.cache.background_seconds > 0) == fetched
+
+
+async def test_a_maximal_size_is_kept():
+    """One answer is one for up to a hundred namespaces."""
+    sizes = []
+    for size in ("0", "1"):
+        bench = LiveBench(**LONG)
+        for number in range(150):
+            bench.cluster.variant(f"v{number}", namespace=f"ns-{number:03}")
+        bench.take(**LONG, MAX_SIZE=size)
+        await bench.asked(0)
+        sizes.append(bench.metric("wva_prometheus_cache_entries"))
+    assert sizes == [2, 1]
+
+
+async def test_age_limits_judge_kept_answers_and_new_ones():
+    """The same sample is fresh, stale or missing as the ConfigMap says."""
+    bench = LiveBench()
+    states = []
+    for keys in ({}, {"FRESH_THRESHOLD": "1s"}, {"FRESH_THRESHOLD": "1s", "UNAVAILABLE_THRESHOLD": "2s"}, {}):
+        bench.take(**keys)
+        states.append((await bench.asks(0))[1]["va-0"].kv_usage.state)
+    assert states == [SampleState.FRESH, SampleState.STALE, SampleState.MISSING, SampleState.FRESH]
