@@ -11,10 +11,12 @@ from wva.cli.main import build_parser
 from wva.collect.config.saturation import SaturationEntry
 from wva.controllers.configmap import INVALID_EVENT
 from wva.controllers.main_configmap import DELETED_EVENT, IMMUTABLE_EVENT
+from wva.loops.scale_from_zero import FAILED_EVENT, REFUSED_EVENT
 from wva.model.decision import HOLD_REASONS, Reason, Source
 from wva.publish import announce
 
 ROOT = DOCS.parent
+OTHER_EVENTS = {INVALID_EVENT, IMMUTABLE_EVENT, DELETED_EVENT, REFUSED_EVENT, FAILED_EVENT, "LeaderElection"}
 CONDITIONS = (DOCS / "conditions.md").read_text()
 
 
@@ -49,7 +51,7 @@ def test_every_reason_of_the_target_is_described():
 def test_every_event_is_described_and_exists():
     """The event constants of the code, and those of leader election and configuration."""
     events = {getattr(announce, name) for name in vars(announce) if name.endswith("_EVENT")}
-    assert _first_cells("Events") == events | {INVALID_EVENT, IMMUTABLE_EVENT, DELETED_EVENT, "LeaderElection"}
+    assert _first_cells("Events") == events | OTHER_EVENTS
     assert '"LeaderElection"' in (ROOT / "wva" / "kube" / "leader.py").read_text()
 
 
