@@ -51,6 +51,31 @@ async def test_nothing_is_fetched_in_the_background_that_could_not_be_used(off):
     assert len(bench.prometheus.queries) == 4
 
 
+@pytest.mark.parametrize("first", ["cycle", "background"])
+async def test_a_cycle_and_the_background_at_the_same_moment_ask_once(first):
+    """The second finds the answer of the first, so the cost of a cycle stays what it is."""
+    bench = Bench(ttl_seconds=30.0, fetch_interval_seconds=30.0, interval_seconds=60.0)
+    await bench.asked(0)
+    bench.prometheus.queries.clear()
+    answer, arrived, release = bench.prometheus.query, asyncio.Event(), asyncio.Event()
+
+    async def slow(promql, *, name, at):
+        arrived.set()
+        await release.wait()
+        return await answer(promql, name=name, at=at)
+
+    bench.prometheus.query = slow
+    parts = {"cycle": bench.collector.collect, "background": bench.collector.refresh}
+    async with asyncio.TaskGroup() as group:
+        group.create_task(parts.pop(first)(NOW + 60.001))
+        await arrived.wait()
+        (second,) = parts.values()
+        group.create_task(second(NOW + 60))
+        await asyncio.sleep(0)
+        release.set()
+    assert len(bench.prometheus.queries) == 4
+
+
 class SteppedClock:
     """A clock whose waits end when the test says so."""
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from wva.collect.answers import InstantVector
 from wva.collect.queries import SCHEDULER_QUEUE, TIMESTAMP_QUERIES, Query, QueueSignal
@@ -31,6 +32,10 @@ Answers = Mapping[str, InstantVector]
 
 Pods = frozenset[tuple[str, str]]
 """Namespace and name of every Ready pod that the queries concern."""
+
+
+_SAME_MOMENT_SECONDS: Final = 0.5
+"""A cycle may take an answer that was asked for while it began: it is not of a clock that was set back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,7 @@ class AnswerCache:
         """Tell whether kept answers are old enough to be fetched in the background: no cycle has just asked them."""
         seconds = self._obey().background_seconds
         entry = self._entries.get(queries)
-        return bool(seconds) and entry is not None and not 0 <= now - entry.at < seconds / 2
+        return bool(seconds) and entry is not None and abs(now - entry.at) >= seconds / 2
 
     def clean(self, *, now: float) -> None:
         """Forget, once per cleanup interval, what nobody has asked for since the last time."""
@@ -129,7 +134,7 @@ class AnswerCache:
         self._size.set(len(self._entries))
 
     def _usable(self, entry: _Entry, pods: Pods, *, now: float) -> bool:
-        young = 0 <= now - entry.at < self._settings.reuse_seconds
+        young = -_SAME_MOMENT_SECONDS <= now - entry.at < self._settings.reuse_seconds
         return young and entry.pods == pods and now - entry.oldest < self._freshness().fresh_seconds
 
     def _obey(self) -> CacheSettings:

@@ -80,6 +80,8 @@ class Collector:
         self._settings = settings
         self._query_slots = asyncio.Semaphore(_CONCURRENT_QUERIES)
         self._cache = AnswerCache(settings=settings.cache, freshness=settings.freshness, instruments=instruments)
+        self._round = asyncio.Lock()
+        """Cycle and background do not ask the same at the same time: who comes second finds the answer of the first."""
         self._status: str | None = None
         self._covered: set[VariantKey] = set()
 
@@ -114,12 +116,12 @@ class Collector:
 
     async def refresh(self, now: float) -> None:
         """Fetch kept answers again that the last cycle used, as far as they are due. A failure leaves the kept ones."""
-        accepted = accepted_variants(self._stores, claims=self._settings.claims)
-        asked = [
-            chunk for chunk in _chunks(accepted, self._settings.engines_of) if self._cache.due(chunk.queries, now=now)
-        ]
-        if asked:
-            self._conclude(list((await self._ask(asked, now)).values()))
+        async with self._round:
+            accepted = accepted_variants(self._stores, claims=self._settings.claims)
+            wanted = _chunks(accepted, self._settings.engines_of)
+            asked = [chunk for chunk in wanted if self._cache.due(chunk.queries, now=now)]
+            if asked:
+                self._conclude(list((await self._ask(asked, now)).values()))
 
     async def _count_requests(self, accepted: list[AcceptedVariant], now: float) -> tuple[RequestCounts, ...]:
         """Count the requests of the models that run and may go to zero."""
@@ -134,11 +136,12 @@ class Collector:
         """Bring the answers about the namespaces of active variants into the joins; return what failed."""
         wanted = _chunks(accepted, self._settings.engines_of)
         answers: dict[_Chunk, Answers | CollectionFailure] = {}
-        for chunk in wanted:
-            kept = self._cache.find(chunk.queries, chunk.pods, now=now)
-            if kept is not None:
-                answers[chunk] = kept
-        asked = await self._ask([chunk for chunk in wanted if chunk not in answers], now)
+        async with self._round:
+            for chunk in wanted:
+                kept = self._cache.find(chunk.queries, chunk.pods, now=now)
+                if kept is not None:
+                    answers[chunk] = kept
+            asked = await self._ask([chunk for chunk in wanted if chunk not in answers], now)
         if asked or not wanted:
             self._conclude(list(asked.values()))
         self._cache.clean(now=now)
