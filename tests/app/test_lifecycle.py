@@ -12,7 +12,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.app.stage import DEPLOYMENTS, SYSTEM, VARIANTS, until
+from wva.api.core import Lease
 from wva.api.meta import Key
+from wva.api.resource import Resource
+from wva.kube.errors import WriteRefused
 from wva.model.variant import VariantKey
 from wva.sim.apiserver import Patch, matching
 
@@ -149,6 +152,9 @@ async def test_nothing_is_written_past_the_deadline_of_the_lease(stage):
         await until(lambda: stage.metric("wva_events_recorded_total", result="dropped"))
         assert stage.patches() == before
         assert stage.api.requests.count("create", resource="events") == events
+        lease = stage.app.leadership.elector.client
+        with pytest.raises(WriteRefused):
+            await lease.update(Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease), LEASE, {})
         assert stage.metric("wva_status_patches_total", result="error") == 0
         assert stage.series() == {}
 

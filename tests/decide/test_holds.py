@@ -49,6 +49,17 @@ def test_a_failed_collection_keeps_the_number():
     assert (decision.metrics.reason, decision.metrics.message) == ("PrometheusError", "connection refused")
 
 
+def test_without_history_the_number_follows_what_exists():
+    """It was never decided, only kept: whoever changes the replicas meanwhile is not undone; a measurement ends it."""
+    story = Story()
+    assert story.cycle(variant(replicas=3, desired=None), failure="refused", a=[SILENT] * 3)["a"].desired == 3
+    kept = story.cycle(variant(replicas=5, desired=3), after=60, failure="refused", a=[SILENT] * 5)["a"]
+    assert (kept.desired, kept.source) == (5, Source.CURRENT_REPLICAS)
+    assert story.cycle(variant(replicas=5, desired=5), after=120, a=[BUSY] * 5)["a"].source is Source.MEASURED
+    after = story.cycle(variant(replicas=4, desired=5), after=180, failure="refused", a=[SILENT] * 4)["a"]
+    assert (after.desired, after.source) == (5, Source.PREVIOUS_DESIRED)
+
+
 def test_a_failed_collection_elsewhere_does_not_matter():
     """Failures name their namespaces."""
     elsewhere = variant("b", namespace="other")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from wva.model.decision import Decision
+from wva.model.decision import Decision, Source
 from wva.model.memory import VariantMemory
 from wva.model.metrics import ReplicaMetrics, SampleState
 from wva.model.variant import Variant
@@ -123,19 +123,23 @@ def settle(decision: Decision, progress: Progress, *, now: float) -> tuple[Decis
         since = now
     same_clock = since is not None and since == progress.since
     most_ready = progress.most_ready if same_clock else progress.ready
-    memory = VariantMemory(decision.key, decision.desired, since, most_ready)
+    decided = decision.source is not Source.CURRENT_REPLICAS
+    memory = VariantMemory(decision.key, decision.desired, since, most_ready, decided)
     return replace(decision, settling_since=since), memory
 
 
 def _previous(variant: Variant, entry: VariantMemory | None) -> int | None:
     """Return the number published last; a 0 belongs to a time when the variant was switched off.
 
+    What was kept for want of any history is none: it would undo what somebody else has changed since.
     For a variant at zero that is only a number by which it was called back, and has not come yet.
     """
     remembered = entry.desired if entry is not None else 0
     if not variant.active:
         asked = entry is not None and entry.settling_since is not None and entry.ready_replicas == 0
         return remembered if asked and remembered > 0 else None
+    if entry is not None and not entry.decided:
+        return None
     if remembered > 0:
         return remembered
     status = variant.status_desired

@@ -17,7 +17,7 @@ from wva import log
 from wva.clock import Clock
 from wva.decide.pipeline import decide
 from wva.instruments import Instruments
-from wva.model.decision import Decision, Reason
+from wva.model.decision import Decision, Reason, Source
 from wva.model.memory import Memory, VariantMemory
 from wva.model.policy import Policy
 from wva.model.recording import Recording
@@ -122,7 +122,8 @@ class Optimizer:
             self._overtaken.add(key)
         kept = [entry for entry in self._memory.variants if entry.key != key]
         if new is not None:
-            kept.append(VariantMemory(key, new.desired, None, new.coverage.expected))
+            decided = new.source is not Source.CURRENT_REPLICAS
+            kept.append(VariantMemory(key, new.desired, None, new.coverage.expected, decided))
         self._memory = _sorted(kept)
 
     async def _guarded_cycle(self) -> None:

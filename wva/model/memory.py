@@ -19,13 +19,15 @@ class VariantMemory:
     """The last number of a variant, since when it has been unsettled, and the most Ready pods seen since then.
 
     ``settling_since`` is in seconds since the epoch, None while settled; then ``ready_replicas`` are those of the last
-    cycle.
+    cycle. Without ``decided`` the number is only the replicas that existed: nothing was ever known of the variant, and
+    those that exist now are as good.
     """
 
     key: VariantKey
     desired: int
     settling_since: float | None
     ready_replicas: int
+    decided: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,79 @@
+"""The safety net of the configuration guide, seen from outside: series, status, events and log of a whole process."""
+
+from __future__ import annotations
+
+import time
+
+from structlog.testing import capture_logs
+
+from tests.app.stage import VARIANTS, until
+from wva.api.meta import Key, format_time
+
+ACTIVATED = "Safety net activated: emitted fallback metrics"
+
+
+def source(stage):
+    """Return where the number of the variant is said to come from."""
+    found = [
+        sample.labels["source"]
+        for family in stage.instruments.registry.collect()
+        for sample in family.samples
+        if sample.name == "wva_desired_source"
+    ]
+    return found[0] if found else ""
+
+
+async def test_without_history_the_replicas_that_exist_stand(stage):
+    """Prometheus does not answer and nothing was ever decided: current = desired, which does nothing."""
+    stage.deployment(replicas=3)
+    stage.va()
+    stage.prometheus.faults.status = 503
+    with capture_logs() as lines:
+        async with stage.controller(interval="20ms"):
+            await until(lambda: stage.told("OptimizationReady") == ("False", "PrometheusError"))
+            assert (stage.series(), stage.number(), source(stage)) == ({"va": 3}, 3, "current-replicas")
+            (event,) = await until(lambda: stage.events("DesiredReplicasHeld"))
+            assert event["type"] == "Warning"
+    line = next(line for line in lines if line["event"] == ACTIVATED)
+    expected = {"variant": "va", "currentReplicas": 3, "desiredReplicas": 3, "fallbackSource": "current-replicas"}
+    assert expected.items() <= line.items()
+    assert line["log_level"] == "warning"
+
+
+async def test_with_history_the_last_number_stands_until_measurements_are_back(stage):
+    """The number of the status outlives restart and outage, with one event when that begins and one when it ends."""
+    stage.deployment(replicas=2)
+    stage.va()
+    later = format_time(time.time() + 60)  # a number as old as the Deployment says nothing
+    decided = {"desiredOptimizedAlloc": {"accelerator": "H100", "numReplicas": 5, "lastRunTime": later}}
+    stage.api.store.patch_status(VARIANTS, Key("ns", "va"), decided)
+    stage.prometheus.faults.status = 503
+    with capture_logs() as lines:
+        async with stage.controller(interval="20ms"):
+            await until(lambda: stage.told("OptimizationReady") == ("False", "PrometheusError"))
+            assert (stage.series(), stage.number(), source(stage)) == ({"va": 5}, 5, "previous-desired")
+            stage.prometheus.faults.clear()  # it answers, and knows nothing yet: another reason, the same outage
+            await until(lambda: stage.told("OptimizationReady") == ("False", "MetricsMissing"))
+            assert stage.series() == {"va": 5}
+            await stage.scrape()
+            await until(lambda: source(stage) == "measured")
+            (event,) = await until(lambda: stage.events("DesiredReplicasMeasured"))
+            assert event["type"] == "Normal"
+            (event,) = stage.events("DesiredReplicasHeld")
+            assert event["count"] == 1
+    line = next(line for line in lines if line["event"] == ACTIVATED)
+    assert {"currentReplicas": 2, "desiredReplicas": 5, "fallbackSource": "previous-desired"}.items() <= line.items()
+
+
+async def test_a_workload_started_while_nothing_is_measured_is_not_stopped(stage):
+    """Its 0 was of the time when it was at zero; from the moment it runs its own replicas are published."""
+    stage.deployment(replicas=0)
+    stage.va()
+    stage.prometheus.faults.status = 503
+    async with stage.controller():
+        await until(lambda: stage.told("OptimizationReady") == ("True", "Inactive"))
+        assert stage.series() == {"va": 0}
+        stage.scale("d", 2)
+        await until(lambda: stage.series() == {"va": 2})
+        await until(lambda: stage.number() == 2)
+        assert stage.told("OptimizationReady") == ("False", "NotDecidedYet")
