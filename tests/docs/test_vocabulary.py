@@ -8,15 +8,22 @@ from pathlib import Path
 from tests.docs.rendering import DOCS
 from wva.api.variantautoscaling import ConditionType, TargetReason
 from wva.cli.main import build_parser
-from wva.collect.config.saturation import SaturationEntry
-from wva.controllers.configmap import INVALID_EVENT
-from wva.controllers.main_configmap import DELETED_EVENT, IMMUTABLE_EVENT
+from wva.controllers.configmap import DELETED_EVENT, IGNORED_EVENT, INVALID_EVENT
+from wva.controllers.main_configmap import IMMUTABLE_EVENT
 from wva.loops.scale_from_zero import FAILED_EVENT, REFUSED_EVENT
 from wva.model.decision import HOLD_REASONS, Reason, Source
 from wva.publish import announce
 
 ROOT = DOCS.parent
-OTHER_EVENTS = {INVALID_EVENT, IMMUTABLE_EVENT, DELETED_EVENT, REFUSED_EVENT, FAILED_EVENT, "LeaderElection"}
+OTHER_EVENTS = {
+    INVALID_EVENT,
+    IMMUTABLE_EVENT,
+    DELETED_EVENT,
+    IGNORED_EVENT,
+    REFUSED_EVENT,
+    FAILED_EVENT,
+    "LeaderElection",
+}
 CONDITIONS = (DOCS / "conditions.md").read_text()
 
 
@@ -53,13 +60,6 @@ def test_every_event_is_described_and_exists():
     events = {getattr(announce, name) for name in vars(announce) if name.endswith("_EVENT")}
     assert _first_cells("Events") == events | OTHER_EVENTS
     assert '"LeaderElection"' in (ROOT / "wva" / "kube" / "leader.py").read_text()
-
-
-def test_every_field_of_a_saturation_entry_is_described_and_exists():
-    """The table of the saturation ConfigMap."""
-    text = (DOCS / "configuration.md").read_text().split("## The saturation ConfigMap")[1]
-    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
-    assert {word for row in rows for word in re.findall(r"`([A-Za-z_]+)`", row)} == set(SaturationEntry.names())
 
 
 def test_every_source_of_a_number_is_described():

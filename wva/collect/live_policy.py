@@ -120,6 +120,11 @@ class LivePolicy:
         names = dict.fromkeys(name for kind in kinds for name in self.names.of[kind])
         return [Key(key.namespace, name) for name in names if name != key.name]
 
+    def warnings(self) -> list[str]:
+        """Return what the ConfigMaps in force say in vain."""
+        chosen = self._chosen.items()
+        return [f"{key}: {text}" for (kind, place), key in chosen for text in self._held[kind].warnings(place)]
+
     def in_effect(self) -> dict[str, str]:
         """Return, for each kind, the global ConfigMap that is in force and the namespaces that have their own."""
         told = {}

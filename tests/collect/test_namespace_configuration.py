@@ -1,0 +1,259 @@
+"""What is in force with ConfigMaps of namespaces: the same whatever the order in which everything came.
+
+The state machine drives the real controllers over real caches and compares with a model that looks at what is there now
+and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from prometheus_client import CollectorRegistry
+
+from wva.api.core import ConfigMap
+from wva.api.meta import Key
+from wva.api.namespaces import CONFIG_ENABLED_LABEL, EXCLUDE_ANNOTATION, Namespace
+from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, VariantAutoscaling
+from wva.collect.config.names import MapNames
+from wva.collect.live import LiveConfiguration
+from wva.collect.local_scope import ConfigMapStores, LocalScope
+from wva.controllers.configmap import ConfigMapController
+from wva.controllers.namespaces import NamespaceController
+from wva.instruments import Instruments
+from wva.kube.cache import Store
+from wva.model.policy import Analyzer, QueueingPolicy
+from wva.model.variant import ModelKey
+from wva.settings import Given, load
+from wva.sim.world.clock import VirtualClock
+
+OWN = "wva"
+INSTANCE = "blue"
+NAMESPACES = ("a", "b", OWN)
+MODELS = ("m", "n")
+SATURATION = ("wva-saturation-scaling-config", "saturation-scaling-config")
+SCALE_TO_ZERO = ("wva-model-scale-to-zero-config", "model-scale-to-zero-config")
+QUEUEING = ("wva-queueing-model-config",)
+
+
+class Cluster:
+    """The caches, and what follows them; ``settle`` works off the queue as the worker does."""
+
+    def __init__(self, *, watched="", instance=""):
+        """Build everything; nothing is there."""
+        given = Given({}, {"PROMETHEUS_BASE_URL": "https://p", "POD_NAMESPACE": OWN}, {})
+        configured = load(given).settings
+        self.version = 0
+        self.namespaces, self.variants, self.own = Store(), Store(), Store()
+        self.local = {name: Store() for name in MapNames.from_settings(configured).local}
+        self.maps = ConfigMapStores(OWN, self.own, self.local)
+
+        def wanted(va):
+            return not instance or va.metadata.labels.get(CONTROLLER_INSTANCE_LABEL) == instance
+
+        self.scope = LocalScope(watched, wanted, self.namespaces, self.variants)
+        self.configuration = LiveConfiguration(configured, given, refusal=self.scope.refusal)
+        self.events = []
+        self.controller = ConfigMapController(
+            self.maps,
+            configuration=self.configuration,
+            record=lambda *event: self.events.append(event),
+            clock=VirtualClock(),
+            instruments=Instruments(CollectorRegistry()),
+            own_namespace=OWN,
+        )
+        self.follower = NamespaceController(self.scope, config_maps=self.maps.of, look_again=self.controller.queue.add)
+
+    def start(self):
+        """Do what happens when the process begins to lead."""
+        self.controller.load_all()
+        self.controller.watch()
+        self.follower.watch()
+
+    def put(self, store, kind, namespace, name, **fields):
+        """Put an object into a cache."""
+        self.version += 1
+        metadata = {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}", **fields.pop("metadata", {})}
+        metadata["resourceVersion"] = str(self.version)
+        store.upsert(msgspec.convert({"metadata": metadata, **fields}, kind))
+
+    def config_map(self, namespace, name, data):
+        """Put a ConfigMap into every cache that a watch would bring it to; None deletes it."""
+        stores = [self.own] if namespace == OWN else []
+        stores += [self.local[name]] if name in self.local else []
+        for store in stores:
+            if data is None:
+                store.delete(Key(namespace, name))
+            else:
+                self.put(store, ConfigMap, namespace, name, data=data)
+
+    def namespace(self, name, *, enabled="", excluded=""):
+        """Create or relabel a namespace."""
+        metadata = {
+            "labels": {CONFIG_ENABLED_LABEL: enabled} if enabled else {},
+            "annotations": {EXCLUDE_ANNOTATION: excluded} if excluded else {},
+        }
+        self.put(self.namespaces, Namespace, "", name, metadata=metadata)
+
+    def va(self, namespace, name="va", *, model="m", instance=""):
+        """Create or relabel a VariantAutoscaling."""
+        metadata = {"labels": {CONTROLLER_INSTANCE_LABEL: instance} if instance else {}}
+        spec = {"modelID": model, "scaleTargetRef": {"kind": "Deployment", "name": name}}
+        self.put(self.variants, VariantAutoscaling, namespace, name, metadata=metadata, spec=spec)
+
+    def settle(self):
+        """Reconcile until nothing is queued."""
+        asyncio.run(self._work())
+
+    async def _work(self):
+        while len(self.controller.queue):
+            key = await self.controller.queue.get()
+            await self.controller.reconcile(key)
+            self.controller.queue.done(key)
+
+    def kv(self, namespace, model="m"):
+        """Return the KV threshold of a model."""
+        return self.configuration.policy.saturation_for(ModelKey(namespace, model)).kv_cache_threshold
+
+
+class NamespaceConfiguration(RuleBasedStateMachine):
+    """Objects come, change and go in any order; the model knows only what is there."""
+
+    def __init__(self):
+        """Begin with an empty cluster."""
+        super().__init__()
+        self.cluster = Cluster(instance=INSTANCE)
+        self.maps = {}
+        self.labels = {}
+        self.variants = {}
+        self.started = False
+
+    @initialize(early=st.booleans())
+    def begin(self, early):
+        """Lead from the beginning, or only once objects are there."""
+        if early:
+            self.lead()
+
+    @rule()
+    def lead(self):
+        """Begin to lead, once."""
+        if not self.started:
+            self.started = True
+            self.cluster.start()
+
+    @rule(
+        namespace=st.sampled_from(NAMESPACES),
+        name=st.sampled_from((*SATURATION, *SCALE_TO_ZERO, *QUEUEING)),
+        default=st.one_of(st.none(), st.sampled_from((0.5, 0.6, 0.7))),
+        models=st.dictionaries(st.sampled_from(MODELS), st.sampled_from((0.55, 0.65, 0.75))),
+    )
+    def write(self, namespace, name, default, models):
+        """Create a ConfigMap or replace what is in it; the number is what tells the values apart."""
+        self.maps[namespace, name] = (default, models)
+        values = {**({"default": default} if default else {}), **models}
+        self.cluster.config_map(namespace, name, {key: self.text(name, key, value) for key, value in values.items()})
+
+    @staticmethod
+    def text(name, key, value):
+        """Return the YAML of an entry."""
+        whom = "" if key == "default" else f"model_id: {key}\n"
+        if name in SATURATION:
+            return f"{whom}kvCacheThreshold: {value}"
+        if name in SCALE_TO_ZERO:
+            return f"{whom}enable_scale_to_zero: true\nretention_period: {int(value * 100)}s"
+        # A global entry of the queueing model must name a namespace; one for another place is one for nobody.
+        return f"{whom}{whom and 'namespace: a'}\nsloMultiplier: {value + 2}"
+
+    @rule(namespace=st.sampled_from(NAMESPACES), name=st.sampled_from((*SATURATION, *SCALE_TO_ZERO, *QUEUEING)))
+    def delete(self, namespace, name):
+        """Delete a ConfigMap, if it is there."""
+        if self.maps.pop((namespace, name), None) is not None:
+            self.cluster.config_map(namespace, name, None)
+
+    @rule(
+        namespace=st.sampled_from(NAMESPACES),
+        enabled=st.sampled_from(("", "true", "yes")),
+        excluded=st.sampled_from(("", "true", "True")),
+    )
+    def label(self, namespace, enabled, excluded):
+        """Create or relabel a namespace."""
+        self.labels[namespace] = (enabled, excluded)
+        self.cluster.namespace(namespace, enabled=enabled, excluded=excluded)
+
+    @rule(namespace=st.sampled_from(NAMESPACES))
+    def forget_namespace(self, namespace):
+        """Delete a namespace object; what was in it may still be seen."""
+        if self.labels.pop(namespace, None) is not None:
+            self.cluster.namespaces.delete(Key("", namespace))
+
+    @rule(
+        namespace=st.sampled_from(NAMESPACES),
+        name=st.sampled_from(("x", "y")),
+        instance=st.sampled_from((INSTANCE, "red")),
+    )
+    def add_variant(self, namespace, name, instance):
+        """Create or relabel a variant."""
+        self.variants[namespace, name] = instance
+        self.cluster.va(namespace, name, instance=instance)
+
+    @rule(namespace=st.sampled_from(NAMESPACES), name=st.sampled_from(("x", "y")))
+    def remove_variant(self, namespace, name):
+        """Delete a variant, if it is there."""
+        if self.variants.pop((namespace, name), None) is not None:
+            self.cluster.variants.delete(Key(namespace, name))
+
+    # --- the model ---------------------------------------------------------------------------------------------------
+
+    def accepts(self, namespace):
+        """Say whether the ConfigMaps of a namespace count."""
+        enabled, excluded = self.labels.get(namespace, ("", ""))
+        if namespace == OWN or excluded == "true":
+            return False
+        return enabled == "true" or any(
+            place == namespace and instance == INSTANCE for (place, _), instance in self.variants.items()
+        )
+
+    def said(self, namespace, names):
+        """Return the default and the models of the ConfigMap that counts in a namespace."""
+        return next((self.maps[namespace, name] for name in names if (namespace, name) in self.maps), (None, {}))
+
+    def value(self, namespace, model, names, *, pairs=False):
+        """Return the number of the entry for a model and of the default that hold, None for those that do not."""
+        default, models = self.said(OWN, names)
+        if pairs and namespace != "a":
+            models = {}
+        if self.accepts(namespace):
+            own, own_models = self.said(namespace, names)
+            if pairs and namespace != "a":
+                own_models = {}
+            default, models = (default if own is None else own), {**models, **own_models}
+        return models.get(model), default
+
+    @invariant()
+    def what_is_in_force_is_what_is_there(self):
+        """Every model of every namespace has the values of the nearest entry."""
+        if not self.started:
+            return
+        self.cluster.settle()
+        policy = self.cluster.configuration.policy
+        for namespace in NAMESPACES:
+            for model in MODELS:
+                key = ModelKey(namespace, model)
+                own, default = self.value(namespace, model, SATURATION)
+                assert policy.saturation_for(key).kv_cache_threshold == (own or default or 0.8)
+                own, default = self.value(namespace, model, SCALE_TO_ZERO)
+                expected = own or default
+                assert policy.scale_to_zero_for(key).enabled == bool(expected)
+                assert policy.scale_to_zero_for(key).retention_seconds == (int(expected * 100) if expected else 600)
+                own, default = self.value(namespace, model, QUEUEING, pairs=True)
+                expected = own or default
+                assert policy.queueing_for(key) == (QueueingPolicy(expected + 2) if expected else None)
+                analyzer = Analyzer.QUEUEING if expected else Analyzer.PERCENTAGE
+                assert policy.analyzer_for(key) is analyzer
+
+
+TestNamespaceConfiguration = NamespaceConfiguration.TestCase
+TestNamespaceConfiguration.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

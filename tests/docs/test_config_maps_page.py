@@ -1,0 +1,109 @@
+"""The page of the ConfigMaps: names, fields, defaults and examples are those of the code."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from tests.docs.rendering import DOCS
+from wva.api.meta import Key
+from wva.api.namespaces import CONFIG_ENABLED_LABEL, EXCLUDE_ANNOTATION
+from wva.collect.config.accelerators import CostFields, ProfileFields
+from wva.collect.config.names import ALIASES, CANONICAL, LOCAL_KINDS, MapNames
+from wva.collect.config.queueing import QueueingFields
+from wva.collect.config.saturation import SaturationEntry
+from wva.collect.config.scale_to_zero import ScaleToZeroFields
+from wva.collect.config.service_classes import ClassFields, TargetFields
+from wva.collect.live_policy import LivePolicy
+from wva.settings import Given, Settings, load, origin_of
+
+PAGE = (DOCS / "config-maps.md").read_text()
+ROLE = (DOCS.parent / "deploy" / "rbac" / "role.yaml").read_text()
+SECTIONS = {
+    "The saturation ConfigMap": ("wva-saturation-scaling-config", SaturationEntry.names()),
+    "The scale-to-zero ConfigMap": ("wva-model-scale-to-zero-config", ScaleToZeroFields.names()),
+    "The queueing ConfigMap": ("wva-queueing-model-config", QueueingFields.names()),
+    "Service classes": ("service-classes-config", ClassFields.names() | TargetFields.names() | {"data"}),
+    "Accelerator costs": ("accelerator-unit-costs", CostFields.names()),
+    "Known performance": ("wva-model-performance-config", ProfileFields.names()),
+}
+
+
+def section(title):
+    """Return the text of one section."""
+    return re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)[1]
+
+
+def rows(text):
+    """Return the cells of the rows of a table."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+
+
+def words(cell):
+    """Return the code words in a cell."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_every_name_is_listed_with_its_setting_and_its_aliases():
+    """And nothing else is."""
+    settings = {
+        field.default: origin_of(field).keys[0]
+        for name, field in Settings.model_fields.items()
+        if name.endswith("_config_map_name")
+    }
+    listed = {row[0]: (words(row[1]), words(row[2]), words(row[3]), row[4]) for row in rows(section("Names"))}
+    assert listed == {
+        kind.value: (
+            [name],
+            [settings[name]] if name in settings else [],
+            list(ALIASES.get(kind, ())),
+            "yes" if kind in LOCAL_KINDS else "no",
+        )
+        for kind, name in CANONICAL.items()
+    }
+
+
+@pytest.mark.parametrize("title", SECTIONS)
+def test_every_field_is_described_and_exists(title):
+    """The first column of a section's table."""
+    described = [word for row in rows(section(title)) for word in words(row[0])]
+    assert sorted(described) == sorted(SECTIONS[title][1])
+
+
+@pytest.mark.parametrize("title", SECTIONS)
+def test_the_examples_are_accepted_without_a_word(title):
+    """No error, no warning, and they change what is in force."""
+    given = Given({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})
+    settings = load(given).settings
+    examples = re.findall(r"```yaml\n(.*?)```", section(title), re.DOTALL)
+    assert examples
+    for example in examples:
+        live = LivePolicy(settings)
+        before = live.current
+        data = yaml.safe_load(example)["data"]
+        outcome = live.apply(Key(settings.pod_namespace, SECTIONS[title][0]), data)
+        assert (outcome.problems, outcome.ignored) == ((), "")
+        assert live.warnings() == []
+        assert live.current != before
+
+
+def test_the_label_and_the_annotation_are_named_as_they_are():
+    """Whoever copies them must be heard."""
+    assert f'`{CONFIG_ENABLED_LABEL}: "true"`' in PAGE
+    assert f'`{EXCLUDE_ANNOTATION}: "true"`' in PAGE
+
+
+def test_the_cluster_role_names_every_config_map_of_namespaces():
+    """By default names; others are the operator's."""
+    (rule,) = [
+        rule
+        for document in yaml.safe_load_all(ROLE)
+        for rule in document["rules"]
+        if "configmaps" in rule["resources"] and document["kind"] == "ClusterRole"
+    ]
+    settings = load(Given({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})).settings
+    assert rule["resourceNames"] == list(MapNames.from_settings(settings).local)
+    assert sorted(rule["verbs"]) == ["get", "list", "watch"]
