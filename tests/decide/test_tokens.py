@@ -75,6 +75,12 @@ def test_growth_looks_at_now_and_a_shrink_at_the_peak_of_the_minute():
     assert capacity(report(pod(kv=0.25))).spare > 0
 
 
+def test_the_peak_of_a_shrink_includes_the_queue_there_was():
+    """Four requests have waited within the last minute; none does now."""
+    found = capacity(report(pod(kv=0.3, queue=4, kv_usage=0.3, waiting=0)))
+    assert found.spare == pytest.approx(12_800 - (4_800 + 600) / 0.7)
+
+
 def test_engines_of_one_pod_are_counted_together():
     """The queue of all engines waits, though the fullest decides whether computation is the bound."""
     found = capacity(report(pod(kv=0.5, queue=4, waiting=7, kv_usage=0.3)))
@@ -332,6 +338,12 @@ def test_a_process_that_has_just_begun_grows_by_one_replica_at_a_time():
     assert capacity(report(*flooded), learned=long_known(histories=(history(*[12_800] * 5),))).required > 12_800
 
 
+def test_a_variant_at_zero_does_not_keep_a_process_that_has_just_begun_from_growing():
+    """It serves nothing, so nothing of it is unseen."""
+    full = [pod(f"b-{number}", kv=0.8, queue=400) for number in range(3)]
+    assert capacity(report(*full), report(replicas=0), learned=LearnedCapacity(MODEL, NOW)).required > 0
+
+
 def test_a_process_that_has_just_begun_does_not_estimate():
     """The predecessor had seen more than the arguments say."""
     given = variant(replicas=1, parameters=VllmParameters(max_num_seqs=8))
@@ -360,9 +372,56 @@ def test_a_k2_seen_too_seldom_moves_one_replica_at_a_time():
 
 def test_what_was_never_seen_to_queue_is_given_back_one_by_one():
     """Memory is only an upper bound of what a replica carries."""
-    idle = report(pod("a-0", kv=0.1), pod("a-1", kv=0.1))
+    idle = report(*(pod(f"a-{number}", kv=0.1) for number in range(5)))
     assert capacity(idle).shrink_limit == 1
-    assert capacity(idle, learned=long_known(histories=(history(9_000, 9_000, 9_000),))).shrink_limit is None
+    assert capacity(idle, learned=long_known(histories=(history(9_000, 9_000),))).shrink_limit == 1
+
+
+def test_at_most_half_of_the_replicas_go_at_once():
+    """Fewer replicas hold each request for longer: what is held now is too little to tell how few will do."""
+    learned = long_known(histories=(history(9_000, 9_000, 9_000),))
+    limits = [
+        capacity(report(*(pod(f"a-{number}", kv=0.1) for number in range(count))), learned=learned).shrink_limit
+        for count in (1, 2, 5, 8)
+    ]
+    assert limits == [1, 1, 2, 4]
+
+
+def test_a_queue_that_has_piled_up_is_not_answered_all_at_once():
+    """Of what waits growth counts as much as is held; the demand is told as it is."""
+    learned = long_known(histories=(history(12_800, 12_800, 12_800),))
+    some, many = (
+        capacity(report(pod(kv=0.8, queue=waiting)), queue=outside, learned=learned)
+        for waiting, outside in ((85, (0, 0)), (1_000, (1_000, 0)))
+    )
+    assert some.required == pytest.approx((12_800 + 85 * 150) / 0.85 - 12_800)
+    assert many.required == pytest.approx(2 * 12_800 / 0.85 - 12_800)
+    assert many.demand == 12_800 + 2_000 * 150
+
+
+def test_a_queue_that_gets_shorter_asks_for_nothing():
+    """Below nine tenths of the last minute's peak it is being worked off; the scheduler's queue has no peak."""
+    learned = long_known(histories=(history(12_800, 12_800, 12_800),))
+    shorter, as_long = (
+        capacity(report(pod(kv=0.8, queue=100, waiting=now, kv_usage=0.5)), learned=learned) for now in (89, 90)
+    )
+    assert (shorter.required, as_long.required > 0) == (0, True)
+    outside = capacity(report(pod(kv=0.8, queue=100, waiting=0, kv_usage=0.5)), queue=(100, 0), learned=learned)
+    assert outside.required == pytest.approx(2 * 8_000 / 0.85 - 12_800)
+
+
+def test_where_nothing_is_held_all_that_waits_counts():
+    """A replica that has just started holds nothing yet."""
+    found = capacity(report(pod(kv=0.0, queue=100)))
+    assert found.required == pytest.approx(15_000 / 0.85 - 12_800)
+
+
+def test_before_any_replica_serves_those_on_their_way_have_to_do():
+    """The queue grows for as long as they load."""
+    learned = analyzed(report(pod(kv=0.5)))[1]
+    found = capacity(report(replicas=1), queue=(10_000, 4_000_000), learned=learned)
+    assert found.hold is None
+    assert (found.demand, found.required) == (1_000_000, 0)
 
 
 def test_thresholds_of_zero_turn_their_half_off():

@@ -119,7 +119,7 @@ class _Cycle:
 
     def _judge(self, capacities: Sequence[ReplicaCapacity]) -> ModelCapacity:
         waiting = readings.queued(self.inputs.queue, self.workload)
-        demands = readings.demand_of(self.model)
+        demands = readings.totals(self.model, lambda reading: reading.demand)
         variants = tuple(
             _variant_capacity(seen, capacity, demand)
             for seen, capacity, demand in zip(self.model, capacities, demands, strict=True)
@@ -129,8 +129,9 @@ class _Cycle:
         if hold is not None:
             return replace(capacity, hold=hold, objection=hold.message, summary=hold.message)
         anticipated, supply = capacity.anticipated, capacity.supply
-        peak = math.fsum([*readings.demand_of(self.model, peak=True), waiting.tokens])
-        required = missing(demand=capacity.demand, anticipated=anticipated, policy=self.policy)
+        peak = math.fsum([*readings.totals(self.model, lambda reading: reading.peak_demand), waiting.tokens])
+        growth = readings.growth_demand(self.model, waiting.tokens)
+        required = missing(demand=growth, anticipated=anticipated, policy=self.policy)
         spare = left_over(demand=peak, supply=supply, policy=self.policy)
         objection = self._objection(waiting)
         doubtful = [one for seen, one in zip(self.model, capacities, strict=True) if seen.ready and _doubtful(one)]
@@ -143,7 +144,7 @@ class _Cycle:
             spare=0.0 if objection else spare,
             objection=objection,
             growth_limit=1 if unsure else None,
-            shrink_limit=1 if doubtful else None,
+            shrink_limit=1 if doubtful else max(1, self._ready // 2),
             summary=self._summary(capacity),
         )
 
@@ -172,10 +173,15 @@ class _Cycle:
         return waiting.doubt
 
     def _blind(self, capacities: Sequence[ReplicaCapacity]) -> bool:
-        """Whether replicas are on their way, or unseen while learning, of which nobody knows what they carry."""
+        """Whether replicas are on their way, or unseen while learning, of which nobody knows what they carry.
+
+        Or none serves yet: what is on its way has to do until it is known what it does.
+        """
+        if not self._ready and any(seen.pending for seen in self.model):
+            return True
         for seen, capacity in zip(self.model, capacities, strict=True):
             unknown = seen.pending > 0 and capacity.tokens <= 0
-            unseen = self.relearning and not seen.readings and seen.ready + seen.pending > 0
+            unseen = self.relearning and not seen.readings and max(seen.ready, seen.pending) > 0
             if unknown or unseen:
                 return True
         return False

@@ -53,12 +53,11 @@ def derived_capacity(parameters: VllmParameters | None, workload: Workload) -> i
 
     At a time B tokens are computed per step and S sequences run; on the average half of an answer is there.
     """
-    batched = 0 if parameters is None else parameters.batched_tokens
     output = workload.output_tokens
-    if parameters is None or batched <= 0 or output <= 0:
+    if parameters is None or output <= 0:
         return 0
-    length = workload.input_tokens + output
-    sequences = min(batched * output / length, float(parameters.max_num_seqs)) if length > 0 else 0.0
+    running = parameters.batched_tokens * output / (workload.input_tokens + output)
+    sequences = min(running, float(parameters.max_num_seqs))
     return max(0, int(sequences * (workload.input_tokens + output / 2)))
 
 

@@ -11,7 +11,7 @@ what waits is not known, which is not the same as 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +22,8 @@ from wva.model.snapshot import SchedulerQueue
 from wva.model.variant import Variant
 
 LARGEST: Final = 1e15
+_DRAINING: Final = 0.9
+"""A queue below this share of the last minute's peak is getting shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +105,30 @@ def workload_of(replicas: Sequence[ReplicaMetrics]) -> Workload | None:
     )
 
 
-def demand_of(model: Sequence[VariantReadings], *, peak: bool = False) -> list[float]:
-    """Return the demand per variant. A replica that cannot be judged is taken for as busy as the others are."""
-    demands = [[reading.peak_demand if peak else reading.demand for reading in variant.readings] for variant in model]
-    everything = mean([demand for own in demands for demand in own]) or 0.0
-    totals = []
-    for variant, own in zip(model, demands, strict=True):
+def totals(model: Sequence[VariantReadings], amount: Callable[[Reading], float]) -> list[float]:
+    """Return an amount per variant. A replica that cannot be judged is taken for as busy as the others are."""
+    amounts = [[amount(reading) for reading in variant.readings] for variant in model]
+    everything = mean([found for own in amounts for found in own]) or 0.0
+    sums = []
+    for variant, own in zip(model, amounts, strict=True):
         typical = mean(own)
-        totals.append(math.fsum(own) + variant.unread * (everything if typical is None else typical))
-    return totals
+        sums.append(math.fsum(own) + variant.unread * (everything if typical is None else typical))
+    return sums
+
+
+def growth_demand(model: Sequence[VariantReadings], waiting_outside: float) -> float:
+    """Return the demand that growth answers: what is held, and of what waits no more than that.
+
+    More has piled up while replicas were too few or still loading, and will be worked off: answering all of it at once
+    buys a fleet for a queue that is gone when the fleet is there. A queue in the replicas that is already getting
+    shorter counts for nothing. While nothing is held at all, all that waits counts.
+    """
+    readings = [reading for variant in model for reading in variant.readings]
+    peak, now = sum(min(reading.queue, LARGEST) for reading in readings), sum(reading.waiting for reading in readings)
+    held = math.fsum(totals(model, lambda reading: reading.held))
+    inside = 0.0 if now < peak * _DRAINING else math.fsum(totals(model, lambda reading: reading.demand)) - held
+    waiting = max(0.0, inside) + waiting_outside
+    return held + (min(waiting, held) if held > 0 else waiting)
 
 
 @dataclass(frozen=True, slots=True)
