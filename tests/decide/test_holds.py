@@ -55,9 +55,10 @@ def test_without_history_the_number_follows_what_exists():
     assert story.cycle(variant(replicas=3, desired=None), failure="refused", a=[SILENT] * 3)["a"].desired == 3
     kept = story.cycle(variant(replicas=5, desired=3), after=60, failure="refused", a=[SILENT] * 5)["a"]
     assert (kept.desired, kept.source) == (5, Source.CURRENT_REPLICAS)
-    assert story.cycle(variant(replicas=5, desired=5), after=120, a=[BUSY] * 5)["a"].source is Source.MEASURED
-    after = story.cycle(variant(replicas=4, desired=5), after=180, failure="refused", a=[SILENT] * 4)["a"]
-    assert (after.desired, after.source) == (5, Source.PREVIOUS_DESIRED)
+    measured = story.cycle(variant(replicas=5, desired=5), after=120, a=[BUSY] * 5)["a"]
+    assert measured.source is Source.MEASURED
+    after = story.cycle(variant(replicas=2, desired=5), after=180, failure="refused", a=[SILENT] * 2)["a"]
+    assert (after.desired, after.source) == (measured.desired, Source.PREVIOUS_DESIRED)
 
 
 def test_a_failed_collection_elsewhere_does_not_matter():
