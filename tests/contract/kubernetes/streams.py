@@ -68,6 +68,31 @@ async def a_watch_replays_after_its_version(client: Client, namespace: str) -> N
 
 
 @expectation
+async def a_watch_for_a_name_hears_of_nothing_else(client: Client, namespace: str) -> None:
+    """A field selector on the name, over all namespaces: list and watch have the objects of that name and no others."""
+    path, name = core(namespace, "configmaps"), f"named-{namespace}"
+    query = {"fieldSelector": f"metadata.name={name}"}
+    (await client.post(path, config_map("other"))).ok()
+    listed = (await client.get("/api/v1/configmaps", **query)).ok()
+    assert listed["items"] == []
+    version = listed["metadata"]["resourceVersion"]
+    async with client.watch("/api/v1/configmaps", resourceVersion=version, **query) as stream:
+        (await client.patch(f"{path}/other", {"data": {"key": "2"}})).ok()
+        (await client.post(path, config_map(name))).ok()
+        (await client.post(path, config_map(f"{name}-longer"))).ok()
+        (await client.patch(f"{path}/{name}", {"data": {"key": "2"}})).ok()
+        (await client.delete(f"{path}/{name}")).ok()
+        events = [await stream.next() for _ in range(3)]
+        assert [kind for kind, _ in events] == ["ADDED", "MODIFIED", "DELETED"]
+        assert {(value["metadata"]["namespace"], value["metadata"]["name"]) for _, value in events} == {
+            (namespace, name)
+        }
+    (await client.post(path, config_map(name))).ok()
+    listed = (await client.get("/api/v1/configmaps", **query)).ok()
+    assert [item["metadata"]["namespace"] for item in listed["items"]] == [namespace]
+
+
+@expectation
 async def a_selector_makes_objects_appear_and_disappear(client: Client, namespace: str) -> None:
     """An object that leaves the selection looks deleted, in its last selected state and with the new version."""
     path = core(namespace, "configmaps")

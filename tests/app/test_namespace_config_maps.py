@@ -1,0 +1,145 @@
+"""ConfigMaps of namespaces with the whole controller: they count as soon as they may, and no longer."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.app.stage import MODEL, SATURATION, SYSTEM, until
+from wva.api.meta import Key
+from wva.api.namespaces import CONFIG_ENABLED_LABEL, EXCLUDE_ANNOTATION
+from wva.model.variant import ModelKey
+from wva.sim.apiserver import Patch
+
+TIGHT = {"default": "kvCacheThreshold: 0.4\nkvSpareTrigger: 0.1\n"}
+BROKEN = {"default": "kvCacheThreshold: 7\n"}
+ALIAS = "saturation-scaling-config"
+
+
+def threshold(stage, namespace="ns"):
+    """Return the KV threshold in force."""
+    key = ModelKey(namespace, MODEL)
+    return stage.app.decisions.configuration.policy.saturation_for(key).kv_cache_threshold
+
+
+def local_map(stage, data, *, name=SATURATION, namespace="ns"):
+    """Create a ConfigMap in a namespace of others, or replace its data; None deletes it."""
+    key = Key(namespace, name)
+    old = stage.api.store.find("configmaps", key)
+    if data is None:
+        stage.api.store.delete("configmaps", key)
+    elif old is None:
+        stage.api.store.create("configmaps", {"metadata": {"name": name, "namespace": namespace}, "data": data})
+    else:
+        stage.api.store.update("configmaps", {**old, "data": data})
+
+
+def relabel(stage, *, enabled=None, excluded=None, namespace="ns"):
+    """Set or remove label and annotation of a namespace."""
+    metadata = {"labels": {CONFIG_ENABLED_LABEL: enabled}, "annotations": {EXCLUDE_ANNOTATION: excluded}}
+    stage.api.store.patch("namespaces", Key("", namespace), Patch(body={"metadata": metadata}))
+
+
+async def test_a_local_override_decides_whether_it_came_before_the_variant_or_after(stage):
+    """Before: it waits for the variant. After: at once. Deleted: the global thresholds are back."""
+    stage.deployment(replicas=2)
+    await stage.scrape()
+    local_map(stage, TIGHT)
+    async with stage.controller(interval="20ms"):
+        await until(lambda: stage.events("ConfigurationIgnored"))
+        assert threshold(stage) == 0.8
+        stage.va()
+        await until(lambda: (stage.number() or 0) > 2)
+        local_map(stage, None)
+        await until(lambda: threshold(stage) == 0.8)
+        (event,) = await until(lambda: stage.events("ConfigurationDeleted"))
+        assert "the global saturation configuration is in force in namespace ns" in event["message"]
+        local_map(stage, TIGHT)
+        await until(lambda: threshold(stage) == 0.4)
+
+
+async def test_label_and_annotation_are_followed(stage):
+    """Opted in without a variant; the annotation beats label and variant."""
+    local_map(stage, TIGHT)
+    async with stage.controller():
+        await until(lambda: stage.events("ConfigurationIgnored"))
+        relabel(stage, enabled="true")
+        await until(lambda: threshold(stage) == 0.4)
+        stage.deployment()
+        stage.va()
+        relabel(stage, enabled="true", excluded="true")
+        await until(lambda: threshold(stage) == 0.8)
+        relabel(stage)
+        await until(lambda: threshold(stage) == 0.4)  # for the sake of the variant
+        stage.delete_va()
+        await until(lambda: threshold(stage) == 0.8)
+
+
+async def test_a_broken_local_entry_concerns_the_variants_of_its_namespace(stage):
+    """Condition, event and gauge name the ConfigMap of the namespace."""
+    stage.deployment()
+    stage.va()
+    local_map(stage, BROKEN)
+    async with stage.controller():
+        await until(lambda: stage.told("ConfigurationValid") == ("False", "InvalidConfiguration"))
+        assert f"ConfigMap ns/{SATURATION}: default.kvCacheThreshold" in stage.message("ConfigurationValid")
+        (event,) = await until(lambda: stage.events("InvalidConfiguration"))
+        assert event["involvedObject"]["namespace"] == "ns"
+        assert stage.metric("wva_config_invalid_entries", config_map=f"ns/{SATURATION}") == 1
+        local_map(stage, TIGHT)
+        await until(lambda: stage.told("ConfigurationValid") == ("True", "ConfigurationAccepted"))
+        assert stage.metric("wva_config_invalid_entries", config_map=f"ns/{SATURATION}") == 0
+
+
+async def test_the_name_of_an_older_guide_gives_way_to_the_canonical_one(stage):
+    """And takes over again when that is deleted; both are told."""
+    stage.config_map(ALIAS, TIGHT)
+    async with stage.controller():
+        await until(lambda: threshold(stage) == 0.4)
+        stage.config_map(SATURATION, {"default": "kvCacheThreshold: 0.9"})
+        await until(lambda: threshold(stage) == 0.9)
+        (event,) = await until(lambda: stage.events("ConfigurationIgnored"))
+        assert event["involvedObject"]["name"] == ALIAS
+        stage.api.store.delete("configmaps", Key(SYSTEM, SATURATION))
+        await until(lambda: threshold(stage) == 0.4)
+        (event,) = await until(lambda: stage.events("ConfigurationDeleted"))
+        assert event["involvedObject"]["name"] == SATURATION
+        assert f"ConfigMap {SYSTEM}/{ALIAS} is in force instead" in event["message"]
+
+
+async def test_a_process_for_one_namespace_asks_for_nothing_beyond_it(stage):
+    """Its local ConfigMaps count whatever label and annotation say, which it does not even read."""
+    relabel(stage, excluded="true")
+    local_map(stage, TIGHT)
+    async with stage.controller(WATCH_NAMESPACE="ns"):
+        await until(lambda: stage.app.decisions.idle)
+        await until(lambda: threshold(stage) == 0.4)
+        assert stage.api.requests.count("list", resource="namespaces") == 0
+
+
+@pytest.mark.parametrize("resource", ["namespaces", "configmaps"])
+async def test_without_permission_there_is_no_local_configuration_and_nobody_waits(stage, resource):
+    """A missing rule for the whole cluster is no reason to decide nothing."""
+    stage.deployment()
+    stage.va()
+    local_map(stage, TIGHT)
+    stage.api.access.authorize = lambda _, wish: (wish.resource, wish.namespace) != (resource, "")
+    async with stage.controller(interval="20ms"):
+        await until(lambda: stage.number() is not None)
+        await until(lambda: threshold(stage) == (0.4 if resource == "namespaces" else 0.8))
+        assert stage.app.not_ready() == []
+
+
+async def test_scale_to_zero_and_queueing_follow_their_config_maps(stage):
+    """Global and local, canonical and not, without a restart."""
+    model = ModelKey("ns", MODEL)
+    async with stage.controller(WVA_SCALE_TO_ZERO="true"):
+        policy = lambda: stage.app.decisions.configuration.policy  # noqa: E731 - it changes
+        await until(lambda: policy().scale_to_zero_for(model).enabled)
+        stage.config_map("model-scale-to-zero-config", {"default": "enable_scale_to_zero: false"})
+        await until(lambda: not policy().scale_to_zero_for(model).enabled)
+        stage.config_map("wva-queueing-model-config", {"default": "sloMultiplier: 4"})
+        await until(lambda: policy().analyzer_for(model) == "queueing")
+        stage.api.store.delete("configmaps", Key(SYSTEM, "wva-queueing-model-config"))
+        await until(lambda: policy().analyzer_for(model) == "")
+        (event,) = await until(lambda: stage.events("ConfigurationDeleted"))
+        assert "the built-in queueing model defaults are in force" in event["message"]
