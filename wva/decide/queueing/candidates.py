@@ -10,11 +10,12 @@ Departures: a TPS target asks for the tokens per second that are promised or tho
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from wva.decide.queueing.service import MAX_BATCH, QUEUE_TO_BATCH, PrefillDecode, Queue, RequestSize
-from wva.decide.queueing.sizing import perform, size
+from wva.decide.queueing.sizing import evaluate, perform, size
 from wva.decide.queueing.system import NO_ACCELERATOR, Allocation, Profile, Server, System, transition_value
 from wva.decide.queueing.targets import Target
 
@@ -43,18 +44,21 @@ def candidates(system: System) -> tuple[Candidates, ...]:
     """Return the candidates of every server, sorted by server."""
     pairs, found, dropped = _pairs(system)
     sizings = size([pair.queue for pair in pairs], [pair.target for pair in pairs])
-    sized = []
-    for number, (pair, rate) in enumerate(zip(pairs, sizings.rates.tolist(), strict=True)):
-        if math.isnan(rate):
-            dropped[pair.server.name].append((pair.profile.accelerator, sizings[number].problem))
-        else:
-            sized.append((pair, _sized(pair, rate)))
-    for pair, allocation in zip((pair for pair, _ in sized), evaluated([each for _, each in sized]), strict=True):
-        found[pair.server.name].append(allocation)
+    sized = np.flatnonzero(~np.isnan(sizings.rates))
+    for number in np.flatnonzero(np.isnan(sizings.rates)).tolist():
+        pair = pairs[number]
+        dropped[pair.server.name].append((pair.profile.accelerator, sizings[number].problem))
+    kept = [pairs[number] for number in sized.tolist()]
+    rates = sizings.rates[sized].tolist()
+    demands = [_demand(pair, rate) for pair, rate in zip(kept, rates, strict=True)]
+    offered = np.array([required / replicas for required, replicas in demands])
+    rows = evaluate(sizings.columns.take(sized), offered).tolist()
+    for pair, rate, demand, row in zip(kept, rates, demands, rows, strict=True):
+        found[pair.server.name].append(_allocation(pair, rate, demand, row))
     return tuple(
         Candidates(
             system.servers[name],
-            tuple(_valued(system.servers[name], each) for each in sorted(found[name], key=lambda one: one.accelerator)),
+            tuple(sorted(found[name], key=lambda each: each.accelerator)),
             tuple(sorted(dropped[name])),
         )
         for name in sorted(system.servers)
@@ -86,7 +90,7 @@ def derived_batch(profile: Profile, output_tokens: float) -> int:
     """Return the batch at a number of tokens per answer: as many tokens in it as the profile was made with."""
     if profile.at_tokens <= 0:
         return profile.max_batch
-    return min(max(math.floor(profile.max_batch * profile.at_tokens / output_tokens), 1), MAX_BATCH)
+    return min(max(math.floor(profile.max_batch * profile.at_tokens / max(output_tokens, 1.0)), 1), MAX_BATCH)
 
 
 def _pairs(
@@ -96,88 +100,103 @@ def _pairs(
     pairs: list[_Pair] = []
     found: dict[str, list[Allocation]] = {}
     dropped: dict[str, list[tuple[str, str]]] = {}
+    everything = sorted(system.accelerators)
     for name in sorted(system.servers):
         server = system.servers[name]
-        found[name], dropped[name] = [], []
-        for accelerator in _choices(system, server):
-            match _pair(system, server, accelerator):
-                case _Pair() as pair if not server.load.idle:
-                    pairs.append(pair)
-                case _Pair() as pair:
-                    found[name] += [each for each in (_idle(pair),) if each not in found[name]]
-                case str(problem):
-                    dropped[name].append((accelerator, problem))
+        own, problems = found.setdefault(name, []), dropped.setdefault(name, [])
+        keeps = server.keep_accelerator and server.current.accelerator != NO_ACCELERATOR
+        choices = [server.current.accelerator] if keeps else everything
+        target = _target(system, server)
+        if isinstance(target, str):
+            problems += [(accelerator, target) for accelerator in choices]
+            continue
+        for accelerator in choices:
+            pair = _pair(system, server, target, accelerator)
+            if isinstance(pair, str):
+                problems.append((accelerator, pair))
+            elif not server.load.idle:
+                pairs.append(pair)
+            else:
+                own += [each for each in (_idle(pair),) if each not in own]
     return pairs, found, dropped
 
 
-def _choices(system: System, server: Server) -> Iterator[str]:
-    if server.keep_accelerator and server.current.accelerator != NO_ACCELERATOR:
-        yield server.current.accelerator
-    else:
-        yield from sorted(system.accelerators)
-
-
-def _pair(system: System, server: Server, name: str) -> _Pair | str:
-    """Return the pair, or in words why there is none."""
-    accelerator, profile = system.accelerators.get(name), system.profiles.get((server.model, name))
+def _target(system: System, server: Server) -> Target | str:
+    """Return the target of a server, or in words why it can have no candidate at all."""
     service_class = system.classes.get(server.service_class)
-    if accelerator is None:
-        return f"accelerator {name} is not known"
-    if profile is None:
-        return f"no performance parameters of {server.model} on {name}"
     if service_class is None:
         return f"service class {server.service_class} is not known"
     target = service_class.targets.get(server.model)
     if target is None:
         return f"service class {server.service_class} has no target for {server.model}"
-    problem = server.load.problem() or profile.parameters.problem()
-    if problem:
-        return problem
-    return _Pair(server, profile, accelerator.cost * profile.units, target, _queue(server, profile))
+    return server.load.problem() or target
 
 
-def _queue(server: Server, profile: Profile) -> Queue:
+def _pair(system: System, server: Server, target: Target, name: str) -> _Pair | str:
+    """Return the pair, or in words why there is none."""
+    accelerator, profile = system.accelerators.get(name), system.profiles.get((server.model, name))
+    if accelerator is None:
+        return f"accelerator {name} is not known"
+    if profile is None:
+        return f"no performance parameters of {server.model} on {name}"
     load = server.load
-    batch = server.max_batch if server.max_batch > 0 else derived_batch(profile, max(load.output_tokens, 1.0))
+    if load.idle and profile.parameters.problem():
+        return profile.parameters.problem()
+    batch = server.max_batch if server.max_batch > 0 else derived_batch(profile, load.output_tokens)
     request = RequestSize(load.input_tokens, load.output_tokens)
-    return Queue(profile.parameters, request, batch, QUEUE_TO_BATCH * batch)
+    queue = Queue(profile.parameters, request, batch, QUEUE_TO_BATCH * batch)
+    return _Pair(server, profile, accelerator.cost * profile.units, target, queue)
 
 
 def _idle(pair: _Pair) -> Allocation:
     """Return what a server without load gets: its minimum, else nothing at all."""
     server, profile = pair.server, pair.profile
+    current = server.current
     if server.min_replicas == 0:
-        return Allocation(NO_ACCELERATOR, 0)
+        gone = transition_value(current, NO_ACCELERATOR, replicas=0, cost=0.0)
+        return Allocation(NO_ACCELERATOR, 0, value=gone)
     parameters = profile.parameters
     itl = parameters.alpha + parameters.beta
     ttft = parameters.gamma + parameters.delta if isinstance(parameters, PrefillDecode) else itl
     batch = server.max_batch if server.max_batch > 0 else profile.max_batch
     longest = ttft + parameters.alpha + parameters.beta * batch
+    replicas, cost = server.min_replicas, pair.cost * server.min_replicas
     return Allocation(
         profile.accelerator,
-        server.min_replicas,
+        replicas,
         batch,
-        cost=pair.cost * server.min_replicas,
+        cost=cost,
+        value=transition_value(current, profile.accelerator, replicas=replicas, cost=cost),
         itl=itl,
         ttft=ttft,
         rate=batch / longest * 1000 if longest > 0 else 0.0,
     )
 
 
-def _sized(pair: _Pair, rate: float) -> Allocation:
+def _demand(pair: _Pair, rate: float) -> tuple[float, int]:
+    """Return the requests per second that a server is asked for, and the replicas that take them."""
     load = pair.server.load
     required = max(load.per_minute / 60, pair.target.tps / load.output_tokens)
-    replicas = max(math.ceil(required / rate), pair.server.min_replicas)
+    return required, max(math.ceil(required / rate), pair.server.min_replicas)
+
+
+def _allocation(pair: _Pair, rate: float, demand: tuple[float, int], row: list[float]) -> Allocation:
+    """Return a candidate; ``row`` has the fields of ``Performance``, which would only be made to be taken apart."""
+    _, _, wait, _, itl, prefill, _, _, rho, busy, _ = row
+    required, replicas = demand
+    current, accelerator, cost = pair.server.current, pair.profile.accelerator, pair.cost * replicas
     return Allocation(
-        pair.profile.accelerator,
+        accelerator,
         replicas,
         pair.queue.max_batch,
-        cost=pair.cost * replicas,
+        cost=cost,
+        value=transition_value(current, accelerator, replicas=replicas, cost=cost),
+        itl=itl,
+        ttft=wait + prefill,
+        wait=wait,
+        rho=rho,
+        busy=busy,
         rate=rate,
         offered=required,
         queue=pair.queue,
     )
-
-
-def _valued(server: Server, allocation: Allocation) -> Allocation:
-    return replace(allocation, value=transition_value(server.current, allocation))

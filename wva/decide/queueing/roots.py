@@ -48,19 +48,27 @@ class _Brackets:
         )
 
 
-def find_roots(evaluate: Evaluate, *, low: Vector, high: Vector, at_low: Vector, at_high: Vector) -> Vector:
-    """Return a root per row between ``low`` and ``high``, where the values have different signs, to 1e-12.
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """Two points per row at which its function has different signs, the values there, and where to look first."""
 
-    What is returned is the end of the last bracket whose value is the smaller in size.
-    """
+    low: Vector
+    high: Vector
+    at_low: Vector
+    at_high: Vector
+    first: float
+
+
+def find_roots(evaluate: Evaluate, bracket: Bracket) -> Vector:
+    """Return a root per row, to 1e-12: the end of the last bracket whose value is the smaller in size."""
+    low, high, at_low, at_high = bracket.low, bracket.high, bracket.at_low, bracket.at_high
+    share = np.clip((high - bracket.first) / (high - low), 0.01, 0.5)
     found = np.where(np.abs(at_low) < np.abs(at_high), low, high)
     rows = np.arange(len(low), dtype=np.intp)
-    state = _Brackets(rows, high, low, low, at_high, at_low, at_low, np.full(len(low), 0.5))
-    done = np.zeros(len(low), dtype=np.bool_)
-    for _ in range(MAX_ITERATIONS):
-        state, best, finished = _settled(state)
+    state = _Brackets(rows, high, low, low, at_high, at_low, at_low, share)
+    for number in range(MAX_ITERATIONS):
+        state, best, finished = _settled(state, start=number == 0)
         found[state.rows] = best
-        done[state.rows[finished]] = True
         if finished.all():
             break
         if 2 * int(finished.sum()) >= len(finished):
@@ -70,13 +78,15 @@ def find_roots(evaluate: Evaluate, *, low: Vector, high: Vector, at_low: Vector,
     return found
 
 
-def _settled(state: _Brackets) -> tuple[_Brackets, Vector, NDArray[np.bool_]]:
+def _settled(state: _Brackets, *, start: bool) -> tuple[_Brackets, Vector, NDArray[np.bool_]]:
     """Return the state with its next step, the best points so far, and which rows are finished."""
     better = np.abs(state.fa) < np.abs(state.fb)
     best = np.where(better, state.a, state.b)
     width = np.abs(state.b - state.a)
     tolerance = np.maximum(TOLERANCE, 4 * np.finfo(np.float64).eps * np.abs(best))
     finished = (width <= tolerance) | (state.fa == 0) | (state.fb == 0)
+    if start:
+        return state, best, finished
     with np.errstate(divide="ignore", invalid="ignore"):  # whoever divides by zero here bisects instead
         xi = (state.a - state.b) / (state.c - state.b)
         phi = (state.fa - state.fb) / (state.fc - state.fb)

@@ -15,7 +15,7 @@ single decode step of a request of one token counts in both places (optimizer.md
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class PrefillDecode:
 
     def problem(self) -> str:
         """Return in words what is wrong, empty if nothing is."""
-        return _parameter_problem(self)
+        return _parameter_problem(alpha=self.alpha, beta=self.beta, gamma=self.gamma, delta=self.delta)
 
     def law(self, request: RequestSize) -> ServiceLaw[float]:
         """Return the service of requests of one size."""
@@ -157,7 +157,7 @@ class IterationTime:
 
     def problem(self) -> str:
         """Return in words what is wrong, empty if nothing is."""
-        return _parameter_problem(self)
+        return _parameter_problem(alpha=self.alpha, beta=self.beta, gamma=self.gamma)
 
     def law(self, request: RequestSize) -> ServiceLaw[float]:
         """Return the service of requests of one size."""
@@ -189,8 +189,8 @@ class Queue:
         return _time_problem(law.base + law.slope) or _time_problem(law.base + law.slope * self.max_batch)
 
 
-def _parameter_problem(parameters: Parameters) -> str:
-    for name, value in asdict(parameters).items():
+def _parameter_problem(**parameters: float) -> str:
+    for name, value in parameters.items():
         if not (math.isfinite(value) and value >= 0):
             return f"{name} is {value:g}, expected a number of at least 0"
     return ""

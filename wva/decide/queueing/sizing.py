@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Final, overload
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from wva.decide.queueing.chain import Chains, Steady
 from wva.decide.queueing.columns import Columns, Mask, Rows, blocks
 from wva.decide.queueing.geometric import Vector
-from wva.decide.queueing.roots import find_roots
+from wva.decide.queueing.roots import Bracket, find_roots
 from wva.decide.queueing.service import Queue
 from wva.decide.queueing.targets import Target
 
@@ -31,6 +31,9 @@ STABILITY_SHARE: Final = 0.9
 """Share of the highest rate that may be used when tokens per second are promised."""
 
 _SHORTEST: Final = 1e-300
+
+_FIRST_LOOK: Final = math.log(0.75)
+"""Most targets bind between here and saturation; a search that knows it needs fewer steps."""
 
 MEETS: Final = 1e-9
 """Relative room for rounding when a latency is compared with its target at the ends of the range."""
@@ -103,13 +106,13 @@ class Sizing:
 class Sizings(Sequence[Sizing]):
     """What many replicas can take, kept as columns; a ``Sizing`` is made when it is asked for.
 
-    ``rates`` are the requests per second within the targets, NaN where there is none.
+    ``rates`` are the requests per second within the targets, NaN where there is none; ``columns`` the queues.
     """
 
     def __init__(self, queues: Sequence[Queue], targets: Sequence[Target]) -> None:
         """Size every queue for its target; both are as long."""
         self._queues, self._targets = queues, targets
-        columns = Columns.of(queues)
+        self.columns = columns = Columns.of(queues)
         wanted = np.array([(target.ttft, target.itl, target.tps) for target in targets]).reshape(len(targets), 3)
         self._usable = columns.usable & (np.isfinite(wanted) & (wanted >= 0)).all(axis=1)
         self._blocks: list[_Block] = []
@@ -156,19 +159,22 @@ def perform(queues: Sequence[Queue], rates: Sequence[float]) -> tuple[Performanc
     None for a queue with a problem, or at a rate that is not a positive number. Rates above what a replica can serve
     are answered: what it cannot take is lost.
     """
-    found: list[Performance | None] = [None] * len(queues)
-    columns, asked = Columns.of(queues), np.array(rates, dtype=np.float64)
-    usable = columns.usable & np.isfinite(asked) & (asked > 0)
+    rows = evaluate(Columns.of(queues), np.array(rates, dtype=np.float64)).tolist()
+    return tuple(None if math.isnan(row[0]) else Performance(*row) for row in rows)
+
+
+def evaluate(columns: Columns, rates: Vector) -> NDArray[np.float64]:
+    """Return the same as rows of numbers in the order of the fields of ``Performance``, NaN where there is none."""
+    found = np.full((len(rates), len(fields(Performance))), np.nan)
+    usable = columns.usable & np.isfinite(rates) & (rates > 0)
     for rows in blocks(columns, np.flatnonzero(usable)):
         chains = Chains.of(columns.take(rows))
-        steady = chains.steady(chains.log_load(asked[rows]))
-        for number, performance in zip(rows.tolist(), _performances(chains, steady), strict=True):
-            found[number] = performance
-    return tuple(found)
+        found[rows] = _performances(chains, chains.steady(chains.log_load(rates[rows])))
+    return found
 
 
-def _performances(chains: Chains, steady: Steady) -> list[Performance]:
-    """Return a steady state row by row."""
+def _performances(chains: Chains, steady: Steady) -> NDArray[np.float64]:
+    """Return a steady state in rows."""
     columns = (
         steady.throughput,
         steady.service,
@@ -182,7 +188,7 @@ def _performances(chains: Chains, steady: Steady) -> list[Performance]:
         1.0 - steady.empty,
         steady.loss,
     )
-    return [Performance(*row) for row in np.stack(columns, axis=1).tolist()]
+    return np.stack(columns, axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +247,28 @@ class _Block:
         if not self.feasible[row]:
             return Sizing(None, _infeasible(ttft, itl, target), ttft, itl, tps_rate, lowest, highest)
         load = min(self.ttft.load[row], self.itl.load[row], self.tps_load[row])
-        (performance,) = _performances(one, one.steady(np.array([load])))
+        performance = Performance(*_performances(one, one.steady(np.array([load])))[0].tolist())
         rate = float(self.steady.throughput[row])
         return Sizing(rate, "", ttft, itl, tps_rate, lowest, highest, performance)
+
+
+class _Excess:
+    """By how much (in logarithms) a latency is above its target; the rows that are still searched are taken once."""
+
+    def __init__(self, chains: Chains, name: str, goal: Vector) -> None:
+        """Begin with all rows."""
+        self._all, self._name, self._goals = chains, name, goal
+        self._rows: Rows | None = None
+        self._part, self._goal = chains, goal
+
+    def __call__(self, rows: Rows, points: Vector) -> Vector:
+        """Return the values of some rows at their points."""
+        if rows is not self._rows:
+            complete = len(rows) == len(self._goals)
+            self._rows, self._part = rows, self._all if complete else self._all.take(rows)
+            self._goal = self._goals[rows]
+        steady = self._part.steady(points)
+        return _log(steady.ttft if self._name == "ttft" else steady.itl) - self._goal
 
 
 def _search(
@@ -257,18 +282,16 @@ def _search(
     load = np.where(feasible, high, low)
     interior = np.flatnonzero(feasible & ~slack)
     if len(interior):
-        part, goal = chains.take(interior), np.log(target[interior])
-
-        def excess(rows: Rows, points: Vector) -> Vector:
-            steady = (part if len(rows) == len(interior) else part.take(rows)).steady(points)
-            return _log(steady.ttft if name == "ttft" else steady.itl) - goal[rows]
-
+        goal = np.log(target[interior])
         load[interior] = find_roots(
-            excess,
-            low=low[interior],
-            high=high[interior],
-            at_low=np.minimum(_log(at_low[interior]) - goal, -0.0),
-            at_high=_log(at_high[interior]) - goal,
+            _Excess(chains.take(interior), name, goal),
+            Bracket(
+                low=low[interior],
+                high=high[interior],
+                at_low=np.minimum(_log(at_low[interior]) - goal, -0.0),
+                at_high=_log(at_high[interior]) - goal,
+                first=_FIRST_LOOK,
+            ),
         )
     flat = np.abs(at_high - at_low) <= MEETS * np.abs(at_low)
     return _Search(load, chains.rate(load), wanted, feasible, slack, flat, at_low)

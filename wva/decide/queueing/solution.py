@@ -50,7 +50,7 @@ def choose(system: System, options: tuple[Candidates, ...]) -> Solution:
     """Return the solution of a system whose candidates are known."""
     by_name = {each.server.name: each.allocations for each in options}
     chosen = solve(system, by_name)
-    cut = [name for name in chosen if chosen[name] not in by_name[name]]
+    cut = [name for name, each in chosen.items() if all(each is not option for option in by_name[name])]
     chosen.update(zip(cut, evaluated([chosen[name] for name in cut]), strict=True))
     return Solution(chosen, options, tuple(_by_type(system, chosen)))
 

@@ -181,11 +181,11 @@ class System:
         return self.profiles[server.model, accelerator].units * self.accelerators[accelerator].multiplicity
 
 
-def transition_value(current: Allocation, wanted: Allocation) -> float:
+def transition_value(current: Allocation, accelerator: str, *, replicas: int, cost: float) -> float:
     """Return the change in cost, with a penalty of a tenth of both costs for another accelerator."""
-    if current.accelerator == wanted.accelerator:
-        return 0.0 if current.replicas == wanted.replicas else wanted.cost - current.cost
-    return _PENALTY * (current.cost + wanted.cost) + (wanted.cost - current.cost)
+    if current.accelerator == accelerator:
+        return 0.0 if current.replicas == replicas else cost - current.cost
+    return _PENALTY * (current.cost + cost) + (cost - current.cost)
 
 
 _PENALTY: Final = 0.1
