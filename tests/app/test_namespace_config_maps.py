@@ -45,7 +45,7 @@ async def test_a_local_override_decides_whether_it_came_before_the_variant_or_af
     await stage.scrape()
     local_map(stage, TIGHT)
     async with stage.controller(interval="20ms"):
-        await until(lambda: stage.events("ConfigurationIgnored"))
+        await until(lambda: stage.metric("wva_leader") and stage.app.idle)
         assert threshold(stage) == 0.8
         stage.va()
         await until(lambda: (stage.number() or 0) > 2)
@@ -61,7 +61,8 @@ async def test_label_and_annotation_are_followed(stage):
     """Opted in without a variant; the annotation beats label and variant."""
     local_map(stage, TIGHT)
     async with stage.controller():
-        await until(lambda: stage.events("ConfigurationIgnored"))
+        await until(lambda: stage.metric("wva_leader") and stage.app.idle)
+        assert threshold(stage) == 0.8
         relabel(stage, enabled="true")
         await until(lambda: threshold(stage) == 0.4)
         stage.deployment()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from wva.api.core import ConfigMap
 from wva.api.meta import Key
@@ -35,7 +36,7 @@ class FakeConfiguration:
         if data is None:
             return Outcome(gone=self.gone)
         problems = tuple(f"problem {number}" for number in range(int(data.get("problems", 0))))
-        return Outcome(problems, ignored=data.get("ignored", ""))
+        return Outcome(problems, ignored=data.get("ignored", ""), refused=data.get("refused", ""))
 
     def rivals(self, key):
         """Return the other of the two names."""
@@ -147,6 +148,15 @@ async def test_a_config_map_that_is_not_used_is_told_why(scene):
     await scene.controller.reconcile(OURS)
     ((_, type_, reason, message),) = scene.events
     assert (type_, reason, message) == ("Warning", "ConfigurationIgnored", "Not used: another comes first")
+
+
+async def test_a_config_map_of_a_namespace_that_may_not_have_one_is_left_alone(scene):
+    """It may be another controller's, or be there before the first variant: that is no mistake of anybody."""
+    scene.put("ours", {"refused": "not opted in"})
+    with capture_logs() as lines:
+        await scene.controller.reconcile(OURS)
+    assert scene.events == []
+    assert [(line["event"], line["reason"]) for line in lines] == [("config_map_not_used", "not opted in")]
 
 
 async def test_a_config_map_that_comes_or_goes_wakes_its_rivals(scene):

@@ -32,10 +32,15 @@ _TOLD_WARNINGS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a ConfigMap: what is wrong with it, why it is not used at all, or what is in force without it."""
+    """What came of a ConfigMap.
+
+    ``problems`` is what is wrong with it. ``ignored``: another ConfigMap is in force, though this one might be.
+    ``refused``: its namespace may not have its own. ``gone`` is what is in force without it.
+    """
 
     problems: tuple[str, ...] = ()
     ignored: str = ""
+    refused: str = ""
     gone: str = ""
 
 
@@ -107,11 +112,11 @@ class LivePolicy:
         outcomes = [self._settle(kind, key) for kind in kinds]
         self._current = None
         if refusal and data is not None:
-            return Outcome(ignored=refusal)
+            return Outcome(refused=refusal)
         return Outcome(
             tuple(problem for outcome in outcomes for problem in outcome.problems),
             "; ".join(outcome.ignored for outcome in outcomes if outcome.ignored),
-            "; ".join(outcome.gone for outcome in outcomes if outcome.gone),
+            gone="; ".join(outcome.gone for outcome in outcomes if outcome.gone),
         )
 
     def rivals(self, key: Key) -> list[Key]:

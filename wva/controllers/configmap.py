@@ -54,7 +54,12 @@ class Outcome(Protocol):
 
     @property
     def ignored(self) -> str:
-        """Why it is not used at all; empty when it is."""
+        """Which other one is in force instead, though this one might be; empty when none is."""
+        ...
+
+    @property
+    def refused(self) -> str:
+        """Why its namespace may not have its own; empty when it may."""
         ...
 
     @property
@@ -130,6 +135,9 @@ class ConfigMapController:
             return
         self._gone.pop(key, None)
         reference = _reference(config_map)
+        if outcome.refused:
+            # No event: it may be the global ConfigMap of another controller, or wait for its first variant.
+            self._logger.info("config_map_not_used", config_map=str(key), reason=outcome.refused)
         if outcome.ignored:
             self._logger.warning("config_map_ignored", config_map=str(key), reason=outcome.ignored)
             self._record(reference, "Warning", IGNORED_EVENT, f"Not used: {outcome.ignored}")
