@@ -110,20 +110,21 @@ class _Start:
 
     async def _main_config_map(self) -> Mapping[str, str] | None:
         """Return the data of the main ConfigMap; None when the process was asked to end before it could be read."""
+        reading = asyncio.ensure_future(self._read())
+        stopping = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return reading.result() if reading.done() else None
+        finally:
+            for task in (reading, stopping):
+                task.cancel()
+            await asyncio.gather(reading, stopping, return_exceptions=True)
+
+    async def _read(self) -> Mapping[str, str]:
         settings = self._loaded.settings
         key = Key(settings.pod_namespace, settings.config_map_name)
         async with self._connect(settings) as client:
-            reading = asyncio.ensure_future(
-                read_until_known(client, key, waiting=self._say_waiting, clock=SystemClock())
-            )
-            stopping = asyncio.ensure_future(self._stop.wait())
-            try:
-                await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                return reading.result() if reading.done() else None
-            finally:
-                for task in (reading, stopping):
-                    task.cancel()
-                await asyncio.gather(reading, stopping, return_exceptions=True)
+            return await read_until_known(client, key, waiting=self._say_waiting, clock=SystemClock())
 
     def _say_waiting(self, reason: str) -> None:
         self._waiting_for = f"waiting for the API server: {reason}"
