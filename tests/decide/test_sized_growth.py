@@ -1,0 +1,116 @@
+"""How many replicas at once, where, and when again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import NOW, replica, variant
+from tests.decide.story import FULL, HOT, TIGHT, Story, numbers
+from wva.decide.optimize.sized import one_step
+from wva.decide.pipeline import decide
+from wva.model.decision import Reason
+from wva.model.memory import Memory
+from wva.model.policy import Policy, SaturationPolicy
+from wva.model.snapshot import Snapshot
+
+
+@pytest.mark.parametrize(
+    ("load", "wanted"),
+    [(TIGHT, 11), ((0.79, 0), 12), ((0.0, 2.5), 13), ((0.0, 3), 15), ((0.79, 2.5), 13), ((1.0, 400), 20)],
+)
+def test_the_ratio_of_usage_to_trigger_says_how_many(load, wanted):
+    """ceil(10 * kv / 0.7) and ceil(10 * queue / 2), the larger, twice as many at most; an HPA acts from twelve on."""
+    assert Story().cycle(variant(replicas=10), a=[load] * 10)["a"].desired == max(wanted, 12)
+
+
+def test_a_target_that_nothing_reaches_doubles():
+    """With k = K no replica may hold anything; the queue alone is fine."""
+    policy = Policy(saturation=SaturationPolicy(kv_cache_threshold=0.5, kv_spare_trigger=0.5))
+    assert Story(policy).cycle(variant(replicas=3), a=[(0.1, 0)] * 3)["a"].desired == 6
+
+
+def test_overflow_goes_to_the_next_cheapest():
+    """Two more on the cheap one, which is full then, the rest on the next."""
+    decisions = Story().cycle(
+        variant("a", cost=5, maximum=3), variant("b", replicas=3, cost=50), a=[FULL], b=[FULL] * 3
+    )
+    assert numbers(decisions) == {"a": 3, "b": 5}
+
+
+def test_equal_variants_grow_evenly():
+    """They differ by one at most."""
+    decisions = Story().cycle(variant("a", replicas=2), variant("b", replicas=3), a=[FULL] * 2, b=[FULL] * 3)
+    assert numbers(decisions) == {"a": 5, "b": 5}
+
+
+def test_a_step_within_the_tolerance_is_enlarged():
+    """Trace 06: 13 of 12 would be ignored."""
+    decision = Story().cycle(variant(replicas=12), a=[(0.72, 0)] * 12)["a"]
+    assert (decision.desired, decision.reason) == (14, Reason.SCALE_UP)
+
+
+def test_a_maximum_within_the_tolerance_is_reported():
+    """Nobody would act on 13, and more is not allowed."""
+    decision = Story().cycle(variant(replicas=12, maximum=13), a=[HOT] * 12)["a"]
+    assert (decision.desired, decision.reason) == (12, Reason.NO_CANDIDATE)
+    assert "its scaler ignores a step of 10% or less, and its maximum 13 is no further away" in decision.message
+
+
+def test_a_shrink_within_the_tolerance_is_enlarged_if_the_load_allows_it():
+    """Ten replicas: two go, or none."""
+    assert Story().cycle(variant(replicas=10), a=[(0.1, 0)] * 10)["a"].desired == 8
+    decision = Story().cycle(variant(replicas=10), a=[(0.6, 0)] * 10)["a"]
+    assert (decision.desired, decision.reason) == (10, Reason.SHRINK_UNSAFE)
+    stuck = Story().cycle(variant(replicas=10, minimum=9), a=[(0.1, 0)] * 10)["a"]
+    assert (stuck.desired, stuck.reason) == (10, Reason.STEADY)
+
+
+def grown(ages: list[float | None], loads: list[tuple[float, float]], *, ready: int | None = None):
+    """Decide on replicas that became Ready so many seconds ago."""
+    replicas = [
+        replace(replica(f"a-{number}", kv=kv, queue=queue), ready_since=None if age is None else NOW - age)
+        for number, (age, (kv, queue)) in enumerate(zip(ages, loads, strict=True))
+    ]
+    seen = Snapshot.of([variant(replicas=ready or len(ages))], replicas)
+    return decide(seen, Memory(), Policy(), NOW)[0][0]
+
+
+def test_what_the_newest_replicas_relieved_is_not_answered_twice():
+    """For a minute the samples of the old ones show the peak from before; the new ones have spare."""
+    decision = grown([900, 900, 20, 25], [FULL, FULL, (0.3, 0), (0.4, 0)])
+    assert (decision.desired, decision.reason) == (4, Reason.GROWTH_SETTLING)
+    assert "that was before the newest 2 replicas served, and those have spare" in decision.message
+    assert grown([900, 900, 61, 61], [FULL, FULL, (0.3, 0), (0.4, 0)]).desired == 8
+
+
+def test_newest_replicas_that_are_full_ask_for_half_as_many_at_most():
+    """They get most of the requests, so they look busier than all will be."""
+    assert grown([900, 900, 20, 25], [FULL, FULL, FULL, FULL]).desired == 6
+    assert grown([900, 900, 20, 25], [FULL, FULL, (0.75, 0), (0.75, 0)]).desired == 5
+
+
+def test_all_replicas_count_when_none_is_newer():
+    """A model that has just been started, or pods whose age nobody says."""
+    assert grown([20, 25], [FULL, FULL]).desired == 4
+    assert grown([None, None], [FULL, FULL]).desired == 4
+    assert grown([900, None], [FULL, FULL]).desired == 4
+
+
+def test_one_step_grows_by_one():
+    """The same rules, one replica at a time; shrinking is the same."""
+    seen = Snapshot.of([variant(replicas=2)], [replica(f"a-{number}", kv=0.95, queue=9) for number in range(2)])
+    (decision,), _ = decide(seen, Memory(), Policy(), NOW, optimizer=one_step)
+    assert (decision.desired, decision.reason) == (3, Reason.SCALE_UP)
+    idle = replace(seen, replicas=tuple(replica(f"a-{number}", kv=0.1) for number in range(2)))
+    assert decide(idle, Memory(), Policy(), NOW, optimizer=one_step)[0][0].desired == 1
+
+
+def test_one_step_waits_for_replicas_that_suffice_and_says_when_nobody_can():
+    """As sized growth does."""
+    hot = [replica(f"a-{number}", kv=0.95) for number in range(2)]
+    waiting = Snapshot.of([variant(replicas=3, ready_replicas=2)], hot)
+    assert decide(waiting, Memory(), Policy(), NOW, optimizer=one_step)[0][0].reason is Reason.REPLICAS_PENDING
+    full = Snapshot.of([variant(replicas=2, maximum=2)], hot)
+    assert decide(full, Memory(), Policy(), NOW, optimizer=one_step)[0][0].reason is Reason.NO_CANDIDATE
