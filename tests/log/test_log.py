@@ -196,3 +196,21 @@ def test_whatever_does_not_print_is_written_out(text):
     shown = log.printable(text)
     assert shown.isprintable()
     assert shown == text or not text.isprintable()
+
+
+def test_the_level_can_change_while_the_process_runs(lines):
+    """For loggers there are already, and for those of libraries."""
+    read = lines("info")
+    ours, library = log.get("x"), logging.getLogger("some.library")
+    for level in ("error", "debug", "info"):
+        log.set_level(level)
+        ours.debug(f"{level} debug")
+        ours.warning(f"{level} warning")
+        library.warning("%s warning of a library", level)
+    assert [line["event"] for line in read()] == [
+        "debug debug",
+        "debug warning",
+        "debug warning of a library",
+        "info warning",
+        "info warning of a library",
+    ]
