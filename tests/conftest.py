@@ -8,7 +8,7 @@ import os
 from hypothesis import settings
 
 settings.register_profile("default", deadline=None)
-settings.register_profile("nightly", deadline=None, max_examples=3000)
+settings.register_profile("nightly", deadline=None, max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

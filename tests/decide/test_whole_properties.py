@@ -1,0 +1,243 @@
+"""What holds for every decision with GPUs counted, scaling to zero allowed, and load that rises.
+
+The default profile draws a hundred cycles for each property of the decisions, two thousand together; the nightly one a
+hundred times as many.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import assume, event, given
+from hypothesis import strategies as st
+
+from tests.builders import NOW
+from tests.decide.strategies import cycles, namespaces
+from wva.decide.pipeline import decide
+from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
+from wva.model.memory import Memory, VariantMemory
+from wva.model.metrics import ReplicaMetrics, Sample, SampleState
+from wva.model.policy import ScaleToZeroEntry, ScaleToZeroRules
+from wva.model.recording import Recording
+from wva.model.snapshot import RequestCounts, Snapshot
+from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
+
+shuffles = st.randoms(use_true_random=False)
+counts = st.none() | st.sampled_from([0.0, 0.0, 0.0, 3.0])
+
+
+def decided(recording):
+    """Decide on a drawn cycle."""
+    return decide(recording.snapshot, recording.memory, recording.policy, recording.now)[0]
+
+
+@st.composite
+def budgeted(draw) -> Recording:
+    """Draw a cycle with GPUs, quotas, pods without a node, and the limiter on."""
+    recording = draw(cycles())
+    pools = [
+        AcceleratorPool(name, capacity, draw(st.integers(0, capacity)))
+        for name in draw(st.lists(st.sampled_from(["A100", "H100"]), unique=True))
+        for capacity in [draw(st.integers(0, 30))]
+    ]
+    quota = st.builds(GpuQuota, namespaces, st.just("nvidia.com/gpu"), st.integers(0, 20), st.integers(0, 10))
+    quotas = draw(st.lists(quota, max_size=2))
+    variants = tuple(
+        replace(variant, gpus_per_replica=draw(st.integers(0, 4)), unschedulable_pods=draw(st.sampled_from([0, 0, 1])))
+        for variant in recording.snapshot.variants
+    )
+    inventory = draw(st.none() | st.just(Inventory.of(pools, quotas)))
+    snapshot = replace(recording.snapshot, variants=variants, inventory=inventory)
+    return replace(recording, snapshot=snapshot, policy=replace(recording.policy, enable_limiter=True))
+
+
+@st.composite
+def resting(draw) -> Recording:
+    """Draw a cycle in which models may go to zero, and some do."""
+    recording = draw(cycles())
+    entry = ScaleToZeroEntry("default", "", None, draw(st.booleans()), 600.0)
+    models = sorted({variant.model for variant in recording.snapshot.variants})
+    requests = tuple(RequestCounts(model, 600.0, draw(counts), draw(counts)) for model in models)
+    snapshot = replace(recording.snapshot, request_counts=requests)
+    return replace(
+        recording, snapshot=snapshot, policy=replace(recording.policy, scale_to_zero=ScaleToZeroRules(entry))
+    )
+
+
+def taken(variant: Variant, desired: int) -> int:
+    """Return the GPUs of the replicas beyond what exists or comes by itself."""
+    return max(0, desired - max(variant.current_replicas, variant.bounds.minimum or 0)) * max(
+        1, variant.gpus_per_replica
+    )
+
+
+@given(budgeted())
+def test_the_gpu_budget_is_never_exceeded(recording):
+    """Of no pool and no quota is more taken than is free."""
+    inventory = recording.snapshot.inventory
+    assume(inventory is not None)
+    pools: Counter = Counter()
+    quotas: Counter = Counter()
+    for variant, decision in zip(recording.snapshot.variants, decided(recording), strict=True):
+        gpus = taken(variant, decision.desired)
+        pool = inventory.pool_of(variant.accelerator or variant.status_accelerator)
+        assert pool is not None or gpus == 0
+        if gpus:
+            event("grows")
+            pools[pool] += gpus
+            for quota in inventory.quotas_for(variant.key.namespace, pool.resource):
+                quotas[quota] += gpus
+    assert all(count <= pool.free for pool, count in pools.items())
+    assert all(count <= quota.free for quota, count in quotas.items())
+
+
+@given(budgeted())
+def test_the_limiter_only_ever_lowers_and_never_below_what_exists(recording):
+    """Beside the same cycle without a budget; and bounds hold with it."""
+    free = replace(recording, policy=replace(recording.policy, enable_limiter=False))
+    for variant, limited, unlimited in zip(recording.snapshot.variants, decided(recording), decided(free), strict=True):
+        assert min(unlimited.desired, variant.current_replicas) <= limited.desired <= unlimited.desired
+        assert not variant.active or variant.bounds.clamp(limited.desired) == limited.desired
+        assert bool(limited.limits and limited.limits[-1].stage == "limit") == (limited.desired < unlimited.desired)
+
+
+@given(budgeted())
+def test_without_an_inventory_nothing_grows_beyond_what_was_granted(recording):
+    """The number published before, or what exists."""
+    blind = replace(recording, snapshot=replace(recording.snapshot, inventory=None))
+    for variant, decision in zip(blind.snapshot.variants, decided(blind), strict=True):
+        before = decision.previous or 0
+        assert decision.desired <= max(variant.current_replicas, before, variant.bounds.minimum or 0)
+
+
+@given(budgeted() | resting(), shuffles)
+def test_listing_order_never_matters(recording, shuffle):
+    """Of pools, quotas and requests neither."""
+    snapshot = recording.snapshot
+    parts = [list(part) for part in (snapshot.variants, snapshot.replicas, snapshot.request_counts)]
+    for part in parts:
+        shuffle.shuffle(part)
+    inventory = snapshot.inventory
+    if inventory is not None:
+        pools, quotas = list(inventory.pools), list(inventory.quotas)
+        shuffle.shuffle(pools)
+        shuffle.shuffle(quotas)
+        inventory = Inventory(tuple(pools), tuple(quotas))
+    shuffled = replace(
+        snapshot,
+        variants=tuple(parts[0]),
+        replicas=tuple(parts[1]),
+        request_counts=tuple(parts[2]),
+        inventory=inventory,
+    )
+    assert decided(replace(recording, snapshot=shuffled)) == decided(recording)
+
+
+@given(resting())
+def test_zero_only_when_it_is_allowed_and_the_model_idle(recording):
+    """Enabled, counted, nothing finished, nothing in progress or waiting, every replica fresh."""
+    requests = {counted.model: counted for counted in recording.snapshot.request_counts}
+    for variant, decision in zip(recording.snapshot.variants, decided(recording), strict=True):
+        if not variant.active or decision.desired:
+            continue
+        event("to zero")
+        assert recording.policy.scale_to_zero_for(variant.model).enabled
+        assert (requests[variant.model].finished, requests[variant.model].in_progress) == (0, 0)
+        siblings = [other for other in recording.snapshot.variants if other.model == variant.model and other.active]
+        keys = {other.key for other in siblings}
+        pods = [replica for replica in recording.snapshot.replicas if replica.variant in keys]
+        assert all(replica.complete and not replica.queue_length.value for replica in pods)
+        assert len(pods) == sum(other.current_replicas for other in siblings)
+
+
+@given(cycles(), st.data())
+def test_more_load_never_lowers_the_number_of_replicas(recording, data):
+    """With the same memory and no budget: fuller replicas and longer queues ask for as many replicas or more."""
+    fuller = tuple(_fuller(replica, data) for replica in recording.snapshot.replicas)
+    loaded = replace(recording, snapshot=replace(recording.snapshot, replicas=fuller))
+    for model in {variant.model for variant in recording.snapshot.variants}:
+        assert _total(loaded, model) >= _total(recording, model)
+
+
+def _fuller(replica: ReplicaMetrics, data) -> ReplicaMetrics:
+    more = data.draw(st.sampled_from([0.0, 0.1, 0.5]))
+    return replace(
+        replica, kv_usage=_raised(replica.kv_usage, more), queue_length=_raised(replica.queue_length, 10 * more)
+    )
+
+
+def _raised(sample: Sample, by: float) -> Sample:
+    return replace(sample, value=sample.value + by) if sample.state is SampleState.FRESH else sample
+
+
+def _total(recording: Recording, model: ModelKey) -> int:
+    return sum(decision.desired for decision in decided(recording) if decision.model == model)
+
+
+@st.composite
+def twins(draw) -> Recording:
+    """Draw equal variants under equal load, with whatever number the last cycle gave them, one apart at most."""
+    recording = draw(cycles())
+    names = draw(st.lists(st.sampled_from("abcdef"), min_size=2, max_size=4, unique=True))
+    current, kv = draw(st.integers(1, 4)), draw(st.sampled_from([0.05, 0.3, 0.7, 0.75, 0.95]))
+    queue = draw(st.sampled_from([0.0, 2.0, 9.0]))
+    bounds = Bounds(draw(st.none() | st.just(1)), draw(st.none() | st.integers(5, 9)))
+    variants, replicas, entries = [], [], []
+    for name in names:
+        key = VariantKey("ns", name)
+        count = current + draw(st.integers(0, 1))
+        variants.append(
+            Variant(
+                key,
+                ModelKey("ns", "m"),
+                name,
+                "A100",
+                spec_replicas=count,
+                current_replicas=count,
+                ready_replicas=count,
+                bounds=bounds,
+            )
+        )
+        entries.append(VariantMemory(key, count, None, count))
+        samples = (Sample(SampleState.FRESH, kv, NOW), Sample(SampleState.FRESH, queue, NOW))
+        replicas += [ReplicaMetrics(f"{name}-{number}", key, *samples) for number in range(count)]
+    return replace(
+        recording, snapshot=Snapshot.of(variants, replicas), memory=Memory(tuple(sorted(entries, key=lambda e: e.key)))
+    )
+
+
+@given(twins())
+def test_equal_variants_differ_by_one_replica_at_most(recording):
+    """However they grow or shrink."""
+    numbers = [decision.desired for decision in decided(recording)]
+    event(f"{sum(numbers) - len(recording.snapshot.replicas):+d}")
+    assert max(numbers) - min(numbers) <= 1
+
+
+@given(twins(), shuffles)
+def test_renaming_equal_variants_permutes_the_result(recording, shuffle):
+    """Names decide who, never how many."""
+    keys = [variant.key for variant in recording.snapshot.variants]
+    others = list(keys)
+    shuffle.shuffle(others)
+    renamed = dict(zip(keys, others, strict=True))
+    snapshot = Snapshot.of(
+        [replace(variant, key=renamed[variant.key]) for variant in recording.snapshot.variants],
+        [replace(replica, variant=renamed[replica.variant]) for replica in recording.snapshot.replicas],
+    )
+    entries = [replace(entry, key=renamed[entry.key]) for entry in recording.memory.variants]
+    memory = Memory(tuple(sorted(entries, key=lambda entry: entry.key)))
+    again = decided(replace(recording, snapshot=snapshot, memory=memory))
+    assert sorted(decision.desired for decision in again) == sorted(decision.desired for decision in decided(recording))
+
+
+@given(budgeted() | resting())
+def test_a_decision_is_a_function_of_its_inputs(recording):
+    """Twice the same, bit by bit, and every step begins where the last one ended."""
+    first = decide(recording.snapshot, recording.memory, recording.policy, recording.now)
+    assert decide(recording.snapshot, recording.memory, recording.policy, recording.now) == first
+    for decision in first[0]:
+        assert decision.steps[-1].after == decision.desired
+        for earlier, later in zip(decision.steps, decision.steps[1:], strict=False):
+            assert earlier.after == later.before
