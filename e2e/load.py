@@ -15,6 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from e2e.controlplane.api import Api, ApiError, Body
 from e2e.controlplane.ports import free_port
@@ -159,6 +160,17 @@ class Fleet:
     def offer(self, requests_per_second: float, *, model: str = MODEL) -> None:
         """Offer this load to a model from now on."""
         self._request("POST", "/load", {"namespace": self._namespace, "model": model, "rate": requests_per_second})
+
+    def offer_points(self, points: Sequence[tuple[float, float]], *, model: str = MODEL) -> None:
+        """Offer a load given as (seconds from now, requests per second), linear between the points."""
+        body = {"namespace": self._namespace, "model": model, "points": [list(point) for point in points]}
+        self._request("POST", "/load", body)
+
+    def summary(self, *, since_seconds: float = 0.0) -> dict[str, Any]:
+        """Return what the users of the one model got, of requests served since a time of the fleet."""
+        (model,) = json.loads(self._request("GET", f"/summary?since={since_seconds}"))
+        assert isinstance(model, dict)
+        return model
 
     def take(self, pods: PodsByVariant) -> None:
         """Take the Ready pods."""

@@ -53,6 +53,7 @@ class Scene:
             waiting=self.read,
             budget=lambda _: self.limit,
             scale=self.scale,
+            seen=self.seen,
             publish=self.publish,
             announce=lambda *event: self.events.append(event),
             changed=self.changed,
@@ -75,6 +76,11 @@ class Scene:
         if self.scale_error is not None:
             raise self.scale_error
         self.scaled.append((key.name, desired))
+
+    async def seen(self, decision):
+        """Note that somebody waits for autoscalers to see what was published."""
+        assert decision is self.published[-1]
+        self.order.append("seen")
 
     def publish(self, decision):
         """Note the decision."""
@@ -150,14 +156,14 @@ async def test_a_variant_without_a_pool_waits_for_one(scene):
 
 
 async def test_a_waiting_request_starts_the_cheapest_once(scene):
-    """Published before it is written, and not again while the caches are behind."""
+    """Published and seen before it is written, and not again while the caches are behind."""
     scene.variants = [asleep("a", cost=20), asleep("b", cost=40)]
     scene.pools["b"] = scene.pools["a"]
     async with scene.running():
         scene.waiting["p"] = {"m": 2.0}
         await scene.advance(3.0)
     assert scene.scaled == [("a", 1)]
-    assert scene.order == ["publish", "scale"]
+    assert scene.order == ["publish", "seen", "scale"]
     (decision,) = scene.published
     assert (decision.key.name, decision.desired, decision.current) == ("a", 1, 0)
     assert scene.count("wva_activations", "success") == 1

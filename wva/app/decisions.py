@@ -69,6 +69,7 @@ class Decisions:
         self.configuration.subscribe(self.variants.enqueue_all)
         self._collector: Collector | None = None
         self._optimizer: Optimizer | None = None
+        self._prometheus: PrometheusClient | None = None
         self._background: BackgroundFetch | None = None
 
     @property
@@ -84,6 +85,7 @@ class Decisions:
 
     def connect(self, prometheus: PrometheusClient) -> None:
         """Build what needs the client of Prometheus."""
+        self._prometheus = prometheus
         self._collector = Collector(
             self._informers.stores,
             prometheus=prometheus,
@@ -117,9 +119,9 @@ class Decisions:
 
     async def run(self) -> None:
         """Run the reconcilers and the loop until cancelled. Needs ``connect`` and ``begin`` before."""
-        if self._optimizer is None or self._background is None:
+        if self._optimizer is None or self._background is None or self._prometheus is None:
             raise RuntimeError("not connected to Prometheus")
-        waking = Waking(self._env, self._surroundings())
+        waking = Waking(self._env, self._surroundings(self._prometheus))
         async with asyncio.TaskGroup() as group:
             group.create_task(guard("scale from zero", waking.run))
             for name, controller in self._controllers():
@@ -167,9 +169,10 @@ class Decisions:
     def _inventory(self) -> tuple[Inventory | None, str] | None:
         return read_inventory(self._informers.inventory) if self._limited() else None
 
-    def _surroundings(self) -> Surroundings:
+    def _surroundings(self, prometheus: PrometheusClient) -> Surroundings:
         return Surroundings(
             client=self._leadership.client,
+            prometheus=prometheus,
             claims=self._claims,
             informers=self._informers,
             activations=self.activations,

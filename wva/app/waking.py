@@ -18,6 +18,7 @@ from wva.collect.gateway_queue import GatewayQueues, GatewaySettings
 from wva.collect.inventory import read_inventory
 from wva.collect.pools import Pool
 from wva.collect.variants import accepted_variants
+from wva.collect.visibility import Querier, wait_visible
 from wva.decide.activation import Budget
 from wva.kube.client import KubeClient
 from wva.kube.errors import NotFound
@@ -30,11 +31,13 @@ from wva.model.variant import ModelKey, Variant, VariantKey
 class Surroundings:
     """What the loop shares with the rest of the process.
 
-    ``client`` writes only while this process leads. ``limited`` tells whether GPUs are limited now; ``publish`` takes a
-    decision into the ledger, ``announce`` records an event on a VariantAutoscaling.
+    ``client`` writes only while this process leads, ``prometheus`` is where autoscalers read. ``limited`` tells whether
+    GPUs are limited now; ``publish`` takes a decision into the ledger, ``announce`` records an event on a
+    VariantAutoscaling.
     """
 
     client: KubeClient
+    prometheus: Querier
     informers: Informers
     activations: Activations
     claims: Claims
@@ -68,6 +71,7 @@ class Waking:
                 waiting=queues.waiting,
                 budget=self._budget,
                 scale=self._scale,
+                seen=self._seen,
                 publish=around.publish,
                 announce=around.announce,
                 changed=self._changed,
@@ -109,6 +113,9 @@ class Waking:
 
     def _budget(self, model: ModelKey) -> Budget | None:  # noqa: ARG002 - the budget is that of the cluster
         return Budget(*read_inventory(self._around.informers.inventory)) if self._around.limited() else None
+
+    async def _seen(self, decision: Decision) -> None:
+        await wait_visible(decision.key, decision.desired, prometheus=self._around.prometheus, clock=self._env.clock)
 
     async def _scale(self, key: VariantKey, desired: int) -> None:
         """Write the scale subresource. Raises ApiError: NotFound, or Conflict when the Deployment has moved on."""

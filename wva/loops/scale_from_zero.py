@@ -3,9 +3,10 @@
 Every pool is read by a task of its own, one at a time per pool, and backs off on its own: a pool whose picker is
 broken or slow keeps nobody else waiting. With nothing at zero the loop sleeps until a cache says otherwise.
 
-Starting is three things in the same instant: the ledger gets the decision, so that series and status say so before any
-autoscaler looks again; the activation is noted, so that a cycle that still sees zero replicas does not take it back;
-and the scale subresource is written, once, with the version of the Deployment it was decided on.
+Starting is three things: the ledger gets the decision, so that series and status say so before any autoscaler looks
+again; the activation is noted, so that a cycle that still sees zero replicas does not take it back; and the scale
+subresource is written, once, with the version of the Deployment it was decided on. The write waits for Prometheus to
+have the number, though not for long: an autoscaler that reads zero there takes a target back that it finds running.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ class Ports:
 
     ``variants`` returns the variants at a time; ``pools`` those in front of a variant; ``waiting`` reads a pool (raises
     GatewayError); ``budget`` returns the GPUs for a model, None when they are not limited; ``scale`` writes the scale
-    subresource of a variant's target (raises ApiError); ``publish`` takes a decision into the ledger, ``announce``
-    records an event; ``changed`` is set whenever variants, targets or pools have changed.
+    subresource of a variant's target (raises ApiError); ``seen`` returns once autoscalers can see what was published,
+    or after a short while all the same; ``publish`` takes a decision into the ledger, ``announce`` records an event;
+    ``changed`` is set whenever variants, targets or pools have changed.
     """
 
     variants: Callable[[float], Iterable[Variant]]
@@ -51,6 +53,7 @@ class Ports:
     waiting: Callable[[Pool], Awaitable[Mapping[str, float]]]
     budget: Callable[[ModelKey], Budget | None]
     scale: Callable[[VariantKey, int], Awaitable[None]]
+    seen: Callable[[Decision], Awaitable[None]]
     publish: Callable[[Decision], None]
     announce: Callable[[VariantKey, str, str, str], None]
     changed: asyncio.Event
@@ -148,7 +151,7 @@ class ScaleFromZero:
 
         The world is looked at again: it has moved since the pool was asked.
         """
-        written = True
+        starts: list[Decision] = []
         for model, variants in sorted(self._models().items()):
             count = waiting.get(model.model_id, 0.0)
             behind = [variant for variant in variants if pool in self._ports.pools(variant)]
@@ -159,14 +162,15 @@ class ScaleFromZero:
                 self._refuse(model, behind, answer)
             elif answer is not None:
                 self._refused.pop(model, None)
-                written = await self._activate(answer) and written
-        return written
+                starts.append(answer)
+        return all(await asyncio.gather(*(self._activate(decision) for decision in starts)))
 
     async def _activate(self, decision: Decision) -> bool:
         """Publish, then write; tell whether the write succeeded. What is published stays: a scaler may obey it."""
         key = decision.key
         self._activations.note(key, decision.desired, self._clock.now())
         self._ports.publish(decision)
+        await self._ports.seen(decision)
         try:
             await self._ports.scale(key, decision.desired)
         except ApiError as error:
