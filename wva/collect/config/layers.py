@@ -151,12 +151,13 @@ class _Reader(Generic[M, P]):
         except BadEntryError:
             value = self._rules.merge(beneath)
         in_force = self._rules.in_force(problem.field_name, value)
-        self._notes.reject(key, problem, in_force=in_force, concerning=self._concerning(key))
+        self._notes.reject(key, problem, in_force=in_force, concerning=self._concerning(key, problem.written))
 
-    def _concerning(self, key: str) -> dict[str, str]:
+    def _concerning(self, key: str, written: Mapping[str, str]) -> dict[str, str]:
         if key == DEFAULT_ENTRY:
             return {"namespace": self._namespace or ""}
-        return {**self._written, "namespace": self._written.get("namespace", self._namespace or "")}
+        fields = {**self._written, **written}
+        return {**fields, "namespace": fields.get("namespace", self._namespace or "")}
 
     def _first_of_each(self, entries: Iterable[Entry[M]]) -> tuple[Entry[M], ...]:
         """Keep the first entry (by key) of each model; the others are named in a warning."""

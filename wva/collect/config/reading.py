@@ -30,12 +30,15 @@ class PlainScalar(str):
 class BadEntryError(Exception):
     """An entry that cannot be used, or one field of it (empty: all of it)."""
 
-    def __init__(self, expected: str, *, field_name: str = "", value: str = "") -> None:
-        """Keep what was expected where, and what stood there."""
+    def __init__(
+        self, expected: str, *, field_name: str = "", value: str = "", written: dict[str, str] | None = None
+    ) -> None:
+        """Keep what was expected where, and what stood there; ``written`` are the fields that could be read."""
         super().__init__(expected)
         self.expected = expected
         self.field_name = field_name
         self.value = value
+        self.written = written or {}
 
 
 @dataclass(slots=True)
@@ -71,13 +74,17 @@ def read_mapping(text: str, *, fields: frozenset[str]) -> tuple[dict[str, str], 
         raise BadEntryError("a YAML mapping", value=_in_one_line(error)) from error
     unknown = tuple(sorted(name for name in found if name not in fields))
     known = {}
+    nested = []
     for name, value in found.items():
         if name not in fields:
             continue
         if isinstance(value, _Nested):
-            raise BadEntryError("a single value", field_name=name, value=value.what)
-        if not (isinstance(value, PlainScalar) and value in _NULLS):
+            nested.append((name, value.what))
+        elif not (isinstance(value, PlainScalar) and value in _NULLS):
             known[name] = value
+    if nested:
+        name, what = nested[0]
+        raise BadEntryError("a single value", field_name=name, value=what, written=known)
     return known, unknown
 
 
@@ -163,6 +170,8 @@ def _tree(event: yaml.Event, events: Iterator[yaml.Event], levels: int) -> Tree:
         if isinstance(scalar, _Nested):
             raise BadEntryError("plain values, lists and mappings", value=scalar.what)
         return scalar
+    if getattr(event, "tag", None) is not None:
+        raise BadEntryError("plain values, lists and mappings", value="a tagged value")
     if not levels:
         raise BadEntryError("a document of a few levels", value="a deeper one")
     if isinstance(event, yaml.SequenceStartEvent):
