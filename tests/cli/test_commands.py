@@ -16,6 +16,7 @@ from tests.builders import NOW, policy, replica, variant
 from tests.cli.conftest import ROOT
 from wva import __version__
 from wva.api.crd import definition
+from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.memory import Memory
 from wva.model.recording import Recording
 from wva.model.snapshot import Snapshot
@@ -51,6 +52,28 @@ def test_decide_replays_a_file(wva, recording, tmp_path):
     assert decision["key"] == {"namespace": "ns", "name": "a"}
     assert (decision["current"], decision["desired"]) == (1, 2)
     assert decision["steps"]
+
+
+def test_decide_explains_every_step(wva, recording, tmp_path):
+    """From the analyzer to the published number, who limited it included; nothing that a terminal would obey."""
+    inventory = Inventory.of([AcceleratorPool("A100", 2, 2)])
+    snapshot = replace(recording.snapshot, inventory=inventory)
+    odd = variant("a\x1b[2J", replicas=0)
+    snapshot = replace(snapshot, variants=(snapshot.variants[0], odd))
+    path = tmp_path / "cycle.json"
+    path.write_bytes(
+        msgspec.json.encode(
+            replace(recording, snapshot=snapshot, policy=replace(recording.policy, enable_limiter=True))
+        )
+    )
+    outcome = wva("decide", "--explain", str(path))
+    assert outcome.status == 0
+    lines = outcome.out.splitlines()
+    assert lines[0] == "ns/a: 1 GpuLimited (before 1, current 1, measured)"
+    assert [line.split()[0] for line in lines[1:5]] == ["analyze", "optimize", "enforce", "limit"]
+    assert lines[2].split()[1:4] == ["1", "->", "2"]
+    assert lines[4].endswith("[limited by gpu-limiter A100]")
+    assert "\x1b" not in outcome.out
 
 
 def test_decide_reads_standard_input(wva, recording, monkeypatch):

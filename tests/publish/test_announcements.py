@@ -42,6 +42,17 @@ def test_holding_is_a_warning_once():
     assert announcements(held(3), held(3, message="still no answer")) == []
 
 
+def test_a_growth_that_is_refused_is_a_warning_once():
+    """No GPU or no candidate: the number stands still, and somebody should know why."""
+    refused = decision(2, reason=Reason.GPU_LIMITED, message="limited to 2")
+    (event,) = announcements(decision(2), refused)
+    assert event == ("Warning", "ScaleUpLimited", "GpuLimited: limited to 2")
+    assert announcements(refused, refused) == []
+    assert [event.reason for event in announcements(refused, decision(2, reason=Reason.NO_CANDIDATE))] == [
+        "ScaleUpLimited"
+    ]
+
+
 def test_another_reason_to_hold_is_no_other_hold():
     """Stale samples on their way to missing ones are one outage; the condition tells today's reason."""
     assert announcements(held(3), held(3, reason=Reason.METRICS_STALE)) == []

@@ -38,6 +38,7 @@ def test_one_canonical_line_per_decision():
         "source": "measured",
         "coverage": "2/2",
         "message": "2 of 2 reporting replicas saturated",
+        "limited_by": [],
         "steps": ["analyze: 2 -> 2 (draft)", "optimize: 2 -> 3 (one more)"],
     }
 

@@ -58,6 +58,7 @@ def build_parser(*, settings: bool = True) -> Parser:
         allow_abbrev=False,
     )
     decide.add_argument("file", metavar="FILE", help="the recording; - reads standard input")
+    decide.add_argument("--explain", action="store_true", help="every step from the analyzer to the number, in words")
     commands.add_parser("crd", help="print the CustomResourceDefinition as YAML", allow_abbrev=False)
     commands.add_parser("version", help="print the version", allow_abbrev=False)
     return parser

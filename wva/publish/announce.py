@@ -16,9 +16,11 @@ SCALE_UP_EVENT: Final = "ScaleUpRecommended"
 SCALE_DOWN_EVENT: Final = "ScaleDownRecommended"
 HOLD_EVENT: Final = "DesiredReplicasHeld"
 RESUME_EVENT: Final = "DesiredReplicasMeasured"
+LIMITED_EVENT: Final = "ScaleUpLimited"
 CLAIMED_TWICE_EVENT: Final = "VariantClaimedTwice"
 
 SAFETY_NET_MESSAGE: Final = "Safety net activated: emitted fallback metrics"
+_LIMITED: Final = frozenset({Reason.GPU_LIMITED, Reason.NO_CANDIDATE})
 _FALLBACK: Final = frozenset({Source.PREVIOUS_DESIRED, Source.CURRENT_REPLICAS})
 
 
@@ -37,6 +39,8 @@ def announcements(old: Decision | None, new: Decision) -> list[Announcement]:
     if before is not None and before != new.desired:
         reason = SCALE_UP_EVENT if new.desired > before else SCALE_DOWN_EVENT
         said.append(Announcement("Normal", reason, f"desired replicas {before} -> {new.desired}: {new.message}"))
+    if new.reason in _LIMITED and (old is None or old.reason is not new.reason):
+        said.append(Announcement("Warning", LIMITED_EVENT, f"{new.reason.value}: {new.message}"))
     was_held = old is not None and old.held and old.reason is not Reason.NOT_DECIDED
     if new.held and (old is None or not was_held or (on_safety_net(new) and not on_safety_net(old))):
         said.append(Announcement("Warning", HOLD_EVENT, f"{new.reason.value}: {new.message}"))
@@ -66,6 +70,7 @@ def log_decision(logger: FilteringBoundLogger, decision: Decision) -> None:
         coverage=f"{decision.coverage.fresh}/{decision.coverage.expected}",
         message=decision.message,
         steps=[f"{step.stage}: {step.before} -> {step.after} ({step.reason})" for step in decision.steps],
+        limited_by=[step.limited_by for step in decision.limits],
     )
     if on_safety_net(decision):
         logger.warning(
