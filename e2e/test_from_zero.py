@@ -35,6 +35,8 @@ def test_to_zero_and_back_twenty_times(scene: Scene):
         took = [_round(scene, queue) for _ in range(ROUNDS)]
     print(f"from zero after {min(took):.2f} to {max(took):.2f} s")
     assert max(took) <= WITHIN_SECONDS, took
+    (controller,) = scene.controllers
+    assert controller.metrics().value("wva_activations_total", result="success") == ROUNDS, "a start was taken back"
     scene.assert_allowed()
 
 
