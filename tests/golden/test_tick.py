@@ -21,10 +21,8 @@ from tests.collect.doubles import NOW, FakePrometheus
 from tests.golden.vectors import near, parameters, tally
 from wva.api.meta import Key
 from wva.collect.answers import ErrorKind
-from wva.collect.config import scale_to_zero
-from wva.collect.config.layers import read, resolve_global
-from wva.collect.config.saturation import parse_saturation
 from wva.collect.gpus import GPU_RESOURCES
+from wva.collect.live_policy import LivePolicy
 from wva.collect.snapshot import Collector, CollectorSettings
 from wva.collect.targets import TargetKind, resolve
 from wva.decide.pipeline import decide
@@ -36,6 +34,7 @@ from wva.model.variant import ModelKey, VariantKey
 from wva.publish.ledger import Ledger
 from wva.publish.metrics import VariantCollector
 from wva.publish.status import ConfigurationView, TargetView, status_patch
+from wva.settings import Given, load
 
 SIGNALS = {"vllm:kv_cache_usage_perc": "kv_cache_usage", "vllm:num_requests_waiting": "queue_length"}
 COMPARED = ("wva_current_replicas", "wva_desired_replicas", "wva_desired_ratio")
@@ -44,7 +43,8 @@ COMPARED = ("wva_current_replicas", "wva_desired_replicas", "wva_desired_ratio")
 def _left_out(case):
     """Say why a case needs something that is not part of this comparison; judged by its input alone."""
     reasons = {
-        "with namespace maps": case.get("saturation_namespace") or case.get("scale_to_zero_namespace"),
+        # The original replaced all of the global entries by those of a namespace; ours win one by one.
+        "with a namespace map without default": any("default" not in entries for entries in _local_maps(case).values()),
         "with instance": any(va.get("controller_instance_label") for va in case["variant_autoscalings"]),
         "without accelerator label": any(va.get("accelerator_label") is None for va in case["variant_autoscalings"]),
         # Compatibility is asked for in the default entry; without one there is nothing to ask in.
@@ -53,6 +53,17 @@ def _left_out(case):
         "query failing for one of several models": _partial_failure(case),
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
+
+
+def _local_maps(case):
+    """Return the entries of each ConfigMap of a namespace, by namespace and name."""
+    names = {"saturation_namespace": "wva-saturation-scaling-config"}
+    names["scale_to_zero_namespace"] = "wva-model-scale-to-zero-config"
+    return {
+        Key(namespace, name): entries
+        for field, name in names.items()
+        for namespace, entries in (case.get(field) or {}).items()
+    }
 
 
 def _partial_failure(case):
@@ -134,11 +145,18 @@ def _prometheus(case):
     return prometheus
 
 
-def _with_scale_to_zero(case, policy):
-    reading = read(case.get("scale_to_zero_global") or {}, scale_to_zero.RULES)
-    rules = scale_to_zero.rules_of(resolve_global(reading, scale_to_zero.RULES))
+def _policy(case):
+    """Return what the ConfigMaps of a case say, in compatibility mode."""
+    settings = load(Given({}, {"PROMETHEUS_BASE_URL": "https://prometheus", "POD_NAMESPACE": "wva"}, {})).settings
+    live = LivePolicy(settings, refusal=lambda _: "")
+    saturation = dict(case["saturation_global"])
+    saturation["default"] += "\ncompatibility: v0.5\n"
+    assert live.apply(Key("wva", settings.saturation_config_map_name), saturation).problems == ()
+    live.apply(Key("wva", settings.scale_to_zero_config_map_name), case.get("scale_to_zero_global") or {})
+    for key, entries in _local_maps(case).items():
+        live.apply(key, entries)
     default = (case.get("env") or {}).get("WVA_SCALE_TO_ZERO", "").lower() == "true"
-    return replace(policy, scale_to_zero=rules, scale_to_zero_default=default)
+    return replace(live.current, scale_to_zero_default=default)
 
 
 def _request_counts(case, policy):
@@ -179,11 +197,7 @@ async def _pass(case, cluster):
         settings=CollectorSettings(),
     )
     snapshot = await collector.collect(NOW)
-    data = dict(case["saturation_global"])
-    data["default"] += "\ncompatibility: v0.5\n"
-    config = parse_saturation(data)
-    assert config.errors == ()
-    policy = _with_scale_to_zero(case, config.policy)
+    policy = _policy(case)
     snapshot = replace(snapshot, request_counts=_request_counts(case, policy), inventory=_inventory(case))
     decisions, _ = decide(snapshot, Memory(), policy, NOW)
     ledger = Ledger()
