@@ -5,11 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("default", deadline=None)
 settings.register_profile("nightly", deadline=None, max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+NIGHTLY = "nightly"
+_NIGHTLY_SECONDS = 7200
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests the time that a hundred times as many examples take."""
+    if os.environ.get("HYPOTHESIS_PROFILE") == NIGHTLY:
+        for item in items:
+            item.add_marker(pytest.mark.timeout(_NIGHTLY_SECONDS))
 
 
 def pytest_configure() -> None:

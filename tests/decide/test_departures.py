@@ -10,7 +10,17 @@ from tests.decide.story import BUSY, FULL, HOT, IDLE, SILENT, Story, numbers
 from wva.decide.analyze.saturation_v05 import analyze
 from wva.decide.assessment_v05 import ReplicaLoad, VariantState
 from wva.decide.optimize.one_step_v05 import targets
-from wva.model.policy import Compatibility, Policy, SaturationOverride, SaturationPolicy
+from wva.model.inventory import AcceleratorPool, Inventory
+from wva.model.policy import (
+    Compatibility,
+    Policy,
+    SaturationOverride,
+    SaturationPolicy,
+    ScaleToZeroEntry,
+    ScaleToZeroRules,
+)
+from wva.model.snapshot import RequestCounts
+from wva.model.variant import ModelKey
 
 
 def both(*variants, failure=None, settings=None, **loads):
@@ -26,6 +36,39 @@ def test_row_1_a_number_out_of_reach():
     free = variant(replicas=10, desired=12)
     assert Story(policy(compatibility=Compatibility.V0_5)).cycle(free, a=[IDLE] * 10)["a"].desired == 12
     assert Story().cycle(variant(replicas=10, desired=12, maximum=10), a=[IDLE] * 10)["a"].desired == 8
+
+
+def test_row_2_a_step_within_the_tolerance_of_the_scaler():
+    """Twelve replicas, one more wanted: 13 is ignored by an HPA, 14 is not."""
+    assert both(variant(replicas=12, desired=12), a=[(0.72, 0)] * 12) == ({"a": 13}, {"a": 14})
+
+
+def test_row_4_one_replica_at_a_time():
+    """Four full replicas: the original adds one, we double."""
+    assert both(variant(replicas=4, desired=4), a=[FULL] * 4) == ({"a": 5}, {"a": 8})
+
+
+def test_row_8_no_finished_request_is_not_idle():
+    """A model busy with its first long request: the original takes it to zero."""
+    rules = ScaleToZeroRules(ScaleToZeroEntry("default", "", enabled=True, retention_seconds=600.0))
+    requests = RequestCounts(ModelKey("ns", "m"), 600.0, finished=0.0, in_progress=1.0)
+    for compatibility, expected in ((Compatibility.V0_5, 0), (None, 1)):
+        story = Story(Policy(compatibility=compatibility, scale_to_zero=rules), requests=requests)
+        assert story.cycle(variant(desired=1), a=[BUSY])["a"].desired == expected
+
+
+def test_row_15_variants_at_zero_replicas():
+    """The cheap one is asleep and its scaler can wake it: the original buys a dear replica."""
+    asleep, dear = variant("a", replicas=0, minimum=0, cost=5), variant("b", desired=1, cost=50)
+    assert both(asleep, dear, b=[HOT]) == ({"a": 0, "b": 2}, {"a": 1, "b": 1})
+
+
+def test_row_16_gpus_that_others_use():
+    """All ten GPUs have pods on them, two of them ours: the original sees eight free ones."""
+    inventory = Inventory.of([AcceleratorPool("A100", 10, 10)])
+    for compatibility, expected in ((Compatibility.V0_5, 3), (None, 2)):
+        story = Story(Policy(compatibility=compatibility, enable_limiter=True), inventory=inventory)
+        assert story.cycle(variant(replicas=2, desired=2), a=[FULL] * 2)["a"].desired == expected
 
 
 def test_row_3_a_surge_during_an_unfinished_shrink():

@@ -27,7 +27,8 @@ class Compatibility(StrEnum):
     """Old behaviour that can be asked for by name.
 
     ``v0.5`` brings back the V1 target arithmetic with its transition rule (engine.md 3.4-3.6), missing or NaN sample =
-    0 (2.3), and the number published without a decision (1.5); nothing else.
+    0 (2.3), and the number published without a decision (1.5); and where scaling to zero or the GPU limiter is switched
+    on, their arithmetic (5.1, 5.2).
     """
 
     V0_5 = "v0.5"
