@@ -2,7 +2,8 @@
 
 Exactly three things come back: the target arithmetic with its transition rule, a sample that is not fresh counting as 0
 beside a fresh or an impossible (NaN) one, and the number published without a decision (the one in the status, 0
-included); and, where it is switched on, the enforcer that knows finished requests only. Conditions, sources, bounds and the accelerator of last resort stay ours.
+included); and, where it is switched on, the enforcer that knows finished requests only. Conditions, sources, bounds and
+the accelerator of last resort stay ours.
 """
 
 from __future__ import annotations
