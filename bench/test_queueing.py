@@ -1,10 +1,10 @@
 """The queueing model: all candidates at once against one after the other, and a whole cycle of allocations.
 
 Two baselines: our own numpy evaluation given one candidate at a time, and a loop over candidates that is written to be
-as fast as it can be, with numpy over the states and plain floats elsewhere (``queueing_baseline``). Reference figures of
-the original in Go, on another machine of this size (optimizer.md 10): construct and size at batch 64 367 us per
-candidate; a cycle of 200 servers x 5 accelerators 591 ms for the candidates, 0.17 ms for the unlimited and 0.38 ms for
-the greedy solver.
+as fast as it can be, with numpy over the states and plain floats elsewhere (``queueing_baseline``). Figures of the
+original in Go, on another machine of this size (optimizer.md 10): construct and size at batch 64 367 us per candidate;
+a cycle of 200 servers x 5 accelerators 591 ms for the candidates, 0.17 ms for the unlimited and 0.38 ms for the greedy
+solver.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ what the state can serve is evaluated instead of failing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -61,12 +61,15 @@ def guess(seen: Observation) -> IterationTime | None:
 def update(state: KalmanState, seen: Sequence[Observation], *, bounds_from: IterationTime) -> KalmanState:
     """Return the state after the observations of one cycle, which all share its noise; the last one is reported.
 
-    The bounds are a hundredth to a hundredfold of ``bounds_from``. Without a usable observation nothing changes.
+    The bounds are a hundredth to a hundredfold of ``bounds_from``. Without a usable observation nothing changes; a
+    state that is not positive is no state to go on from.
     """
     kept = [each for each in seen if usable(each)]
     if not kept:
         return state
     x = _array(state.parameters)
+    if not (x > 0).all():
+        return replace(state, nis=_FAILED, rejected=True)
     noise = np.diag((PROCESS_NOISE * x) ** 2)
     covariance = np.array(state.covariance).reshape(3, 3) if state.covariance else noise
     bounds = _array(bounds_from) * BOUND_FACTORS[0], _array(bounds_from) * BOUND_FACTORS[1]
@@ -97,19 +100,20 @@ class _Step:
 
     def corrected(self, spread: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array, float]:
         """Return state, covariance and normalised innovation squared; -1 where the step has no sense."""
-        total = self.jacobian @ self.covariance @ self.jacobian.T + spread
+        with np.errstate(all="ignore"):  # what is not finite is refused in the next line
+            total = self.jacobian @ self.covariance @ self.jacobian.T + spread
         if not np.isfinite(total).all() or np.linalg.det(total) == 0:
             return self.x, self.covariance, _FAILED
         inverse = np.linalg.inv(total)
         gain = self.covariance @ self.jacobian.T @ inverse
         x = np.clip(self.x + gain @ self.innovation, *bounds)
         nis = float(self.innovation @ inverse @ self.innovation)
-        return x, (np.eye(3) - gain @ self.jacobian) @ self.covariance, nis if (x > 0).all() else _FAILED
+        return x, (np.eye(3) - gain @ self.jacobian) @ self.covariance, nis
 
 
 def _linearised(seen: Observation, x: Array) -> tuple[Array, Array]:
     """Return residuals and derivatives (central differences, 1 % steps) at a state."""
-    steps = np.where(x == 0, _STEP, _STEP * np.abs(x))
+    steps = _STEP * x
     rows = np.concatenate((x[None, :], x + np.diag(steps), x - np.diag(steps)))
     values = predicted([seen] * 7, rows, first_decode=False)
     jacobian = (values[1:4] - values[4:7]).T / (2 * steps)
