@@ -144,3 +144,32 @@ async def test_scale_to_zero_and_queueing_follow_their_config_maps(stage):
         await until(lambda: policy().analyzer_for(model) == "")
         (event,) = await until(lambda: stage.events("ConfigurationDeleted"))
         assert "the built-in queueing model defaults are in force" in event["message"]
+
+
+async def test_the_variants_of_an_excluded_namespace_are_left_alone(stage):
+    """Series and decisions end with the annotation and come back without it; an event says why."""
+    stage.deployment(replicas=2)
+    stage.va()
+    await stage.scrape()
+    async with stage.controller(interval="20ms"):
+        await until(lambda: stage.series().get("va") is not None)
+        relabel(stage, excluded="true")
+        await until(lambda: stage.series().get("va") is None)
+        (event,) = await until(lambda: stage.events("NamespaceExcluded"))
+        assert (event["type"], event["involvedObject"]["name"]) == ("Normal", "va")
+        await until(lambda: stage.app.idle)
+        before = stage.patches()
+        await stage.cycles(3)
+        assert stage.patches() == before
+        assert stage.series() == {}
+        relabel(stage)
+        await until(lambda: stage.series().get("va") is not None)
+
+
+async def test_the_only_namespace_that_is_watched_cannot_be_excluded(stage):
+    """The annotation is for controllers of the whole cluster."""
+    relabel(stage, excluded="true")
+    stage.deployment()
+    stage.va()
+    async with stage.controller(WATCH_NAMESPACE="ns"):
+        await until(lambda: stage.number() == 1)

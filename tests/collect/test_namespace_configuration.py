@@ -22,7 +22,7 @@ from wva.collect.config.names import MapNames
 from wva.collect.live import LiveConfiguration
 from wva.collect.local_scope import ConfigMapStores, LocalScope
 from wva.controllers.configmap import ConfigMapController
-from wva.controllers.namespaces import NamespaceController
+from wva.controllers.namespaces import Followers, NamespaceController
 from wva.instruments import Instruments
 from wva.kube.cache import Store
 from wva.model.policy import Analyzer, QueueingPolicy
@@ -56,7 +56,7 @@ class Cluster:
 
         self.scope = LocalScope(watched, wanted, self.namespaces, self.variants)
         self.configuration = LiveConfiguration(configured, given, refusal=self.scope.refusal)
-        self.events = []
+        self.events, self.revisited, self.announced = [], [], []
         self.controller = ConfigMapController(
             self.maps,
             configuration=self.configuration,
@@ -65,7 +65,15 @@ class Cluster:
             instruments=Instruments(CollectorRegistry()),
             own_namespace=OWN,
         )
-        self.follower = NamespaceController(self.scope, config_maps=self.maps.of, look_again=self.controller.queue.add)
+        self.follower = NamespaceController(self.scope, self._followers())
+
+    def _followers(self):
+        return Followers(
+            config_maps=self.maps.of,
+            look_again=self.controller.queue.add,
+            revisit=self.revisited.append,
+            announce=lambda *event: self.announced.append(event),
+        )
 
     def start(self):
         """Do what happens when the process begins to lead."""
@@ -129,6 +137,7 @@ class NamespaceConfiguration(RuleBasedStateMachine):
         self.maps = {}
         self.labels = {}
         self.variants = {}
+        self.excluded = set()
         self.started = False
 
     @initialize(early=st.booleans())
@@ -231,6 +240,17 @@ class NamespaceConfiguration(RuleBasedStateMachine):
                 own_models = {}
             default, models = (default if own is None else own), {**models, **own_models}
         return models.get(model), default
+
+    @invariant()
+    def an_excluded_namespace_is_let_go_of_in_time(self):
+        """Whenever exclusion changes, every variant of the namespace is looked at again."""
+        excluded = {name for name, (_, value) in self.labels.items() if value == "true"}
+        if self.started:
+            for key in {Key(*key) for key in self.variants}:
+                if (key.namespace in excluded) != (key.namespace in self.excluded):
+                    assert key in self.cluster.revisited
+        self.cluster.revisited.clear()
+        self.excluded = excluded
 
     @invariant()
     def what_is_in_force_is_what_is_there(self):

@@ -10,6 +10,7 @@ from wva.api.variantautoscaling import ConditionType, TargetReason
 from wva.cli.main import build_parser
 from wva.controllers.configmap import DELETED_EVENT, IGNORED_EVENT, INVALID_EVENT
 from wva.controllers.main_configmap import IMMUTABLE_EVENT
+from wva.controllers.namespaces import EXCLUDED_EVENT
 from wva.loops.scale_from_zero import FAILED_EVENT, REFUSED_EVENT
 from wva.model.decision import HOLD_REASONS, Reason, Source
 from wva.publish import announce
@@ -20,6 +21,7 @@ OTHER_EVENTS = {
     IMMUTABLE_EVENT,
     DELETED_EVENT,
     IGNORED_EVENT,
+    EXCLUDED_EVENT,
     REFUSED_EVENT,
     FAILED_EVENT,
     "LeaderElection",

@@ -21,7 +21,7 @@ from wva.collect.prometheus import PrometheusClient
 from wva.collect.snapshot import Collector, CollectorSettings
 from wva.controllers.configmap import ConfigMapController
 from wva.controllers.main_configmap import MainConfigMap
-from wva.controllers.namespaces import NamespaceController
+from wva.controllers.namespaces import Followers, NamespaceController
 from wva.controllers.variantautoscaling import Dependencies, VariantAutoscalingController
 from wva.kube.controller import Controller, guard
 from wva.loops.optimizer import Optimizer, Ports
@@ -54,17 +54,23 @@ class Decisions:
             instruments=environment.instruments,
             own_namespace=environment.settings.pod_namespace,
         )
-        self._namespaces = NamespaceController(
-            informers.scope, config_maps=informers.all_config_maps.of, look_again=self.config_maps.queue.add
-        )
         self.main_config_map = MainConfigMap(
             informers.config_maps.store,
             configuration=self.configuration,
             record=leadership.recorder.event,
             instruments=environment.instruments,
         )
-        self._claims = Claims(leadership.claimant)
+        self._claims = Claims(leadership.claimant, informers.scope.excluded)
         self.variants = self._build_variants()
+        self._namespaces = NamespaceController(
+            informers.scope,
+            Followers(
+                config_maps=informers.all_config_maps.of,
+                look_again=self.config_maps.queue.add,
+                revisit=self.variants.queue.add,
+                announce=self.announce,
+            ),
+        )
         self._register_series()
         self.configuration.subscribe(self.variants.enqueue_all)
         self._collector: Collector | None = None

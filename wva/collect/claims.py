@@ -1,6 +1,7 @@
 """Which VariantAutoscalings this controller decides on (surface.md 4.8): one rule for loops, reconciler and series.
 
-With an instance: those labelled for it. Without one: all of them, labelled or not. Where two controllers would take the
+With an instance: those labelled for it. Without one: all of them, labelled or not. None in a namespace that is excluded
+by its annotation. Where two controllers would take the
 same variant, one leaves it to the other, or both would write its status in turns and publish two numbers:
 
 - an instance that the variant is labelled for goes before a controller without an instance;
@@ -12,6 +13,7 @@ The ``Claimed`` condition says who has it. It counts while the status is kept up
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,11 +25,20 @@ ALIVE_SECONDS: Final = 900.0
 """Longer than the heartbeat of the status by a margin for an API server in trouble."""
 
 
+def no_namespace(namespace: str) -> bool:  # noqa: ARG001 - excludes none, whatever its name
+    """Exclude nothing."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The rule as this controller applies it; without ``me`` it takes everything that no instance has."""
+    """The rule as this controller applies it; without ``me`` it takes everything that no instance has.
+
+    ``excluded`` tells whether a namespace wants to be left alone now.
+    """
 
     me: Claimant = Claimant("")  # noqa: RUF009 - frozen
+    excluded: Callable[[str], bool] = no_namespace
 
     def mine(self, va: VariantAutoscaling, now: float | None = None) -> bool:
         """Tell whether this controller decides on the VA at ``now`` (epoch seconds).
@@ -37,7 +48,9 @@ class Claims:
         return self.wanted(va) and (now is None or self.rival(va, now) is None)
 
     def wanted(self, va: VariantAutoscaling) -> bool:
-        """Tell whether the VA is for this controller according to its label."""
+        """Tell whether the VA is for this controller according to its label and its namespace."""
+        if self.excluded(va.metadata.namespace):
+            return False
         return not self.me.instance or _label(va) == self.me.instance
 
     def rival(self, va: VariantAutoscaling, now: float) -> Claimant | None:

@@ -32,7 +32,7 @@ class LocalScope:
         if self.watched:
             return "" if namespace == self.watched else f"only namespace {self.watched} is watched"
         known = self.namespaces.get(Key("", namespace))
-        if known is not None and known.excluded:
+        if self.excluded(namespace):
             return f"namespace {namespace} has the annotation {EXCLUDE_ANNOTATION}=true"
         if self.tracks(namespace) or (known is not None and known.config_enabled):
             return ""
@@ -40,6 +40,11 @@ class LocalScope:
             f"namespace {namespace} has neither a VariantAutoscaling of this controller "
             f"nor the label {CONFIG_ENABLED_LABEL}=true"
         )
+
+    def excluded(self, namespace: str) -> bool:
+        """Tell whether a namespace wants to be left alone; the only one that is watched cannot want that."""
+        known = None if self.watched else self.namespaces.get(Key("", namespace))
+        return known is not None and known.excluded
 
     def tracks(self, namespace: str) -> bool:
         """Tell whether a VariantAutoscaling of this controller is in a namespace."""
