@@ -210,6 +210,26 @@ async def test_a_standby_follows_the_config_map_too(stage, lines):
         assert stage.events(IMMUTABLE) == []
 
 
+@pytest.mark.parametrize("elect", ["true", "false"])
+async def test_a_value_that_was_bad_at_the_start_has_its_event_once(stage, elect):
+    """Though the ConfigMap is first seen before anybody leads."""
+    async with stage.controller(**start(stage, GLOBAL_OPT_INTERVAL="20ms", V="many"), LEADER_ELECT=elect):
+        (event,) = await until(lambda: stage.events("InvalidConfiguration"))
+        assert "V='many'" in event["message"]
+        await stage.cycles(2)
+        assert stage.events("InvalidConfiguration")[0]["count"] == 1
+
+
+async def test_what_was_changed_before_anybody_led_has_its_event(stage):
+    """Between the first read and the take-over."""
+    data = {"WATCH_NAMESPACE": "ns", "GLOBAL_OPT_INTERVAL": "1h"}
+    stage.config_map(MAIN, {**data, "WATCH_NAMESPACE": "other"})
+    async with stage.controller(interval=None, config_map=data, LEADER_ELECT="true"):
+        (event,) = await until(lambda: stage.events(IMMUTABLE))
+        assert "WATCH_NAMESPACE: ns -> other" in event["message"]
+        assert event["count"] == 1
+
+
 def held_by_another():
     """Return the spec of a Lease that somebody holds for an hour."""
     now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())

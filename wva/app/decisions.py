@@ -116,7 +116,7 @@ class Decisions:
 
     def begin(self) -> None:
         """Take the ConfigMaps and follow the caches, which have synced; every variant is looked at."""
-        self.main_config_map.confirm()
+        self.main_config_map.begin()
         self.config_maps.load_all()
         self.config_maps.watch()
         self._namespaces.watch()

@@ -92,6 +92,11 @@ class LiveConfiguration:
         return taken
 
     @property
+    def standing_main(self) -> Taken:
+        """What is to be said of the main ConfigMap as it is, whether or not it has been said."""
+        return self.settings.standing
+
+    @property
     def started_with_main(self) -> bool:
         """Whether there was a main ConfigMap when the process started."""
         return self.settings.started_with_config_map

@@ -55,6 +55,8 @@ class LiveSettings:
         self._given = given
         self._data = given.config_map
         self._rejected: list[Change] = []
+        self.standing = Taken()
+        """What is to be said of the ConfigMap as it is, whether or not it has been said."""
         self._set_level = set_level
         self._logger = log.get("configuration")
 
@@ -105,7 +107,9 @@ class LiveSettings:
         self._tell_overridden(data)
         self._tell_changes(old.settings)
         self._data = data
-        return Taken(tuple(str(problem) for problem in problems), self._reject(data))
+        taken = Taken(tuple(str(problem) for problem in problems), self._reject(data))
+        self.standing = Taken(taken.problems, summary(self._rejected) if self._rejected else "")
+        return taken
 
     def keep(self) -> None:
         """Go on without the main ConfigMap, which is gone: everything stays as it was."""

@@ -1,7 +1,7 @@
 """The main ConfigMap: settings in force, or events that say what was not taken and why.
 
-It is followed on every process, leader or not, because some settings concern every process, such as the log level. The
-events of a standby are not posted: the leader tells the same story.
+It is followed on every process, leader or not, because some settings concern every process, such as the log level.
+Events are left to the process that leads, which begins with what there is to say of the ConfigMap as it finds it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from wva.instruments import Instruments
 from wva.kube.cache import Store
 
 IMMUTABLE_EVENT: Final = "ImmutableConfigChangeRejected"
+_DELETED: Final = "The ConfigMap was deleted: the settings that it gave stay until the controller is restarted"
 
 
 class Taken(Protocol):
@@ -37,6 +38,11 @@ class Configuration(Protocol):
     """Where the text goes."""
 
     main: Key
+
+    @property
+    def standing_main(self) -> Taken:
+        """What is to be said of the main ConfigMap as it is, whether or not it has been said."""
+        ...
 
     @property
     def started_with_main(self) -> bool:
@@ -60,11 +66,16 @@ class MainConfigMap:
         self._record = record
         self._errors = instruments.config_errors
         self._logger = log.get("configmap")
+        self._leads = False
         store.subscribe(self._on_config_map)
 
-    def confirm(self) -> None:
-        """Say so when the ConfigMap that the process was started with is not there any more; the cache has synced."""
-        if self._configuration.started_with_main and self._store.get(self._configuration.main) is None:
+    def begin(self) -> None:
+        """Tell events from now on, first of the ConfigMap as it is; the cache has synced, and this process leads."""
+        self._leads = True
+        config_map = self._store.get(self._configuration.main)
+        if config_map is not None:
+            self._tell(_reference(config_map), self._configuration.standing_main)
+        elif self._configuration.started_with_main:
             self._configuration.apply_main(None)
 
     def _on_config_map(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
@@ -74,16 +85,23 @@ class MainConfigMap:
         reference = _reference(seen)
         if new is None:
             self._configuration.apply_main(None)
-            message = "The ConfigMap was deleted: the settings that it gave stay until the controller is restarted"
-            self._record(reference, "Warning", DELETED_EVENT, message)
+            self._event(reference, DELETED_EVENT, _DELETED)
             return
         taken = self._configuration.apply_main(new.data)
         self._errors.labels(seen.metadata.name).set(len(taken.problems))
         for problem in taken.problems:
             self._logger.warning("configuration_rejected", config_map=str(seen.metadata.key), problem=problem)
-            self._record(reference, "Warning", INVALID_EVENT, problem)
+        self._tell(reference, taken)
+
+    def _tell(self, reference: ObjectReference, taken: Taken) -> None:
+        for problem in taken.problems:
+            self._event(reference, INVALID_EVENT, problem)
         if taken.rejected:
-            self._record(reference, "Warning", IMMUTABLE_EVENT, taken.rejected)
+            self._event(reference, IMMUTABLE_EVENT, taken.rejected)
+
+    def _event(self, reference: ObjectReference, reason: str, message: str) -> None:
+        if self._leads:
+            self._record(reference, "Warning", reason, message)
 
 
 def _reference(config_map: ConfigMap) -> ObjectReference:
