@@ -163,6 +163,16 @@ def test_a_variant_without_parameters_has_no_opinion_and_keeps_its_share():
     assert opinion.objection == "not every variant can be sized"
 
 
+def test_a_variant_without_load_has_a_number_and_no_plan():
+    """All requests go to a variant that cannot be sized: nothing is left to say what the other one would do."""
+    analysis = Analysis(replace(KNOWN, queueing=UNTUNED))
+    opinion = analysis.cycle(
+        {variant("a"): [pod(success_rate=0)], variant("b", accelerator="L40S"): [pod("b")]},
+    )
+    assert [one.desired for one in opinion.variants] == [1, None]
+    assert opinion.variants[0].plan is None
+
+
 def test_no_variant_with_parameters_is_no_opinion():
     """Neither known nor learned: the model says nothing."""
     opinion = Analysis(Policy(service_targets=(PREMIUM,))).cycle({variant(): [pod()]})

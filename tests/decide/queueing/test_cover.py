@@ -29,6 +29,12 @@ def test_a_full_variant_leaves_the_rest_to_the_next():
     assert cover(9.0, [first, second], shrinks=True) == ({CHEAP: 3, DEAR: 2}, 4.0)
 
 
+def test_whole_replicas_that_fit_exactly_need_no_further_one():
+    """Two requests per second are two replicas for one each."""
+    carrier = Carrier(CHEAP, cost=1, rate=1, planned=0, counted=0, lowest=0)
+    assert cover(2.0, [carrier], shrinks=False) == ({CHEAP: 2}, 0.0)
+
+
 def test_an_exact_fit_is_no_shortage():
     """Rounding in the last digit buys no replica."""
     carrier = Carrier(CHEAP, cost=1, rate=0.1, planned=3, counted=3, lowest=1)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.decide.queueing.test_chain import SAMPLE, queues
+from wva.decide.queueing import roots
 from wva.decide.queueing.service import PrefillDecode, Queue, RequestSize
 from wva.decide.queueing.sizing import Where, perform, size
 from wva.decide.queueing.targets import Target
@@ -86,10 +87,18 @@ def test_sizings_are_a_sequence():
     assert len(found) == 3
     assert found[-1] == found[0]
     assert list(found) == list(found[0:3])
+    assert Target(500, 24).problem() == ""
     with pytest.raises(IndexError, match="3 of 3 queues"):
         found[3]
     with pytest.raises(ValueError, match="1 queues and 0 targets"):
         size([A100], [])
+
+
+def test_a_search_ends_within_its_steps(monkeypatch):
+    """With three steps the answer is coarse, but it is inside the usable range."""
+    monkeypatch.setattr(roots, "MAX_ITERATIONS", 3)
+    (found,) = size([A100], [Target(500, 24)])
+    assert found.lowest_rate < found.rate < found.highest_rate
 
 
 @given(queues, st.floats(0, 1), st.floats(0, 1))

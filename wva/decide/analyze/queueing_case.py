@@ -147,7 +147,7 @@ class ModelCase:
         reading = self.reading
         unread = sum(variant.unread for variant in reading.variants)
         if unread:
-            return f"{replicas_in_words(unread)} unread; {gap(self.inputs.reports) or 'not reporting'}"
+            return f"{replicas_in_words(unread)} unread; {gap(self.inputs.reports)}"
         if not all(variant.settled for variant in reading.variants):
             return "replicas are on their way"
         if reading.doubt:

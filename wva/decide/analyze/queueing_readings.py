@@ -137,12 +137,9 @@ def read_model(
 
 
 def gap(reports: Sequence[VariantReport]) -> str:
-    """Return in words what the first replica lacks that cannot be judged, empty if all can."""
-    for report in reports:
-        for replica in report.replicas:
-            if _read_replica(replica) is None:
-                return f"{replica.pod}: {_missing(replica.engine)}"
-    return ""
+    """Return in words what the first replica lacks that cannot be judged; there is at least one."""
+    replicas = (replica for report in reports for replica in report.replicas)
+    return next(f"{each.pod}: {_missing(each.engine)}" for each in replicas if _read_replica(each) is None)
 
 
 def _read_variant(report: VariantReport) -> VariantReading:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from wva.decide.queueing.service import IterationTime, Parameters, PrefillDecode
+from wva.decide.queueing.service import Parameters, PrefillDecode
 from wva.decide.queueing.targets import Target
 
 HEADROOM: Final = 1.5
@@ -57,9 +57,8 @@ def derived_target(multiplier: float, parameters: Iterable[Parameters], traffic:
 
 def _implied(multiplier: float, parameters: Parameters, traffic: Traffic) -> Target:
     prompt, answer = traffic.input_tokens, traffic.output_tokens
-    match parameters:
-        case IterationTime(alpha, beta, gamma):
-            iteration = multiplier * alpha
-            return Target(iteration + (beta + gamma) * prompt, iteration + beta + gamma * (prompt + (answer + 1) / 2))
-        case PrefillDecode(alpha, beta, gamma, delta):
-            return Target(multiplier * (gamma + alpha) + delta * prompt, multiplier * alpha + beta)
+    alpha, beta, gamma = parameters.alpha, parameters.beta, parameters.gamma
+    iteration = multiplier * alpha
+    if isinstance(parameters, PrefillDecode):
+        return Target(iteration + multiplier * gamma + parameters.delta * prompt, iteration + beta)
+    return Target(iteration + (beta + gamma) * prompt, iteration + beta + gamma * (prompt + (answer + 1) / 2))
