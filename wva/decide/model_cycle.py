@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from wva.decide.analyze.saturation import VariantReport, assess, drafts
 from wva.decide.analyze.tokens import TokenInputs, analyze_tokens
+from wva.decide.arbitrate import arbitrate
 from wva.decide.assessment import ModelAssessment
 from wva.decide.compatibility import decide_v05, enforce_v05
 from wva.decide.enforce import Idleness, enforce, keep_one, rest
@@ -23,6 +24,7 @@ from wva.model.decision import Decision
 from wva.model.memory import Memory, VariantMemory
 from wva.model.metrics import ReplicaMetrics
 from wva.model.policy import Analyzer, Compatibility, Policy
+from wva.model.queueing import ModelOpinion, QueueingMemory
 from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
 from wva.model.variant import ModelKey, Variant, VariantKey
 
@@ -73,13 +75,18 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True)
 class ModelCycle:
-    """One model with its analysis. ``gap`` and ``learned`` are None for an analyzer that knows no capacities."""
+    """One model with its analysis.
+
+    ``gap`` is None for an analyzer that knows no capacities, ``learned`` for one that learns none, ``opinion`` unless
+    the model-based optimizer is to be heard beside the analyzer.
+    """
 
     key: ModelKey
     assessment: ModelAssessment
     reports: tuple[VariantReport, ...]
     gap: Gap | None = None
     learned: LearnedCapacity | None = None
+    opinion: ModelOpinion | None = None
 
     @property
     def held(self) -> bool:
@@ -99,7 +106,7 @@ def analyze(key: ModelKey, variants: list[Variant], cycle: Cycle) -> ModelCycle:
     their siblings are saturated.
     """
     saturation = cycle.policy.saturation_for(key)
-    everything = [cycle.report(variant, saturation.transition_deadline_seconds) for variant in variants]
+    everything = tuple(cycle.report(variant, saturation.transition_deadline_seconds) for variant in variants)
     compatible = cycle.policy.compatibility is not None
     reports = tuple(report for report in everything if _takes_part(report.progress.variant, compatible=compatible))
     failure = cycle.failures.get(key.namespace)
@@ -118,6 +125,37 @@ def analyze(key: ModelKey, variants: list[Variant], cycle: Cycle) -> ModelCycle:
     return ModelCycle(key, assessment, reports, Gap(assessment, capacity), learned)
 
 
+def with_opinions(models: list[ModelCycle], cycle: Cycle) -> tuple[list[ModelCycle], QueueingMemory]:
+    """Ask the model-based optimizer about the models that want it, all at once; return what it remembers too.
+
+    Its number is the need of a model whose analyzer it is, and a second opinion on the others in HYBRID mode.
+    """
+    policy, memory = cycle.policy, cycle.memory.queueing
+    asked = [model for model in models if _asks(model.key, policy)]
+    if not asked:
+        return models, memory
+    from wva.decide.analyze.queueing import QueueingInputs, analyze_queueing  # noqa: PLC0415 - numpy, if it is wanted
+
+    inputs = [
+        QueueingInputs(model.key, model.reports, cycle.queues.get(model.key), cycle.failures.get(model.key.namespace))
+        for model in asked
+    ]
+    opinions, memory = analyze_queueing(inputs, policy=policy, memory=memory, now=cycle.now)
+    heard = {opinion.key: opinion for opinion in opinions}
+    return [_heard(model, heard.get(model.key), policy) for model in models], memory
+
+
+def _asks(key: ModelKey, policy: Policy) -> bool:
+    return policy.compatibility is None and (policy.proactive_model or policy.analyzer_for(key) is Analyzer.QUEUEING)
+
+
+def _heard(model: ModelCycle, opinion: ModelOpinion | None, policy: Policy) -> ModelCycle:
+    if opinion is None or policy.analyzer_for(model.key) is not Analyzer.QUEUEING:
+        return replace(model, opinion=opinion)
+    assessment = replace(model.assessment, hold=opinion.hold)
+    return replace(model, assessment=assessment, gap=Gap(assessment, opinion.capacity))
+
+
 def decide(
     model: ModelCycle, cycle: Cycle, *, optimizer: Optimizer, shared: tuple[Candidate, ...] | None
 ) -> tuple[Decision, ...]:
@@ -132,7 +170,7 @@ def decide(
         decisions = enforce_v05(decisions, cycle.policy.scale_to_zero_for(model.key), cycle.counts.get(model.key))
     else:
         if not model.held:
-            decisions = _optimized(model, decisions, optimizer, shared)
+            decisions = _arbitrated(model, _optimized(model, decisions, optimizer, shared))
         decisions = keep_one(rest(decisions, _idleness(model, cycle)))
     return tuple(
         enforce(decision, progress.variant.bounds)
@@ -148,6 +186,17 @@ def _optimized(
     if shared is not None:
         return close(model.gap, decisions, shared, rule="greedy-by-score")
     return cost_aware(model.gap, decisions)
+
+
+def _arbitrated(model: ModelCycle, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
+    """Return the decisions after the model-based optimizer was heard, as they are where it was not asked."""
+    opinion = model.opinion
+    if opinion is None:
+        return decisions
+    return tuple(
+        arbitrate(decision, opinion.of(decision.key), bounds=progress.variant.bounds)
+        for decision, progress in zip(decisions, model.progresses, strict=True)
+    )
 
 
 def _takes_part(variant: Variant, *, compatible: bool) -> bool:

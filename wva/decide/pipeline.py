@@ -42,7 +42,8 @@ def decide(
     """
     cycle = Cycle.of(snapshot, memory, policy, now)
     running, asleep = _models(snapshot.variants)
-    models = [model_cycle.analyze(key, running[key], cycle) for key in sorted(running)]
+    analyzed = [model_cycle.analyze(key, running[key], cycle) for key in sorted(running)]
+    models, observed = model_cycle.with_opinions(analyzed, cycle)
     budget = _budget(snapshot, policy)
     drafts = _drafts(models, cycle, budget, optimizer)
     limited = _limited([draft.claim(policy) for draft in drafts], policy, budget)
@@ -53,7 +54,7 @@ def decide(
     learned = [model.learned for model in models if model.learned is not None]
     return (
         tuple(decision for decision, _ in entries),
-        Memory(tuple(remembered for _, remembered in entries), memory.capacity.updated(learned, now=now)),
+        Memory(tuple(remembered for _, remembered in entries), memory.capacity.updated(learned, now=now), observed),
     )
 
 

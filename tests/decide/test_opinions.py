@@ -1,0 +1,55 @@
+"""The model-based optimizer in the pipeline: as the analyzer of a model, and heard beside another one (HYBRID)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+from tests.builders import NOW, variant
+from tests.decide.queueing.samples import KNOWN, pod
+from wva.decide.pipeline import decide
+from wva.model.decision import Reason
+from wva.model.memory import Memory
+from wva.model.policy import Analyzer, Compatibility, SaturationPolicy
+from wva.model.snapshot import Snapshot
+
+BUSY = Snapshot.of([variant(cost=40.0)], [pod(success_rate=40 / 60)])
+QUEUEING = replace(KNOWN, saturation=SaturationPolicy(analyzer_name=Analyzer.QUEUEING))
+
+
+def test_its_number_is_the_need_of_a_model_that_has_it_as_analyzer():
+    """0.6667 requests/s at 0.5476 per replica take two; what it saw is remembered."""
+    (decision,), memory = decide(BUSY, Memory(), QUEUEING, NOW)
+    assert (decision.desired, decision.reason) == (2, Reason.SCALE_UP)
+    assert "requests/s missing" in decision.message
+    assert memory.queueing.backlogs
+
+
+def test_without_an_opinion_the_number_is_held():
+    """No size of requests, no capacity: nothing is decided by another rule behind one's back."""
+    seen = replace(BUSY, replicas=(pod(success_rate=None, input_tokens=None, output_tokens=None),))
+    (decision,), _ = decide(seen, Memory(), QUEUEING, NOW)
+    assert (decision.desired, decision.held) == (1, True)
+
+
+def test_beside_the_percentage_analyzer_the_larger_number_counts():
+    """The replica has spare, the model knows that it takes two."""
+    (decision,), memory = decide(BUSY, Memory(), replace(KNOWN, proactive_model=True), NOW)
+    assert (decision.desired, decision.reason) == (2, Reason.MODEL_BASED)
+    assert [step.stage for step in decision.steps] == ["analyze", "optimize", "arbitrate", "enforce"]
+    assert memory.queueing.backlogs
+
+
+def test_nobody_asks_it_by_default_or_in_compatibility_mode():
+    """The percentage analyzer decides alone."""
+    for policy in (KNOWN, replace(KNOWN, proactive_model=True, compatibility=Compatibility.V0_5)):
+        (decision,), memory = decide(BUSY, Memory(), policy, NOW)
+        assert decision.desired == 1
+        assert memory.queueing == Memory().queueing
+
+
+def test_numpy_is_loaded_only_when_it_is_asked():
+    """A controller without the model-based optimizer starts without it."""
+    code = "import sys, wva.decide.pipeline; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603 - our own interpreter
