@@ -8,7 +8,6 @@ import pytest
 
 from tests.builders import NOW, replica, variant
 from tests.decide.story import FULL, HOT, TIGHT, Story, numbers
-from wva.decide.optimize.sized import one_step
 from wva.decide.pipeline import decide
 from wva.model.decision import Reason
 from wva.model.memory import Memory
@@ -96,21 +95,3 @@ def test_all_replicas_count_when_none_is_newer():
     assert grown([20, 25], [FULL, FULL]).desired == 4
     assert grown([None, None], [FULL, FULL]).desired == 4
     assert grown([900, None], [FULL, FULL]).desired == 4
-
-
-def test_one_step_grows_by_one():
-    """The same rules, one replica at a time; shrinking is the same."""
-    seen = Snapshot.of([variant(replicas=2)], [replica(f"a-{number}", kv=0.95, queue=9) for number in range(2)])
-    (decision,), _ = decide(seen, Memory(), Policy(), NOW, optimizer=one_step)
-    assert (decision.desired, decision.reason) == (3, Reason.SCALE_UP)
-    idle = replace(seen, replicas=tuple(replica(f"a-{number}", kv=0.1) for number in range(2)))
-    assert decide(idle, Memory(), Policy(), NOW, optimizer=one_step)[0][0].desired == 1
-
-
-def test_one_step_waits_for_replicas_that_suffice_and_says_when_nobody_can():
-    """As sized growth does."""
-    hot = [replica(f"a-{number}", kv=0.95) for number in range(2)]
-    waiting = Snapshot.of([variant(replicas=3, ready_replicas=2)], hot)
-    assert decide(waiting, Memory(), Policy(), NOW, optimizer=one_step)[0][0].reason is Reason.REPLICAS_PENDING
-    full = Snapshot.of([variant(replicas=2, maximum=2)], hot)
-    assert decide(full, Memory(), Policy(), NOW, optimizer=one_step)[0][0].reason is Reason.NO_CANDIDATE

@@ -7,7 +7,6 @@ cost-aware rule or its share of the GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from wva.decide.analyze.saturation import VariantReport, assess, drafts
@@ -18,6 +17,7 @@ from wva.decide.compatibility import decide_v05, enforce_v05
 from wva.decide.enforce import Idleness, enforce, keep_one, rest
 from wva.decide.optimize.by_capacity import Gap, close, cost_aware
 from wva.decide.optimize.cost_aware import Candidate
+from wva.decide.optimize.sized import sized
 from wva.decide.settling import Moment, Progress, progress_of
 from wva.model.capacity import LearnedCapacity
 from wva.model.decision import Decision
@@ -27,9 +27,6 @@ from wva.model.policy import Analyzer, Compatibility, Policy
 from wva.model.queueing import ModelOpinion, QueueingMemory
 from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
 from wva.model.variant import ModelKey, Variant, VariantKey
-
-Optimizer = Callable[[ModelAssessment, tuple[Decision, ...]], tuple[Decision, ...]]
-"""Turns the drafts of a model (in the order of its variants) into its decisions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +153,7 @@ def _heard(model: ModelCycle, opinion: ModelOpinion | None, policy: Policy) -> M
     return replace(model, assessment=assessment, gap=Gap(assessment, opinion.capacity))
 
 
-def decide(
-    model: ModelCycle, cycle: Cycle, *, optimizer: Optimizer, shared: tuple[Candidate, ...] | None
-) -> tuple[Decision, ...]:
+def decide(model: ModelCycle, cycle: Cycle, *, shared: tuple[Candidate, ...] | None) -> tuple[Decision, ...]:
     """Return the decisions of a model within its bounds, in the order of its reports.
 
     ``shared`` are its candidates after scarce GPUs were shared, None when they were not.
@@ -170,7 +165,7 @@ def decide(
         decisions = enforce_v05(decisions, cycle.policy.scale_to_zero_for(model.key), cycle.counts.get(model.key))
     else:
         if not model.held:
-            decisions = _arbitrated(model, _optimized(model, decisions, optimizer, shared))
+            decisions = _arbitrated(model, _optimized(model, decisions, shared))
         decisions = keep_one(rest(decisions, _idleness(model, cycle)))
     return tuple(
         enforce(decision, progress.variant.bounds)
@@ -179,10 +174,10 @@ def decide(
 
 
 def _optimized(
-    model: ModelCycle, decisions: tuple[Decision, ...], optimizer: Optimizer, shared: tuple[Candidate, ...] | None
+    model: ModelCycle, decisions: tuple[Decision, ...], shared: tuple[Candidate, ...] | None
 ) -> tuple[Decision, ...]:
     if model.gap is None:
-        return optimizer(model.assessment, decisions)
+        return sized(model.assessment, decisions)
     if shared is not None:
         return close(model.gap, decisions, shared, rule="greedy-by-score")
     return cost_aware(model.gap, decisions)

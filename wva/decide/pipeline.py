@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from wva.decide import model_cycle
 from wva.decide.limit import Claim, GpuBudget, Stock, limit
 from wva.decide.limit_v05 import limit_v05
-from wva.decide.model_cycle import Cycle, ModelCycle, Optimizer
+from wva.decide.model_cycle import Cycle, ModelCycle
 from wva.decide.optimize.by_capacity import Gap
 from wva.decide.optimize.cost_aware import Candidate
 from wva.decide.optimize.greedy import Need, share
-from wva.decide.optimize.sized import sized
 from wva.decide.settling import Progress, settle
 from wva.model.decision import Decision, MetricsVerdict, Reason, Source, Step
 from wva.model.inventory import Inventory
@@ -32,20 +31,17 @@ Entry = tuple[Decision, VariantMemory]
 _SEVERAL = 2
 
 
-def decide(
-    snapshot: Snapshot, memory: Memory, policy: Policy, now: float, *, optimizer: Optimizer = sized
-) -> tuple[tuple[Decision, ...], Memory]:
+def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> tuple[tuple[Decision, ...], Memory]:
     """Decide on every variant of the snapshot. ``now`` is in seconds since the epoch.
 
-    The decisions are sorted by variant, and so is the memory; variants that are gone leave it. ``optimizer`` is the one
-    of models whose analyzer knows no capacities.
+    The decisions are sorted by variant, and so is the memory; variants that are gone leave it.
     """
     cycle = Cycle.of(snapshot, memory, policy, now)
     running, asleep = _models(snapshot.variants)
     analyzed = [model_cycle.analyze(key, running[key], cycle) for key in sorted(running)]
     models, observed = model_cycle.with_opinions(analyzed, cycle)
     budget = _budget(snapshot, policy)
-    drafts = _drafts(models, cycle, budget, optimizer)
+    drafts = _drafts(models, cycle, budget)
     limited = _limited([draft.claim(policy) for draft in drafts], policy, budget)
     entries = [_entry(decision, draft.progress, now) for decision, draft in zip(limited, drafts, strict=True)]
     taking_part = {draft.decision.key for draft in drafts}
@@ -91,13 +87,13 @@ def _budget(snapshot: Snapshot, policy: Policy) -> GpuBudget | None:
     return GpuBudget(inventory, snapshot.inventory_detail, policy.unknown_inventory)
 
 
-def _drafts(models: Sequence[ModelCycle], cycle: Cycle, budget: GpuBudget | None, optimizer: Optimizer) -> list[_Draft]:
+def _drafts(models: Sequence[ModelCycle], cycle: Cycle, budget: GpuBudget | None) -> list[_Draft]:
     shared = _shared(models, cycle, budget)
     return [
         _Draft(decision, progress)
         for model in models
         for decision, progress in zip(
-            model_cycle.decide(model, cycle, optimizer=optimizer, shared=shared.get(model.key)),
+            model_cycle.decide(model, cycle, shared=shared.get(model.key)),
             model.progresses,
             strict=True,
         )

@@ -8,7 +8,7 @@ minute.
 
 The cheapest variants grow, the dearest shrinks, by one. Every number is looked at again in every cycle: an unfinished
 change is kept only while the evidence still speaks for it (engine.md 10, rows 3 and 5). Growth needs fresh evidence
-from some replicas, shrinking from all of them. ``one_step`` is the same with a growth of one replica.
+from some replicas, shrinking from all of them.
 """
 
 from __future__ import annotations
@@ -44,12 +44,6 @@ def sized(model: ModelAssessment, drafts: tuple[Decision, ...]) -> tuple[Decisio
     return apply_all(drafts, settle_down(model) if wish is None else _moves(model, wish, _sized_growth(model, wish)))
 
 
-def one_step(model: ModelAssessment, drafts: tuple[Decision, ...]) -> tuple[Decision, ...]:
-    """Return the drafts with at most one variant grown or shrunk by one replica."""
-    wish = model.growth_wish()
-    return apply_all(drafts, settle_down(model) if wish is None else _moves(model, wish, _one_more(model, wish)))
-
-
 def _moves(model: ModelAssessment, wish: str, growth: _Growth) -> list[Move]:
     return [_move(variant, growth, wish) for variant in model.variants]
 
@@ -65,16 +59,6 @@ def _sized_growth(model: ModelAssessment, wish: str) -> _Growth:
     if not numbers:
         return _nobody(model, wish)
     return _Growth(Reason.SIBLING_GROWS, f"{wish}; {replicas(missing)} more, {_choice(model, numbers)}", numbers)
-
-
-def _one_more(model: ModelAssessment, wish: str) -> _Growth:
-    suffices = _pending_suffices(model, wish)
-    if suffices is not None:
-        return suffices
-    numbers = _placed([variant for variant in model.variants if obstacle(variant) is None], 1)
-    if not numbers:
-        return _nobody(model, wish)
-    return _Growth(Reason.SIBLING_GROWS, f"{wish}; {_choice(model, numbers)}", numbers)
 
 
 def _too_early(model: ModelAssessment, wish: str) -> _Growth | None:
