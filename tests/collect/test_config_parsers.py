@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from wva.collect.config import queueing, scale_to_zero
 from wva.collect.config.accelerators import ProfileFields, parse_costs, parse_profiles
-from wva.collect.config.layers import read, resolve_global, resolve_local
+from wva.collect.config.layers import read, resolve
 from wva.collect.config.queueing import QueueingFields
 from wva.collect.config.reading import MAX_ENTRY_BYTES, BadEntryError, read_tree
 from wva.collect.config.scale_to_zero import ScaleToZeroFields
@@ -26,14 +26,14 @@ CHAT = ModelKey("prod", "acme/chat")
 def zero(data, *, model=CHAT, previous=None):
     """Return what a scale-to-zero ConfigMap means for a model, and the reading."""
     reading = read(data, scale_to_zero.RULES, previous=previous)
-    rules = scale_to_zero.rules_of(resolve_global(reading, scale_to_zero.RULES))
+    rules = scale_to_zero.rules_of(resolve(reading, scale_to_zero.RULES))
     return Policy(scale_to_zero=rules).scale_to_zero_for(model), reading
 
 
 def queue(data, *, model=CHAT, previous=None):
     """Return what a queueing ConfigMap means for a model, and the reading."""
     reading = read(data, queueing.RULES, previous=previous)
-    rules = queueing.rules_of(resolve_global(reading, queueing.RULES))
+    rules = queueing.rules_of(resolve(reading, queueing.RULES))
     return Policy(queueing=rules).queueing_for(model), reading
 
 
@@ -165,7 +165,7 @@ def test_a_queueing_entry_of_a_namespace_speaks_for_that_namespace():
     local = read(data, queueing.RULES, namespace="prod")
     assert [(entry.model_id, entry.namespace) for entry in local.overrides] == [("acme/chat", "prod")]
     assert len(local.warnings) == 1
-    rules = queueing.rules_of(resolve_local(local, read({}, queueing.RULES), queueing.RULES, namespace="prod"))
+    rules = queueing.rules_of(resolve(local, queueing.RULES))
     assert [override.policy for override in rules.overrides] == [QueueingPolicy()]
 
 

@@ -36,14 +36,69 @@ def override(kv, *, namespace=None, analyzer=None):
     return SaturationOverride("o", CHAT.model_id, namespace, policy, names_analyzer=analyzer is not None)
 
 
-def test_the_rules_of_a_namespace_are_complete_and_hold_there_alone():
-    """A namespace with entries of its own is judged by them, every other by the rules for everybody."""
+def test_the_entries_of_a_namespace_hold_there_alone():
+    """A namespace with entries of its own is judged by them first, every other by the rules for everybody."""
     local = NamespacePolicy("prod", saturation=SaturationRules(saturation(0.5), (override(0.6, namespace="prod"),)))
     policy = Policy(saturation(0.8), (override(0.7),), namespaces=(NamespacePolicy("a"), local, NamespacePolicy("z")))
     found = [policy.saturation_for(model).kv_cache_threshold for model in (CHAT, ModelKey("prod", "x"))]
     assert found == [0.6, 0.5]
     elsewhere = [policy.saturation_for(ModelKey(name, CHAT.model_id)).kv_cache_threshold for name in ("a", "b", "zz")]
     assert elsewhere == [0.7, 0.7, 0.7]
+
+
+def test_what_a_namespace_takes_over_is_laid_over_its_default():
+    """The fields that the entry names are its own, the others those of the namespace; a contradiction gives way."""
+    default = SaturationPolicy(kv_cache_threshold=0.5, queue_length_threshold=9.0)
+    for trigger, expected in ((0.3, SaturationPolicy(0.5, 9.0, 0.3)), (0.7, default)):
+        taken = SaturationOverride(
+            "o", CHAT.model_id, None, SaturationPolicy(kv_spare_trigger=trigger), given=(("kv_spare_trigger", trigger),)
+        )
+        local = NamespacePolicy("prod", saturation=SaturationRules(default))
+        policy = Policy(overrides=(taken,), namespaces=(local,))
+        assert policy.saturation_for(CHAT) == expected
+        assert policy.saturation_for(ModelKey("dev", CHAT.model_id)) == taken.policy
+        assert policy.misfits(CHAT) == (() if trigger < 0.5 else ("o",))
+        assert policy.misfits(ModelKey("dev", CHAT.model_id)) == ()
+
+
+def test_an_analyzer_that_contradicts_the_default_of_a_namespace_is_not_taken_over():
+    """Its thresholds would never let go; where they fit, the name goes with the entry."""
+    taken = override(0.7, analyzer=Analyzer.TOKENS)
+    for up, expected in ((0.5, Analyzer.PERCENTAGE), (0.9, Analyzer.TOKENS)):
+        local = NamespacePolicy("prod", saturation=SaturationRules(SaturationPolicy(scale_up_threshold=up)))
+        assert Policy(overrides=(taken,), namespaces=(local,)).analyzer_for(CHAT) is expected
+
+
+def test_a_queueing_entry_that_is_taken_over_is_laid_over_the_default_of_the_namespace():
+    """Half a pair of targets and none at all contradict each other: the default is in force."""
+    whole = QueueingPolicy(target_ttft_milliseconds=500, target_itl_milliseconds=50)
+    for given, expected in (
+        ((("target_ttft_milliseconds", 9.0), ("target_itl_milliseconds", 8.0)), QueueingPolicy(5.0, True, 9.0, 8.0)),
+        ((("target_ttft_milliseconds", 9.0),), QueueingPolicy(5.0)),
+    ):
+        taken = QueueingOverride("q", CHAT.model_id, "prod", whole, given)
+        local = NamespacePolicy("prod", queueing=QueueingRules(QueueingPolicy(5.0)))
+        policy = Policy(queueing=QueueingRules(None, (taken,)), namespaces=(local,))
+        assert policy.queueing_for(CHAT) == expected
+        assert policy.misfits(CHAT) == (() if len(given) == 2 else ("q",))
+        assert Policy(queueing=QueueingRules(None, (taken,))).queueing_for(CHAT) == whole
+
+
+def test_the_own_entries_of_a_namespace_win_for_each_kind():
+    """Over the entries for everybody, whatever their place."""
+    local = NamespacePolicy(
+        "prod",
+        scale_to_zero=ScaleToZeroRules(None, (ScaleToZeroEntry("l", CHAT.model_id, "prod", True),)),
+        queueing=QueueingRules(None, (QueueingOverride("l", CHAT.model_id, "prod", QueueingPolicy(7.0)),)),
+    )
+    policy = Policy(
+        scale_to_zero=ScaleToZeroRules(None, (ScaleToZeroEntry("g", CHAT.model_id, "prod", False, 60.0),)),
+        queueing=QueueingRules(QueueingPolicy(), (QueueingOverride("g", CHAT.model_id, "prod", QueueingPolicy(6.0)),)),
+        namespaces=(local,),
+    )
+    assert policy.scale_to_zero_for(CHAT) == ScaleToZeroPolicy(True, 600.0)
+    assert policy.queueing_for(CHAT) == QueueingPolicy(7.0)
+    assert policy.misfits(CHAT) == ()
 
 
 def test_an_entry_for_the_namespace_beats_one_for_every_namespace():
@@ -121,10 +176,13 @@ def test_classes_costs_and_profiles_are_found_by_name():
 
 FULL = Policy(
     saturation(0.5, Analyzer.TOKENS),
-    (override(0.7, namespace="prod", analyzer=Analyzer.QUEUEING),),
+    (SaturationOverride("o", "m", "prod", saturation(0.7), True, (("kv_cache_threshold", 0.7),)),),
     enable_limiter=True,
     scale_to_zero=ScaleToZeroRules(ScaleToZeroEntry("default", "", None, True, 60.0)),
-    queueing=QueueingRules(QueueingPolicy(4.0, False, 500.0, 50.0)),
+    queueing=QueueingRules(
+        QueueingPolicy(4.0, False, 500.0, 50.0),
+        (QueueingOverride("q", "m", "n", QueueingPolicy(), (("tuning_enabled", True), ("slo_multiplier", 3.0))),),
+    ),
     namespaces=(NamespacePolicy("prod", SaturationRules(), ScaleToZeroRules(), QueueingRules()),),
     service_targets=(ServiceTarget("Premium", 1, 500, 24, 0, "m"),),
     accelerator_costs=(AcceleratorCost("A100", 40.0, "NVIDIA-A100-PCIE-80GB"),),

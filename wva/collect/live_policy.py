@@ -21,7 +21,8 @@ from wva.collect.config.held import GlobalMap, Held, LayeredMap
 from wva.collect.config.layers import Entry
 from wva.collect.config.names import CANONICAL, MapKind, MapNames
 from wva.collect.config.service_classes import parse_service_classes
-from wva.model.policy import NamespacePolicy, Policy
+from wva.model.policy import NamespacePolicy, Policy, QueueingRules, SaturationPolicy, SaturationRules, ScaleToZeroRules
+from wva.model.variant import ModelKey
 from wva.settings import Settings
 
 _TOLD_PROBLEMS: Final = 10
@@ -96,7 +97,13 @@ class LivePolicy:
                     told.append(f"ConfigMap {key}: {error}")
                 else:
                     more += 1
-        return "; ".join([*told, *([f"and {more} more"] if more else [])])
+        told += [f"and {more} more"] if more else []
+        namespace = va.metadata.namespace
+        told += [
+            f"{shown(name)} of the global ConfigMap contradicts the default of namespace {namespace}, which is in force"
+            for name in self.current.misfits(ModelKey(namespace, va.spec.model_id))
+        ]
+        return "; ".join(told)
 
     def apply(self, key: Key, data: Mapping[str, str] | None) -> Outcome | None:
         """Take the data of a ConfigMap (None: it is gone); return what came of it, None if it is none of ours."""
@@ -187,7 +194,7 @@ class LivePolicy:
         layered = (self._saturation, self._scale_to_zero, self._queueing)
         namespaces = sorted({namespace for held in layered for namespace in held.local})
         return Policy(
-            everywhere.default,
+            everywhere.default or SaturationPolicy(),
             everywhere.overrides,
             compatibility=default.compatibility if default else None,
             enable_limiter=bool(default and default.enable_limiter),
@@ -196,9 +203,9 @@ class LivePolicy:
             namespaces=tuple(
                 NamespacePolicy(
                     namespace,
-                    self._saturation.local.get(namespace),
-                    self._scale_to_zero.local.get(namespace),
-                    self._queueing.local.get(namespace),
+                    self._saturation.local.get(namespace, SaturationRules()),
+                    self._scale_to_zero.local.get(namespace, ScaleToZeroRules()),
+                    self._queueing.local.get(namespace, QueueingRules()),
                 )
                 for namespace in namespaces
             ),

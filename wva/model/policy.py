@@ -1,17 +1,17 @@
 """What the ConfigMaps mean, after merging and validation: values that a decision can use without asking again.
 
 Entries of a ConfigMap are for one model, or are its ``default``. A namespace that has entries of its own has a
-``NamespacePolicy`` whose rules are complete: what the namespace does not say itself has been taken over from the rules
-for everybody. So a lookup reads one place, and costs the same with one namespace or with a thousand.
+``NamespacePolicy``: they win one by one over the entries for everybody. An entry that is taken over from there is laid
+over the default of the namespace when it is asked for, so a policy is as large as what people have written.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from wva.model.capacity import DEFAULT_SCALE_DOWN_BOUNDARY, DEFAULT_SCALE_UP_THRESHOLD
 from wva.model.inventory import UnknownInventory
@@ -62,12 +62,23 @@ class SaturationPolicy:
     scale_up_threshold: float = DEFAULT_SCALE_UP_THRESHOLD
     scale_down_boundary: float = DEFAULT_SCALE_DOWN_BOUNDARY
 
+    @property
+    def kv_fits(self) -> bool:
+        """Whether a replica can be spare at all: the trigger is within the threshold."""
+        return self.kv_cache_threshold >= self.kv_spare_trigger
+
+    @property
+    def tokens_fit(self) -> bool:
+        """Whether the token analyzer, if it is asked for, shrinks below where it grows."""
+        return self.analyzer_name is not Analyzer.TOKENS or self.scale_up_threshold > self.scale_down_boundary
+
 
 @dataclass(frozen=True, slots=True)
 class SaturationOverride:
     """A complete policy for one model; ``namespace`` None applies to the model id in every namespace.
 
-    ``names_analyzer`` tells an analyzer that the entry itself asks for from one that it inherited.
+    ``names_analyzer`` tells an analyzer that the entry itself asks for from one that it inherited; ``given`` are the
+    thresholds that it names itself.
     """
 
     name: str
@@ -75,6 +86,13 @@ class SaturationOverride:
     namespace: str | None
     policy: SaturationPolicy
     names_analyzer: bool = False
+    given: tuple[tuple[str, float], ...] = ()
+
+    def over(self, default: SaturationPolicy) -> SaturationPolicy | None:
+        """Return the entry laid over another default; None when the two contradict each other."""
+        analyzer = self.policy.analyzer_name if self.names_analyzer else default.analyzer_name
+        merged = replace(default, **dict(self.given), analyzer_name=analyzer)
+        return merged if merged.kv_fits and merged.tokens_fit else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,28 +128,42 @@ class QueueingPolicy:
     target_ttft_milliseconds: float = 0.0
     target_itl_milliseconds: float = 0.0
 
+    @property
+    def targets_fit(self) -> bool:
+        """Whether there are both targets or neither."""
+        return (self.target_ttft_milliseconds > 0) == (self.target_itl_milliseconds > 0)
+
 
 @dataclass(frozen=True, slots=True)
 class QueueingOverride:
-    """A complete queueing policy for one model; ``namespace`` None applies to the model id in every namespace."""
+    """A complete queueing policy for one model; ``namespace`` None applies to the model id in every namespace.
+
+    ``given`` are the fields that the entry names itself.
+    """
 
     name: str
     model_id: str
     namespace: str | None
     policy: QueueingPolicy
+    given: tuple[tuple[str, Any], ...] = ()
+
+    def over(self, default: QueueingPolicy) -> QueueingPolicy | None:
+        """Return the entry laid over another default; None when the two contradict each other."""
+        merged = replace(default, **dict(self.given))
+        return merged if merged.targets_fit else None
 
 
 @dataclass(frozen=True, slots=True)
 class SaturationRules:
-    """The saturation entries that hold in a namespace: ``default`` and the overrides of its models."""
+    """The saturation entries of one ConfigMap: ``default``, None without one, and the overrides of models."""
 
-    default: SaturationPolicy = SaturationPolicy()
+    default: SaturationPolicy | None = None
     overrides: tuple[SaturationOverride, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleToZeroRules:
-    """The scale-to-zero entries that hold: ``default`` and those of models."""
+    """The scale-to-zero entries of one ConfigMap: ``default``, None without one, and those of models."""
 
     default: ScaleToZeroEntry | None = None
     entries: tuple[ScaleToZeroEntry, ...] = ()
@@ -139,7 +171,7 @@ class ScaleToZeroRules:
 
 @dataclass(frozen=True, slots=True)
 class QueueingRules:
-    """The queueing entries that hold; a ``default`` switches the queueing analyzer on for every model."""
+    """The queueing entries of one ConfigMap; a ``default`` switches the queueing analyzer on for every model."""
 
     default: QueueingPolicy | None = None
     overrides: tuple[QueueingOverride, ...] = ()
@@ -147,12 +179,12 @@ class QueueingRules:
 
 @dataclass(frozen=True, slots=True)
 class NamespacePolicy:
-    """The rules of a namespace with ConfigMaps of its own; None: it has none of that kind."""
+    """What a namespace with ConfigMaps of its own says itself."""
 
     namespace: str
-    saturation: SaturationRules | None = None
-    scale_to_zero: ScaleToZeroRules | None = None
-    queueing: QueueingRules | None = None
+    saturation: SaturationRules = SaturationRules()
+    scale_to_zero: ScaleToZeroRules = ScaleToZeroRules()
+    queueing: QueueingRules = QueueingRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,17 +215,22 @@ class Policy:
 
     def saturation_for(self, model: ModelKey) -> SaturationPolicy:
         """Return the thresholds of one model: its own override, else one for any namespace, else the default."""
-        rules = self._saturation_rules(model.namespace)
-        override = _entry_for(rules.overrides, model)
-        return rules.default if override is None else override.policy
+        local = self._local(model.namespace).saturation
+        own = _entry_for(local.overrides, model)
+        if own is not None:
+            return own.policy
+        taken = self._taken(local, model)
+        if taken is not None:
+            return taken.policy
+        return self.saturation if local.default is None else local.default
 
     def scale_to_zero_for(self, model: ModelKey) -> ScaleToZeroPolicy:
         """Return whether and when a model may go to zero: its own entry, else ``default``, else the setting."""
-        local = self._namespace(model.namespace)
-        rules = self.scale_to_zero if local is None or local.scale_to_zero is None else local.scale_to_zero
-        said = [entry for entry in (_entry_for(rules.entries, model), rules.default) if entry is not None]
-        enabled = next((entry.enabled for entry in said if entry.enabled is not None), self.scale_to_zero_default)
-        retentions = (entry.retention_seconds for entry in said if entry.retention_seconds is not None)
+        local, everywhere = self._local(model.namespace).scale_to_zero, self.scale_to_zero
+        entry = _entry_for(local.entries, model) or _entry_for(everywhere.entries, model)
+        said = [saying for saying in (entry, local.default or everywhere.default) if saying is not None]
+        enabled = next((saying.enabled for saying in said if saying.enabled is not None), self.scale_to_zero_default)
+        retentions = (saying.retention_seconds for saying in said if saying.retention_seconds is not None)
         return ScaleToZeroPolicy(enabled, next(retentions, DEFAULT_RETENTION_SECONDS))
 
     def queueing_for(self, model: ModelKey) -> QueueingPolicy | None:
@@ -201,10 +238,15 @@ class Policy:
 
         A model that asks for the queueing analyzer by ``analyzerName`` alone has none: it takes ``QueueingPolicy()``.
         """
-        local = self._namespace(model.namespace)
-        rules = self.queueing if local is None or local.queueing is None else local.queueing
-        override = _entry_for(rules.overrides, model)
-        return rules.default if override is None else override.policy
+        local = self._local(model.namespace).queueing
+        own = _entry_for(local.overrides, model)
+        if own is not None:
+            return own.policy
+        default = local.default or self.queueing.default
+        taken = _entry_for(self.queueing.overrides, model)
+        if taken is None:
+            return default
+        return taken.policy if local.default is None else taken.over(local.default) or default
 
     def analyzer_for(self, model: ModelKey) -> Analyzer:
         """Return which analyzer judges a model.
@@ -212,13 +254,34 @@ class Policy:
         The ``analyzerName`` of the model's own entry wins; else an entry of the queueing ConfigMap, also its
         ``default``, selects the queueing analyzer; else the ``default`` saturation entry says.
         """
-        rules = self._saturation_rules(model.namespace)
-        override = _entry_for(rules.overrides, model)
+        local = self._local(model.namespace).saturation
+        override = _entry_for(local.overrides, model) or self._taken(local, model)
         if override is not None and override.names_analyzer:
             return override.policy.analyzer_name
         if self.queueing_for(model) is not None:
             return Analyzer.QUEUEING
-        return rules.default.analyzer_name
+        return (self.saturation if local.default is None else local.default).analyzer_name
+
+    def misfits(self, model: ModelKey) -> tuple[str, ...]:
+        """Return the names of entries for everybody that contradict the defaults of the model's namespace."""
+        local = self._local(model.namespace)
+        found: list[str] = []
+        saturation = _entry_for(self.overrides, model)
+        if saturation is not None and _entry_for(local.saturation.overrides, model) is None:
+            found += [] if self._taken(local.saturation, model) else [saturation.name]
+        queueing = _entry_for(self.queueing.overrides, model)
+        if queueing is not None and _entry_for(local.queueing.overrides, model) is None:
+            default = local.queueing.default
+            found += [] if default is None or queueing.over(default) else [queueing.name]
+        return tuple(found)
+
+    def _taken(self, local: SaturationRules, model: ModelKey) -> SaturationOverride | None:
+        """Return the override for everybody that a namespace takes over, as it holds there; None without one."""
+        taken = _entry_for(self.overrides, model)
+        if taken is None or local.default is None:
+            return taken
+        merged = taken.over(local.default)
+        return None if merged is None else replace(taken, policy=merged)
 
     def service_target_for(self, model: ModelKey) -> ServiceTarget | None:
         """Return the objectives of the service class that a model is in; None when it is in none."""
@@ -238,16 +301,13 @@ class Policy:
         position = bisect_left(self.profiles, wanted, key=_profile_key)
         return next((found for found in self.profiles[position : position + 1] if _profile_key(found) == wanted), None)
 
-    def _saturation_rules(self, namespace: str) -> SaturationRules:
-        local = self._namespace(namespace)
-        if local is None or local.saturation is None:
-            return SaturationRules(self.saturation, self.overrides)
-        return local.saturation
-
-    def _namespace(self, namespace: str) -> NamespacePolicy | None:
+    def _local(self, namespace: str) -> NamespacePolicy:
         position = bisect_left(self.namespaces, namespace, key=lambda local: local.namespace)
         found = self.namespaces[position : position + 1]
-        return next((local for local in found if local.namespace == namespace), None)
+        return next((local for local in found if local.namespace == namespace), _NOTHING_SAID)
+
+
+_NOTHING_SAID: Final = NamespacePolicy("")
 
 
 class _ForModel(Protocol):

@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from wva.collect.config.entry import EntryError
 from wva.collect.config.fields import ModelFields
-from wva.collect.config.layers import Entry, Reading, Resolved, Rules, read, resolve_global, resolve_local
+from wva.collect.config.layers import Entry, Reading, Resolved, Rules, read, resolve
 
 M = TypeVar("M", bound=ModelFields)
 P = TypeVar("P")
@@ -98,7 +98,7 @@ class LayeredMap(Generic[M, P, R]):
         self._rules_of = rules_of
         self._readings: dict[str, Reading[M]] = {"": read({}, rules)}
         self._errors: dict[str, tuple[EntryError, ...]] = {}
-        self.everywhere: R = rules_of(resolve_global(self._readings[""], rules))
+        self.everywhere: R = rules_of(resolve(self._readings[""], rules))
         self.local: dict[str, R] = {}
 
     @property
@@ -141,11 +141,10 @@ class LayeredMap(Generic[M, P, R]):
     def _resolve(self, namespace: str) -> None:
         """Merge one namespace anew; what changed for everybody changes every namespace."""
         if namespace:
-            local = self._readings[namespace]
-            resolved = resolve_local(local, self._readings[""], self._rules, namespace=namespace)
+            resolved = resolve(self._readings[namespace], self._rules, beneath=self.global_default)
             self.local[namespace] = self._rules_of(resolved)
         else:
-            resolved = resolve_global(self._readings[""], self._rules)
+            resolved = resolve(self._readings[""], self._rules)
             self.everywhere = self._rules_of(resolved)
             for other in self._readings:
                 if other:

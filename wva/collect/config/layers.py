@@ -6,7 +6,8 @@ whole cluster.
 
 A namespace may have a ConfigMap of its own. Entry by entry it wins over the global one: its ``default`` replaces the
 global ``default``, its entry for a model replaces the global entries for that model, and everything that it does not
-mention is taken over. What is taken over is merged over the ``default`` that holds in the namespace, and judged again.
+mention is taken over. What is taken over is merged over the ``default`` of the namespace by whoever asks for it
+(``wva.model.policy``): nothing here costs more for the number of global entries.
 """
 
 from __future__ import annotations
@@ -173,34 +174,20 @@ class _Reader(Generic[M, P]):
         return tuple(first.values())
 
 
-def resolve_global(reading: Reading[M], rules: Rules[M, P]) -> Resolved[M, P]:
-    """Merge what holds wherever a namespace does not say otherwise."""
-    return _resolve(reading.default, reading.overrides, rules)
-
-
-def resolve_local(local: Reading[M], everywhere: Reading[M], rules: Rules[M, P], *, namespace: str) -> Resolved[M, P]:
-    """Merge what holds in a namespace with a ConfigMap of its own."""
-    default = everywhere.default if local.default is None else local.default
-    said = {entry.model_id for entry in local.overrides}
-    taken = [
-        entry for entry in everywhere.overrides if entry.model_id not in said and entry.namespace in {None, namespace}
-    ]
-    return _resolve(default, sorted([*local.overrides, *taken], key=lambda entry: entry.key), rules)
-
-
-def _resolve(default: M | None, entries: Iterable[Entry[M]], rules: Rules[M, P]) -> Resolved[M, P]:
+def resolve(reading: Reading[M], rules: Rules[M, P], *, beneath: M | None = None) -> Resolved[M, P]:
+    """Merge what a ConfigMap says; ``beneath`` is the global default for one of a namespace that has no default."""
     notes = Notes()
-    beneath = _over(default)
+    under = _over(beneath if reading.default is None else reading.default)
     merged = []
-    for entry in entries:
+    for entry in reading.overrides:
         try:
-            merged.append((entry, rules.merge((entry.fields, *beneath))))
+            merged.append((entry, rules.merge((entry.fields, *under))))
         except BadEntryError as problem:
-            # Good when it was read; the default has changed since, or is another one in this namespace.
-            in_force = rules.in_force(problem.field_name, rules.merge(beneath))
+            # Good when it was read; the default that it inherits from has changed since.
+            in_force = rules.in_force(problem.field_name, rules.merge(under))
             concerning = {"model_id": entry.model_id, "namespace": entry.namespace or ""}
             notes.reject(entry.key, problem, in_force=in_force, concerning=concerning)
-    own = None if default is None else rules.merge(beneath)
+    own = None if reading.default is None else rules.merge(under)
     return Resolved(own, tuple(merged), tuple(notes.errors))
 
 

@@ -6,7 +6,8 @@ An entry switches the queueing analyzer on for its model, ``default`` for every 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 from pydantic import Field
 
@@ -38,20 +39,28 @@ EXPECTED: Final = {
 
 def _merge(layers: Layers[QueueingFields]) -> QueueingPolicy:
     """Lay entries over the built-in values, then judge the result. Raises BadEntryError."""
-    multiplier = _first(layer.slo_multiplier for layer in layers) or DEFAULT_SLO_MULTIPLIER
-    ttft = _first(layer.target_ttft for layer in layers) or 0.0
-    itl = _first(layer.target_itl for layer in layers) or 0.0
-    if multiplier <= 1:
-        raise BadEntryError(EXPECTED["sloMultiplier"], field_name="sloMultiplier", value=f"{multiplier:g}")
-    if (ttft > 0) != (itl > 0):
+    given: dict[str, Any] = {}
+    for layer in reversed(layers):
+        given |= _given(layer)
+    merged = replace(QueueingPolicy(), **given)
+    ttft, itl = merged.target_ttft_milliseconds, merged.target_itl_milliseconds
+    if merged.slo_multiplier <= 1:
+        raise BadEntryError(EXPECTED["sloMultiplier"], field_name="sloMultiplier", value=f"{merged.slo_multiplier:g}")
+    if not merged.targets_fit:
         name, other, value = ("targetITL", "targetTTFT", itl) if ttft > 0 else ("targetTTFT", "targetITL", ttft)
         raise BadEntryError(f"above 0 because {other} is: both targets or neither", field_name=name, value=f"{value:g}")
-    tuning = next((layer.tuning_enabled for layer in layers if layer.tuning_enabled is not None), True)
-    return QueueingPolicy(multiplier, tuning, ttft, itl)
+    return merged
 
 
-def _first(values: Iterator[float | None]) -> float | None:
-    return next((value for value in values if value is not None), None)
+def _given(entry: QueueingFields) -> dict[str, float | bool]:
+    """Return what an entry names, under the names of a policy."""
+    values: dict[str, float | bool | None] = {
+        "slo_multiplier": DEFAULT_SLO_MULTIPLIER if entry.slo_multiplier == 0 else entry.slo_multiplier,
+        "tuning_enabled": entry.tuning_enabled,
+        "target_ttft_milliseconds": entry.target_ttft,
+        "target_itl_milliseconds": entry.target_itl,
+    }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _in_force(field_name: str, policy: QueueingPolicy) -> str:
@@ -75,6 +84,7 @@ RULES: Final = Rules(EntryForm(QueueingFields, EXPECTED), _merge, _in_force, _re
 def rules_of(resolved: Resolved[QueueingFields, QueueingPolicy]) -> QueueingRules:
     """Return the entries that hold as a decision reads them."""
     overrides = tuple(
-        QueueingOverride(entry.key, entry.model_id, entry.namespace, policy) for entry, policy in resolved.overrides
+        QueueingOverride(entry.key, entry.model_id, entry.namespace, policy, tuple(_given(entry.fields).items()))
+        for entry, policy in resolved.overrides
     )
     return QueueingRules(resolved.default, overrides)

@@ -23,7 +23,7 @@ from wva.collect.config.fields import (
     Share,
     Text,
 )
-from wva.collect.config.layers import Layers, Reading, Resolved, Rules, read, resolve_global
+from wva.collect.config.layers import Layers, Reading, Resolved, Rules, read, resolve
 from wva.collect.config.reading import BadEntryError
 from wva.godurations import EXPECTED_DURATION
 from wva.model.policy import Analyzer, Compatibility, Policy, SaturationOverride, SaturationPolicy, SaturationRules
@@ -83,20 +83,25 @@ def _merge(layers: Layers[SaturationEntry]) -> SaturationPolicy:
     """Lay entries over the built-in thresholds, then judge the result. Raises BadEntryError."""
     given: dict[str, float] = {}
     for layer in reversed(layers):
-        values = {name: getattr(layer, name) for name in _POLICY_FIELDS.values()}
-        given |= {name: value for name, value in values.items() if value is not None}
+        given |= _given(layer)
     analyzer = next((layer.analyzer for layer in layers if layer.analyzer is not None), Analyzer.PERCENTAGE)
     merged = SaturationPolicy(**given, analyzer_name=analyzer)
-    if merged.kv_cache_threshold < merged.kv_spare_trigger:
+    if not merged.kv_fits:
         raise BadEntryError(
             f"at least kvSpareTrigger ({merged.kv_spare_trigger:g})",
             field_name="kvCacheThreshold",
             value=f"{merged.kv_cache_threshold:g}",
         )
     up, down = merged.scale_up_threshold, merged.scale_down_boundary
-    if analyzer is Analyzer.TOKENS and up <= down:
+    if not merged.tokens_fit:
         raise BadEntryError(f"above scaleDownBoundary ({down:g})", field_name="scaleUpThreshold", value=f"{up:g}")
     return merged
+
+
+def _given(entry: SaturationEntry) -> dict[str, float]:
+    """Return the thresholds that an entry names, under their names in a policy."""
+    values = {name: getattr(entry, name) for name in _POLICY_FIELDS.values()}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _in_force(field_name: str, policy: SaturationPolicy) -> str:
@@ -128,10 +133,17 @@ RULES: Final = Rules(EntryForm(SaturationEntry, EXPECTED), _merge, _in_force, _r
 def rules_of(resolved: Resolved[SaturationEntry, SaturationPolicy]) -> SaturationRules:
     """Return the entries that hold as a decision reads them."""
     overrides = tuple(
-        SaturationOverride(entry.key, entry.model_id, entry.namespace, policy, entry.fields.analyzer is not None)
+        SaturationOverride(
+            entry.key,
+            entry.model_id,
+            entry.namespace,
+            policy,
+            names_analyzer=entry.fields.analyzer is not None,
+            given=tuple(_given(entry.fields).items()),
+        )
         for entry, policy in resolved.overrides
     )
-    return SaturationRules(SaturationPolicy() if resolved.default is None else resolved.default, overrides)
+    return SaturationRules(resolved.default, overrides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +163,10 @@ def parse_saturation(data: Mapping[str, str], *, previous: SaturationConfig | No
     the built-in values stay. Never raises, whatever the texts.
     """
     reading = read(data, RULES, previous=None if previous is None else previous.reading)
-    resolved = resolve_global(reading, RULES)
+    resolved = resolve(reading, RULES)
     rules, default = rules_of(resolved), reading.default
     policy = Policy(
-        rules.default,
+        rules.default or SaturationPolicy(),
         rules.overrides,
         compatibility=None if default is None else default.compatibility,
         enable_limiter=bool(default and default.enable_limiter),
