@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import yaml
 
 from tests.golden.vectors import Case, parameters, tally
 from wva.api.apps import Container, ResourceRequirements
-from wva.collect.config import scale_to_zero
-from wva.collect.config.layers import read, resolve_global
+from wva.api.meta import Key
 from wva.collect.gpus import gpus_per_replica
+from wva.collect.live_policy import LivePolicy
 from wva.decide.enforce_v05 import idle_targets, kept_targets
 from wva.decide.limit_v05 import Request, grants, used
 from wva.model.inventory import normalize_accelerator
-from wva.model.policy import Policy
 from wva.model.variant import ModelKey
+from wva.settings import Settings
 
 NAME = "pipeline"
 
@@ -45,11 +47,11 @@ def left_out(case: Case) -> str | None:
 def test_recorded_enforcer(case):
     """Targets, whether they were changed, whether requests were asked for, and over how long."""
     tally(NAME, "enforcer").run += 1
-    rules = scale_to_zero.rules_of(
-        resolve_global(read(case["scale_to_zero_configmap"], scale_to_zero.RULES), scale_to_zero.RULES)
-    )
+    settings = Settings()
+    live = LivePolicy(settings)
+    live.apply(Key(settings.pod_namespace, settings.scale_to_zero_config_map_name), case["scale_to_zero_configmap"])
     default = case["env_WVA_SCALE_TO_ZERO"].lower() == "true"
-    policy = Policy(scale_to_zero=rules, scale_to_zero_default=default).scale_to_zero_for(
+    policy = replace(live.current, scale_to_zero_default=default).scale_to_zero_for(
         ModelKey(case["namespace"], case["model"])
     )
     if policy.enabled:
