@@ -21,7 +21,8 @@ PAGE = (Path(__file__).parents[3] / "docs" / "queueing-model.md").read_text(enco
 def cycles():
     """Return the rows of the example's table as numbers."""
     example = PAGE.split("### Example")[1]
-    return [[float(cell) for cell in line.strip("|").split("|")] for line in re.findall(r"^\| \d.*$", example, re.MULTILINE)]
+    rows = re.findall(r"^\| \d.*$", example, re.MULTILINE)
+    return [[float(cell) for cell in row.strip("|").split("|")] for row in rows]
 
 
 def computed():
