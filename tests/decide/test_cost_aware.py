@@ -131,6 +131,12 @@ def test_an_unfinished_shrink_stays_while_it_is_safe():
     assert back["a"].message == "the unfinished shrink to 2 is withdrawn: so it is"
 
 
+def test_what_is_to_go_is_not_given_away_twice():
+    """150 to spare, 100 of them are promised already: the sibling keeps its replicas."""
+    decisions = closed(variant("a", replicas=3, desired=2), variant("b", replicas=3), spare=150.0)
+    assert outcome(decisions) == {"a": (2, "ScaleDownUnfinished"), "b": (3, "Steady")}
+
+
 def test_growth_that_never_came_is_withdrawn_when_nothing_is_missing():
     """After the deadline; before it the replicas are waited for."""
     asked = {"a": VariantMemory(VariantKey("ns", "a"), 3, NOW - 30, 2)}
