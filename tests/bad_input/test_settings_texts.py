@@ -91,7 +91,7 @@ def test_any_sources_give_usable_settings(flags, environment, config_map):
     assert settings.pod_namespace
     assert len(describe(result)) == len(FIELDS)
     lines = [str(problem) for problem in result.problems] + fatal_problems(result, sources)
-    assert all(len(line) < 700 for line in lines)
+    assert all(len(line) < 2000 for line in lines)  # a character may need ten to be shown
     assert len(unknown_keys(config_map)) <= 10
     assert len(summary(static_changes({}, config_map))) < 1000
 

@@ -129,7 +129,8 @@ def fatal_problems(loaded: Loaded, given: Given) -> list[str]:
     settings = loaded.settings
     lines = [problem.refusal for problem in loaded.problems if problem.fatal]
     if not settings.prometheus_base_url:
-        where = f"the environment or the ConfigMap {settings.pod_namespace}/{settings.config_map_name}"
+        name = shortened(f"{settings.pod_namespace}/{settings.config_map_name}")
+        where = f"the environment or the ConfigMap {name}"
         value = given.environment.get(URL_KEY, given.config_map.get(URL_KEY))
         state = "is not set" if value is None else "is empty"
         lines.append(f"{URL_KEY} {state}: expected the URL of Prometheus in {where}; nothing is in force without it")
@@ -175,7 +176,7 @@ def _candidates(name: str, origin: Origin, given: Given) -> Iterator[_Candidate]
 def _problem(settings: Settings, rejected: _Rejected) -> Problem:
     (name, source, key, text), expected, fatal = rejected
     value = MASK if name in SECRETS else without_user(text)
-    in_force = shown(getattr(settings, name))
+    in_force = shortened(shown(getattr(settings, name)))
     return Problem(source, f"--{key}" if source == "flag" else key, value, expected, in_force, fatal)
 
 
