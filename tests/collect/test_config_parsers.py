@@ -15,7 +15,7 @@ from wva.collect.config.layers import read, resolve
 from wva.collect.config.queueing import QueueingFields
 from wva.collect.config.reading import MAX_ENTRY_BYTES, BadEntryError, read_tree
 from wva.collect.config.scale_to_zero import ScaleToZeroFields
-from wva.collect.config.service_classes import ClassFields, TargetFields, parse_service_classes
+from wva.collect.config.service_classes import MAX_MODELS, ClassFields, TargetFields, parse_service_classes
 from wva.model.policy import Policy, QueueingPolicy, ScaleToZeroPolicy
 from wva.model.service import AcceleratorCost, PerformanceProfile, ServiceTarget
 from wva.model.variant import ModelKey
@@ -277,6 +277,15 @@ def test_a_priority_outside_of_its_range_is_the_lowest(written, counted):
     found = parse_service_classes({"a": f"name: A\npriority: {written}\ndata: [{{model: m}}]"})
     assert found.targets[0].priority == counted
     assert bool(found.warnings) == (written in {"0", "101"})
+
+
+@pytest.mark.parametrize("form", ["{}", "name: A\npriority: 1\ndata:\n{}"])
+def test_a_class_has_a_limit(form):
+    """Of a thousand models the last one is taken, of one more none."""
+    item = "- {{name: A, priority: 1, model: m{}}}\n"
+    for count, taken in ((MAX_MODELS, MAX_MODELS), (MAX_MODELS + 1, 0)):
+        found = parse_service_classes({"a": form.format("".join(item.format(number) for number in range(count)))})
+        assert (len(found.targets), len(found.errors)) == (taken, int(not taken))
 
 
 def test_unknown_fields_of_classes_are_warnings():

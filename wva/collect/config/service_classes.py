@@ -23,6 +23,9 @@ from wva.model.service import HIGHEST_PRIORITY, LOWEST_PRIORITY, ServiceTarget
 
 T = TypeVar("T")
 
+MAX_MODELS: Final = 1_000
+"""In one key: a class of more is a broken tool's, and would keep everything else waiting."""
+
 _PER_TOKEN: Final = ("slo-tpot", "slo-itl")
 _FIRST_TOKEN: Final = ("slo-ttft", "slo-ttw")
 
@@ -98,6 +101,7 @@ class _Reader:
         if isinstance(tree, dict):
             self._read_class(key, tree)
         elif isinstance(tree, list):
+            _limit(tree)
             for number, item in enumerate(tree):
                 self._read_listed(key, f"[{number}]", item)
         else:
@@ -110,6 +114,7 @@ class _Reader:
         items = tree.get("data", [])
         if not isinstance(items, list):
             raise BadEntryError(EXPECTED["data"], field_name="data", value=_kind(items))
+        _limit(items)
         self._warn_of_unknown(key, tree, ClassFields.names() | {"data"})
         for number, item in enumerate(items):
             self._read_target(key, f"data[{number}]", item, ServiceTarget(name, priority))
@@ -182,6 +187,11 @@ class _Reader:
         found = "none is given" if given is None else f"{given} is outside of {HIGHEST_PRIORITY} to {LOWEST_PRIORITY}"
         self._notes.warn(key, f"priority: {found}, {LOWEST_PRIORITY} is taken")
         return LOWEST_PRIORITY
+
+
+def _limit(items: list[Tree]) -> None:
+    if len(items) > MAX_MODELS:
+        raise BadEntryError(f"at most {MAX_MODELS:,} models", value=f"{len(items)}")
 
 
 def _scalars(tree: Mapping[str, Tree], names: frozenset[str]) -> dict[str, str]:
