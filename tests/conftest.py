@@ -8,6 +8,10 @@ import os
 import pytest
 from hypothesis import settings
 
+from tests.golden.summary import pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown
+
+__all__ = ["pytest_sessionfinish", "pytest_terminal_summary", "pytest_testnodedown"]
+
 settings.register_profile("default", deadline=None)
 settings.register_profile("nightly", deadline=None, max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

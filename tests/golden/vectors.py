@@ -44,7 +44,11 @@ TALLIES: dict[str, Tally] = {}
 
 def tally(name: str, section: str = "cases") -> Tally:
     """Return the tally of a file's section, to count what has run."""
-    title = f"golden_{name}.json.gz" if section == "cases" else f"golden_{name}.json.gz {section}"
+    return tally_of(f"golden_{name}.json.gz" if section == "cases" else f"golden_{name}.json.gz {section}")
+
+
+def tally_of(title: str) -> Tally:
+    """Return the tally of a title as the summary shows it."""
     return TALLIES.setdefault(title, Tally())
 
 
