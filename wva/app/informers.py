@@ -104,7 +104,8 @@ def _local(
     One stream for each name instead of one for all ConfigMaps: a cluster has tens of thousands of others, some of them
     a megabyte, and with a field selector on the name neither our memory nor the wire sees them. The number of streams
     is fixed, whatever the number of namespaces, and a ClusterRole can name the very ConfigMaps: ``resourceNames`` holds
-    for lists and watches with such a selector. A process that is confined to one namespace asks for nothing beyond it.
+    for lists and watches with such a selector. Our own namespace has its own stream and is left out here. A process
+    that is confined to one namespace asks for nothing beyond it.
     """
     watched, own_namespace = settings.watch_namespace, settings.pod_namespace
     namespaces = Informer(client, NAMESPACES, instruments=instruments, optional=True)
@@ -116,7 +117,7 @@ def _local(
             client,
             CONFIG_MAPS,
             namespace=watched,
-            field_selector=f"metadata.name={name}",
+            field_selector=f"metadata.name={name},metadata.namespace!={own_namespace}",
             instruments=instruments,
             optional=True,
         )

@@ -90,6 +90,9 @@ async def a_watch_for_a_name_hears_of_nothing_else(client: Client, namespace: st
     (await client.post(path, config_map(name))).ok()
     listed = (await client.get("/api/v1/configmaps", **query)).ok()
     assert [item["metadata"]["namespace"] for item in listed["items"]] == [namespace]
+    for other, count in ((namespace, 0), ("elsewhere", 1)):
+        fields = f"metadata.name={name},metadata.namespace!={other}"
+        assert len((await client.get("/api/v1/configmaps", fieldSelector=fields)).ok()["items"]) == count
 
 
 @expectation
