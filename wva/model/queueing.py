@@ -48,7 +48,8 @@ class Estimate:
     """Estimated alpha (ms), beta (ms per computed token) and gamma (ms per resident token).
 
     ``error`` is the root mean square of ln(model / observed) over the window. ``identified`` (0 to 3) counts the
-    directions in which the observations, rather than the prior, decide.
+    directions in which the observations, rather than the prior, decide. ``fitted`` is when it was made, in seconds
+    since the epoch.
     """
 
     alpha: float
@@ -56,6 +57,7 @@ class Estimate:
     gamma: float
     error: float = 0.0
     identified: int = 0
+    fitted: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -362,6 +362,20 @@ def test_what_is_learned_is_kept_per_accelerator_and_gpus():
     assert found == {"A100": 2, "A100*2": 1, "unknown/d": 1}
 
 
+def test_fits_take_turns_within_a_budget():
+    """Of three kinds whose states fill the budget one is fitted per cycle: the one that waited longest."""
+    many = VllmParameters(max_num_seqs=60_000)
+    analysis = Analysis(Policy())
+    pods = {variant(name, accelerator=name, parameters=many): [pod(name)] for name in "abc"}
+    analysis.cycle(pods)
+    seen = []
+    for _ in range(4):
+        analysis.cycle(pods)
+        seen.append([each.estimate.fitted if each.estimate else None for each in analysis.memory.learned])
+    first, second, third, fourth = (NOW + 60 * cycle for cycle in range(2, 6))
+    assert seen == [[first, None, None], [first, second, None], [first, second, third], [fourth, second, third]]
+
+
 def test_observations_and_estimates_grow_old():
     """After an hour only the last observation is left, after a week nothing; the window has sixteen places."""
     seen = [Observation(NOW + n, 1, 100, 100, 50, 20, 8) for n in range(20)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from wva.decide.queueing.estimation import estimate, little_guess
 from wva.decide.queueing.kalman import DEFAULT_STATE, KalmanState, guess, update
 from wva.decide.queueing.objectives import Traffic, derived_target
-from wva.decide.queueing.observation import predicted, usable
+from wva.decide.queueing.observation import Reports, usable
 from wva.decide.queueing.service import IterationTime, PrefillDecode, Queue, RequestSize
 from wva.decide.queueing.sizing import size
 from wva.decide.queueing.targets import Target
@@ -25,7 +25,7 @@ def reports(shares: list[float], *, noise: float = 0.0, seed: int = 0) -> list[O
     dice = np.random.default_rng(seed)
     (top,) = size([Queue(TRUTH, RequestSize(512, 128), BATCH, 10 * BATCH)], [Target()])
     blank = [Observation(0.0, share * top.highest_rate, 512, 128, 1.0, 1.0, BATCH) for share in shares]
-    exact = predicted(blank, np.tile([TRUTH.alpha, TRUTH.beta, TRUTH.gamma], (len(blank), 1)))
+    exact = Reports.of(blank).predicted(np.tile([TRUTH.alpha, TRUTH.beta, TRUTH.gamma], (len(blank), 1)))
     noisy = exact * np.exp(dice.normal(0, noise, exact.shape))
     return [
         Observation(seen.time, seen.rate, seen.input_tokens, seen.output_tokens, ttft, itl, seen.batch)

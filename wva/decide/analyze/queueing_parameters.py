@@ -6,8 +6,10 @@ accelerator learns for itself alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Final
 
 from wva.decide.analyze.queueing_readings import ModelReading, VariantReading
@@ -28,6 +30,9 @@ DEFAULT_BATCH: Final = 256
 FIRM_OBSERVATIONS: Final = 3
 FIRM_ERROR: Final = 0.3
 """From so many observations on, explained to so many percent, learned parameters are preferred to known ones."""
+
+FIT_STATES: Final = 1 << 16
+"""States of all queues that are fitted in one cycle; the fit goes on in the next cycle where this one stopped."""
 
 STEADY_SHARE: Final = 0.1
 """A queue that changes by more than this share of the traffic is not in a steady state, and teaches nothing."""
@@ -81,7 +86,7 @@ def learn(
     memory: QueueingMemory,
     now: float,
 ) -> list[Learned]:
-    """Return what is known of every kind of replica that was observed in this cycle, fitted again."""
+    """Return what is known of every kind of replica that was observed in this cycle, fitted again in turn."""
     found: dict[tuple[str, str, str], Learned] = {}
     for reading, setting in zip(readings, settings, strict=True):
         if not setting.tuning_enabled or not _steady(reading):
@@ -94,10 +99,21 @@ def learn(
             place = (reading.key.namespace, reading.key.model_id, kind)
             found[place] = found.get(place, memory.of(reading.key, kind)).observing([seen], now=now)
     learned = [found[place] for place in sorted(found)]
-    estimates = estimate([each.observations for each in learned], [each.estimate for each in learned])
+    turn = _turn(learned)
+    estimates = estimate([each.observations for each in turn], [each.estimate for each in turn])
+    fitted = {
+        (each.model, each.accelerator): replace(each, estimate=None if new is None else replace(new, fitted=now))
+        for each, new in zip(turn, estimates, strict=True)
+    }
+    return [fitted.get((each.model, each.accelerator), each) for each in learned]
+
+
+def _turn(learned: Sequence[Learned]) -> list[Learned]:
+    """Return whose turn it is to be fitted: those never fitted, then those fitted longest ago, within the budget."""
+    waiting = sorted(learned, key=lambda each: -math.inf if each.estimate is None else each.estimate.fitted)
+    costs = accumulate(sum(seen.batch for seen in each.observations) for each in waiting)
     return [
-        Learned(each.model, each.accelerator, each.observations, fitted)
-        for each, fitted in zip(learned, estimates, strict=True)
+        each for number, (each, cost) in enumerate(zip(waiting, costs, strict=True)) if not number or cost <= FIT_STATES
     ]
 
 

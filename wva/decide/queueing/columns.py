@@ -45,9 +45,16 @@ class Columns:
     def of(queues: Sequence[Queue]) -> Columns:
         """Return the columns of queues, whatever is in them."""
         data = np.array([_row(queue) for queue in queues], dtype=np.float64).reshape(len(queues), 9)
-        numbers, size, room = data[:, :6], data[:, 6], data[:, 7]
+        return Columns.of_numbers(data[:, :6], size=data[:, 6], room=data[:, 7], late=data[:, 8] > 0)
+
+    @staticmethod
+    def of_numbers(numbers: NDArray[np.float64], *, size: Vector, room: Vector, late: Mask) -> Columns:
+        """Return the columns of queues given by numbers: alpha, beta, gamma, delta, prompt and answer in each row.
+
+        ``late`` are the rows in the parameterisation that can be estimated, which has no delta.
+        """
         with np.errstate(all="ignore"):  # what is not usable may be anything
-            law = _law(numbers, data[:, 8] > 0)
+            law = _law(numbers, late)
             one, all_of_them = law.base + law.slope, law.base + law.slope * size
         usable = (np.isfinite(numbers) & (numbers >= 0)).all(axis=1) & (numbers[:, 5] >= 1)
         usable &= (size >= 1) & (size <= MAX_BATCH) & (room >= 0) & (room <= MAX_QUEUE)

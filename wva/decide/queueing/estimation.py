@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from wva.decide.queueing.observation import predicted, usable
+from wva.decide.queueing.columns import Rows
+from wva.decide.queueing.geometric import Vector
+from wva.decide.queueing.observation import Matrix, Reports, usable
 from wva.decide.queueing.service import IterationTime
 from wva.model.queueing import Estimate, Observation
 
@@ -36,8 +37,6 @@ _LEAST: Final = 1e-300
 _DIFFERENCE: Final = 1e-3
 _FARTHEST: Final = 12.0
 """Bound of ln(parameter / guess): beyond it only rounding is left."""
-
-Array = NDArray[np.float64]
 
 
 def little_guess(seen: Observation) -> IterationTime:
@@ -59,43 +58,54 @@ def little_guess(seen: Observation) -> IterationTime:
 
 @dataclass(frozen=True, slots=True)
 class _Windows:
-    """Observations of all windows in one row, and which window each belongs to."""
+    """Observations of all windows in one row, which window each belongs to, and the guess per window in logarithms."""
 
-    seen: tuple[Observation, ...]
-    owner: NDArray[np.intp]
-    observed: Array
-    prior: Array
+    reports: Reports
+    owner: Rows
+    prior: Matrix
 
     @property
     def count(self) -> int:
         """Number of windows."""
         return len(self.prior)
 
-    def residuals(self, logs: Array) -> Array:
+    def take(self, windows: Rows) -> _Windows:
+        """Return some of the windows."""
+        place = np.full(self.count, -1, dtype=np.intp)
+        place[windows] = np.arange(len(windows))
+        rows = np.flatnonzero(place[self.owner] >= 0)
+        return _Windows(self.reports.take(rows), place[self.owner[rows]], self.prior[windows])
+
+    def residuals(self, logs: Matrix) -> Matrix:
         """Return the weighted residuals (row per observation: TTFT, ITL) at a row of log-parameters per window."""
-        rows = np.exp(logs)[self.owner]
-        found: Array = (np.log(np.maximum(predicted(self.seen, rows), _LEAST)) - self.observed) / _SIGMAS
+        found: Matrix = (_log(self.reports.predicted(np.exp(logs)[self.owner])) - self.reports.latencies) / _SIGMAS
         return found
 
-    def derivatives(self, logs: Array) -> Array:
+    def derivatives(self, logs: Matrix) -> Matrix:
         """Return the derivatives of the residuals: observation, latency, parameter."""
         shifts = np.concatenate((np.eye(3), -np.eye(3))) * _DIFFERENCE
         rows = np.exp(np.concatenate([(logs + shift)[self.owner] for shift in shifts]))
-        values = np.log(np.maximum(predicted(self.seen * 6, rows), _LEAST)) / _SIGMAS
-        parts = values.reshape(6, len(self.seen), 2)
+        count = len(self.owner)
+        values = _log(self.reports.take(np.tile(np.arange(count), 6)).predicted(rows)) / _SIGMAS
+        parts = values.reshape(6, count, 2)
         return np.moveaxis((parts[:3] - parts[3:]) / (2 * _DIFFERENCE), 0, -1)
 
-    def per_window(self, values: Array) -> Array:
+    def per_window(self, values: Matrix) -> Matrix:
         """Add up a quantity per observation by window."""
         sums = np.zeros((self.count, *values.shape[1:]))
         np.add.at(sums, self.owner, values)
         return sums
 
-    def loss(self, residuals: Array, logs: Array) -> Array:
+    def loss(self, residuals: Matrix, logs: Matrix) -> Vector:
         """Return what is minimised, per window."""
         robust = 2 * (np.sqrt(1 + residuals**2) - 1)
-        pull: Array = (((logs - self.prior) / SIGMA_PRIOR) ** 2).sum(axis=1)
+        pull: Vector = (((logs - self.prior) / SIGMA_PRIOR) ** 2).sum(axis=1)
         return self.per_window(robust.sum(axis=1)) + pull
+
+
+def _log(times: Matrix) -> Matrix:
+    logarithms: Matrix = np.log(np.maximum(times, _LEAST))
+    return logarithms
 
 
 _SIGMAS: Final = np.array([SIGMA_TTFT, SIGMA_ITL])
@@ -128,44 +138,75 @@ def _typical(window: Sequence[Observation]) -> IterationTime:
     return IterationTime(*means.tolist())
 
 
-def _logs(parameters: Sequence[IterationTime | Estimate]) -> Array:
-    logs: Array = np.log(np.array([(each.alpha, each.beta, each.gamma) for each in parameters]))
+def _logs(parameters: Sequence[IterationTime | Estimate]) -> Matrix:
+    logs: Matrix = np.log(np.array([(each.alpha, each.beta, each.gamma) for each in parameters]))
     return logs
 
 
 def _joined(windows: Sequence[Sequence[Observation]], guesses: Sequence[IterationTime]) -> _Windows:
-    seen = tuple(each for window in windows for each in window)
     owner = np.repeat(np.arange(len(windows), dtype=np.intp), [len(window) for window in windows])
-    observed = np.log(np.array([(each.ttft, each.itl) for each in seen]))
-    return _Windows(seen, owner, observed, _logs(guesses))
+    return _Windows(Reports.of([each for window in windows for each in window]), owner, _logs(guesses))
 
 
-def _fit(windows: _Windows, logs: Array) -> list[Estimate]:
-    """Take damped steps until no window moves; a step that makes a window worse is not taken, and damped more."""
+def _fit(windows: _Windows, logs: Matrix) -> list[Estimate]:
+    """Take damped steps until no window moves; a window that has settled is not looked at again."""
     logs = np.clip(logs, windows.prior - _FARTHEST, windows.prior + _FARTHEST)
-    damping = np.full(windows.count, 1e-3)
-    residuals = windows.residuals(logs)
-    loss = windows.loss(residuals, logs)
+    active, part = np.arange(windows.count, dtype=np.intp), windows
+    state = _State.of(part, logs)
     for _ in range(MAX_STEPS):
-        curvature, slope = _normal(windows, residuals, logs)
-        diagonal = np.einsum("wii->wi", curvature)
-        damped = curvature + damping[:, None, None] * (np.eye(3) * diagonal[:, None, :])
-        step = np.clip(-np.linalg.solve(damped, slope[:, :, None])[:, :, 0], -1.0, 1.0)
-        trial = np.clip(logs + step, windows.prior - _FARTHEST, windows.prior + _FARTHEST)
-        trial_residuals = windows.residuals(trial)
-        trial_loss = windows.loss(trial_residuals, trial)
-        better = trial_loss <= loss
-        moved = np.abs(trial - logs).max(axis=1)
-        logs = np.where(better[:, None], trial, logs)
-        residuals = np.where(better[windows.owner][:, None], trial_residuals, residuals)
-        loss = np.where(better, trial_loss, loss)
-        damping = np.clip(np.where(better, damping / 5, damping * 10), 1e-9, 1e9)
-        if moved.max() < _CONVERGED:
+        state, moved = state.step(part)
+        logs[active] = state.logs
+        going = np.flatnonzero(moved >= _CONVERGED)
+        if not len(going):
             break
-    return _estimates(windows, residuals, logs)
+        if len(going) < len(active):
+            active, part = active[going], part.take(going)
+            state = _State(state.logs[going], *_evaluated(part, state.logs[going]), state.damping[going])
+    return _estimates(windows, windows.residuals(logs), logs)
 
 
-def _normal(windows: _Windows, residuals: Array, logs: Array) -> tuple[Array, Array]:
+def _evaluated(windows: _Windows, logs: Matrix) -> tuple[Matrix, Vector]:
+    residuals = windows.residuals(logs)
+    return residuals, windows.loss(residuals, logs)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """Where the windows are: log-parameters, residuals, loss, and how carefully the next step is taken."""
+
+    logs: Matrix
+    residuals: Matrix
+    loss: Vector
+    damping: Vector
+
+    @staticmethod
+    def of(windows: _Windows, logs: Matrix) -> _State:
+        """Return the start."""
+        return _State(logs, *_evaluated(windows, logs), np.full(windows.count, 1e-3))
+
+    def step(self, windows: _Windows) -> tuple[_State, Vector]:
+        """Return the state after a step, and how far each window wanted to move.
+
+        A step that makes a window worse is not taken, and the next one is damped more.
+        """
+        curvature, slope = _normal(windows, self.residuals, self.logs)
+        diagonal = np.einsum("wii->wi", curvature)
+        damped = curvature + self.damping[:, None, None] * (np.eye(3) * diagonal[:, None, :])
+        wanted = np.clip(-np.linalg.solve(damped, slope[:, :, None])[:, :, 0], -1.0, 1.0)
+        trial = np.clip(self.logs + wanted, windows.prior - _FARTHEST, windows.prior + _FARTHEST)
+        residuals, loss = _evaluated(windows, trial)
+        better = loss <= self.loss
+        damping = np.clip(np.where(better, self.damping / 5, self.damping * 10), 1e-9, 1e9)
+        state = _State(
+            np.where(better[:, None], trial, self.logs),
+            np.where(better[windows.owner][:, None], residuals, self.residuals),
+            np.where(better, loss, self.loss),
+            damping,
+        )
+        return state, np.abs(trial - self.logs).max(axis=1)
+
+
+def _normal(windows: _Windows, residuals: Matrix, logs: Matrix) -> tuple[Matrix, Matrix]:
     """Return curvature and slope of the loss per window, with the weights of the soft-L1 loss."""
     jacobian = windows.derivatives(logs)
     weights = 1 / np.sqrt(1 + residuals**2)
@@ -174,7 +215,7 @@ def _normal(windows: _Windows, residuals: Array, logs: Array) -> tuple[Array, Ar
     return curvature + np.eye(3) / SIGMA_PRIOR**2, slope + (logs - windows.prior) / SIGMA_PRIOR**2
 
 
-def _estimates(windows: _Windows, residuals: Array, logs: Array) -> list[Estimate]:
+def _estimates(windows: _Windows, residuals: Matrix, logs: Matrix) -> list[Estimate]:
     jacobian = windows.derivatives(logs)
     information = windows.per_window(np.einsum("nlp,nlq->npq", jacobian, jacobian))
     decided = (np.linalg.eigvalsh(information) > 1 / SIGMA_PRIOR**2).sum(axis=1)

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from wva.decide.queueing.observation import predicted, usable
+from wva.decide.queueing.observation import Reports, usable
 from wva.decide.queueing.service import IterationTime
 from wva.model.queueing import Observation
 
@@ -115,7 +115,7 @@ def _linearised(seen: Observation, x: Array) -> tuple[Array, Array]:
     """Return residuals and derivatives (central differences, 1 % steps) at a state."""
     steps = _STEP * x
     rows = np.concatenate((x[None, :], x + np.diag(steps), x - np.diag(steps)))
-    values = predicted([seen] * 7, rows, first_decode=False)
+    values = Reports.of([seen] * 7).predicted(rows, first_decode=False)
     jacobian = (values[1:4] - values[4:7]).T / (2 * steps)
     return np.array([seen.ttft, seen.itl]) - values[0], jacobian
 

@@ -3,46 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wva.decide.queueing.chain import Chains
-from wva.decide.queueing.columns import Columns, blocks
-from wva.decide.queueing.service import QUEUE_TO_BATCH, IterationTime, Queue, RequestSize
+from wva.decide.queueing.columns import Columns, Rows, blocks
+from wva.decide.queueing.geometric import Vector
+from wva.decide.queueing.service import MAX_BATCH, QUEUE_TO_BATCH, RequestSize
 from wva.model.queueing import Observation
 
 Matrix = NDArray[np.float64]
 
 
-def predicted(observations: Sequence[Observation], parameters: Matrix, *, first_decode: bool = True) -> Matrix:
-    """Return time to first token and inter-token latency in ms, one row per observation and its parameters.
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """Observations as columns: request sizes, rates and largest batches, and the logarithms of both latencies."""
 
-    ``parameters`` has a row (alpha, beta, gamma) per observation. ``first_decode`` counts the first decode step to the
-    time to first token, as engines and ``sizing`` do.
-    """
-    queues = [
-        Queue(
-            IterationTime(alpha, beta, gamma),
-            RequestSize(seen.input_tokens, seen.output_tokens),
-            seen.batch,
-            QUEUE_TO_BATCH * seen.batch,
+    sizes: Matrix
+    rates: Vector
+    batches: Vector
+    latencies: Matrix
+
+    @staticmethod
+    def of(observations: Sequence[Observation]) -> Reports:
+        """Return the columns of observations."""
+        rows = np.array(
+            [
+                (seen.input_tokens, seen.output_tokens, seen.rate, seen.batch, seen.ttft, seen.itl)
+                for seen in observations
+            ]
+        ).reshape(len(observations), 6)
+        return Reports(rows[:, :2], rows[:, 2], rows[:, 3], np.log(rows[:, 4:]))
+
+    def take(self, rows: Rows) -> Reports:
+        """Return some of the observations, also several times."""
+        return Reports(self.sizes[rows], self.rates[rows], self.batches[rows], self.latencies[rows])
+
+    def predicted(self, parameters: Matrix, *, first_decode: bool = True) -> Matrix:
+        """Return time to first token and inter-token latency in ms, one row per observation and its parameters.
+
+        ``parameters`` has a row (alpha, beta, gamma) per observation. ``first_decode`` counts the first decode step to
+        the time to first token, as engines and ``sizing`` do.
+        """
+        count = len(self.rates)
+        numbers = np.concatenate((parameters, np.zeros((count, 1)), self.sizes), axis=1)
+        columns = Columns.of_numbers(
+            numbers, size=self.batches, room=QUEUE_TO_BATCH * self.batches, late=np.ones(count, dtype=np.bool_)
         )
-        for seen, (alpha, beta, gamma) in zip(observations, parameters.tolist(), strict=True)
-    ]
-    rates = np.array([seen.rate for seen in observations])
-    found = np.empty((len(queues), 2))
-    columns = Columns.of(queues)
-    for block in blocks(columns, np.arange(len(queues), dtype=np.intp)):
-        chains = Chains.of(columns.take(block))
-        steady = chains.steady(chains.log_load(rates[block]))
-        found[block, 0] = steady.ttft if first_decode else steady.wait + steady.prefill
-        found[block, 1] = steady.itl
-    return found
+        found = np.empty((count, 2))
+        for block in blocks(columns, np.arange(count, dtype=np.intp)):
+            chains = Chains.of(columns.take(block))
+            steady = chains.steady(chains.log_load(self.rates[block]))
+            found[block, 0] = steady.ttft if first_decode else steady.wait + steady.prefill
+            found[block, 1] = steady.itl
+        return found
 
 
 def usable(seen: Observation) -> bool:
     """Tell whether an observation can be explained at all."""
     size = RequestSize(seen.input_tokens, seen.output_tokens)
     positive = all(0 < value < np.inf for value in (seen.rate, seen.input_tokens, seen.ttft, seen.itl))
-    return positive and not size.problem() and seen.batch >= 1
+    return positive and not size.problem() and 1 <= seen.batch <= MAX_BATCH
