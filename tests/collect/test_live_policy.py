@@ -1,0 +1,175 @@
+"""What the live configuration tells: in the log, in conditions, and about which ConfigMap is in force."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.collect.configured import OWN, Cluster
+from wva.api.meta import Key
+from wva.model.variant import ModelKey
+
+SATURATION = "wva-saturation-scaling-config"
+ALIAS = "saturation-scaling-config"
+COSTS = "accelerator-unit-costs"
+
+
+@pytest.fixture
+def cluster():
+    """Return a cluster that is followed."""
+    cluster = Cluster()
+    cluster.start()
+    return cluster
+
+
+def write(cluster, namespace, data, *, name=SATURATION):
+    """Write a ConfigMap and return the lines about what it changed."""
+    with capture_logs() as lines:
+        cluster.config_map(namespace, name, data)
+        cluster.settle()
+    return [line for line in lines if line["event"].startswith("Updated")]
+
+
+def problem(cluster, namespace="a", model="m"):
+    """Return what a variant is told."""
+    cluster.va(namespace, model=model)
+    cluster.settle()
+    return cluster.configuration.problem_for(cluster.variants.get(Key(namespace, "va")))
+
+
+def test_a_change_is_logged_with_what_was_in_force_before(cluster):
+    """The text that operators look for, the number of entries, and the entries that changed, before and after."""
+    write(cluster, OWN, {"default": "kvCacheThreshold: 0.7", "same": "model_id: m"})
+    (line,) = write(cluster, OWN, {"default": "kvCacheThreshold: 0.6", "same": "model_id: m", "new": "model_id: n"})
+    assert line["event"] == "Updated saturation config"
+    assert (line["oldEntries"], line["newEntries"]) == (2, 3)
+    assert line["old"] == {"default": {"kvCacheThreshold": 0.7}}
+    assert line["new"] == {"default": {"kvCacheThreshold": 0.6}, "new": {"model_id": "n"}}
+    assert "scope" not in line
+
+
+def test_what_changes_nothing_is_not_logged(cluster):
+    """Such as the same text again, or a comment."""
+    write(cluster, OWN, {"default": "kvCacheThreshold: 0.7"})
+    assert write(cluster, OWN, {"default": "kvCacheThreshold: 0.7 # as before"}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "text"),
+    [
+        ("wva-model-scale-to-zero-config", {"default": "enable_scale_to_zero: true"}, "Updated scale-to-zero config"),
+        ("wva-queueing-model-config", {"default": ""}, "Updated queueing model config"),
+        ("serviceclass", {"a": "- {name: A, priority: 1, model: m}"}, "Updated service class config"),
+        (COSTS, {"A100": '{"cost": "40"}'}, "Updated accelerator cost config"),
+        ("wva-model-performance-config", {"a": "{name: m, acc: x, alpha: 1, beta: 1}"}, "Updated performance config"),
+    ],
+)
+def test_every_kind_is_followed_and_logged(cluster, name, data, text):
+    """Without a restart, and taken back when it is deleted."""
+    before = cluster.configuration.policy
+    (line,) = write(cluster, OWN, data, name=name)
+    assert line["event"] == text
+    assert cluster.configuration.policy != before
+    (line,) = write(cluster, OWN, None, name=name)
+    assert (line["event"], line["newEntries"]) == (text, 0)
+    assert cluster.configuration.policy == before
+
+
+def test_a_change_of_a_namespace_names_it(cluster):
+    """The log of the global ConfigMap must not be taken for it."""
+    cluster.va("a")
+    (line,) = write(cluster, "a", {"default": "kvCacheThreshold: 0.7"})
+    assert line["scope"] == "a"
+
+
+def test_thousands_of_changes_are_one_short_line(cluster):
+    """With how many more there are."""
+    (line,) = write(cluster, OWN, {f"k{number:04}": f"model_id: m{number}" for number in range(3000)})
+    assert (len(line["new"]), line["moreChanged"], line["newEntries"]) == (20, 2980, 3000)
+
+
+def test_kinds_without_a_namespace_are_not_looked_at_in_one(cluster):
+    """Costs are the same for everybody."""
+    cluster.va("a")
+    assert cluster.configuration.apply(Key("a", COSTS), {"A100": "cost: 1"}) is None
+    assert cluster.configuration.policy.accelerator_costs == ()
+
+
+def test_a_variant_is_told_what_concerns_it(cluster):
+    """Entries for its model, entries that could be for anybody, those of its namespace; and no others."""
+    cluster.va("a")
+    bad = "model_id: {}\nkvSpareTrigger: 7"
+    write(cluster, OWN, {"m": bad.format("m"), "n": bad.format("n"), "x": "["})
+    write(cluster, "a", {"default": "kvSpareTrigger: 8"})
+    assert [part.split(":")[1].strip() for part in problem(cluster).split("; ConfigMap")] == [
+        "m.kvSpareTrigger",
+        "x",
+        "default.kvSpareTrigger",
+    ]
+    assert [part.split(":")[1].strip() for part in problem(cluster, "b", "n").split("; ConfigMap")] == [
+        "n.kvSpareTrigger",
+        "x",
+    ]
+
+
+def test_a_global_entry_that_contradicts_the_default_of_a_namespace_is_told_there(cluster):
+    """It holds everywhere else, and neither ConfigMap is wrong by itself."""
+    write(cluster, OWN, {"chat": "model_id: m\nkvSpareTrigger: 0.6"})
+    cluster.va("a")
+    write(cluster, "a", {"default": "kvCacheThreshold: 0.5"})
+    assert cluster.kv("a") == 0.5
+    assert problem(cluster) == (
+        "chat of the global ConfigMap contradicts the default of namespace a, which is in force"
+    )
+    assert problem(cluster, "b") == ""
+    policy = cluster.configuration.policy
+    assert policy.saturation_for(ModelKey("b", "m")).kv_spare_trigger == 0.6
+
+
+def test_a_local_entry_that_no_longer_fits_is_told(cluster):
+    """The global default that it inherits from has changed since it was read."""
+    cluster.va("a")
+    write(cluster, "a", {"chat": "model_id: m\nkvSpareTrigger: 0.6"})
+    assert problem(cluster) == ""
+    write(cluster, OWN, {"default": "kvCacheThreshold: 0.5"})
+    assert "chat.kvCacheThreshold: got 0.5, expected at least kvSpareTrigger (0.6)" in problem(cluster)
+    assert cluster.kv("a") == 0.5
+    write(cluster, OWN, None)
+    assert problem(cluster) == ""
+
+
+def test_which_config_maps_are_in_force(cluster):
+    """By kind: the name, that it is absent, and how many namespaces have their own."""
+    cluster.va("a")
+    write(cluster, OWN, {}, name=ALIAS)
+    write(cluster, "a", {"default": ""})
+    told = cluster.configuration.config_maps_in_effect()
+    assert told["saturation"] == f"{OWN}/{ALIAS}, local in 1 namespaces"
+    assert told["service class"] == f"{OWN}/service-classes-config (absent: built-in defaults)"
+
+
+def test_the_settings_that_decisions_need_are_part_of_the_policy(cluster):
+    """Live, as far as they are."""
+    assert not cluster.configuration.policy.scale_to_zero_default
+    cluster.configuration.apply_main({"WVA_SCALE_TO_ZERO": "true"})
+    assert cluster.configuration.policy.scale_to_zero_default
+
+
+def test_the_only_namespace_that_is_watched_has_its_say():
+    """Whatever its annotation and label say, and with or without a variant; no other namespace has."""
+    cluster = Cluster(watched="a")
+    cluster.start()
+    cluster.namespace("a", excluded="true")
+    for namespace in ("a", "b"):
+        cluster.va(namespace)
+        write(cluster, namespace, {"default": "kvCacheThreshold: 0.6"})
+    assert (cluster.kv("a"), cluster.kv("b")) == (0.6, 0.8)
+
+
+def test_a_status_of_a_variant_is_no_reason_to_look_again(cluster):
+    """Hundreds of variants write their status all the time."""
+    cluster.va("a")
+    cluster.config_map("a", SATURATION, {})
+    cluster.settle()
+    cluster.va("a")
+    assert len(cluster.controller.queue) == 0
