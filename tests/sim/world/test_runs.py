@@ -48,8 +48,9 @@ def _changes(world: World) -> list[tuple[str, int]]:
 
 @pytest.mark.timeout(300)
 async def test_the_cheapest_grows_first_and_the_dearest_shrinks_first() -> None:
-    """Both variants go up and come down, and the requests are served."""
-    world = await _run(UP_AND_DOWN)
+    """The cheap one is soon at its maximum; both go up and come down, and the requests are served."""
+    small = replace(PLANS[1], maximum=2)
+    world = await _run(replace(UP_AND_DOWN, variants=(PLANS[0], small)))
     changes = _changes(world)
     assert changes[0] == ("a100", 1)
     first_shrink = next(name for name, direction in changes if direction < 0)
