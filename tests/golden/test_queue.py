@@ -6,7 +6,8 @@ import pytest
 
 from tests.golden.queueing import decode_only, not_numbers, queue, within
 from tests.golden.vectors import Case, parameters, tally
-from wva.decide.queueing.sizing import Performance, perform
+from wva.decide.queueing.results import Performance
+from wva.decide.queueing.sizing import perform
 
 NAME = "queue"
 TIGHT = 1e-9

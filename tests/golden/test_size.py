@@ -6,7 +6,8 @@ import pytest
 
 from tests.golden.queueing import decode_only, not_numbers, queue, within
 from tests.golden.vectors import Case, parameters, tally
-from wva.decide.queueing.sizing import Sizing, size
+from wva.decide.queueing.results import Sizing
+from wva.decide.queueing.sizing import size
 from wva.decide.queueing.targets import Target
 
 NAME = "size"

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wva.decide.queueing.results import Performance
 from wva.decide.queueing.service import IterationTime, PrefillDecode, Queue, RequestSize
-from wva.decide.queueing.sizing import Performance, perform, size
+from wva.decide.queueing.sizing import perform, size
 from wva.decide.queueing.targets import Target
 
 SAMPLE = PrefillDecode(20.58, 0.41, 5.2, 0.1)

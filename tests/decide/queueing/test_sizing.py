@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tests.decide.queueing.test_chain import SAMPLE, queues
 from wva.decide.queueing import roots
+from wva.decide.queueing.results import Where
 from wva.decide.queueing.service import PrefillDecode, Queue, RequestSize
-from wva.decide.queueing.sizing import Where, perform, size
+from wva.decide.queueing.sizing import perform, size
 from wva.decide.queueing.targets import Target
 
 A100 = Queue(SAMPLE, RequestSize(100, 178), 4, 40)

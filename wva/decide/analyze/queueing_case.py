@@ -19,8 +19,8 @@ from wva.decide.analyze.queueing_parameters import Known, key_of, known_paramete
 from wva.decide.analyze.queueing_readings import ModelReading, QueueingInputs, VariantReading, gap
 from wva.decide.queueing.cover import SHRINK_SHARE, Carrier, carried, cover
 from wva.decide.queueing.objectives import Traffic, derived_target
+from wva.decide.queueing.results import Sizing
 from wva.decide.queueing.service import QUEUE_TO_BATCH, Queue, RequestSize
-from wva.decide.queueing.sizing import Sizing
 from wva.decide.queueing.targets import Target
 from wva.decide.wording import replicas as replicas_in_words
 from wva.model.absence import Absence

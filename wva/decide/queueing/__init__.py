@@ -11,10 +11,11 @@ Doors for the pipeline:
 - ``trace.fleet_trace(opinions, inventory)``: the solution trace for the debug log and ``wva decide --explain``; no
   numpy.
 
-Inside, from the bottom up: ``service`` (parameters, request sizes, queues), ``chain`` and ``geometric`` (steady state),
-``roots`` and ``sizing`` (targets to rates), ``system``, ``candidates``, ``solvers``, ``shortage`` and ``solution``
-(allocations of a whole system, unlimited or greedy under capacity), ``cover`` (replicas of the variants of one model),
+Inside, from the bottom up: ``service`` (parameters, request sizes, queues), ``columns``, ``chain`` and ``geometric``
+(steady state), ``roots``, ``sizing`` and ``results`` (targets to rates), ``system``, ``candidates``, ``solvers``,
+``shortage`` and ``solution`` (allocations of a whole system, unlimited or greedy under capacity), ``cover`` (replicas of
+the variants of one model),
 ``objectives`` (targets that nobody stated), ``observation``, ``estimation`` and ``kalman`` (parameters from what
-replicas report). Only ``chain``, ``geometric``, ``roots``, ``sizing``, ``candidates``, ``solution``, ``observation``,
+replicas report). Only ``columns``, ``chain``, ``geometric``, ``roots``, ``sizing``, ``candidates``, ``solution``, ``observation``,
 ``estimation`` and ``kalman`` need numpy.
 """
