@@ -19,6 +19,7 @@ SCALE_TO_ZERO_CONFIG_MAP = "wva-model-scale-to-zero-config"
 IDLE = Reading(kv_usage=0.0)
 
 
+@pytest.mark.disruptive  # not to others: it measures times, and needs the machine for itself
 @pytest.mark.timeout(1200)
 def test_to_zero_and_back_twenty_times(scene: Scene):
     """Each time within three seconds of the first waiting request, and not once taken back."""
