@@ -7,12 +7,13 @@ cost-aware rule or its share of the GPUs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from wva.decide.analyze.saturation import VariantReport, assess, drafts
 from wva.decide.analyze.tokens import TokenInputs, analyze_tokens
 from wva.decide.arbitrate import arbitrate
-from wva.decide.assessment import ModelAssessment
+from wva.decide.assessment import ModelAssessment, VariantAssessment
 from wva.decide.compatibility import decide_v05, enforce_v05
 from wva.decide.enforce import Idleness, enforce, keep_one, rest
 from wva.decide.optimize.by_capacity import Gap, close, cost_aware
@@ -151,6 +152,27 @@ def _heard(model: ModelCycle, opinion: ModelOpinion | None, policy: Policy) -> M
         return replace(model, opinion=opinion)
     assessment = replace(model.assessment, hold=opinion.hold)
     return replace(model, assessment=assessment, gap=Gap(assessment, opinion.capacity))
+
+
+def with_ceilings(model: ModelCycle, ceilings: Mapping[VariantKey, int]) -> ModelCycle:
+    """Return the model as an optimizer shall see it when some variants can have no more than so many replicas.
+
+    Only its view of their maximum changes: the reports keep the bounds of the scaler.
+    """
+    assessment = replace(
+        model.assessment, variants=tuple(_with_ceiling(variant, ceilings) for variant in model.assessment.variants)
+    )
+    gap = None if model.gap is None else replace(model.gap, model=assessment)
+    return replace(model, assessment=assessment, gap=gap)
+
+
+def _with_ceiling(variant: VariantAssessment, ceilings: Mapping[VariantKey, int]) -> VariantAssessment:
+    ceiling = ceilings.get(variant.key)
+    if ceiling is None:
+        return variant
+    static = variant.progress.variant
+    bounds = replace(static.bounds, maximum=ceiling)
+    return replace(variant, progress=replace(variant.progress, variant=replace(static, bounds=bounds)))
 
 
 def decide(model: ModelCycle, cycle: Cycle, *, shared: tuple[Candidate, ...] | None) -> tuple[Decision, ...]:

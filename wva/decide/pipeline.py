@@ -1,13 +1,14 @@
 """``decide``: Snapshot, Memory, Policy and now in; one Decision per variant and the next Memory out.
 
-Analyze, optimize, enforce, model by model; then limit, over all of them. Pure and independent of the order in which
-anything is listed: the same inputs give the same decisions, bit by bit, so that a recorded cycle can be replayed.
+Analyze, optimize, enforce, model by model; then limit, over all of them; what finds no GPUs goes to the next variant of
+its model (``overflow``). Pure and independent of the order in which anything is listed: the same inputs give the same
+decisions, bit by bit, so that a recorded cycle can be replayed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from wva.decide import model_cycle
 from wva.decide.limit import Claim, GpuBudget, Stock, limit
@@ -16,6 +17,7 @@ from wva.decide.model_cycle import Cycle, ModelCycle
 from wva.decide.optimize.by_capacity import Gap
 from wva.decide.optimize.cost_aware import Candidate
 from wva.decide.optimize.greedy import Need, share
+from wva.decide.overflow import Budgeting, Drafts, overflow
 from wva.decide.settling import Progress, settle
 from wva.model.decision import Decision, MetricsVerdict, Reason, Source, Step
 from wva.model.inventory import Inventory
@@ -40,11 +42,10 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> tu
     running, asleep = _models(snapshot.variants)
     analyzed = [model_cycle.analyze(key, running[key], cycle) for key in sorted(running)]
     models, observed = model_cycle.with_opinions(analyzed, cycle)
-    budget = _budget(snapshot, policy)
-    drafts = _drafts(models, cycle, budget)
-    limited = _limited([draft.claim(policy) for draft in drafts], policy, budget)
-    entries = [_entry(decision, draft.progress, now) for decision, draft in zip(limited, drafts, strict=True)]
-    taking_part = {draft.decision.key for draft in drafts}
+    limited = _within_budget(models, cycle, _budget(snapshot, policy))
+    progresses = [progress for model in models for progress in model.progresses]
+    entries = [_entry(decision, progress, now) for decision, progress in zip(limited, progresses, strict=True)]
+    taking_part = {decision.key for decision in limited}
     entries += [_inactive(variant) for variant in asleep if variant.key not in taking_part]
     entries.sort(key=lambda entry: entry[0].key)
     learned = [model.learned for model in models if model.learned is not None]
@@ -52,18 +53,6 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> tu
         tuple(decision for decision, _ in entries),
         Memory(tuple(remembered for _, remembered in entries), memory.capacity.updated(learned, now=now), observed),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """A decision before GPUs are counted, and where its variant stands."""
-
-    decision: Decision
-    progress: Progress
-
-    def claim(self, policy: Policy) -> Claim:
-        """Return what it wants of the GPUs."""
-        return Claim(self.decision, self.progress.variant, _priority(policy, self.decision.model))
 
 
 def _models(variants: Iterable[Variant]) -> tuple[dict[ModelKey, list[Variant]], list[Variant]]:
@@ -87,16 +76,28 @@ def _budget(snapshot: Snapshot, policy: Policy) -> GpuBudget | None:
     return GpuBudget(inventory, snapshot.inventory_detail, policy.unknown_inventory)
 
 
-def _drafts(models: Sequence[ModelCycle], cycle: Cycle, budget: GpuBudget | None) -> list[_Draft]:
-    shared = _shared(models, cycle, budget)
+def _within_budget(models: Sequence[ModelCycle], cycle: Cycle, budget: GpuBudget | None) -> tuple[Decision, ...]:
+    """Return the decisions of all models, in their order."""
+
+    def draft(seen: Sequence[ModelCycle]) -> Drafts:
+        shared = _shared(seen, cycle, budget)
+        return {model.key: model_cycle.decide(model, cycle, shared=shared.get(model.key)) for model in seen}
+
+    def grant(drafts: Drafts) -> tuple[Decision, ...]:
+        return _limited(_claims(models, drafts, cycle.policy), cycle.policy, budget)
+
+    drafts = draft(models)
+    decisions = grant(drafts)
+    if budget is None or budget.inventory is None or cycle.policy.compatibility is not None:
+        return decisions
+    return overflow(models, drafts, Budgeting(draft, grant), decisions=decisions)
+
+
+def _claims(models: Sequence[ModelCycle], drafts: Drafts, policy: Policy) -> list[Claim]:
     return [
-        _Draft(decision, progress)
+        Claim(decision, progress.variant, _priority(policy, decision.model))
         for model in models
-        for decision, progress in zip(
-            model_cycle.decide(model, cycle, shared=shared.get(model.key)),
-            model.progresses,
-            strict=True,
-        )
+        for decision, progress in zip(drafts[model.key], model.progresses, strict=True)
     ]
 
 
