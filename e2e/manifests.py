@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from e2e.controlplane.api import Body
-from e2e.controlplane.kwok import GPU, LOADING
+from e2e.controlplane.kwok import GPU, LOADING, POOL
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 CRD = DEPLOY / "crd" / "llmd.ai_variantautoscalings.yaml"
@@ -17,6 +17,8 @@ MAIN_CONFIG_MAP = "wva-variantautoscaling-config"
 SATURATION_CONFIG_MAP = "wva-saturation-scaling-config"
 SERVICE_ACCOUNT = "controller-manager"
 SCRAPER = "scraper"
+SERVICE_CLASSES_CONFIG_MAP = "service-classes-config"
+INSTANCE = "wva.llmd.ai/controller-instance"
 SHIPPED_NAMESPACE = "workload-variant-autoscaler-system"
 MODEL = "demo/model"
 _AT_ONCE = {
@@ -34,7 +36,7 @@ class Variant:
     """One variant: a Deployment, its VariantAutoscaling and the ScaledObject that applies the number.
 
     ``loading`` is how long a pod loads its model, in kwok's words (``never`` is one of them). ``minimum`` and
-    ``maximum`` are the bounds of the ScaledObject.
+    ``maximum`` are the bounds of the ScaledObject, ``gpus`` what each replica takes.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Variant:
     loading: str = "300ms"
     minimum: int = 1
     maximum: int = 10
+    gpus: int = 1
 
 
 def rbac(namespace: str) -> list[Body]:
@@ -90,10 +93,14 @@ def config_map(name: str, *, namespace: str, data: dict[str, str]) -> Body:
     }
 
 
-def deployment(variant: Variant, *, namespace: str) -> Body:
-    """Describe the Deployment of a variant: one GPU for each replica."""
+def deployment(variant: Variant, *, namespace: str, pool: str = "") -> Body:
+    """Describe the Deployment of a variant; its pods run on the nodes of a reserved ``pool``, or on everybody's."""
     labels = {"app": variant.name}
-    container = {"name": "vllm", "image": "vllm", "resources": {"limits": {GPU: "1"}}}
+    container = {"name": "vllm", "image": "vllm", "resources": {"limits": {GPU: str(variant.gpus)}}}
+    spec: dict[str, Any] = {"containers": [container]}
+    if pool:
+        spec["nodeSelector"] = {POOL: pool}
+        spec["tolerations"] = [{"key": POOL, "value": pool, "effect": "NoSchedule"}]
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -103,27 +110,40 @@ def deployment(variant: Variant, *, namespace: str) -> Body:
             "selector": {"matchLabels": labels},
             "template": {
                 "metadata": {"labels": labels, "annotations": {LOADING: variant.loading}},
-                "spec": {"containers": [container]},
+                "spec": spec,
             },
         },
     }
 
 
-def variant_autoscaling(variant: Variant, *, namespace: str) -> Body:
-    """Describe the VariantAutoscaling of a variant."""
+def variant_autoscaling(variant: Variant, *, namespace: str, instance: str = "") -> Body:
+    """Describe the VariantAutoscaling of a variant, for the controller of an ``instance`` if one is named."""
+    labels = {"inference.optimization/acceleratorName": variant.accelerator}
+    if instance:
+        labels[INSTANCE] = instance
     return {
         "apiVersion": "llmd.ai/v1alpha1",
         "kind": "VariantAutoscaling",
         "metadata": {
             "name": variant.name,
             "namespace": namespace,
-            "labels": {"inference.optimization/acceleratorName": variant.accelerator},
+            "labels": labels,
         },
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": variant.name},
             "modelID": variant.model,
             "variantCost": f"{variant.cost:.1f}",
         },
+    }
+
+
+def quota(name: str, *, namespace: str, gpus: int) -> Body:
+    """Describe a ResourceQuota of GPUs."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"hard": {f"requests.{GPU}": str(gpus)}},
     }
 
 

@@ -17,6 +17,7 @@ from e2e import manifests
 from e2e.controller import Addresses, Controller
 from e2e.controlplane.api import Api, Body
 from e2e.controlplane.cluster import ControlPlane
+from e2e.controlplane.kwok import POOL, NodePool
 from e2e.controlplane.polling import eventually
 from e2e.controlplane.ports import free_ports
 from e2e.controlplane.processes import Process
@@ -61,6 +62,8 @@ class Scene:
         self.history = history
         self.controllers: list[Controller] = []
         self.variants: dict[str, Variant] = {}
+        self.instance = ""
+        self._pools: dict[str, str] = {}
         self._launch = launch
         self._stack = stack
 
@@ -85,16 +88,30 @@ class Scene:
         """Write one of the controller's ConfigMaps."""
         self.api.apply(manifests.config_map(name, namespace=self.namespace, data=data))
 
+    def reserve_nodes(self, accelerator: str, *, gpus: int) -> None:
+        """Create a node that only this scene's variants of an accelerator come to, and that its own controller counts.
+
+        From now on the variants are for that controller alone: see ``start_limited``.
+        """
+        pool = f"{self.namespace}-{accelerator.lower()}"
+        product = f"NVIDIA-{accelerator}-80GB"
+        for name in self.plane.create_nodes(NodePool(product=product, nodes=1, gpus=gpus, reserved=pool)):
+            self._stack.callback(self.api.delete, "Node", name)
+        self._pools[accelerator] = pool
+        self.instance = self.namespace
+
     def deploy(self, *variants: Variant) -> None:
         """Create the Deployments."""
         for variant in variants:
-            self.api.apply(manifests.deployment(variant, namespace=self.namespace))
+            pool = self._pools.get(variant.accelerator, "")
+            self.api.apply(manifests.deployment(variant, namespace=self.namespace, pool=pool))
 
     def declare(self, *variants: Variant) -> None:
         """Create the VariantAutoscalings."""
         for variant in variants:
             self.variants[variant.name] = variant
-            self.api.apply(manifests.variant_autoscaling(variant, namespace=self.namespace))
+            item = manifests.variant_autoscaling(variant, namespace=self.namespace, instance=self.instance)
+            self.api.apply(item)
 
     def scale_by_keda(self, *variants: Variant) -> None:
         """Create the ScaledObjects that apply the published numbers."""
@@ -128,10 +145,12 @@ class Scene:
         environment: Mapping[str, str] | None = None,
         name: str = "controller",
         secure: bool = True,
+        cluster_wide: bool = False,
     ) -> Controller:
         """Start a controller that watches this namespace; record and scrape what it publishes.
 
-        ``secure`` says whether it serves its metrics over HTTPS to those who may read them.
+        ``secure`` says whether it serves its metrics over HTTPS to those who may read them. ``cluster_wide`` is one
+        that watches all namespaces; it had better have an instance, or it takes the variants of other tests.
         """
         ports = free_ports(("metrics", "probes"))
         addresses = Addresses(f"127.0.0.1:{ports['metrics']}", f"127.0.0.1:{ports['probes']}")
@@ -143,7 +162,8 @@ class Scene:
             **addresses.environment(),
             **(environment or {}),
         }
-        argv = [sys.executable, "-m", "wva", "run", f"--watch-namespace={self.namespace}", *flags]
+        watched = "" if cluster_wide else self.namespace
+        argv = [sys.executable, "-m", "wva", "run", f"--watch-namespace={watched}", *flags]
         token = self.plane.service_account_token(self.namespace, manifests.SCRAPER)
         controller = Controller(self._launch(name, argv, environment=settings), addresses, token=token, secure=secure)
         self.controllers.append(controller)
@@ -152,6 +172,18 @@ class Scene:
         self._scrape(controller.name, addresses.metrics, token=token if secure else "", labels=labels)
         self.history.watch(controller)
         return controller
+
+    def start_limited(self, *flags: str) -> Controller:
+        """Start a controller that keeps to the GPUs of the reserved nodes.
+
+        Pods of all namespaces count, so it watches all of them; it takes the variants of this scene alone.
+        """
+        environment = {
+            "CONTROLLER_INSTANCE": self.instance,
+            "WVA_LIMITED_MODE": "true",
+            "WVA_NODE_SELECTOR": f"{POOL} in ({','.join(self._pools.values())})",
+        }
+        return self.start_controller(*flags, environment=environment, cluster_wide=True)
 
     def identity(self, *, through: str = "") -> Path:
         """Return a kubeconfig of the controller's ServiceAccount; ``through`` is the address of a relay."""
@@ -177,6 +209,11 @@ class Scene:
             if entry["type"] == type_:
                 return Condition(entry["status"], entry["reason"], entry["message"], entry["lastTransitionTime"])
         return Condition()
+
+    def events(self, reason: str) -> list[str]:
+        """Return the messages of the events with this reason, about whatever."""
+        found = self.api.list("Event", namespace=self.namespace)
+        return [event["message"] for event in found if event["reason"] == reason]
 
     def replicas(self, name: str) -> int:
         """Return what the scaler has set."""

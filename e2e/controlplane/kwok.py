@@ -18,6 +18,7 @@ from e2e.controlplane.processes import Process
 LOADING = "e2e.llmd.ai/loading"  # pod annotation: 30s, 500ms, never
 NEVER = "never"
 POD_IP = "e2e.llmd.ai/pod-ip"  # pod annotation: an address in 127.0.0.0/8 for a pod that a test answers for
+POOL = "e2e.llmd.ai/pool"  # label and taint of the nodes of a reserved pool
 GPU = "nvidia.com/gpu"
 
 _STAGES = Path(__file__).parent / "kwok-stages.yaml"
@@ -25,12 +26,16 @@ _STAGES = Path(__file__).parent / "kwok-stages.yaml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePool:
-    """Equal nodes of one GPU product."""
+    """Equal nodes of one GPU product.
+
+    ``reserved`` names a pool that nobody's pods come to unless they select it; empty for nodes that are everybody's.
+    """
 
     product: str
     nodes: int
     gpus: int = 8
     memory_mebibytes: int = 81559
+    reserved: str = ""
 
 
 DEFAULT_POOLS = (
@@ -62,7 +67,7 @@ def kwok(layout: Layout) -> Process:
 
 def create_nodes(api: Api, pool: NodePool) -> list[str]:
     """Create the nodes of a pool and return their names."""
-    prefix = pool.product.lower()
+    prefix = pool.reserved or pool.product.lower()
     nodes = [_node(f"{prefix}-{index}", pool) for index in range(pool.nodes)]
     return [api.create(node)["metadata"]["name"] for node in nodes]
 
@@ -77,9 +82,14 @@ def _node(name: str, pool: NodePool) -> Body:
         f"{GPU}.count": str(pool.gpus),
         f"{GPU}.memory": str(pool.memory_mebibytes),
     }
+    taints = []
+    if pool.reserved:
+        labels[POOL] = pool.reserved
+        taints = [{"key": POOL, "value": pool.reserved, "effect": "NoSchedule"}]
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": taints},
         "status": {"allocatable": resources, "capacity": resources},
     }
