@@ -7,6 +7,7 @@ from structlog.testing import capture_logs
 
 from tests.collect.configured import OWN, Cluster
 from wva.api.meta import Key
+from wva.collect.config.layers import MAX_LOCAL_ENTRIES
 from wva.model.variant import ModelKey
 
 SATURATION = "wva-saturation-scaling-config"
@@ -86,6 +87,18 @@ def test_thousands_of_changes_are_one_short_line(cluster):
     """With how many more there are."""
     (line,) = write(cluster, OWN, {f"k{number:04}": f"model_id: m{number}" for number in range(3000)})
     assert (len(line["new"]), line["moreChanged"], line["newEntries"]) == (20, 2980, 3000)
+
+
+def test_a_namespace_cannot_say_without_end(cluster):
+    """Tens of thousands of entries would keep everybody waiting: the first thousand count, and it is told."""
+    cluster.va("a")
+    data = {f"k{number:05}": f"model_id: m{number}\nkvCacheThreshold: 0.6" for number in range(MAX_LOCAL_ENTRIES + 5)}
+    write(cluster, "a", {**data, "default": "kvCacheThreshold: 0.7"})
+    last = MAX_LOCAL_ENTRIES - 2
+    assert [cluster.kv("a", f"m{number}") for number in (0, last, last + 1)] == [0.6, 0.6, 0.7]
+    assert "k00999: got 1006 entries, expected at most 1,000 in a namespace" in problem(cluster)
+    write(cluster, OWN, data)
+    assert cluster.kv("b", f"m{MAX_LOCAL_ENTRIES + 4}") == 0.6
 
 
 def test_kinds_without_a_namespace_are_not_looked_at_in_one(cluster):

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from wva.collect.config.entry import DEFAULT_ENTRY, EntryError, EntryForm, Notes, keep_good
 from wva.collect.config.fields import ModelFields
 from wva.collect.config.reading import BadEntryError
 from wva.collect.promql import validate_namespace
+
+MAX_LOCAL_ENTRIES: Final = 1_000
+"""In the ConfigMap of a namespace: whoever may write there must not keep the decisions for all others waiting."""
 
 M = TypeVar("M", bound=ModelFields)
 P = TypeVar("P")
@@ -104,6 +107,8 @@ class _Reader(Generic[M, P]):
         self._written: dict[str, str] = {}
 
     def read(self, data: Mapping[str, str]) -> Reading[M]:
+        if self._namespace is not None and len(data) > MAX_LOCAL_ENTRIES:
+            data = self._limited(data)
         first = {key: text for key, text in data.items() if key == DEFAULT_ENTRY}
         default = self._keep(first).get(DEFAULT_ENTRY)
         if default is not None:
@@ -115,6 +120,16 @@ class _Reader(Generic[M, P]):
         notes = self._notes
         own = default.fields if default else None
         return Reading(own, overrides, good, tuple(notes.errors), tuple(notes.warnings))
+
+    def _limited(self, data: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the entries that are read: ``default`` and the first ones by key."""
+        keys = sorted(data, key=lambda key: (key != DEFAULT_ENTRY, key))
+        text = f"{len(data)} entries"
+        problem = BadEntryError(f"at most {MAX_LOCAL_ENTRIES:,} in a namespace", value=text)
+        concerning = {"namespace": self._namespace or ""}
+        kept = f"the first {MAX_LOCAL_ENTRIES:,} by key"
+        self._notes.reject(keys[MAX_LOCAL_ENTRIES], problem, in_force=kept, concerning=concerning)
+        return {key: data[key] for key in keys[:MAX_LOCAL_ENTRIES]}
 
     def _keep(self, data: Mapping[str, str]) -> dict[str, Entry[M]]:
         return keep_good(data, self._parse, previous=self._previous, reject=self._reject)
