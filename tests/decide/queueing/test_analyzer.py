@@ -142,6 +142,9 @@ def test_an_idle_model_goes_to_the_minimum_once_it_is_known_to_be_idle():
     analysis = Analysis()
     assert analysis.desired(3, **idle) == 3
     assert analysis.desired(3, **idle) == 1
+    opinion = analysis.cycle({variant(replicas=3): [pod(number=n, **idle) for n in range(3)]})
+    assert opinion.capacity.required == 0
+    assert opinion.capacity.spare // opinion.capacity.variants[0].per_replica == 2
     analysis = Analysis()
     pods = {variant(replicas=3, minimum=2): [pod(number=n, **idle) for n in range(3)]}
     analysis.cycle(pods)
@@ -395,6 +398,19 @@ def test_the_dear_variant_shrinks_and_the_cheap_one_grows():
     assert [one.desired for one in analysis.cycle(calm).variants] == [2, 1]
     busy = {cheap: [pod("a", n, success_rate=1.0) for n in range(3)], dear: [pod("b", n) for n in range(3)]}
     assert [one.desired for one in analysis.cycle(busy).variants] == [4, 3]
+
+
+def test_a_variant_at_zero_may_grow_but_needs_no_replica():
+    """It takes part when the scaler lets it: cheaper than its sibling it grows first, and idle it stays at zero."""
+    asleep = variant("b", replicas=0, accelerator="H100", cost=10.0, minimum=0)
+    analysis = Analysis()
+    opinion = analysis.cycle({variant("a", cost=40.0): [pod("a", success_rate=5.0)], asleep: []})
+    assert [one.desired for one in opinion.variants] == [1, 1]
+    assert opinion.capacity.variants[1].ready == 0
+    analysis = Analysis()
+    for _ in range(2):
+        opinion = analysis.cycle({variant("a", replicas=2): [pod("a"), pod("a", 1)], asleep: []})
+    assert [one.desired for one in opinion.variants] == [1, 0]
 
 
 def test_the_order_of_listing_changes_nothing():

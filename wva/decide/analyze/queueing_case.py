@@ -89,7 +89,7 @@ class ModelCase:
             return replace(
                 base,
                 variants=tuple(_silent(each, hold.message) for each in self.reading.variants),
-                capacity=ModelCapacity(self.inputs.key, (), hold=hold, objection=hold.message, unit=UNIT),
+                capacity=replace(self._capacity({}, 0.0, hold.message, hold.message), hold=hold),
                 hold=hold,
                 summary=hold.message,
             )
@@ -103,7 +103,7 @@ class ModelCase:
                 self._variant(each, sized.get(key_of(each)), numbers.get(key_of(each)), summary)
                 for each in self.reading.variants
             ),
-            capacity=self._capacity(rates, demand, objection, summary),
+            capacity=self._capacity(rates or self._idle_rates(), demand, objection, summary),
             summary=summary,
         )
 
@@ -154,7 +154,8 @@ class ModelCase:
             return reading.doubt
         if reading.growth is None:
             return "how fast the queues grow is not known yet"
-        if self.traffic is not None and len(rates) < len(reading.variants):
+        serving = [key_of(variant) for variant in reading.variants if variant.progress.variant.active]
+        if self.traffic is not None and not rates.keys() >= set(serving):
             return "not every variant can be sized"
         unsure = [key.name for key, known in self.known.items() if not known.firm]
         return f"the parameters of {unsure[0]} are not firm yet" if unsure else ""
@@ -190,6 +191,10 @@ class ModelCase:
         )
         spare = 0.0 if objection else max(0.0, capacity.supply * SHRINK_SHARE - demand)
         return replace(capacity, required=max(0.0, demand - capacity.anticipated), spare=spare)
+
+    def _idle_rates(self) -> dict[VariantKey, float]:
+        """Return any rate, the same for all: without requests every replica carries all there is."""
+        return {key_of(each): 1.0 for each in self.reading.variants}
 
     def _variant_capacity(
         self, reading: VariantReading, rates: dict[VariantKey, float], demand: float
@@ -244,7 +249,9 @@ def _silent(reading: VariantReading, words: str) -> VariantOpinion:
 
 
 def _lowest(reading: VariantReading) -> int:
-    return reading.progress.variant.bounds.clamp(1)
+    """Return how far the number may fall: to one while any replica is asked for."""
+    variant = reading.progress.variant
+    return variant.bounds.clamp(1 if variant.active else 0)
 
 
 def _carrier(reading: VariantReading, rate: float) -> Carrier:

@@ -25,8 +25,8 @@ MS_PER_SECOND = 1000.0
 class QueueingInputs:
     """What is known of one model in a cycle.
 
-    ``reports`` are its active variants. ``queue`` is what the scheduler holds back, if it says so. ``failure`` says why
-    samples could not be collected, None when they could.
+    ``reports`` are its variants, those at zero replicas only if they may grow. ``queue`` is what the scheduler holds
+    back, if it says so. ``failure`` says why samples could not be collected, None when they could.
     """
 
     key: ModelKey
