@@ -56,8 +56,10 @@ class Cluster:
         metadata = self._metadata(name, namespace) | {"ownerReferences": owners}
         return self._put(self.stores.replica_sets, ReplicaSet, {"metadata": metadata})
 
-    def pod(self, name, *, namespace="ns", deployment="d", ready=True, phase="Running", **metadata):
-        """Put a pod of the ReplicaSet of a Deployment; None makes a bare pod."""
+    def pod(
+        self, name, *, namespace="ns", deployment="d", ready=True, phase="Running", node="n", conditions=(), **metadata
+    ):
+        """Put a pod of the ReplicaSet of a Deployment; None makes a bare pod. ``conditions`` are beside Ready."""
         owner = None
         if deployment is not None:
             owner = next(
@@ -65,13 +67,16 @@ class Cluster:
                 for replica_set in self.stores.replica_sets.list(namespace)
                 if replica_set.metadata.name == f"{deployment}-rs"
             )
-        conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
         owned = {"ownerReferences": _owners("ReplicaSet", owner)}
-        wire_status = {"phase": phase, "conditions": conditions}
+        ready_condition = {"type": "Ready", "status": "True" if ready else "False"}
         return self._put(
             self.stores.pods,
             Pod,
-            {"metadata": self._metadata(name, namespace) | owned | metadata, "status": wire_status},
+            {
+                "metadata": self._metadata(name, namespace) | owned | metadata,
+                "spec": {"nodeName": node},
+                "status": {"phase": phase, "conditions": [ready_condition, *conditions]},
+            },
         )
 
     def variant(self, name="va", *, namespace="ns", pods=1, model_id="m"):

@@ -10,7 +10,7 @@ from wva.api.meta import parse_time
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL
 from wva.collect.claims import Claims
 from wva.collect.gpus import gpus_per_replica
-from wva.collect.variants import accepted_variants, parse_cost
+from wva.collect.variants import UNSCHEDULABLE_SECONDS, accepted_variants, parse_cost
 from wva.model.variant import ModelKey, VariantKey
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
@@ -68,6 +68,27 @@ def test_the_oldest_pod_that_is_not_ready_starts_the_load(cluster):
     assert _only(cluster).oldest_unready_since == parse_time(LATE)
     cluster.pod("old", ready=False, creationTimestamp=EARLY)
     assert _only(cluster).oldest_unready_since == parse_time(EARLY)
+
+
+def _refused(since, *, reason="Unschedulable", status="False"):
+    """Return what the scheduler writes on a pod that it finds no node for."""
+    condition = {"type": "PodScheduled", "status": status, "reason": reason, "lastTransitionTime": since}
+    return {"ready": False, "phase": "Pending", "node": "", "conditions": [condition]}
+
+
+def test_pods_without_a_node_count_at_once_and_as_hopeless_after_a_minute(cluster):
+    """Those that are going need none; a pod that has a node, or is held back on purpose, is not refused."""
+    cluster.deployment("d", replicas=7)
+    cluster.va()
+    cluster.pod("placed", **_refused(EARLY) | {"node": "n"})
+    cluster.pod("new", ready=False, phase="Pending", node="")
+    cluster.pod("gated", **_refused(EARLY, reason="SchedulingGated"))
+    cluster.pod("refused", **_refused(EARLY))
+    cluster.pod("going", **_refused(EARLY), deletionTimestamp=LATE)
+    early = parse_time(EARLY)
+    for waited, hopeless in ((0.0, 0), (UNSCHEDULABLE_SECONDS - 1, 0), (UNSCHEDULABLE_SECONDS, 1)):
+        variant = _only(cluster, now=early + waited)
+        assert (variant.unplaced_pods, variant.unschedulable_pods) == (3, hopeless)
 
 
 def test_pods_belong_by_owner_not_by_name(cluster):

@@ -115,6 +115,17 @@ def test_pods_that_wait_for_a_node_take_theirs_first():
     assert numbers(decisions)["b"] == 3
 
 
+def test_pods_that_the_scheduler_has_not_seen_yet_take_theirs_as_well():
+    """They were created a moment ago; without a node they are in nobody's count of what is used."""
+    decisions = story(gpus(3)).cycle(
+        variant("a", model="m", replicas=2, ready_replicas=1, unplaced_pods=1, gpus_per_replica=2),
+        variant("b", model="n", replicas=2),
+        a=[HOT],
+        b=[FULL] * 2,
+    )
+    assert numbers(decisions)["b"] == 3
+
+
 @pytest.mark.parametrize("label", ["A100", "a100", "NVIDIA-A100-PCIE-80GB"])
 def test_names_of_accelerators_are_normalised_for_both_sides(label):
     """The label may be the short name or the product."""

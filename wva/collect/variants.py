@@ -98,6 +98,7 @@ def variant_of(
         bounds=bounds,
         unschedulable_pods=0 if now is None else sum(_unschedulable(pod, now) for pod in pods),
         activated_at=_activated_at(pods),
+        unplaced_pods=sum(not pod.spec.node_name and not pod.metadata.deleting for pod in pods),
         gpus_per_replica=gpus_per_replica(deployment.spec.template.spec.containers),
         parameters=vllm_parameters(deployment.spec.template.spec.containers),
     )

@@ -85,8 +85,9 @@ class Stock:
         for variant in variants:
             pool = stock.pool_of(variant)
             if pool is not None:
-                waiting = variant.unschedulable_pods * max(1, variant.gpus_per_replica)
-                stock.pools[pool] = max(0, stock.pools[pool] - waiting)
+                waiting = max(variant.unplaced_pods, variant.unschedulable_pods)
+                taken = waiting * max(1, variant.gpus_per_replica)
+                stock.pools[pool] = max(0, stock.pools[pool] - taken)
         return stock
 
     def pool_of(self, variant: Variant) -> AcceleratorPool | None:

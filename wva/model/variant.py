@@ -83,7 +83,8 @@ class Variant:
     ``oldest_unready_since`` the creation time of the oldest pod that is not Ready: both in seconds since the epoch,
     both only there so that a process that just took over resets no clock. ``activated_at`` is when the target was last
     started from zero. ``unschedulable_pods`` counts the pods that the scheduler has found no node for, for so long that
-    none is expected to come. ``parameters`` are those of vLLM in the pod template, None when nobody read them.
+    none is expected to come; ``unplaced_pods`` all that have no node yet. ``parameters`` are those of vLLM in the pod
+    template, None when nobody read them.
     """
 
     key: VariantKey
@@ -102,6 +103,7 @@ class Variant:
     gpus_per_replica: int = 1
     unschedulable_pods: int = 0
     activated_at: float | None = None
+    unplaced_pods: int = 0
     parameters: VllmParameters | None = None
 
     @property
