@@ -101,6 +101,21 @@ def test_the_maximum_of_the_scaler_is_never_exceeded_and_may_change(scene: Scene
     assert scene.history.published("cheap") == [2, 3, 4, 3]
 
 
+def test_the_minimum_of_the_scaler_is_kept_and_may_change(scene: Scene):
+    """An idle variant shrinks no further than the minimum, and follows a higher one within a cycle or two."""
+    variant = Variant(name="model", replicas=3, minimum=2)
+    metrics = _running(scene, variant)
+    _report(metrics, IDLE, variant)
+    scene.start_controller()
+    scene.wait_measured(variant)
+    scene.wait(lambda: scene.ready_replicas("model") == 2, timeout_seconds=120, what="shrink to the minimum")
+    time.sleep(3 * CYCLE_SECONDS)
+    assert scene.history.published("model")[-1] == 2
+    scene.api.patch("ScaledObject", "model", {"spec": {"minReplicaCount": 4}}, namespace=scene.namespace)
+    _wait_number(scene, "model", 4)
+    assert min(scene.history.published("model")) == 2
+
+
 def test_nothing_grows_while_the_gpus_cannot_be_counted(scene: Scene, request: pytest.FixtureRequest):
     """Who may not read nodes says so and goes on with everything else; once it may, growth begins."""
     full, calm = Variant(name="full"), Variant(name="calm", model="demo/calm", replicas=2)
