@@ -89,8 +89,11 @@ def test_numbers_are_within_bounds(recording):
 
 @given(cycles())
 def test_an_active_variant_never_gets_zero(recording):
-    """Zero is the business of scale-to-zero."""
+    """Zero is the business of scale-to-zero; from zero a variant comes only if its scaler goes there by itself."""
     for variant, decision in zip(recording.snapshot.variants, decided(recording)[0], strict=True):
+        if variant.bounds.minimum == 0 and not variant.active:
+            event("may come back")
+            continue
         assert (decision.desired > 0) == variant.active
 
 
