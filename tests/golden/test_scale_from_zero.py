@@ -1,0 +1,98 @@
+"""Recorded passes of the original's scale-from-zero loop: who is started for which queue.
+
+Left out is what ours does otherwise on purpose (engine.md 8): a pool claims no workload without a selector or in another
+namespace, an absent apiVersion is ``apps/v1``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from tests.builders import variant
+from tests.golden.vectors import parameters, tally
+from wva.api.inference import InferencePool
+from wva.collect.gateway_queue import parse_queues
+from wva.collect.pools import PoolStores
+from wva.decide.activation import activate
+from wva.kube.cache import Store
+from wva.model.decision import Decision
+from wva.model.variant import ModelKey, VariantKey
+
+HTTP_OK = 200
+
+
+def on_purpose(row):
+    """Say what ours does otherwise."""
+    namespaces = {deployment["namespace"] for deployment in row["deployments"] or []}
+    for pool in row["pools"] or []:
+        if not pool["selector"]:
+            return "with a pool without selector"
+        if pool["namespace"] not in namespaces:
+            return "with a pool of another namespace"
+    if any(not va["scale_target_api_version"] for va in row["variant_autoscalings"] or []):
+        return "without apiVersion"
+    return None
+
+
+def pools_of(row):
+    """Return the caches of the recorded pools."""
+    stores = PoolStores(Store(), Store())
+    for pool in row["pools"] or []:
+        spec = {"selector": {"matchLabels": pool["selector"]}, "endpointPickerRef": {"name": "epp"}}
+        metadata = {"name": pool["name"], "namespace": pool["namespace"]}
+        stores.pools.upsert(msgspec.convert({"metadata": metadata, "spec": spec}, InferencePool))
+    return stores
+
+
+def waiting_at(pool):
+    """Return what the recorded picker reports, by model; nothing where nobody answers."""
+    totals = {}
+    for pod in pool.get("epp_pods") or []:
+        if not pod["ready"] or pod["http_status"] != HTTP_OK or pool.get("epp_service_missing"):
+            continue
+        try:
+            found = parse_queues(pod["metrics_text"])
+        except ValueError:
+            continue
+        for model, count in found.items():
+            totals[model] = totals.get(model, 0.0) + count
+    return totals
+
+
+def variant_at(va, deployment):
+    """Return a recorded variant."""
+    spec = 1 if deployment["spec_replicas"] is None else deployment["spec_replicas"]
+    made = variant(va["name"], replicas=spec)
+    namespace = va["namespace"]
+    return replace(
+        made,
+        key=VariantKey(namespace, va["name"]),
+        model=ModelKey(namespace, va["model_id"]),
+        target=va["deployment"],
+        accelerator=va.get("accelerator_label") or "",
+        spec_replicas=spec,
+    )
+
+
+@pytest.mark.parametrize("row", parameters("scale_from_zero", left_out=on_purpose))
+def test_the_same_targets_are_started(row):
+    """One replica each, for the queue of exactly their model."""
+    tally("scale_from_zero").run += 1
+    deployments = {(entry["namespace"], entry["name"]): entry for entry in row["deployments"] or []}
+    stores = pools_of(row)
+    pools = {(pool["namespace"], pool["name"]): pool for pool in row["pools"] or []}
+    started = {}
+    for va in row["variant_autoscalings"] or []:
+        deployment = deployments.get((va["namespace"], va["deployment"]))
+        if deployment is None:
+            continue
+        candidate = variant_at(va, deployment)
+        for pool in stores.pools_of(va["namespace"], deployment["pod_template_labels"] or {}):
+            waiting = waiting_at(pools[pool.namespace, pool.name]).get(va["model_id"], 0.0)
+            answer = activate([candidate], waiting)
+            if isinstance(answer, Decision):
+                started[f"{va['namespace']}/{va['deployment']}"] = answer.desired
+    assert started == (row["expected"]["scale_updates"] or {})
