@@ -1,7 +1,7 @@
 """Recorded passes of the original's scale-from-zero loop: who is started for which queue.
 
-Left out is what ours does otherwise on purpose (engine.md 8): a pool claims no workload without a selector or in another
-namespace, an absent apiVersion is ``apps/v1``.
+Left out is what ours does otherwise on purpose (engine.md 8): a pool claims no workload without a selector or in
+another namespace, an absent apiVersion is ``apps/v1``.
 """
 
 from __future__ import annotations
