@@ -31,6 +31,11 @@ def test_every_flag_and_its_other_spelling_gives_its_setting(name, flag):
         assert given(dashed(flag), "1") == {name: "1"}
 
 
+def test_the_verbosity_may_have_two_dashes():
+    """As pflag takes it; manifests have both."""
+    assert given("-v=4") == given("--v=4") == given("--v", "4") == given("-v", "4") == {"verbosity": "4"}
+
+
 def test_a_flag_that_was_not_given_is_absent():
     """A default of the parser would hide the environment."""
     assert given() == {}

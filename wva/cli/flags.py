@@ -22,7 +22,7 @@ def add_settings_flags(parser: argparse.ArgumentParser) -> None:
         origin = origin_of(field)
         if origin.flags:
             parser.add_argument(
-                *(_dashed(flag) for flag in origin.flags),
+                *(spelling for flag in origin.flags for spelling in _spellings(flag)),
                 dest=f"setting:{name}",
                 metavar=origin.metavar,
                 default=None,
@@ -50,6 +50,11 @@ def given_flags(namespace: argparse.Namespace) -> dict[str, str]:
 
 def _dashed(flag: str) -> str:
     return f"-{flag}" if len(flag) == 1 else f"--{flag}"
+
+
+def _spellings(flag: str) -> tuple[str, ...]:
+    """Return how a flag may be written; pflag takes one letter with two dashes, too."""
+    return (f"-{flag}", f"--{flag}") if len(flag) == 1 else (f"--{flag}",)
 
 
 def _help(description: str, origin: Origin, default: object) -> str:
