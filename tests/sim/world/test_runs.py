@@ -67,6 +67,19 @@ async def test_the_cheapest_grows_first_and_the_dearest_shrinks_first() -> None:
     assert summary["replica_cost"] == pytest.approx(sum(summary["replica_cost_by_variant"].values()), abs=0.01)
 
 
+@pytest.mark.timeout(600)
+async def test_the_quickstart_takes_both_variants_up_and_down() -> None:
+    """What ``wva demo`` is there to show: the cheapest grows first, the dearest shrinks first, and both come back."""
+    world = await _run(SCENARIOS["quickstart"])
+    changes = _changes(world)
+    assert changes[0] == ("llama-a100", 1)
+    assert next(name for name, direction in changes if direction < 0) == "llama-h100"
+    for name, variant in world.timeline.variants.items():
+        assert {direction for changed, direction in changes if changed == name} == {1, -1}
+        assert variant.points[-1].current == 1
+    assert world.timeline.summary(world.model)["requests_dropped"] == 0
+
+
 @pytest.mark.timeout(300)
 async def test_a_run_is_a_function_of_its_seed() -> None:
     """The same seed gives the same decisions, another one other ones."""

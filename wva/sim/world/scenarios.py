@@ -15,7 +15,7 @@ _DAY: Final = load((0, 3), (10, 3), (45, 40), (65, 40), (85, 5), (120, 3))
 QUICKSTART: Final = Scenario(
     name="quickstart",
     title="two variants of one model, load up and down: the cheapest grows first, the dearest shrinks first",
-    variants=(_H100, _A100),
+    variants=(_H100, VariantPlan("llama-a100", "A100", 20.0, maximum=3)),
     load=_DAY,
 )
 
