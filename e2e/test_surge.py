@@ -33,8 +33,8 @@ ENGINES = {
 LOW_RATE, HIGH_RATE = 2.0, 22.0
 STEP_SECONDS, SERVED_SECONDS = 200.0, 90.0
 INTERVAL = "10s"
-# Floors that hold whatever the phase of the cycles against the step, and the machine. The aim is further away: four of five
-# requests within a second, eight points more than the old arithmetic, at a tenth more cost; read the report for that.
+# Floors that hold whatever the phase of the cycles against the step, and the machine. The aim is further away: four of
+# five requests within a second, eight points more than the old arithmetic, at a tenth more cost; the report tells.
 WITHIN_A_SECOND = 0.70
 DEARER_BY = 1.50
 
