@@ -13,12 +13,13 @@ from wva.api.meta import Key
 from wva.app.environment import Environment
 from wva.app.informers import Informers
 from wva.collect.activations import Activations
+from wva.collect.answers import Querier
 from wva.collect.claims import Claims
 from wva.collect.gateway_queue import GatewayQueues, GatewaySettings
 from wva.collect.inventory import read_inventory
 from wva.collect.pools import Pool
 from wva.collect.variants import accepted_variants
-from wva.collect.visibility import Querier, wait_visible
+from wva.collect.visibility import wait_visible
 from wva.decide.activation import Budget
 from wva.kube.client import KubeClient
 from wva.kube.errors import NotFound

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -54,6 +54,14 @@ class InstantVector:
 
     series: tuple[Series, ...] = ()
     warnings: tuple[str, ...] = ()
+
+
+class Querier(Protocol):
+    """Whoever answers instant queries."""
+
+    async def query(self, promql: str, *, name: str, at: float) -> InstantVector:
+        """Answer a query at a time (seconds since the epoch). Raises PrometheusError."""
+        ...
 
 
 class _Data(msgspec.Struct, rename="camel"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from wva import log
 from wva.api.core import Pod, Service
 from wva.api.meta import Key
-from wva.collect.pools import Pool
+from wva.collect.pools import Pool, selects
 from wva.kube.cache import Store
 from wva.kube.errors import ApiError
 
@@ -128,11 +128,8 @@ class GatewayQueues:
 
     def _pods_of(self, service: Service) -> list[Pod]:
         """Return the Ready pods of a Service; one without a selector has none of its own."""
-        selector = service.spec.selector
-        if not selector:
-            return []
         pods = self._pods.list(service.metadata.namespace)
-        return [pod for pod in pods if pod.ready and _has(pod.metadata.labels, selector)]
+        return [pod for pod in pods if pod.ready and selects(service.spec.selector, pod.metadata.labels)]
 
     async def _read(self, url: str) -> dict[str, float] | GatewayError:
         """Return the error instead of raising it: one pod must not cancel the others."""
@@ -195,7 +192,3 @@ def _address(pod_ip: str, port: int) -> str | None:
         return None
     host = f"[{address}]" if address.version == 6 else str(address)  # noqa: PLR2004 - IP version
     return f"http://{host}:{port}/metrics"
-
-
-def _has(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    return all(labels.get(name) == value for name, value in wanted.items())

@@ -49,7 +49,10 @@ class PoolStores:
             self.pools.list(namespace), self.pools_alpha.list(namespace)
         )
         for pool in both:
-            wanted = pool.match_labels
-            selects = bool(wanted) and all(labels.get(name) == value for name, value in wanted.items())
-            if selects and not pool.metadata.deleting:
+            if selects(pool.match_labels, labels) and not pool.metadata.deleting:
                 yield Pool(namespace, pool.metadata.name, pool.picker)
+
+
+def selects(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Tell whether a selector picks something with these labels; an empty one picks nothing."""
+    return bool(wanted) and all(labels.get(name) == value for name, value in wanted.items())

@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 from wva import log
 from wva.collect.activations import Activations
 from wva.collect.answer_cache import AnswerCache, Answers, CacheSettings, Pods
-from wva.collect.answers import InstantVector, PrometheusError
+from wva.collect.answers import InstantVector, PrometheusError, Querier
 from wva.collect.claims import Claims
 from wva.collect.joins import Joins
 from wva.collect.promql import validate_namespace
@@ -35,14 +35,6 @@ from wva.model.variant import ModelKey, VariantKey
 _log = log.get("collect")
 
 _CONCURRENT_QUERIES: Final = 8
-
-
-class Querier(Protocol):
-    """Whoever answers instant queries."""
-
-    async def query(self, promql: str, *, name: str, at: float) -> InstantVector:
-        """Answer a query at a time (seconds since the epoch). Raises PrometheusError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

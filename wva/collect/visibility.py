@@ -7,10 +7,10 @@ target that it finds running back to zero while it still reads zero, so a start 
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Protocol
+from typing import Final
 
 from wva.clock import Clock
-from wva.collect.answers import InstantVector, PrometheusError
+from wva.collect.answers import InstantVector, PrometheusError, Querier
 from wva.collect.promql import quote
 from wva.collect.samples import parse_number
 from wva.model.variant import VariantKey
@@ -19,14 +19,6 @@ VISIBLE_SECONDS: Final = 2.2
 """How long to wait at most: whoever waits for a first replica waits for this, too."""
 _POLL_SECONDS: Final = 0.2
 _NAME: Final = "published_number"
-
-
-class Querier(Protocol):
-    """Whoever answers instant queries."""
-
-    async def query(self, promql: str, *, name: str, at: float) -> InstantVector:
-        """Answer a query at a time (seconds since the epoch). Raises PrometheusError."""
-        ...
 
 
 async def wait_visible(key: VariantKey, desired: int, *, prometheus: Querier, clock: Clock) -> bool:
