@@ -229,7 +229,7 @@ class ControlPlane(Cluster):
         return all(
             any(
                 condition["type"] == "Ready" and condition["status"] == "True"
-                for condition in node["status"]["conditions"]
+                for condition in node.get("status", {}).get("conditions", ())
             )
             for node in self.api.list("Node")
         )
