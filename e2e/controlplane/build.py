@@ -1,4 +1,4 @@
-"""Build the servers of the control plane from pinned Go modules: ``python -m e2e.controlplane.build``.
+"""Build servers and tools from pinned Go modules: ``python -m e2e.controlplane.build [tools]``.
 
 In go ``modules/<tool>/{go.mod,go.sum}``, out come binaries in a cache outside the checkout::
 
@@ -20,13 +20,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 MODULES = Path(__file__).parent / "modules"
 _STRIP = "-s -w"
 _BUILD_TIMEOUT_SECONDS = 1800
+_VERSION_ARGUMENTS = {"helm": ("version", "--short"), "kubectl": ("version", "--client"), "kubeconform": ("-v",)}
 
 
 class BuildError(Exception):
@@ -35,19 +36,23 @@ class BuildError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Module:
-    """One Go module and what is built from it. The version is the one its go.mod requires of ``path``."""
+    """One Go module and what is built from it. The version is the one its go.mod requires of ``path``.
+
+    Two of them may share one go.mod (``origin``): what is added to the one does not make the other build anew.
+    """
 
     name: str
     path: str
     packages: Mapping[str, str]
     stamp: str = ""  # linker flag by which the binary knows its version; {release} is the version without the v
+    origin: str = ""  # the folder of go.mod and go.sum where it is not ``name``
     release: str = ""  # the product's version where it differs from the module's
     folders: Mapping[str, str] = field(default_factory=dict)  # copied beside the binaries: name -> folder in the source
 
     @property
     def source(self) -> Path:
         """The folder with go.mod and go.sum."""
-        return MODULES / self.name
+        return MODULES / (self.origin or self.name)
 
     @property
     def version(self) -> str:
@@ -112,7 +117,36 @@ KEDA = Module(
     stamp="-X github.com/kedacore/keda/v2/version.Version={release}",
     folders={"crds": "config/crd/bases"},
 )
-ALL = (ETCD, KUBERNETES, KWOK, PROMETHEUS, KEDA)
+KUBECTL = Module(
+    name="kubectl",
+    origin=KUBERNETES.name,
+    path=KUBERNETES.path,
+    packages={"kubectl": "k8s.io/kubernetes/cmd/kubectl"},
+    stamp=KUBERNETES.stamp,
+)
+PROMTOOL = Module(
+    name="promtool",
+    origin=PROMETHEUS.name,
+    path=PROMETHEUS.path,
+    packages={"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
+    stamp=PROMETHEUS.stamp,
+    release=PROMETHEUS.release,
+)
+HELM = Module(
+    name="helm",
+    path="helm.sh/helm/v3",
+    packages={"helm": "helm.sh/helm/v3/cmd/helm"},
+    stamp="-X helm.sh/helm/v3/internal/version.version=v{release}",
+)
+KUBECONFORM = Module(
+    name="kubeconform",
+    path="github.com/yannh/kubeconform",
+    packages={"kubeconform": "github.com/yannh/kubeconform/cmd/kubeconform"},
+    stamp="-X main.version={release}",
+)
+SERVERS = (ETCD, KUBERNETES, KWOK, PROMETHEUS, KEDA)
+TOOLS = (HELM, KUBECTL, KUBECONFORM, PROMTOOL)
+ALL = (*SERVERS, *TOOLS)
 
 
 def cache_directory() -> Path:
@@ -123,8 +157,8 @@ def cache_directory() -> Path:
 
 
 def pinned_versions() -> dict[str, str]:
-    """Return the version of each tool as the go.mod files pin them, without building anything."""
-    return {module.name: module.version for module in ALL}
+    """Return the version of each server as the go.mod files pin them, without building anything."""
+    return {module.name: module.version for module in SERVERS}
 
 
 def build(module: Module) -> None:
@@ -142,9 +176,9 @@ def build(module: Module) -> None:
             print(f"built {name} in {time.monotonic() - started:.0f} s", flush=True)
 
 
-def build_all() -> None:
-    """Build everything that is not in the cache yet."""
-    for module in ALL:
+def build_all(modules: Iterable[Module] = ALL) -> None:
+    """Build what is not in the cache yet."""
+    for module in modules:
         build(module)
 
 
@@ -209,25 +243,25 @@ def reported_version(module: Module, name: str) -> str:
     """Ask the binary for its version; KEDA's binaries cannot tell, so there it is the pinned one."""
     if module is KEDA:
         return f"{module.version} (pinned)"
-    output = subprocess.run(
-        [module.binary(name), "--version"], capture_output=True, text=True, check=True, timeout=30
-    ).stdout
+    ask = _VERSION_ARGUMENTS.get(module.name, ("--version",))
+    output = subprocess.run([module.binary(name), *ask], capture_output=True, text=True, check=True, timeout=30).stdout
     found = re.search(r"v?(\d+\.\d+\.\d+\S*)", output)
     return found[1] if found else output.strip()
 
 
-def main() -> int:
-    """Build, then print the version of each binary and where it is."""
+def main(arguments: Sequence[str] = ()) -> int:
+    """Build all, or with ``tools`` only these; then print the version of each binary and where it is."""
+    modules = TOOLS if "tools" in arguments else ALL
     try:
-        build_all()
+        build_all(modules)
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1
-    for module in ALL:
+    for module in modules:
         for name in module.packages:
             print(f"{name:24} {reported_version(module, name):18} {module.binary(name)}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from e2e.controlplane.api import Api, Body
-from e2e.controlplane.build import ALL, KEDA, KWOK, BuildError, reported_version
+from e2e.controlplane.build import KEDA, KWOK, SERVERS, BuildError, reported_version
 from e2e.controlplane.etcd import Etcd
 from e2e.controlplane.keda import Keda
 from e2e.controlplane.kubeconfig import Endpoint, read_kubeconfig, write_token_kubeconfig
@@ -32,7 +32,7 @@ _TAIL_LINES = 15
 _BACK_SECONDS = 60
 _STOP_SECONDS = 3
 _TAIL_COLUMNS = 400  # stack traces come as one line
-_SERVERS = frozenset(name for module in ALL for name in module.packages)
+_SERVERS = frozenset(name for module in SERVERS for name in module.packages)
 _INFORMATION = re.compile(r'I\d{4} |\{"level":"info"')  # of klog and of zap
 
 
@@ -268,6 +268,6 @@ def in_parallel(*actions: Callable[[], object]) -> None:
 
 
 def _require_binaries() -> None:
-    missing = [name for module in ALL for name in module.missing]
+    missing = [name for module in SERVERS for name in module.missing]
     if missing:
         raise BuildError(f"not built yet: {', '.join(missing)}; run: python -m e2e.controlplane.build")
