@@ -8,6 +8,9 @@ namespace and name, which Kubernetes restricts to DNS labels.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import product
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 _CYCLE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -27,6 +30,28 @@ class Instruments:
         self._cycles(registry)
         self._endpoint(registry)
         self._gateways(registry)
+        self._start_at_zero()
+
+    def _start_at_zero(self) -> None:
+        """Give counters with known labels all their series: what has not happened is 0, and its first time is seen."""
+        results = ("success", "error")
+        samples = product(("kv_cache_usage", "queue_length"), ("fresh", "stale", "missing", "invalid"))
+        reviews = product(("token", "access"), ("allowed", "denied", "failed", "cached"))
+        series: list[tuple[Counter, Iterable[tuple[str, ...]]]] = [
+            (self.cycles, product(results)),
+            (self.status_patches, product(("success", "conflict", "error"))),
+            (self.events_recorded, product(("created", "aggregated", "dropped", "failed"))),
+            (self.samples, samples),
+            (self.samples_ignored, product(("foreign_pod", "not_ready", "other_model", "malformed"))),
+            (self.prometheus_cache_lookups, product(("hit", "miss"))),
+            (self.gateway_reads, product(results)),
+            (self.activations, product((*results, "refused"))),
+            (self.certificate_reloads, product(("success", "rejected"))),
+            (self.endpoint_reviews, reviews),
+        ]
+        for counter, rows in series:
+            for row in rows:
+                counter.labels(*row)
 
     def _kubernetes(self, registry: CollectorRegistry) -> None:
         self.watch_restarts = Counter(
@@ -99,6 +124,17 @@ class Instruments:
         )
         self.cycles = Counter(
             "wva_cycles", "Optimizer cycles by result: success, error.", ["result"], registry=registry
+        )
+        self.last_cycle = Gauge(
+            "wva_last_cycle_timestamp_seconds",
+            "When the last cycle succeeded, or the loop began if none has since, in seconds since the epoch; 0 while "
+            "not leading.",
+            registry=registry,
+        )
+        self.cycle_interval = Gauge(
+            "wva_cycle_interval_seconds",
+            "Time from the start of a cycle to the start of the next, as configured; 0 while not leading.",
+            registry=registry,
         )
         self.queries = Counter(
             "wva_prometheus_queries",

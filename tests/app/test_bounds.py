@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.app.stage import until
+from wva.api.meta import Key
 
 HPAS = "horizontalpodautoscalers.autoscaling"
 
@@ -53,3 +54,15 @@ async def test_an_annotation_that_is_no_number_is_told(stage):
         await until(lambda: (stage.told("ConfigurationValid") or ("",))[0] == "False")
         assert "wva.llmd.ai/max-replicas='few'" in stage.message("ConfigurationValid")
         assert stage.number() == 6
+
+
+async def test_the_maximum_is_shown_beside_the_number(stage):
+    """As it is in the caches at the scrape, with the reason of the number."""
+    stage.deployment(replicas=6)
+    stage.va()
+    hpa(stage, maximum=4)
+    async with stage.controller():
+        await until(lambda: stage.series("wva_maximum_replicas") == {"va": 4})
+        await until(lambda: stage.series("wva_desired_reason") == {"va": 1})
+        stage.api.store.delete(HPAS, Key("ns", "hpa"))
+        await until(lambda: stage.series("wva_maximum_replicas") == {})

@@ -166,6 +166,24 @@ async def test_the_same_content_is_not_rejected_twice(stage):
         assert event["count"] == 1
 
 
+async def test_what_is_not_in_force_is_counted_as_long_as_it_stands(stage):
+    """A bad value and a change that needs a restart; put right or deleted they are none any more."""
+
+    def counted():
+        return stage.metric("wva_config_invalid_entries", config_map=MAIN)
+
+    data = {"WATCH_NAMESPACE": "ns", "GLOBAL_OPT_INTERVAL": "1h"}
+    async with stage.controller(**start(stage, **data)):
+        for wrong, number in (({"V": "many"}, 1), ({"V": "many", "WATCH_NAMESPACE": "other"}, 2), ({}, 0)):
+            stage.config_map(MAIN, data | wrong)
+            await taken(stage)
+            assert counted() == number
+        stage.config_map(MAIN, data | {"V": "many"})
+        await taken(stage)
+        stage.api.store.delete("configmaps", Key(SYSTEM, MAIN))
+        await until(lambda: counted() == 0)
+
+
 async def test_an_environment_that_disagrees_is_no_change(stage):
     """The stage gives the URL by environment: a ConfigMap with another one, there since the start, is left alone."""
     async with stage.controller(**start(stage, **{URL: "https://elsewhere", "GLOBAL_OPT_INTERVAL": "1h"})):

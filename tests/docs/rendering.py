@@ -11,6 +11,7 @@ from pydantic import SecretStr
 from wva.collect.queries import chunk_queries, engine_queries
 from wva.instruments import Instruments
 from wva.publish import metrics
+from wva.publish.explanation import FAMILIES
 from wva.settings import Settings, origin_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -54,6 +55,12 @@ def variant_metrics_table():
     return table(("Metric", "Type", "Labels", "Meaning"), rows)
 
 
+def explanation_metrics_table():
+    """Return one row per series that explains a number."""
+    rows = [(f"`{family.name}`", "gauge", ", ".join(family.all_labels), family.help) for family in FAMILIES]
+    return table(("Metric", "Type", "Labels", "Meaning"), rows)
+
+
 def own_metrics_table():
     """Return one row per metric of the controller about itself."""
     instruments = Instruments(CollectorRegistry())
@@ -91,6 +98,7 @@ TABLES = {
     "configuration.md": {"settings": settings_table},
     "metrics.md": {
         "variant-metrics": variant_metrics_table,
+        "explanation-metrics": explanation_metrics_table,
         "own-metrics": own_metrics_table,
         "queries": queries_table,
         "signals": signals_table,

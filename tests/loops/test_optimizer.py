@@ -14,7 +14,7 @@ from tests.builders import policy, replica, variant
 from wva.decide.activation import activate
 from wva.instruments import Instruments
 from wva.loops.optimizer import Optimizer, Ports
-from wva.model.decision import Reason, Source
+from wva.model.decision import HOLD_REASONS, Reason, Source
 from wva.model.memory import Memory
 from wva.model.snapshot import CollectionFailure, Snapshot
 from wva.model.variant import VariantKey
@@ -102,6 +102,10 @@ class Scene:
         """Return the counter of cycles."""
         return self.instruments.registry.get_sample_value("wva_cycles_total", {"result": result}) or 0
 
+    def gauge(self, name):
+        """Return one of the controller's gauges."""
+        return self.instruments.registry.get_sample_value(name)
+
 
 @pytest.fixture
 def scene():
@@ -113,6 +117,43 @@ KEY = VariantKey("ns", "a")
 
 
 # --- when --------------------
+
+
+async def test_the_last_success_says_whether_the_loop_goes_on(scene):
+    """Before the first one it is the start of the loop; a cycle that failed does not move it."""
+    start = scene.clock.now()
+    scene.error = RuntimeError("broken")
+    assert scene.gauge("wva_last_cycle_timestamp_seconds") == 0
+    async with scene.running():
+        assert scene.gauge("wva_last_cycle_timestamp_seconds") == start
+        scene.error = None
+        await scene.advance(60)
+        assert scene.gauge("wva_last_cycle_timestamp_seconds") == start + 60
+        scene.error = RuntimeError("broken")
+        await scene.advance(120)
+        assert scene.gauge("wva_last_cycle_timestamp_seconds") == start + 60
+
+
+async def test_the_interval_in_force_is_shown(scene):
+    """Also after it has changed while the loop waits."""
+    async with scene.running():
+        assert scene.gauge("wva_cycle_interval_seconds") == INTERVAL
+        scene.configuration.interval_seconds = 600.0
+        scene.configuration.changed.set()
+        await scene.settle()
+        assert scene.gauge("wva_cycle_interval_seconds") == 600
+
+
+def test_every_reason_of_a_hold_is_counted_from_zero(scene):
+    """The first hold is a step from 0 to 1 that a rate sees."""
+    counted = [
+        sample
+        for family in scene.instruments.holds.collect()
+        for sample in family.samples
+        if sample.name == "wva_holds_total"
+    ]
+    assert {sample.labels["reason"] for sample in counted} == {reason.value for reason in HOLD_REASONS}
+    assert {sample.value for sample in counted} == {0}
 
 
 async def test_the_first_cycle_runs_at_once_and_the_others_an_interval_apart(scene):

@@ -26,8 +26,9 @@ from wva.controllers.variantautoscaling import Dependencies, VariantAutoscalingC
 from wva.kube.controller import Controller, guard
 from wva.loops.optimizer import Optimizer, Ports
 from wva.model.inventory import Inventory
-from wva.model.policy import Analyzer
+from wva.model.optimizers import Analyzer
 from wva.model.variant import ModelKey, VariantKey
+from wva.publish.explanation import ExplanationCollector
 from wva.publish.ledger import Ledger
 from wva.publish.metrics import VariantCollector
 from wva.publish.recordings import RecordingWriter
@@ -169,11 +170,10 @@ class Decisions:
         return allowed.retention_seconds if allowed.enabled else None
 
     def _limited(self) -> bool:
-        policy = self.configuration.policy
-        return policy.limited_mode or policy.enable_limiter
+        return self.configuration.policy.limited
 
     def _inventory(self) -> tuple[Inventory | None, str] | None:
-        return read_inventory(self._informers.inventory) if self._limited() else None
+        return read_inventory(self._informers.inventory) if self.configuration.policy.counts_gpus else None
 
     def _surroundings(self, prometheus: PrometheusClient) -> Surroundings:
         return Surroundings(
@@ -202,14 +202,19 @@ class Decisions:
         )
 
     def _register_series(self) -> None:
-        self._env.instruments.registry.register(
+        registry, instance = self._env.instruments.registry, self._env.settings.controller_instance
+        leading = self._leadership.publishes
+        registry.register(
             VariantCollector(
                 self.ledger,
                 current=self.variants.current_replicas,
-                leading=self._leadership.publishes,
-                instance=self._env.settings.controller_instance,
+                leading=leading,
+                instance=instance,
                 aliases=self._env.settings.inferno_metric_aliases,
             )
+        )
+        registry.register(
+            ExplanationCollector(self.ledger, bounds=self.variants.bounds, leading=leading, instance=instance)
         )
 
     def _build_optimizer(self, collector: Collector) -> Optimizer:

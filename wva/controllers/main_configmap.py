@@ -85,10 +85,12 @@ class MainConfigMap:
         reference = _reference(seen)
         if new is None:
             self._configuration.apply_main(None)
+            self._errors.labels(seen.metadata.name).set(0)
             self._event(reference, DELETED_EVENT, _DELETED)
             return
         taken = self._configuration.apply_main(new.data)
-        self._errors.labels(seen.metadata.name).set(len(taken.problems))
+        standing = self._configuration.standing_main
+        self._errors.labels(seen.metadata.name).set(len(standing.problems) + bool(standing.rejected))
         for problem in taken.problems:
             self._logger.warning("configuration_rejected", config_map=str(seen.metadata.key), problem=problem)
         self._tell(reference, taken)

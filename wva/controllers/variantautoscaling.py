@@ -36,7 +36,7 @@ from wva.kube.controller import After, Result
 from wva.kube.errors import ApiError, Conflict, NotFound, WriteRefused
 from wva.kube.workqueue import WorkQueue
 from wva.model.decision import Decision, Reason
-from wva.model.variant import Variant, VariantKey
+from wva.model.variant import Bounds, Variant, VariantKey
 from wva.publish.ledger import Ledger
 from wva.publish.status import HEARTBEAT_SECONDS, ConfigurationView, TargetView, status_patch
 
@@ -110,6 +110,11 @@ class VariantAutoscalingController:
         if deployment is None:
             return None
         return deployment.current_replicas if deployment.spec_replicas else deployment.existing_replicas
+
+    def bounds(self, key: VariantKey) -> Bounds | None:
+        """Return what the scaler of a variant can reach, from the caches; None when the variant is gone."""
+        va = self._deps.stores.variant_autoscalings.get(Key(key.namespace, key.name))
+        return None if va is None else bounds_of(va, self._deps.stores.scalers)
 
     async def reconcile(self, key: Key) -> Result:
         """Bring ledger and status of one VA in line with the caches. Raises ApiError, to be retried."""

@@ -17,7 +17,7 @@ from wva import log
 from wva.clock import Clock
 from wva.decide.pipeline import decide
 from wva.instruments import Instruments
-from wva.model.decision import Decision, Reason, Source
+from wva.model.decision import HOLD_REASONS, Decision, Reason, Source
 from wva.model.memory import Memory, VariantMemory
 from wva.model.policy import Policy
 from wva.model.recording import Recording
@@ -77,11 +77,14 @@ class Optimizer:
         self._memory = Memory()
         self._overtaken: set[VariantKey] = set()
         ledger.subscribe(self._follow)
+        for reason in HOLD_REASONS:
+            instruments.holds.labels(reason.value)
         self.busy = True
         """False only while the loop waits for its next turn."""
 
     async def run(self) -> None:
         """Run cycles until cancelled."""
+        self._instruments.last_cycle.set(self._clock.now())
         while True:
             self.busy = True
             started = self._clock.monotonic()
@@ -105,7 +108,9 @@ class Optimizer:
             self._logger.warning("cycle_overran", late_seconds=round(overrun, 3))
 
     def _rest_seconds(self) -> float:
-        return max(self._configuration.interval_seconds, _SHORTEST_INTERVAL_SECONDS)
+        interval = max(self._configuration.interval_seconds, _SHORTEST_INTERVAL_SECONDS)
+        self._instruments.cycle_interval.set(interval)
+        return interval
 
     def _follow(self, key: VariantKey, old: Decision | None, new: Decision | None) -> None:  # noqa: ARG002 - listener
         """Forget a variant that was dropped, and begin one without history with what exists.
@@ -135,6 +140,7 @@ class Optimizer:
             self._publish(fallbacks(self._ledger.decisions(), cause=type(error).__name__))
         else:
             self._instruments.cycles.labels("success").inc()
+            self._instruments.last_cycle.set(self._clock.now())
 
     async def cycle(self) -> list[Decision]:
         """Run one cycle and return its decisions. Raises whatever collecting or deciding raises."""

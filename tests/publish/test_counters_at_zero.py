@@ -1,0 +1,55 @@
+"""Counters whose labels are known are there from the start."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from wva.instruments import Instruments
+
+COMPLETE = (
+    "cycles",
+    "status_patches",
+    "events_recorded",
+    "prometheus_cache_lookups",
+    "gateway_reads",
+    "activations",
+    "certificate_reloads",
+    "samples_ignored",
+)
+
+
+@pytest.fixture
+def instruments():
+    """Return fresh instruments."""
+    return Instruments(CollectorRegistry())
+
+
+def labels(counter):
+    """Return the label values of every series, all of which must be 0."""
+    samples = [sample for family in counter.collect() for sample in family.samples]
+    assert {sample.value for sample in samples} <= {0}
+    return {tuple(sample.labels.values()) for sample in samples}
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_the_values_that_the_help_names_are_there(instruments, name):
+    """All of them and no others: what the text says and what is shown are one list."""
+    counter = getattr(instruments, name)
+    text = re.sub(r"\(.*?\)", "", counter._documentation)
+    words = text.partition(": ")[2]
+    assert {value for (value,) in labels(counter)} == set(re.findall(r"[a-z_]+", words))
+
+
+def test_pairs_of_labels_are_there(instruments):
+    """Every state of both signals, every outcome of both reviews."""
+    assert len(labels(instruments.samples)) == 8
+    assert len(labels(instruments.endpoint_reviews)) == 8
+
+
+def test_a_counter_of_unknown_labels_has_none(instruments):
+    """Verbs and resources are not guessed."""
+    assert isinstance(instruments.api_requests, Counter)
+    assert labels(instruments.api_requests) == set()

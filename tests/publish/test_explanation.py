@@ -1,0 +1,124 @@
+"""The series that explain the numbers, as a scrape reads them."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tests.publish.decisions import KEY, NOW, decision, held
+from wva.model.decision import Reason, Step
+from wva.model.variant import Bounds, ModelKey
+from wva.publish.explanation import FAMILIES, ExplanationCollector
+from wva.publish.ledger import Ledger
+
+
+class Scene:
+    """A ledger, a registry, and what the collector asks for."""
+
+    def __init__(self, *, instance=""):
+        """Lead; nobody sets bounds."""
+        self.ledger = Ledger()
+        self.bounds = {}
+        self.leading = True
+        self.registry = CollectorRegistry()
+        self.registry.register(
+            ExplanationCollector(self.ledger, bounds=self.bounds.get, leading=lambda: self.leading, instance=instance)
+        )
+
+    def page(self, name=""):
+        """Return the samples of the exposition whose metric begins so."""
+        lines = generate_latest(self.registry).decode().splitlines()
+        return [line for line in lines if line.startswith(name) and not line.startswith("#")]
+
+
+@pytest.fixture
+def scene():
+    """Return a scene without an instance label."""
+    return Scene()
+
+
+STEPS = (
+    Step("analyze", "draft", 2, 2),
+    Step("optimize", "grow", 2, 9),
+    Step("enforce", "9 is above the maximum 7 of HPA va", 9, 7, "HPA va"),
+    Step("limit", "gpu-limiter H100 has 1 GPU left", 7, 3, "gpu-limiter H100"),
+)
+PAGE = """\
+wva_desired_reason{held="false",namespace="ns",reason="GpuLimited",variant_name="va"} 1.0
+wva_desired_step_replicas{namespace="ns",stage="analyze",variant_name="va"} 2.0
+wva_desired_step_replicas{namespace="ns",stage="optimize",variant_name="va"} 9.0
+wva_desired_step_replicas{namespace="ns",stage="enforce",variant_name="va"} 7.0
+wva_desired_step_replicas{namespace="ns",stage="limit",variant_name="va"} 3.0
+wva_desired_limited_replicas{limited_by="HPA va",namespace="ns",stage="enforce",variant_name="va"} 2.0
+wva_desired_limited_replicas{limited_by="gpu-limiter H100",namespace="ns",stage="limit",variant_name="va"} 4.0
+wva_maximum_replicas{namespace="ns",variant_name="va"} 7.0
+wva_settling_since_timestamp_seconds{namespace="ns",variant_name="va"} 1.7e+09
+wva_variant_cost{accelerator_type="H100",model_name="org/model",namespace="ns",variant_name="va"} 10.0
+"""
+
+
+def test_the_page_of_one_variant_is_exactly_this(scene):
+    """Alerts and dashboards depend on every word."""
+    scene.bounds[KEY] = Bounds(maximum=7)
+    scene.ledger.record([decision(3, reason=Reason.GPU_LIMITED, steps=STEPS, settling_since=NOW)])
+    assert scene.page() == PAGE.splitlines()
+
+
+def test_what_is_not_so_has_no_series(scene):
+    """Settled, without a maximum, and limited by nobody: only reason, steps and cost are left."""
+    scene.ledger.record([decision()])
+    assert {line.partition("{")[0] for line in scene.page()} == {
+        "wva_desired_reason",
+        "wva_desired_step_replicas",
+        "wva_variant_cost",
+    }
+
+
+def test_a_held_number_says_so(scene):
+    """One series with its reason, whatever was the reason before."""
+    scene.ledger.record([decision()])
+    scene.ledger.record([held()])
+    line = 'wva_desired_reason{held="true",namespace="ns",reason="PrometheusError",variant_name="va"} 1.0'
+    assert scene.page("wva_desired_reason") == [line]
+
+
+def test_a_stage_that_spoke_twice_counts_with_its_last_word(scene):
+    """A page with one series twice would be refused as a whole."""
+    steps = (*STEPS, Step("limit", "a step that its scaler ignores", 3, 2, "gpu-limiter H100"))
+    scene.ledger.record([decision(2, steps=steps)])
+    found = scene.page("wva_desired_step_replicas") + scene.page("wva_desired_limited_replicas")
+    assert len(found) == len({line.rpartition(" ")[0] for line in found})
+    assert [line.rpartition(" ")[2] for line in found if 'stage="limit"' in line] == ["2.0", "1.0"]
+
+
+def test_a_limit_that_took_nothing_is_none(scene):
+    """Whoever is named without taking a replica binds nothing."""
+    scene.ledger.record([decision(3, steps=(Step("enforce", "at the maximum", 3, 3, "HPA va"),))])
+    assert scene.page("wva_desired_limited") == []
+
+
+def test_a_dropped_variant_and_a_standby_show_nothing(scene):
+    """With the next scrape everything is gone."""
+    scene.ledger.record([decision()])
+    scene.leading = False
+    assert scene.page() == []
+    scene.leading = True
+    assert scene.page() != []
+    scene.ledger.drop(KEY)
+    assert scene.page() == []
+
+
+def test_an_instance_label_is_on_every_series():
+    """As on the numbers themselves."""
+    scene = Scene(instance="blue")
+    scene.bounds[KEY] = Bounds(maximum=7)
+    scene.ledger.record([decision(3, steps=STEPS, settling_since=NOW)])
+    assert len({line.partition("{")[0] for line in scene.page()}) == len(FAMILIES)
+    assert all('controller_instance="blue"' in line for line in scene.page())
+
+
+def test_a_model_id_is_escaped(scene):
+    """Users write it; it must not break the page."""
+    scene.ledger.record([decision(model=ModelKey("ns", 'a"} 1\nb'))])
+    (line,) = scene.page("wva_variant_cost")
+    assert 'model_name="a\\"} 1\\nb"' in line

@@ -1,0 +1,137 @@
+"""The series that explain the numbers: why each is what it is, by which stages, and who kept it from being larger.
+
+Beside the product's output (``publish.metrics``), for alerts and dashboards. Read from the ledger at every scrape like
+that, shown by the leader only, and gone with their variant. Label values are reasons, stages and names of Kubernetes
+objects; ``model_name`` is what the user wrote in ``spec.modelID``, so that it can be joined with vLLM's label of that
+name. What is not so has no series, except for ``wva_desired_reason``, which every variant has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from wva.model.decision import Decision
+from wva.model.variant import Bounds, VariantKey
+from wva.publish.ledger import Ledger
+from wva.publish.metrics import INSTANCE_LABEL
+
+BoundsOf = Callable[[VariantKey], Bounds | None]
+Row = tuple[tuple[str, ...], float]
+"""The values of the labels after variant_name and namespace, and the value of the sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A gauge about variants. ``labels`` follow variant_name and namespace; ``rows`` are its series of one variant."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...]
+    rows: Callable[[Decision, Bounds], list[Row]]
+
+    @property
+    def all_labels(self) -> tuple[str, ...]:
+        """The names of all labels."""
+        return ("variant_name", "namespace", *self.labels)
+
+
+def _cost(decision: Decision, _: Bounds) -> list[Row]:
+    return [((decision.model.model_id, decision.accelerator), decision.cost)]
+
+
+def _maximum(_: Decision, bounds: Bounds) -> list[Row]:
+    return [] if bounds.maximum is None else [((), bounds.maximum)]
+
+
+def _reason(decision: Decision, _: Bounds) -> list[Row]:
+    return [((decision.reason.value, "true" if decision.held else "false"), 1.0)]
+
+
+def _steps(decision: Decision, _: Bounds) -> list[Row]:
+    last = {step.stage: step.after for step in decision.steps}
+    return [((stage,), after) for stage, after in last.items()]
+
+
+def _limits(decision: Decision, _: Bounds) -> list[Row]:
+    last = {step.stage: step for step in decision.limits if step.before > step.after}
+    return [((stage, step.limited_by), step.before - step.after) for stage, step in last.items()]
+
+
+def _settling(decision: Decision, _: Bounds) -> list[Row]:
+    return [] if decision.settling_since is None else [((), decision.settling_since)]
+
+
+FAMILIES: Final = (
+    Family(
+        "wva_desired_reason",
+        "1 for the reason of the number; held is true while it is kept for lack of evidence.",
+        ("reason", "held"),
+        _reason,
+    ),
+    Family(
+        "wva_desired_step_replicas",
+        "The number as each stage of the decision left it: analyze, optimize, arbitrate, enforce, limit; hold or "
+        "activate where there was no other.",
+        ("stage",),
+        _steps,
+    ),
+    Family(
+        "wva_desired_limited_replicas",
+        "Replicas that somebody withholds, by stage (enforce: the maximum, limit: the GPU budget) and who it is; "
+        "absent while nobody does.",
+        ("stage", "limited_by"),
+        _limits,
+    ),
+    Family(
+        "wva_maximum_replicas",
+        "The most replicas that the scaler or an annotation allows; absent while nobody sets a maximum.",
+        (),
+        _maximum,
+    ),
+    Family(
+        "wva_settling_since_timestamp_seconds",
+        "Since when the replicas have been on their way to the number without any progress, in seconds since the "
+        "epoch; absent when they have arrived.",
+        (),
+        _settling,
+    ),
+    Family(
+        "wva_variant_cost",
+        "Cost of one replica of the variant, and the model that it serves.",
+        ("model_name", "accelerator_type"),
+        _cost,
+    ),
+)
+
+
+class ExplanationCollector(Collector):
+    """Yields the series of every variant in the ledger."""
+
+    def __init__(self, ledger: Ledger, *, bounds: BoundsOf, leading: Callable[[], bool], instance: str = "") -> None:
+        """Read ``ledger`` and ``bounds`` at each scrape; ``instance`` adds the ``controller_instance`` label."""
+        self._ledger = ledger
+        self._bounds = bounds
+        self._leading = leading
+        self._instance_label = (INSTANCE_LABEL,) if instance else ()
+        self._instance_value = (instance,) if instance else ()
+
+    def describe(self) -> list[Metric]:
+        """Register without a scrape."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all families; they are empty while this process does not lead."""
+        decisions = self._ledger.decisions() if self._leading() else []
+        known = [(decision, self._bounds(decision.key) or Bounds()) for decision in decisions]
+        for family in FAMILIES:
+            metric = GaugeMetricFamily(family.name, family.help, labels=(*family.all_labels, *self._instance_label))
+            for decision, bounds in known:
+                for values, value in family.rows(decision, bounds):
+                    key = decision.key
+                    metric.add_metric([key.name, key.namespace, *values, *self._instance_value], value)
+            yield metric
