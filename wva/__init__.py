@@ -12,6 +12,7 @@ The way of the data, which is also the package map:
 - ``api``          wire shapes and the definition of the ``VariantAutoscaling`` resource
 - ``model``        the nouns of the domain
 - ``sim``          the embedded world: Kubernetes API, Prometheus, HPA and a vLLM fleet in one process
+- ``migration``    what to change before the Go controller's place is taken: looks, and writes nothing
 - ``app``          the composition root; ``cli`` the commands
 
 Imports point down only; import-linter holds the layers (``pyproject.toml``).

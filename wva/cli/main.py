@@ -59,6 +59,7 @@ def build_parser(*, settings: bool = True) -> Parser:
     )
     decide.add_argument("file", metavar="FILE", help="the recording; - reads standard input")
     decide.add_argument("--explain", action="store_true", help="every step from the analyzer to the number, in words")
+    _add_migrate(commands.add_parser("migrate", help="say what to change before the swap", allow_abbrev=False))
     commands.add_parser("crd", help="print the CustomResourceDefinition as YAML", allow_abbrev=False)
     commands.add_parser("version", help="print the version", allow_abbrev=False)
     return parser
@@ -76,6 +77,22 @@ def _add_demo(demo: Parser) -> None:
     demo.add_argument("--headless", action="store_true", help="no live view, only the summary")
     demo.add_argument("--json", dest="json_file", type=Path, metavar="FILE", help="write timelines and summary")
     demo.add_argument("--seed", type=int, default=1, metavar="N", help="a run is a function of its seed (default: 1)")
+
+
+def _add_migrate(migrate: Parser) -> None:
+    migrate.description = (
+        "Look at a cluster, or at manifests, that the Go controller of the same name was used with, and print what has "
+        "to change before this one takes over. Nothing is written."
+    )
+    migrate.epilog = (
+        "Exit status: 0 when nothing must change, 1 when something must or nothing could be read, 2 on a wrong flag."
+    )
+    migrate.add_argument(
+        "paths", nargs="*", metavar="PATH", help="files or folders of YAML, - for standard input (default: the cluster)"
+    )
+    migrate.add_argument("--namespace", "-n", default="", metavar="NAME", help="only this namespace of the cluster")
+    migrate.add_argument("--context", default=None, metavar="NAME", help="the kubeconfig's context to use")
+    migrate.add_argument("--json", action="store_true", help="print JSON")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,14 +118,8 @@ def _expanded(words: list[str]) -> list[str]:
 
 def _dispatch(command: str, arguments: argparse.Namespace) -> int:
     """Import and run one sub-command; the imports are here because each is needed by one command only."""
-    if command == "version":
-        print(f"wva {__version__}")
-        return 0
-    if command == "crd":
-        from wva.api.crd import render  # noqa: PLC0415 - see above
-
-        sys.stdout.write(render())
-        return 0
+    if command in ("version", "crd"):
+        return _print(command)
     if command == "decide":
         from wva.cli import decide  # noqa: PLC0415 - see above
 
@@ -117,6 +128,10 @@ def _dispatch(command: str, arguments: argparse.Namespace) -> int:
         from wva.cli import config  # noqa: PLC0415 - see above
 
         return config.run(arguments)
+    if command == "migrate":
+        from wva.cli import migrate  # noqa: PLC0415 - see above
+
+        return migrate.run(arguments)
     if command == "demo":
         from wva.cli import demo  # noqa: PLC0415 - see above
 
@@ -124,3 +139,14 @@ def _dispatch(command: str, arguments: argparse.Namespace) -> int:
     from wva.cli import run  # noqa: PLC0415 - see above
 
     return run.run(arguments)
+
+
+def _print(command: str) -> int:
+    """Print what needs no argument."""
+    if command == "version":
+        print(f"wva {__version__}")
+        return 0
+    from wva.api.crd import render  # noqa: PLC0415 - slow to import, and only this command needs it
+
+    sys.stdout.write(render())
+    return 0

@@ -1,0 +1,91 @@
+"""``wva migrate``: what people and pipelines get to see."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from wva.api.crd import definition
+from wva.sim.apiserver import ApiServer, ServerOptions, StoreOptions, kind_from_definition
+
+VARIANT = {
+    "apiVersion": "llmd.ai/v1alpha1",
+    "kind": "VariantAutoscaling",
+    "metadata": {"name": "chat", "namespace": "ns"},
+    "spec": {"modelID": "m", "scaleTargetRef": {"kind": "Deployment", "name": "chat"}},
+}
+
+
+@pytest.fixture
+async def api():
+    """Return an embedded API server."""
+    options = ServerOptions(store=StoreOptions(namespaces=("ns",)))
+    async with ApiServer([kind_from_definition(definition())], options=options) as server:
+        yield server
+
+
+@pytest.fixture
+def migrate(run, api, tmp_path):
+    """Return a function that runs the command against the embedded API server."""
+    path = str(api.kubeconfig(tmp_path / "kubeconfig"))
+    return lambda *words: run("migrate", *words, KUBECONFIG=path)
+
+
+async def test_cluster_is_looked_at(migrate, api):
+    """Without a path the cluster is read: what is missing there is told, with the command that mends it."""
+    api.store.create("variantautoscalings.llmd.ai", VARIANT)
+    outcome = await migrate()
+    assert outcome.status == 0
+    assert (
+        "should VariantAutoscaling ns/chat\n       has no label inference.optimization/acceleratorName" in outcome.out
+    )
+    assert "do: kubectl label variantautoscaling chat -n ns" in outcome.out
+    assert "its Deployment chat does not exist" in outcome.out
+    assert outcome.out.splitlines()[-1].startswith("1 objects looked at: 0 must, ")
+
+
+async def test_kinds_that_are_not_served_are_said(migrate):
+    """KEDA may be absent; a kind of Kubernetes itself that is absent is a finding, and nothing counts as whole."""
+    outcome = await migrate("--json")
+    assert outcome.status == 0
+    kinds = {finding["kind"] for finding in json.loads(outcome.out)["findings"]}
+    assert "ScaledObject" not in kinds
+
+
+async def test_unreachable_cluster_is_one_line(run, tmp_path):
+    """Status 1 and the reason."""
+    outcome = await run("migrate", KUBECONFIG=str(tmp_path / "none"))
+    assert outcome.status == 1
+    assert len(outcome.lines) == 1
+    assert "the cluster cannot be read" in outcome.lines[0]
+
+
+async def test_files_are_looked_at(run, tmp_path):
+    """What must change makes the status 1; terminal commands in names are not printed."""
+    file = tmp_path / "va.yaml"
+    broken = {**VARIANT, "metadata": {"name": "chat\x1b[2J", "namespace": "ns"}, "spec": {"modelID": "m"}}
+    file.write_text(yaml.safe_dump(broken), encoding="utf-8")
+    outcome = await run("migrate", str(file))
+    assert outcome.status == 1
+    assert "must   VariantAutoscaling ns/chat\\x1b[2J" in outcome.out
+    assert "\x1b" not in outcome.out
+
+
+async def test_json_has_every_field(run, tmp_path):
+    """For pipelines."""
+    file = tmp_path / "va.yaml"
+    file.write_text(yaml.safe_dump({**VARIANT, "spec": {"modelID": "m"}}), encoding="utf-8")
+    answer = json.loads((await run("migrate", "--json", str(file))).out)
+    assert answer["objects"] == 1
+    first = answer["findings"][0]
+    assert set(first) == {"severity", "kind", "key", "problem", "change"}
+    assert (first["severity"], first["key"]) == ("must", "ns/chat")
+
+
+async def test_unreadable_file_is_one_line(run, tmp_path):
+    """Status 1 and the name of the file."""
+    outcome = await run("migrate", str(tmp_path / "absent.yaml"))
+    assert outcome.status == 1
+    assert outcome.lines == [f"wva: {tmp_path / 'absent.yaml'}: No such file or directory"]

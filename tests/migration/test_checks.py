@@ -1,0 +1,309 @@
+"""Each fault of an installation is found, named and answered; a sound one has none."""
+
+from __future__ import annotations
+
+import pytest
+
+ACCELERATOR = "inference.optimization/acceleratorName"
+
+
+def metric(objects):
+    """Return the one metric of the HPA."""
+    return objects["hpa"]["spec"]["metrics"][0]
+
+
+def labels(objects):
+    """Return the labels by which the HPA selects its series."""
+    return metric(objects)["external"]["metric"]["selector"]["matchLabels"]
+
+
+def test_sound_installation_has_no_finding(sound, findings):
+    """Nothing is said about objects that work."""
+    assert findings(sound.values()) == []
+
+
+def spoil_target(objects):
+    """Make it a variant of before 0.5."""
+    del objects["variant"]["spec"]["scaleTargetRef"]
+    del objects["hpa"]
+
+
+def spoil_empty_target(objects):
+    """Name nothing."""
+    objects["variant"]["spec"]["scaleTargetRef"]["name"] = ""
+    del objects["hpa"]
+
+
+def spoil_target_kind(objects):
+    """Name what is not scaled."""
+    objects["variant"]["spec"]["scaleTargetRef"]["kind"] = "StatefulSet"
+
+
+def spoil_deployment(objects):
+    """Leave the Deployment out."""
+    del objects["workload"]
+
+
+def spoil_accelerator(objects):
+    """Leave the label out."""
+    del objects["variant"]["metadata"]["labels"]
+
+
+def spoil_cost(objects):
+    """Forget the quotes."""
+    objects["variant"]["spec"]["variantCost"] = 40
+
+
+def spoil_model(objects):
+    """Leave the model out."""
+    del objects["variant"]["spec"]["modelID"]
+
+
+def spoil_second_variant(objects):
+    """Scale one Deployment twice."""
+    second = {**objects["variant"], "metadata": {**objects["variant"]["metadata"], "name": "other-va"}}
+    objects["second"] = second
+
+
+def spoil_metric_type(objects):
+    """Ask for it as a metric of pods."""
+    metric(objects)["pods"] = metric(objects).pop("external")
+    metric(objects)["type"] = "Pods"
+
+
+def spoil_metric_target(objects):
+    """Take twice the load for one replica."""
+    metric(objects)["external"]["target"]["averageValue"] = "2"
+
+
+def spoil_alias(objects):
+    """Ask for the old name."""
+    metric(objects)["external"]["metric"]["name"] = "inferno_desired_replicas"
+
+
+def spoil_variant_name(objects):
+    """Select every variant."""
+    del labels(objects)["variant_name"]
+
+
+def spoil_exported_namespace(objects):
+    """Select the variants of this name everywhere."""
+    del labels(objects)["exported_namespace"]
+
+
+def spoil_other_namespace(objects):
+    """Select another namespace's."""
+    labels(objects)["exported_namespace"] = "elsewhere"
+
+
+def spoil_unknown_variant(objects):
+    """Misspell the variant."""
+    labels(objects)["variant_name"] = "chat"
+
+
+def spoil_hpa_target(objects):
+    """Scale another Deployment by this number."""
+    objects["hpa"]["spec"]["scaleTargetRef"]["name"] = "chat-decode"
+
+
+def spoil_instance(objects):
+    """Shard the variant, not its HPA."""
+    objects["variant"]["metadata"]["labels"]["wva.llmd.ai/controller-instance"] = "blue"
+
+
+def spoil_minimum(objects):
+    """Let the HPA go to zero."""
+    objects["hpa"]["spec"]["minReplicas"] = 0
+
+
+def spoil_no_scaler(objects):
+    """Leave the HPA out."""
+    del objects["hpa"]
+
+
+def spoil_adapter_sum(objects):
+    """Sum the series."""
+    text = objects["adapter"]["data"]["config.yaml"]
+    objects["adapter"]["data"]["config.yaml"] = text.replace("max by", "sum by")
+
+
+def spoil_adapter_plain(objects):
+    """Aggregate nothing, as the original's sample."""
+    text = objects["adapter"]["data"]["config.yaml"]
+    objects["adapter"]["data"]["config.yaml"] = text.replace("max by (variant_name) ", "")
+
+
+def spoil_image(objects):
+    """Run the Go image."""
+    container = objects["controller"]["spec"]["template"]["spec"]["containers"][0]
+    container["image"] = "ghcr.io/llm-d/llm-d-workload-variant-autoscaler:v0.5.1"
+
+
+def spoil_lease(objects):
+    """Let somebody unknown hold the Lease."""
+    del objects["controller"]
+
+
+def spoil_url(objects):
+    """Use plain HTTP."""
+    objects["main"]["data"]["PROMETHEUS_BASE_URL"] = "http://prometheus:9090"
+
+
+def spoil_unknown_key(objects):
+    """Misspell a key."""
+    objects["main"]["data"]["GLOBAL_OPT_INTERVALL"] = "30s"
+
+
+def spoil_interval(objects):
+    """Give a key that had no effect."""
+    objects["main"]["data"]["GLOBAL_OPT_INTERVAL"] = "15s"
+
+
+def spoil_saturation(objects):
+    """Give a threshold that is none."""
+    objects["saturation"]["data"]["default"] = "kvCacheThreshold: 80\n"
+
+
+def spoil_undecodable(objects):
+    """Write a field of another type."""
+    objects["hpa"]["spec"]["minReplicas"] = [1]
+
+
+FAULTS = [
+    (
+        spoil_target,
+        "must",
+        "models/chat-va",
+        "spec.scaleTargetRef is missing",
+        "kubectl patch variantautoscaling chat-va -n models --type merge",
+    ),
+    (spoil_empty_target, "must", "models/chat-va", "spec.scaleTargetRef is missing", '"kind":"Deployment"'),
+    (spoil_target_kind, "must", "models/chat-va", "kind is 'StatefulSet'", "name a Deployment"),
+    (spoil_deployment, "should", "models/chat-va", "its Deployment chat does not exist", "create the Deployment"),
+    (
+        spoil_accelerator,
+        "should",
+        "models/chat-va",
+        f"no label {ACCELERATOR}",
+        f"kubectl label variantautoscaling chat-va -n models {ACCELERATOR}=ACCELERATOR",
+    ),
+    (spoil_cost, "must", "models/chat-va", "spec.variantCost is 40", '"variantCost":"10.0"'),
+    (spoil_model, "must", "models/chat-va", "spec.modelID is empty", "the model that vLLM serves"),
+    (spoil_second_variant, "must", "models/other-va", "scales Deployment chat as chat-va does", "keep one variant"),
+    (spoil_metric_type, "must", "models/chat-hpa", "metric of type Pods", "type: External"),
+    (spoil_metric_target, "must", "models/chat-hpa", "one to one", 'averageValue: "1"'),
+    (spoil_alias, "must", "models/chat-hpa", "WVA_INFERNO_METRIC_ALIASES", "ask for wva_desired_replicas"),
+    (spoil_variant_name, "must", "models/chat-hpa", "no variant_name", "add variant_name"),
+    (spoil_exported_namespace, "should", "models/chat-hpa", "no exported_namespace", "exported_namespace: models"),
+    (spoil_other_namespace, "must", "models/chat-hpa", "exported_namespace elsewhere", "exported_namespace: models"),
+    (spoil_unknown_variant, "must", "models/chat-hpa", "the variant chat, which does not exist", "name the variant"),
+    (spoil_hpa_target, "must", "models/chat-hpa", "scales Deployment chat-decode", "name to chat"),
+    (spoil_instance, "should", "models/chat-hpa", "no controller_instance: blue", "controller_instance: blue"),
+    (spoil_minimum, "note", "models/chat-hpa", "HPAScaleToZero", ""),
+    (spoil_no_scaler, "should", "models/chat-va", "no HPA and no ScaledObject", "deploy/samples"),
+    (spoil_adapter_sum, "must", "monitoring/prometheus-adapter", "sums", "max by"),
+    (spoil_adapter_plain, "should", "monitoring/prometheus-adapter", "does not aggregate", "max by"),
+    (
+        spoil_image,
+        "must",
+        "wva/wva-controller-manager",
+        "image of the Go controller",
+        "kubectl set image deployment/wva-controller-manager -n wva manager=IMAGE",
+    ),
+    (spoil_lease, "must", "wva/72dd1cf1.llm-d.ai", "is held by wva-controller-manager-abc_123", "stop it"),
+    (spoil_url, "must", "wva/wva-variantautoscaling-config", "PROMETHEUS_BASE_URL", "mend it"),
+    (
+        spoil_unknown_key,
+        "should",
+        "wva/wva-variantautoscaling-config",
+        "GLOBAL_OPT_INTERVALL: no such setting",
+        "mend its name",
+    ),
+    (spoil_interval, "note", "wva/wva-variantautoscaling-config", "GLOBAL_OPT_INTERVAL='15s' takes effect", ""),
+    (spoil_saturation, "should", "wva/release-wva-saturation-scaling-config", "kvCacheThreshold", "mend the entry"),
+    (spoil_undecodable, "must", "models/chat-hpa", "cannot be read: Expected `int", "mend the field"),
+]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [(spoil, expected) for spoil, *expected in FAULTS],
+    ids=[fault[0].__name__ for fault in FAULTS],
+)
+def test_fault_is_found(sound, findings, spoil, expected):
+    """One finding names the object, what is the matter and what to do."""
+    severity, key, problem, change = expected
+    spoil(sound)
+    found = [
+        finding
+        for finding in findings(sound.values())
+        if (finding.severity.value, str(finding.key)) == (severity, key) and problem in finding.problem
+    ]
+    assert len(found) == 1
+    assert change in found[0].change
+
+
+def test_worst_comes_first(sound, told):
+    """What must change stands before what should, and notes come last."""
+    for spoil in (spoil_interval, spoil_accelerator, spoil_metric_target):
+        spoil(sound)
+    assert [severity for severity, _, _ in told(sound.values())] == ["must", "should", "note"]
+
+
+def test_manifests_are_not_a_cluster(sound, told):
+    """What is missing in some files may well be in the cluster: nothing is said about it."""
+    for name in ("workload", "hpa", "controller"):
+        del sound[name]
+    assert told(sound.values(), whole=False) == []
+
+
+def test_expired_lease_is_nobodys(sound, told):
+    """A Lease that was left behind does not matter."""
+    spoil_lease(sound)
+    assert told(sound.values(), now=1_800_000_100.0) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "count"),
+    [
+        ({}, 1),
+        ({"env": [{"name": "CONTROLLER_INSTANCE", "value": "blue"}]}, 0),
+        ({"args": ["--watch-namespace=$(POD_NAMESPACE)"]}, 1),
+    ],
+    ids=["alike", "another instance", "one watches all"],
+)
+def test_two_controllers_for_the_same_variants(sound, told, change, count):
+    """Controllers in two namespaces are kept apart by their instance, or by the namespaces they watch."""
+    container = {**sound["controller"]["spec"]["template"]["spec"]["containers"][0], **change}
+    sound["old"] = {
+        **sound["controller"],
+        "metadata": {**sound["controller"]["metadata"], "namespace": "old"},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
+    assert sum("same variants as" in problem for _, _, problem in told(sound.values())) == count
+
+
+def test_controllers_of_one_namespace_each_are_apart(sound, told):
+    """Two controllers that each watch their own namespace never meet."""
+    container = sound["controller"]["spec"]["template"]["spec"]["containers"][0]
+    container["args"] = ["--watch-namespace=$(POD_NAMESPACE)"]
+    sound["old"] = {**sound["controller"], "metadata": {**sound["controller"]["metadata"], "namespace": "old"}}
+    assert not any("same variants as" in problem for _, _, problem in told(sound.values()))
+
+
+def test_scaled_down_controller_does_nothing(sound, told):
+    """A Deployment with no replicas is no controller."""
+    sound["old"] = {
+        **sound["controller"],
+        "metadata": {**sound["controller"]["metadata"], "namespace": "old"},
+        "spec": {**sound["controller"]["spec"], "replicas": 0},
+    }
+    assert told(sound.values()) == []
+
+
+def test_names_are_quoted_for_the_shell(sound, findings):
+    """A name from a file does not become a command."""
+    spoil_accelerator(sound)
+    sound["variant"]["metadata"]["name"] = "x; rm -rf ~"
+    (finding,) = findings([sound["variant"]], whole=False)
+    assert "'x; rm -rf ~'" in finding.change

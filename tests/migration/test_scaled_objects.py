@@ -1,0 +1,120 @@
+"""What KEDA makes of the number, and what it does without one."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def objects(sound, scaled_object):
+    """Return the sound installation with a ScaledObject instead of its HPA."""
+    return {**{name: entry for name, entry in sound.items() if name != "hpa"}, "scaled": scaled_object}
+
+
+def trigger(objects):
+    """Return the one trigger."""
+    return objects["scaled"]["spec"]["triggers"][0]
+
+
+def replace_in_query(old, new):
+    """Return a fault of the query."""
+
+    def spoil(objects):
+        metadata = trigger(objects)["metadata"]
+        metadata["query"] = metadata["query"].replace(old, new)
+
+    return spoil
+
+
+def drop(*path):
+    """Return a fault: a field that is not there."""
+
+    def spoil(objects):
+        place = objects["scaled"]["spec"]
+        for step in path[:-1]:
+            place = place[step]
+        del place[path[-1]]
+
+    return spoil
+
+
+def put(value, *path):
+    """Return a fault: a field with another value."""
+
+    def spoil(objects):
+        place = objects["scaled"]["spec"]
+        for step in path[:-1]:
+            place = place[step]
+        place[path[-1]] = value
+
+    return spoil
+
+
+FIRST = ("triggers", 0, "metadata")
+FAULTS = {
+    "fallback": (drop("fallback"), "should", "no fallback", '"behavior":"currentReplicas"'),
+    "minimum": (drop("minReplicaCount"), "should", "minReplicaCount is 0", '"minReplicaCount":1'),
+    "variant_name": (replace_in_query('variant_name="chat-va", ', ""), "must", "no variant_name", "add variant_name"),
+    "exported_namespace": (
+        replace_in_query(', exported_namespace="models"', ""),
+        "should",
+        "no exported_namespace",
+        "add exported_namespace",
+    ),
+    "sum": (replace_in_query("max(", "sum("), "must", "its query sums", "use max"),
+    "sum by": (replace_in_query("max(", "sum by (variant_name) ("), "must", "its query sums", "use max"),
+    "nulls": (drop(*FIRST, "ignoreNullValues"), "must", "a missing number counts as 0", 'ignoreNullValues: "false"'),
+    "threshold": (put("2", *FIRST, "threshold"), "must", "one to one", 'threshold: "1"'),
+    "type": (put("Value", "triggers", 0, "metricType"), "must", "one to one", "metricType: AverageValue"),
+    "unsafe": (put("true", *FIRST, "unsafeSsl"), "should", "does not check Prometheus' certificate", "TriggerAuth"),
+    "alias": (
+        replace_in_query("wva_desired", "inferno_desired"),
+        "must",
+        "WVA_INFERNO_METRIC_ALIASES",
+        "ask for wva_desired_replicas",
+    ),
+}
+
+
+def test_sound_one_has_no_finding(objects, findings):
+    """A ScaledObject as in the samples is left alone."""
+    assert findings(objects.values()) == []
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault_is_found(objects, findings, name):
+    """One finding names the ScaledObject, what is the matter and what to do."""
+    spoil, severity, problem, change = FAULTS[name]
+    spoil(objects)
+    (finding,) = findings(objects.values())
+    assert (finding.severity.value, str(finding.key)) == (severity, "models/chat-so")
+    assert problem in finding.problem
+    assert change in finding.change
+
+
+def test_other_triggers_are_not_ours(objects, told):
+    """A ScaledObject that asks for something else is left alone, and scales no variant."""
+    trigger(objects)["metadata"]["query"] = "sum(up)"
+    assert [problem.split(" takes")[0] for _, _, problem in told(objects.values())] == ["no HPA and no ScaledObject"]
+
+
+def test_two_scalers_undo_each_other(objects, sound, told):
+    """An HPA beside a ScaledObject is told on the variant."""
+    objects["hpa"] = sound["hpa"]
+    ((severity, key, problem),) = told(objects.values())
+    assert (severity, key) == ("must", "models/chat-va")
+    assert "HorizontalPodAutoscaler chat-hpa and ScaledObject chat-so" in problem
+
+
+def test_hpa_of_keda_is_not_looked_at(objects, sound, findings):
+    """The HPA that KEDA made belongs to its ScaledObject."""
+    owner = {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledObject",
+        "name": "chat-so",
+        "uid": "1",
+        "controller": True,
+    }
+    sound["hpa"]["metadata"]["ownerReferences"] = [owner]
+    objects["hpa"] = sound["hpa"]
+    assert findings(objects.values()) == []
