@@ -21,6 +21,7 @@ SERVICE_CLASSES_CONFIG_MAP = "service-classes-config"
 INSTANCE = "wva.llmd.ai/controller-instance"
 SHIPPED_NAMESPACE = "workload-variant-autoscaler-system"
 MODEL = "demo/model"
+KEDA_POLLING_SECONDS = 3
 _AT_ONCE = {
     "stabilizationWindowSeconds": 0,
     "selectPolicy": "Max",
@@ -50,10 +51,11 @@ class Variant:
     gpus: int = 1
 
 
-def rbac(namespace: str) -> list[Body]:
+def rbac(namespace: str, *, account: str = SERVICE_ACCOUNT) -> list[Body]:
     """Return what ``deploy/rbac`` ships, for a controller in ``namespace``, and a scraper who may read the metrics.
 
-    ClusterRoleBindings get names of their own, since they are needed for each namespace.
+    ClusterRoleBindings get names of their own, since they are needed for each namespace. A controller that is to be
+    refused something needs an ``account`` of its own (see ``e2e.controlplane.audit``).
     """
     items = []
     for file in sorted((DEPLOY / "rbac").glob("*.yaml")):
@@ -64,6 +66,9 @@ def rbac(namespace: str) -> list[Body]:
     for item in items:
         if item["kind"] == "ClusterRoleBinding":
             item["metadata"]["name"] = f"wva-{namespace}-{item['metadata']['name']}"
+        for subject in [item["metadata"], *item.get("subjects", ())]:
+            if subject["name"] == SERVICE_ACCOUNT:
+                subject["name"] = account
     return sorted(items, key=lambda item: str(item["kind"]).endswith("Binding"))
 
 
@@ -169,7 +174,7 @@ def scaled_object(variant: Variant, *, namespace: str, url: str) -> Body:
             "scaleTargetRef": {"name": variant.name},
             "minReplicaCount": variant.minimum,
             "maxReplicaCount": variant.maximum,
-            "pollingInterval": 3,
+            "pollingInterval": KEDA_POLLING_SECONDS,
             "cooldownPeriod": 3,
             "advanced": {"horizontalPodAutoscalerConfig": {"behavior": behavior}},
             "triggers": [{"type": "prometheus", "metricType": "AverageValue", "metadata": metadata}],

@@ -21,7 +21,7 @@ from e2e.controlplane.kwok import POOL, NodePool
 from e2e.controlplane.polling import eventually
 from e2e.controlplane.ports import free_ports
 from e2e.controlplane.processes import Process
-from e2e.controlplane.prometheus import ScrapeJob
+from e2e.controlplane.prometheus import SCRAPE_INTERVAL_SECONDS, ScrapeJob
 from e2e.history import History
 from e2e.load import FixedMetrics, Fleet, following
 from e2e.manifests import Variant
@@ -63,6 +63,7 @@ class Scene:
         self.controllers: list[Controller] = []
         self.variants: dict[str, Variant] = {}
         self.instance = ""
+        self.scrape_seconds = SCRAPE_INTERVAL_SECONDS
         self._pools: dict[str, str] = {}
         self._launch = launch
         self._stack = stack
@@ -297,5 +298,6 @@ class Scene:
             bearer_token=token,
             honor_labels=labels is None,
             labels=labels or {},
+            interval_seconds=self.scrape_seconds,
         )
         self._stack.enter_context(self.plane.scraping(job))

@@ -146,6 +146,14 @@ class Api:
         answer: Body = self.raw(self.resource(kind).path(namespace=namespace) + query)
         return answer
 
+    def changes(self, kind: str, *, namespace: str, since: str) -> Bodies:
+        """Return the states that objects of a kind have had since a resourceVersion, every one of them, in order."""
+        query = urlencode({"watch": "1", "resourceVersion": since, "timeoutSeconds": "1"})
+        text = self.request("GET", f"{self.resource(kind).path(namespace=namespace)}?{query}")
+        events = [json.loads(line) for line in text.splitlines()]
+        assert all(event["type"] in {"ADDED", "MODIFIED", "DELETED"} for event in events), events
+        return [event["object"] for event in events]
+
     def create(self, item: Body) -> Body:
         """Create an object; 409 when it exists."""
         path = self._resource_of(item).path(namespace=item["metadata"].get("namespace"))

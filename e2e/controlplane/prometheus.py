@@ -45,6 +45,7 @@ class ScrapeJob:
     honor_labels: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)  # put on every series, as service discovery would
     metrics_path: str = "/metrics"
+    interval_seconds: int = SCRAPE_INTERVAL_SECONDS
 
     def document(self) -> dict[str, Any]:
         """Return the scrape_config of Prometheus."""
@@ -53,6 +54,8 @@ class ScrapeJob:
             "scheme": self.scheme,
             "metrics_path": self.metrics_path,
             "honor_labels": self.honor_labels,
+            "scrape_interval": f"{self.interval_seconds}s",
+            "scrape_timeout": f"{self.interval_seconds}s",
             "static_configs": [{"targets": list(self.targets), "labels": dict(self.labels)}],
         }
         if self.scheme == "https":

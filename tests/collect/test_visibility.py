@@ -8,7 +8,7 @@ import promql_parser
 import pytest
 
 from wva.collect.answers import ErrorKind, InstantVector, PrometheusError, Series
-from wva.collect.visibility import VISIBLE_SECONDS, published_query, wait_visible
+from wva.collect.visibility import SETTLE_SECONDS, VISIBLE_SECONDS, published_query, wait_visible
 from wva.model.variant import VariantKey
 from wva.sim.world.clock import VirtualClock
 
@@ -20,17 +20,18 @@ class Prometheus:
 
     def __init__(self, clock, *, since, value="2", error=None):
         """Take the script."""
-        self._clock, self._since, self._value, self._error = clock, since, value, error
+        self._clock, self._taken, self._value, self._error = clock, clock.now() + since, value, error
         self.asked = 0
 
     async def query(self, promql, *, name, at):
-        """Answer."""
+        """Answer for a time as Prometheus does: with the last sample that was taken up to then."""
         promql_parser.parse(promql)
-        assert (name, at) == ("published_number", self._clock.now())
+        assert name == "published_number"
+        assert at <= self._clock.now()
         self.asked += 1
         if self._error is not None:
             raise self._error
-        there = self._clock.elapsed_seconds >= self._since
+        there = at >= self._taken
         return InstantVector((Series({}, (at, self._value if there else "0")),))
 
 
@@ -41,16 +42,26 @@ async def waited(prometheus, clock, desired=2):
         for _ in range(10):
             await asyncio.sleep(0)
         if not task.done():
-            clock.advance_to(clock.elapsed_seconds + 0.1)
+            clock.advance_to(clock.elapsed_seconds + 0.01)
     return task.result(), clock.elapsed_seconds
 
 
 async def test_it_returns_as_soon_as_the_number_is_there():
-    """Asked five times a second."""
+    """And a moment later: whoever asked Prometheus just before has done by then what it wanted to do."""
     clock = VirtualClock()
+    assert clock.now() == int(clock.now())
     seen, seconds = await waited(Prometheus(clock, since=1.0), clock)
     assert seen
-    assert seconds == pytest.approx(1.0, abs=0.21)
+    assert seconds == pytest.approx(1.0 + SETTLE_SECONDS, abs=0.03)
+
+
+@pytest.mark.parametrize(("since", "counts"), [(0.05, 1.0), (0.95, 1.0), (1.05, 2.0)])
+async def test_a_sample_counts_from_the_next_whole_second_on(since, counts):
+    """KEDA asks for the value at the last whole second: until then it still reads what was there before."""
+    clock = VirtualClock()
+    seen, seconds = await waited(Prometheus(clock, since=since), clock)
+    assert seen
+    assert seconds == pytest.approx(counts + SETTLE_SECONDS, abs=0.03)
 
 
 @pytest.mark.parametrize(
@@ -68,8 +79,8 @@ async def test_it_gives_up_after_a_while(script):
     prometheus = Prometheus(clock, **script)
     seen, seconds = await waited(prometheus, clock)
     assert not seen
-    assert seconds == pytest.approx(VISIBLE_SECONDS, abs=0.21)
-    assert 5 <= prometheus.asked <= 15
+    assert seconds == pytest.approx(VISIBLE_SECONDS, abs=0.03)
+    assert 5 <= prometheus.asked <= 20
 
 
 def test_the_query_names_one_variant():

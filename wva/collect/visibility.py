@@ -1,12 +1,18 @@
-"""Whether autoscalers can already see a number: whether Prometheus has it.
+"""Whether autoscalers can already see a number: whether Prometheus has it, at the times they ask for.
 
 KEDA and HPA read ``wva_desired_replicas`` from Prometheus, which has it one scrape after it was published. KEDA takes a
 target that it finds running back to zero while it still reads zero, so a start from zero waits for this.
+
+Two things make it later than the scrape. KEDA asks Prometheus for the value at the last whole second, so that a sample
+counts for it from the next whole second on: the same is asked here. And KEDA first asks, then looks how many replicas
+there are, then writes: who had asked before the number was there must have looked before the replicas are, hence the
+pause at the end. It covers clocks that differ as well.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Final
 
 from wva.clock import Clock
@@ -15,27 +21,41 @@ from wva.collect.promql import quote
 from wva.collect.samples import parse_number
 from wva.model.variant import VariantKey
 
-VISIBLE_SECONDS: Final = 2.2
-"""How long to wait at most: whoever waits for a first replica waits for this, too."""
+VISIBLE_SECONDS: Final = 2.4
+"""How long to wait at most for the number: whoever waits for a first replica waits for this, too."""
+SETTLE_SECONDS: Final = 0.25
+"""How long an autoscaler may take from its question to the look at the replicas."""
 _POLL_SECONDS: Final = 0.2
+_AFTER_THE_SECOND: Final = 0.005
 _NAME: Final = "published_number"
 
 
 async def wait_visible(key: VariantKey, desired: int, *, prometheus: Querier, clock: Clock) -> bool:
-    """Return once Prometheus has at least ``desired`` for a variant, or after ``VISIBLE_SECONDS``; tell which."""
+    """Return once no autoscaler acts on less than ``desired`` for a variant any more; tell whether that is so.
+
+    False: Prometheus did not have the number within ``VISIBLE_SECONDS``.
+    """
     text = published_query(key)
     limit = clock.monotonic() + VISIBLE_SECONDS
-    while (left := limit - clock.monotonic()) > 0:
+    while (left := limit - (asked := clock.monotonic())) > 0:
+        now = clock.now()
         try:
             async with asyncio.timeout(left):
-                answer = await prometheus.query(text, name=_NAME, at=clock.now())
+                answer = await prometheus.query(text, name=_NAME, at=math.floor(now))
         except (PrometheusError, TimeoutError):
             answer = InstantVector()
         values = [parse_number(series.value[1]) for series in answer.series if series.value is not None]
         if any(value is not None and value >= desired for value in values):
+            await clock.sleep(max(0.0, asked + SETTLE_SECONDS - clock.monotonic()))
             return True
-        await clock.sleep(min(_POLL_SECONDS, max(0.0, limit - clock.monotonic())))
+        pause = min(_POLL_SECONDS, _to_next_second(clock.now()), limit - clock.monotonic())
+        await clock.sleep(max(0.0, pause))
     return False
+
+
+def _to_next_second(now: float) -> float:
+    """Return how long it takes until autoscalers ask for a later time."""
+    return math.floor(now) + 1 - now + _AFTER_THE_SECOND
 
 
 def published_query(key: VariantKey) -> str:
