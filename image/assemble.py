@@ -1,0 +1,163 @@
+"""Assembles the files that the image lays over its base.
+
+In: this repository, pip, and the interpreter that runs it, which must be of the base image's minor version (wheels and
+bytecode are for one). Out: a directory with
+
+- ``/manager``           the entry point, and ``/usr/local/bin/wva`` that leads to it
+- ``/opt/wva/lib``       the program and its dependencies: wheels only, each checked against the hashes of the lock
+- ``/opt/wva/bytecode``  all of it compiled with optimisation, and the interpreter's standard library
+- ``/opt/wva/sbom.cdx.json``, ``/licenses/LICENSE``
+
+Nothing in it can install anything: no pip, no setuptools, no shell. The tools that build the wheel and the bill come
+from the same lock and stay outside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from importlib.metadata import distributions
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from image import bytecode
+from image.launcher import launcher
+from image.lock import LockError, canonical, closure, pip, subset
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+HOME: Final = PurePosixPath("/opt/wva")
+LIBRARIES: Final = HOME / "lib"
+BYTECODE: Final = HOME / "bytecode"
+BILL: Final = HOME / "sbom.cdx.json"
+ENTRY: Final = PurePosixPath("/manager")
+COMMAND: Final = PurePosixPath("/usr/local/bin/wva")
+LICENCE: Final = PurePosixPath("/licenses/LICENSE")
+INTERPRETER: Final = PurePosixPath("/usr/bin/python3")
+_NOT_SHIPPED: Final = ("bin", "share", "include")
+_OF_THE_BUILD: Final = ("direct_url.json", "INSTALLER", "REQUESTED", "RECORD")
+"""What pip writes about this installation: paths of the build, and files that are removed."""
+
+
+class Assembly:
+    """One directory that becomes the image's files."""
+
+    def __init__(self, root: Path, *, interpreter: PurePosixPath = INTERPRETER) -> None:
+        """Take the directory, which must be empty or absent, and where the image has its Python."""
+        if root.exists() and any(root.iterdir()):
+            raise LockError(f"{root} is not empty")
+        self._root = root
+        self._interpreter = interpreter
+        project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        self._dependencies: list[str] = project["dependencies"]
+        self._tools: list[str] = project["optional-dependencies"]["image"]
+        self._lock = (ROOT / "requirements" / "constraints.txt").read_text(encoding="utf-8")
+
+    def place(self, path: PurePosixPath) -> Path:
+        """Return where a path of the image lies now, with its folder made."""
+        here = self._root / path.relative_to("/")
+        here.parent.mkdir(parents=True, exist_ok=True)
+        return here
+
+    def build(self) -> None:
+        """Make everything. LockError when the lock or pip does not give what is needed."""
+        with TemporaryDirectory() as directory:
+            tools = Path(directory, "tools")
+            self._install(self._tools, tools)
+            self._install(self._dependencies, self.place(LIBRARIES))
+            self._install_program(Path(directory), tools)
+            self._write_bill(tools)
+        self._compile()
+        self._write_entry()
+        shutil.copyfile(ROOT / "LICENSE", self.place(LICENCE))
+        _readable_by_all(self._root)
+
+    def _install(self, requirements: Sequence[str], target: Path) -> None:
+        """Install the closure of some requirements, every file against its hash."""
+        with TemporaryDirectory() as directory:
+            names = closure(self._lock, requirements)
+            wanted = Path(directory, "requirements.txt")
+            wanted.write_text(subset(self._lock, names), encoding="utf-8")
+            pip(
+                "install", "--no-deps", "--no-compile", "--only-binary", ":all:", "--require-hashes",
+                "--target", str(target), "--requirement", str(wanted),
+            )  # fmt: skip
+        if missing := set(names) - {canonical(item.name) for item in distributions(path=[str(target)])}:
+            raise LockError(f"pip did not install {', '.join(sorted(missing))}")
+
+    def _install_program(self, scratch: Path, tools: Path) -> None:
+        """Build the wheel with the locked backend, from a copy so that the source may be read-only, and install it."""
+        source = scratch / "source"
+        shutil.copytree(ROOT / "wva", source / "wva", ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("pyproject.toml", "README.md", "LICENSE"):
+            shutil.copyfile(ROOT / name, source / name)
+        wheels = scratch / "wheels"
+        with_tools = {**os.environ, "PYTHONPATH": str(tools)}
+        pip(
+            "wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(wheels), str(source),
+            environment=with_tools,
+        )  # fmt: skip
+        libraries = self.place(LIBRARIES)
+        pip(
+            "install", "--no-deps", "--no-index", "--no-compile", "--target", str(libraries),
+            *map(str, wheels.glob("*.whl")),
+        )  # fmt: skip
+        for name in _NOT_SHIPPED:
+            shutil.rmtree(libraries / name, ignore_errors=True)
+        for record in (record for name in _OF_THE_BUILD for record in libraries.glob(f"*.dist-info/{name}")):
+            record.unlink()
+
+    def _write_bill(self, tools: Path) -> None:
+        """Write the bill of materials with the locked library."""
+        command = [sys.executable, "-m", "image.sbom", str(self.place(LIBRARIES))]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tools), str(ROOT)))}
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
+        self.place(BILL).write_bytes(done.stdout)
+
+    def _compile(self) -> None:
+        into = self.place(BYTECODE)
+        jobs = [
+            *bytecode.libraries(self.place(LIBRARIES), path=LIBRARIES, into=into),
+            *bytecode.standard_library(into),
+        ]
+        bytecode.compile_all(jobs)
+
+    def _write_entry(self) -> None:
+        entry = self.place(ENTRY)
+        entry.write_text(launcher(self._interpreter, libraries=LIBRARIES, bytecode=BYTECODE), encoding="utf-8")
+        entry.chmod(0o755)
+        self.place(COMMAND).symlink_to(ENTRY)
+
+
+def _readable_by_all(root: Path) -> None:
+    """Let everybody read and nobody write, whatever the umask of the build was: any user id may run the image."""
+    for path in (root, *root.rglob("*")):
+        if path.is_symlink():
+            continue
+        runs = path.is_dir() or path.stat().st_mode & 0o100
+        path.chmod(0o755 if runs else 0o644)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Assemble a directory; exit status 1 and the reason when it cannot be."""
+    parser = argparse.ArgumentParser(prog="python -m image.assemble", description=__doc__.splitlines()[0])
+    parser.add_argument("directory", type=Path, help="an empty or absent directory")
+    parser.add_argument(
+        "--interpreter", type=PurePosixPath, default=INTERPRETER, help=f"the image's Python (default: {INTERPRETER})"
+    )
+    arguments = parser.parse_args(argv)
+    try:
+        Assembly(arguments.directory.absolute(), interpreter=arguments.interpreter).build()
+    except LockError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
