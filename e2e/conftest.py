@@ -6,7 +6,7 @@ for each test, ``launch`` starts a program, ``scene`` is a namespace in which a 
 
 Environment: ``WVA_E2E_KUBECONFIG`` with ``WVA_E2E_PROMETHEUS_URL`` (an existing cluster), ``WVA_E2E_DIRECTORY`` (join
 the control plane of ``python -m e2e.controlplane``), ``WVA_E2E_LOGS`` (where logs go after a failure),
-``WVA_E2E_CACHE`` (where the binaries are).
+``WVA_E2E_AUDIT`` (where what the API server noted goes), ``WVA_E2E_CACHE`` (where the binaries are).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Protocol
 
 import pytest
 
+from e2e.controlplane.audit import refused
 from e2e.controlplane.build import pinned_versions
 from e2e.controlplane.cluster import Cluster, ControlPlane, ExistingCluster
 from e2e.controlplane.processes import Process
@@ -162,6 +163,9 @@ def scene(
         yield scene
         if request.node.get_closest_marker("disruptive") is None:  # a restarting API server refuses for a moment
             scene.assert_allowed()
+        for controller in scene.controllers:  # before its rights are taken away
+            controller.process.stop(grace_seconds=_STOP_GRACE_SECONDS)
+        assert not refused([own_control_plane.layout.audit_log.parent], namespace=namespace)
 
 
 def _rendezvous() -> Path:

@@ -11,6 +11,9 @@ import pytest
 import yaml
 
 from e2e import manifests
+from e2e.controller import Controller
+from e2e.controlplane.audit import CONFINED
+from e2e.controlplane.kwok import POOL
 from e2e.load import FixedMetrics, Reading
 from e2e.manifests import SATURATION_CONFIG_MAP, SERVICE_CLASSES_CONFIG_MAP, Variant
 from e2e.scene import CYCLE_SECONDS, Scene
@@ -120,11 +123,13 @@ def test_nothing_grows_while_the_gpus_cannot_be_counted(scene: Scene, request: p
     """Who may not read nodes says so and goes on with everything else; once it may, growth begins."""
     full, calm = Variant(name="full"), Variant(name="calm", model="demo/calm", replicas=2)
     scene.reserve_nodes("H100", gpus=BUDGET)
+    for item in manifests.rbac(scene.namespace, account=CONFINED):
+        scene.api.apply(item)
     role = _role_without_nodes(scene)
     request.addfinalizer(lambda: scene.api.delete("ClusterRole", role))
     _bind(scene, role)
     metrics = _running(scene, full, calm)
-    controller = scene.start_limited()
+    controller = _start_confined(scene)
     scene.wait_measured(full, calm)
     metrics.set(full.name, FULL, model=full.model)
     metrics.set(calm.name, IDLE, model=calm.model)
@@ -136,7 +141,7 @@ def test_nothing_grows_while_the_gpus_cannot_be_counted(scene: Scene, request: p
     scene.wait(lambda: scene.replicas("calm") == 1, timeout_seconds=120, what="shrink of the other model")
     assert scene.history.published("full") == [1]
 
-    _bind(scene, "manager-role")
+    _bind(scene, "manager-cluster-role")
     scene.wait(lambda: scene.ready_replicas("full") >= 2, timeout_seconds=90, what="growth with the right to read")
     controller.process.stop()  # the refusals that it counted were meant
 
@@ -201,19 +206,29 @@ def _wait_number(scene: Scene, name: str, number: int) -> None:
 
 def _role_without_nodes(scene: Scene) -> str:
     """Create the shipped role without the right to read nodes; return its name."""
-    text = (manifests.DEPLOY / "rbac" / "role.yaml").read_text(encoding="utf-8")
-    role = next(item for item in yaml.safe_load_all(text) if item["kind"] == "ClusterRole")
-    for rule in role["rules"]:
-        rule["resources"] = [resource for resource in rule["resources"] if resource != "nodes"]
+    text = (manifests.DEPLOY / "rbac" / "cluster_role.yaml").read_text(encoding="utf-8")
+    role = yaml.safe_load(text)
+    role["rules"] = [rule for rule in role["rules"] if rule["resources"] != ["nodes"]]
     role["metadata"]["name"] = f"wva-{scene.namespace}-without-nodes"
     scene.api.apply(role)
     name: str = role["metadata"]["name"]
     return name
 
 
+def _start_confined(scene: Scene) -> Controller:
+    """Start what ``Scene.start_limited`` starts, as the account that is to be refused something."""
+    environment = {
+        "CONTROLLER_INSTANCE": scene.instance,
+        "WVA_LIMITED_MODE": "true",
+        "WVA_NODE_SELECTOR": f"{POOL}={scene.namespace}-h100",
+    }
+    kubeconfig = scene.plane.kubeconfig_for_service_account(scene.namespace, CONFINED)
+    return scene.start_controller(kubeconfig=kubeconfig, environment=environment, cluster_wide=True)
+
+
 def _bind(scene: Scene, role: str) -> None:
     """Bind the controller's ServiceAccount to another ClusterRole."""
-    name = f"wva-{scene.namespace}-manager-rolebinding"
+    name = f"wva-{scene.namespace}-manager-cluster-rolebinding"
     binding = scene.api.get("ClusterRoleBinding", name)
     scene.api.delete("ClusterRoleBinding", name)  # what it refers to cannot be changed
     binding["roleRef"]["name"] = role

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ssl
+import time
 import urllib.error
 import urllib.request
 
 from e2e.controlplane.api import Api
+from e2e.controlplane.audit import note_start
 from e2e.controlplane.build import KUBERNETES
 from e2e.controlplane.etcd import Etcd
 from e2e.controlplane.kubeconfig import read_kubeconfig
@@ -68,8 +70,10 @@ class ApiServer:
 
     def start(self) -> None:
         """Start and wait until ``/readyz`` says ok, which includes the RBAC bootstrap."""
+        begin = time.time()
         self.process.start()
         self.wait_ready()
+        note_start(self._layout.data("kube-apiserver"), begin_seconds=begin, ready_seconds=time.time())
 
     def wait_ready(self) -> None:
         """Wait until the server is ready for requests."""

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from e2e.controlplane.audit import keep
 from e2e.controlplane.cluster import ControlPlane
 from e2e.controlplane.layout import Layout
 from e2e.controlplane.processes import Process, start_ticks, stop_all
@@ -75,6 +76,7 @@ class Session:
     def end(self, *, besides: int = 0) -> None:
         """Stop every process except pid ``besides`` and remove the folder, or all but the logs after a failure."""
         stop_all(self.directory, besides=besides)
+        keep(self.directory / "data" / "kube-apiserver")
         if not (self.directory / _FAILED).exists():
             shutil.rmtree(self.root, ignore_errors=True)
             return
