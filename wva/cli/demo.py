@@ -48,6 +48,7 @@ class Run:
     seed: int
     headless: bool
     json_file: Path | None
+    openmetrics_file: Path | None
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -91,32 +92,59 @@ def _plan(arguments: argparse.Namespace, scenario: Scenario) -> Run:
             speed = 0.0
         if not 0 < speed < float("inf"):
             raise ValueError(f"--speed={arguments.speed!r}: expected a number greater than zero, or max")
-    return Run(scenario, duration, speed, arguments.seed, arguments.headless, arguments.json_file)
+    files = arguments.json_file, arguments.openmetrics_file
+    return Run(scenario, duration, speed, arguments.seed, arguments.headless, *files)
 
 
 async def _demo(plan: Run) -> int:
     from wva.cli import view  # noqa: PLC0415 - needs the demo extra
+    from wva.cli.samples import SampleFileError  # noqa: PLC0415 - same
     from wva.sim.world.world import World  # noqa: PLC0415 - same
 
     world = World(plan.scenario, seed=plan.seed)
-    pace = _Pace(plan.speed)
     started = time.monotonic()
-    with nullcontext() if plan.headless else view.LiveView(world, plan.duration_seconds) as live:
-
-        async def tick() -> None:
-            if live is not None:
-                live.refresh()
-            await pace.keep(world.clock.elapsed_seconds)
-
-        await play(world, duration_seconds=plan.duration_seconds, tick=tick)
-    if plan.json_file is not None:
+    problem = ""
+    try:
+        await _watched(plan, world)
+    except* SampleFileError as group:
+        problem = _first(group)
+    if not problem and plan.json_file is not None:
         document = world.timeline.document(plan.scenario, seed=plan.seed, model=world.model)
         try:
             plan.json_file.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
         except OSError as error:
-            return fail(f"--json={plan.json_file}: {error.strerror}")
+            problem = f"--json={plan.json_file}: {error.strerror}"
+    if problem:
+        return fail(problem)
     view.print_summary(world, wall_seconds=time.monotonic() - started)
     return 0
+
+
+async def _watched(plan: Run, world: World) -> None:
+    """Run the world with the live view and the file of samples that the plan asks for. Raises SampleFileError."""
+    from wva.cli import view  # noqa: PLC0415 - needs the demo extra
+    from wva.cli.samples import sample_file  # noqa: PLC0415 - same
+
+    pace = _Pace(plan.speed)
+    with (
+        sample_file(plan.openmetrics_file, world.prometheus.tsdb) as write_samples,
+        nullcontext() if plan.headless else view.LiveView(world, plan.duration_seconds) as live,
+    ):
+
+        async def tick() -> None:
+            if live is not None:
+                live.refresh()
+            write_samples()
+            await pace.keep(world.clock.elapsed_seconds)
+
+        await play(world, duration_seconds=plan.duration_seconds, tick=tick)
+
+
+def _first(error: BaseException) -> str:
+    """Return the text of the first error in a group of groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error)
 
 
 async def play(world: World, *, duration_seconds: float, tick: Tick) -> None:

@@ -76,7 +76,50 @@ def _add_demo(demo: Parser) -> None:
     demo.add_argument("--speed", default=None, metavar="N|max", help="virtual seconds per second, or max")
     demo.add_argument("--headless", action="store_true", help="no live view, only the summary")
     demo.add_argument("--json", dest="json_file", type=Path, metavar="FILE", help="write timelines and summary")
+    demo.add_argument(
+        "--openmetrics", dest="openmetrics_file", type=Path, metavar="FILE", help="write every sample, for promtool"
+    )
     demo.add_argument("--seed", type=int, default=1, metavar="N", help="a run is a function of its seed (default: 1)")
+
+
+def _add_emulator(emulator: Parser) -> None:
+    emulator.description = (
+        "Serve /v1/models, /v1/chat/completions, /v1/completions and vLLM's /metrics with the physics of the simulated "
+        "fleet, in real time. Answers are words without meaning; a token is taken for four characters."
+    )
+    emulator.add_argument("--model", required=True, metavar="NAME", help="name under which the model is served")
+    emulator.add_argument("--accelerator", default="A100", metavar="NAME", help="speed and KV cache (default: A100)")
+    emulator.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: 127.0.0.1)")
+    emulator.add_argument(
+        "--port", type=int, default=8000, metavar="N", help="port; 0 takes a free one (default: 8000)"
+    )
+    emulator.add_argument("--startup", default="0s", metavar="DURATION", help="time to load the model (default: 0s)")
+    emulator.add_argument(
+        "--output-tokens", type=int, default=150, metavar="N", help="mean answer length (default: 150)"
+    )
+    emulator.add_argument("--seed", type=int, default=0, metavar="N", help="of the answer lengths (default: 0)")
+    emulator.add_argument("--max-num-seqs", type=int, metavar="N", help="as of vLLM (default: the accelerator's)")
+    emulator.add_argument("--max-num-batched-tokens", type=int, metavar="N", help="as of vLLM")
+    emulator.add_argument("--max-model-len", type=int, metavar="N", help="as of vLLM")
+    emulator.add_argument("--num-gpu-blocks-override", type=int, metavar="N", help="as of vLLM")
+
+
+def _add_loadgen(loadgen: Parser) -> None:
+    loadgen.description = (
+        "Send streamed chat completions to an OpenAI-compatible server, each at its time whether or not earlier ones "
+        "are answered, and print time to first token, inter-token latency and duration."
+    )
+    loadgen.epilog = "A token for the server is taken from OPENAI_API_KEY. Exit status: 1 when nothing was answered."
+    loadgen.add_argument("--model", required=True, metavar="NAME", help="model to ask for")
+    loadgen.add_argument("--rate", required=True, metavar="STEPS", help="[[seconds, requests per minute], ...]")
+    loadgen.add_argument("--url", default="http://localhost:8000/v1", metavar="URL", help="root of the API")
+    loadgen.add_argument("--content", type=int, default=50, metavar="N", help="words of the prompt (default: 50)")
+    loadgen.add_argument("--max-tokens", type=int, metavar="N", help="longest answer (default: the server's)")
+    loadgen.add_argument("--timeout", default="120s", metavar="DURATION", help="for one request (default: 120s)")
+    loadgen.add_argument("--concurrency", type=int, default=1024, metavar="N", help="most at once (default: 1024)")
+    loadgen.add_argument("--evenly", action="store_true", help="evenly spaced instead of at random")
+    loadgen.add_argument("--seed", type=int, default=1, metavar="N", help="of the times of sending (default: 1)")
+    loadgen.add_argument("--json", action="store_true", help="print the summary as JSON")
 
 
 def _add_migrate(migrate: Parser) -> None:

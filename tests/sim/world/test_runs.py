@@ -136,6 +136,17 @@ async def test_samples_that_are_not_numbers_shrink_nothing() -> None:
     assert min(entry.at_seconds for entry in shrinks) > 8 * MINUTE
 
 
+@pytest.mark.timeout(300)
+async def test_growth_stops_at_the_gpus_of_the_cluster() -> None:
+    """What ``bad-day`` is there to show: the limiter is named, and nobody gets a replica that has no GPU."""
+    scenario = replace(SCENARIOS["bad-day"], duration_seconds=20 * MINUTE)
+    world = await _run(scenario)
+    limited = [entry for entry in world.timeline.decisions if entry.reason == Reason.GPU_LIMITED.value]
+    assert "gpu-limiter H100" in limited[-1].message
+    most = {name: max(point.current for point in run.points) for name, run in world.timeline.variants.items()}
+    assert most == {"llama-h100": scenario.gpus["H100"], "llama-a100": scenario.variants[1].maximum}
+
+
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 async def test_every_scenario_that_ships_starts(name: str) -> None:
     """Two minutes of each: its objects are accepted and decided on."""

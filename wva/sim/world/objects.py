@@ -9,23 +9,44 @@ from wva.sim.world.scenario import MODEL_ID, NAMESPACE, Scenario, VariantPlan
 
 SYSTEM_NAMESPACE: Final = "workload-variant-autoscaler-system"
 SATURATION_CONFIG_MAP: Final = "wva-saturation-scaling-config"
+_GPU: Final = "nvidia.com/gpu"
 
 
-def deployment(plan: VariantPlan) -> dict[str, Any]:
-    """Return the Deployment of a variant: one GPU per replica."""
+def node(accelerator: str, gpus: int) -> dict[str, Any]:
+    """Return a node with all GPUs of one accelerator."""
+    counts = {_GPU: str(gpus)}
+    return {
+        "metadata": {"name": node_name(accelerator), "labels": {f"{_GPU}.product": accelerator}},
+        "spec": {},
+        "status": {
+            "allocatable": counts,
+            "capacity": counts,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def node_name(accelerator: str) -> str:
+    """Return the name of the node with the GPUs of one accelerator."""
+    return f"gpu-{accelerator.lower()}"
+
+
+def deployment(plan: VariantPlan, *, on_node: bool) -> dict[str, Any]:
+    """Return the Deployment of a variant: one GPU per replica, on the node that has such GPUs if there are nodes."""
     labels = {"app": plan.name}
     container = {
         "name": "vllm",
         "image": "vllm",
         "args": ["--model", MODEL_ID],
-        "resources": {"limits": {"nvidia.com/gpu": "1"}},
+        "resources": {"limits": {_GPU: "1"}},
     }
+    place = {"nodeName": node_name(plan.accelerator)} if on_node else {}
     return {
         "metadata": {"name": plan.name, "namespace": NAMESPACE},
         "spec": {
             "replicas": plan.replicas,
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container], **place}},
         },
     }
 

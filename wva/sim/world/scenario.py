@@ -49,7 +49,10 @@ class VariantPlan:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A run. Durations and intervals are virtual seconds; ``saturation`` is the saturation ConfigMap's data."""
+    """A run. Durations and intervals are virtual seconds; ``saturation`` is the saturation ConfigMap's data.
+
+    ``gpus`` are those of the cluster by accelerator; without any there are no nodes, and every pod finds its place.
+    """
 
     name: str
     title: str
@@ -62,6 +65,7 @@ class Scenario:
     scaler_seconds: float = 15.0
     scale_down_window_seconds: int = 120
     saturation: Mapping[str, str] = field(default_factory=dict)
+    gpus: Mapping[str, int] = field(default_factory=dict)
 
 
 def load(*points: tuple[float, float]) -> LoadSpec:

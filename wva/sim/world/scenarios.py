@@ -64,6 +64,27 @@ BAD_SAMPLES: Final = Scenario(
     duration_seconds=6000.0,
 )
 
+BAD_DAY: Final = Scenario(
+    name="bad-day",
+    title="too few GPUs, a typo in the configuration, a sick pod and an outage of Prometheus, on one day",
+    variants=(VariantPlan("llama-h100", "H100", 40.0), VariantPlan("llama-a100", "A100", 20.0, maximum=3)),
+    load=load((0, 3), (5, 3), (15, 36), (35, 36), (45, 3), (60, 3)),
+    incidents=(
+        ScheduledIncident(8 * 60, Incident.METRICS_NAN, "llama-h100"),
+        ScheduledIncident(11 * 60, Incident.METRICS_REPAIRED, "llama-h100"),
+        ScheduledIncident(27 * 60, Incident.PROMETHEUS_DOWN),
+        ScheduledIncident(31 * 60, Incident.PROMETHEUS_UP),
+    ),
+    duration_seconds=3600.0,
+    saturation=MappingProxyType(
+        {
+            "default": "enableLimiter: true\n",
+            "typo": "model_id: meta/llama-3.1-8b\nnamespace: llm\nkvCacheThreshold: 80\n",
+        }
+    ),
+    gpus=MappingProxyType({"H100": 3, "A100": 4}),
+)
+
 SCENARIOS: Final = MappingProxyType(
-    {scenario.name: scenario for scenario in (QUICKSTART, SURGE, PROMETHEUS_OUTAGE, BROKEN_POD, BAD_SAMPLES)}
+    {scenario.name: scenario for scenario in (QUICKSTART, SURGE, PROMETHEUS_OUTAGE, BROKEN_POD, BAD_SAMPLES, BAD_DAY)}
 )

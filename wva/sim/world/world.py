@@ -178,8 +178,10 @@ class World:
     def _create_objects(self) -> None:
         store = self.api.store
         store.create("configmaps", objects.saturation_config(self.scenario))
+        for accelerator, gpus in self.scenario.gpus.items():
+            store.create("nodes", objects.node(accelerator, gpus))
         for plan in self.scenario.variants:
-            store.create(DEPLOYMENTS, objects.deployment(plan))
+            store.create(DEPLOYMENTS, objects.deployment(plan, on_node=bool(self.scenario.gpus)))
             store.create(VARIANTS, objects.variant_autoscaling(plan))
             store.create("horizontalpodautoscalers.autoscaling", objects.autoscaler(plan, self.scenario))
         self._workloads.sync()

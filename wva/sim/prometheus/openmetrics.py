@@ -1,0 +1,58 @@
+"""Writes the database as OpenMetrics text with times, for ``promtool tsdb create-blocks-from openmetrics``.
+
+So that a real Prometheus can be filled with what the embedded one saw. Retention takes samples away while a world goes
+on, so each ``write`` adds what is new since the last one. Staleness markers have no form in text: a series that ended
+is looked back for by the real one for its five minutes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from typing import Final, TextIO
+
+from wva.sim.prometheus.tsdb import NAME, Series, Tsdb
+
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+
+
+class OpenMetricsWriter:
+    """Writes each sample of a database once."""
+
+    def __init__(self, tsdb: Tsdb, file: TextIO) -> None:
+        """Write into ``file``, which stays the caller's to close."""
+        self._tsdb = tsdb
+        self._file = file
+        self._until_ms: dict[Series, int] = {}
+
+    def write(self) -> None:
+        """Add the samples that came since the last time. Raises OSError."""
+        for series in self._tsdb:
+            self._file.writelines(self._new_lines(series))
+
+    def finish(self) -> None:
+        """Add what is left, and the end mark. Raises OSError."""
+        self.write()
+        self._file.write("# EOF\n")
+
+    def _new_lines(self, series: Series) -> Iterator[str]:
+        start = bisect_right(series.times, self._until_ms.get(series, -1))
+        if start == len(series.times):
+            return
+        head = _head(series.labels)
+        for time_ms, value in zip(series.times[start:], series.values[start:], strict=True):
+            if value is not None:
+                yield f"{head} {_number(value)} {time_ms / 1000:.3f}\n"
+        self._until_ms[series] = series.times[-1]
+
+
+def _head(labels: Mapping[str, str]) -> str:
+    pairs = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items() if name != NAME)
+    return f"{labels[NAME]}{{{pairs}}}"
+
+
+def _number(value: float) -> str:
+    """Return a value as OpenMetrics spells it; ``repr`` of infinities and NaN is none of its words."""
+    if value != value:  # noqa: PLR0124 - NaN test without a call
+        return "NaN"
+    return {float("inf"): "+Inf", float("-inf"): "-Inf"}.get(value) or repr(value)
