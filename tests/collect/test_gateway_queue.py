@@ -138,22 +138,46 @@ async def test_another_status_is_an_error(picker, status):
     assert "s3cret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("body", [b"<html>\n" + line().encode() + b'x{y="', b"<html></html>"])
-async def test_lines_of_anything_else_are_not_looked_at(picker, body):
-    """HTML with or without a line that looks right."""
-    picker.pod()
-    picker.answer = web.Response(body=body)
-    async with picker.reader() as reader:
-        assert await reader.waiting(POOL) == ({"m": 3.0} if b"queue" in body else {})
-
-
-@pytest.mark.parametrize("body", [b"\xff\xfe", line(count="x").encode()])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html></html>",
+        b"<html>\n" + line().encode() + b'x{y="',
+        b'{"metrics": []}',
+        b"please log in",
+        b"404 page not found",
+        b"\xff\xfe",
+        line(count="x").encode(),
+    ],
+)
 async def test_what_is_no_exposition_is_an_error(picker, body):
-    """Bytes that are no text, a value that is no number; nothing of it is quoted."""
+    """A page of a proxy, bytes that are no text, a value that is no number; nothing of it is quoted."""
     picker.pod()
     picker.answer = web.Response(body=body)
     async with picker.reader() as reader:
-        with pytest.raises(GatewayError, match=r"metrics: \w+Error$"):
+        with pytest.raises(GatewayError, match=r"sent (something|a line) [a-z ]+, expected metrics as text$"):
+            await reader.waiting(POOL)
+
+
+@pytest.mark.parametrize(
+    "body", ["", "\n", "# HELP a b\n", "a 1\n", 'a{b="}c"} NaN\n', "\n a:b\t+Inf\n", "up -1 170\n"]
+)
+async def test_metrics_of_anything_else_are_a_queue_in_which_nobody_waits(picker, body):
+    """The metric is not there before the first request has waited."""
+    picker.pod()
+    picker.answer = web.Response(body=body)
+    async with picker.reader() as reader:
+        assert await reader.waiting(POOL) == {}
+
+
+@pytest.mark.parametrize(("token", "words"), [("", "is not set"), ("s3cret", "is not accepted")])
+async def test_a_refusal_names_the_setting_of_the_token(picker, token, words):
+    """Whether there is none or a wrong one."""
+    picker.pod()
+    picker.token = token
+    picker.answer = web.Response(status=401)
+    async with picker.reader() as reader:
+        with pytest.raises(GatewayError, match=f"401: the token of EPP_METRIC_READER_BEARER_TOKEN {words}$"):
             await reader.waiting(POOL)
 
 
@@ -170,7 +194,7 @@ async def test_an_endless_answer_is_cut(picker):
     picker.pod()
     picker.answer = endless
     async with picker.reader(max_bytes=200_000) as reader:
-        with pytest.raises(GatewayError, match="ValueError"):
+        with pytest.raises(GatewayError, match="sent more than 200,000 bytes"):
             await reader.waiting(POOL)
 
 

@@ -10,7 +10,7 @@ from wva.api.meta import parse_time
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL
 from wva.collect.claims import Claims
 from wva.collect.gpus import gpus_per_replica
-from wva.collect.variants import UNSCHEDULABLE_SECONDS, accepted_variants, parse_cost
+from wva.collect.variants import UNSCHEDULABLE_SECONDS, accepted_variants, cost_problems, parse_cost
 from wva.model.variant import ModelKey, VariantKey
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
@@ -133,10 +133,37 @@ def test_a_cost_is_a_decimal_number(text, cost):
     assert parse_cost(text) == cost
 
 
-@pytest.mark.parametrize("text", ["", "cheap", "-1", "nan", "inf", "1e999", "1_0", " 1", "\u0663"])
+@pytest.mark.parametrize("text", ["", "cheap", "-1", "nan", "inf", "1e999", "1e10", "1_0", " 1", "\u0663"])
 def test_a_cost_that_is_no_number_is_the_default(text):
-    """Comparing costs needs finite numbers that are not negative."""
+    """Comparing costs needs numbers that are not negative, and not so large that sums of them are all the same."""
     assert parse_cost(text) == 10.0
+
+
+@pytest.mark.parametrize(
+    ("text", "got", "in_force"),
+    [
+        ("", "nothing", "10"),
+        ("cheap", "cheap", "10"),
+        ("-1", "-1", "10"),
+        ("9" * 1000, "9" * 200 + "...", "10"),
+        ("0", "0", "0: it counts as free"),
+        ("0.00", "0.00", "0: it counts as free"),
+    ],
+)
+def test_a_cost_that_is_not_meant_is_named(cluster, text, got, in_force):
+    """Zero is taken as it is written, but makes the variant the cheapest whatever it has."""
+    cluster.va("v", target="d", spec={"variantCost": text})
+    (va,) = cluster.stores.variant_autoscalings.list()
+    expected = "expected a number above 0 and up to 1,000,000,000"
+    assert cost_problems(va) == [f"spec.variantCost: got {got}, {expected}; in force: {in_force}"]
+
+
+@pytest.mark.parametrize("text", ["10.0", "0.1", "1e9", "007"])
+def test_a_usual_cost_is_no_problem(cluster, text):
+    """However it is written."""
+    cluster.va("v", target="d", spec={"variantCost": text})
+    (va,) = cluster.stores.variant_autoscalings.list()
+    assert cost_problems(va) == []
 
 
 @pytest.mark.parametrize(

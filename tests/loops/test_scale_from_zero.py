@@ -40,10 +40,12 @@ class Scene:
         self.waiting = {"p": {}}
         self.reads = []
         self.hanging = set()
+        self.released = asyncio.Event()
         self.limit = None
         self.scaled = []
         self.published = []
         self.events = []
+        self.failures = {}
         self.scale_error = None
         self.order = []
         self.changed = asyncio.Event()
@@ -56,6 +58,7 @@ class Scene:
             seen=self.seen,
             publish=self.publish,
             announce=lambda *event: self.events.append(event),
+            report=self.report,
             changed=self.changed,
         )
         self.loop = ScaleFromZero(ports, activations=self.activations, clock=self.clock, instruments=self.instruments)
@@ -64,7 +67,7 @@ class Scene:
         """Answer for a pool: numbers, an error, or never."""
         self.reads.append((round(self.clock.elapsed_seconds, 3), pool.name))
         if pool.name in self.hanging:
-            await asyncio.Event().wait()
+            await self.released.wait()
         answer = self.waiting[pool.name]
         if isinstance(answer, Exception):
             raise answer
@@ -81,6 +84,12 @@ class Scene:
         """Note that somebody waits for autoscalers to see what was published."""
         assert decision is self.published[-1]
         self.order.append("seen")
+
+    def report(self, pool, failure):
+        """Keep what is wrong with a pool now."""
+        self.failures.pop(pool.name, None)
+        if failure:
+            self.failures[pool.name] = failure
 
     def publish(self, decision):
         """Note the decision."""
@@ -213,6 +222,41 @@ async def test_a_broken_pool_backs_off_and_keeps_nobody_waiting(scene):
         await scene.advance(0.5)
     assert scene.scaled == [("b", 1)]
     assert scene.count("wva_gateway_reads", "error") >= len(broken)
+
+
+async def test_a_broken_pool_is_reported_while_somebody_needs_it(scene):
+    """Why, until it is read again or nobody at zero is behind it."""
+    scene.waiting["p"] = GatewayError("it answered 401")
+    async with scene.running():
+        await scene.advance(1.0)
+        assert scene.failures == {"p": "it answered 401"}
+        scene.waiting["p"] = GatewayError("it sent something else")
+        await scene.advance(10.0)
+        assert scene.failures == {"p": "it sent something else"}
+        scene.waiting["p"] = {}
+        await scene.advance(10.0)
+        assert scene.failures == {}
+        scene.waiting["p"] = GatewayError("gone")
+        await scene.advance(1.0)
+        assert scene.failures == {"p": "gone"}
+        scene.variants = [variant("a", replicas=1)]
+        scene.changed.set()
+        await scene.advance(10.0)
+    assert scene.failures == {}
+
+
+async def test_an_answer_that_comes_too_late_is_not_reported(scene):
+    """Its variant runs by then."""
+    scene.hanging = {"p"}
+    scene.waiting["p"] = GatewayError("did not answer")
+    async with scene.running():
+        await scene.advance(1.0)
+        scene.variants = [variant("a", replicas=1)]
+        scene.changed.set()
+        await scene.advance(1.0)
+        scene.released.set()
+        await scene.advance(10.0)
+    assert scene.failures == {}
 
 
 async def test_a_pool_that_hangs_keeps_nobody_waiting(scene):

@@ -6,6 +6,7 @@ import pytest
 
 from tests.publish.decisions import NOW, decision, held
 from tests.publish.statuses import BROKEN, CONFLICT, FOUND, GONE, UNSUPPORTED, VALID, condition, patched, va
+from wva.model.trouble import Trouble
 from wva.publish.status import HEARTBEAT_SECONDS, ConfigurationView, status_patch
 
 LATER = NOW + 60
@@ -206,6 +207,37 @@ def test_configuration_is_mentioned_only_while_wrong_or_put_right():
     fixed = patched(broken, now=LATER + 60, decision=decision())
     assert condition(fixed, "ConfigurationValid")["status"] == "True"
     assert patched(fixed, now=LATER + 120, decision=decision()) is None
+
+
+@pytest.mark.parametrize(
+    ("type_", "field", "healed"),
+    [("GatewayReadable", "gateway", "GatewayRead"), ("InventoryConsistent", "inventory", "InventoryRead")],
+)
+def test_what_stands_around_is_mentioned_only_while_wrong_or_put_right(type_, field, healed):
+    """Another message is news, since there are no measurements in it; nothing else about it is."""
+    fine = patched(None, now=NOW, decision=decision())
+    assert all(entry["type"] != type_ for entry in fine["conditions"])
+    first, second = (ConfigurationView(**{field: Trouble("Bad", words)}) for words in ("this", "that"))
+    broken = patched(fine, now=LATER, decision=decision(), configuration=first)
+    told = condition(broken, type_)
+    assert (told["status"], told["reason"], told["message"]) == ("False", "Bad", "this")
+    assert patched(broken, now=LATER + 1, decision=decision(), configuration=first) is None
+    other = patched(broken, now=LATER + 2, decision=decision(), configuration=second)
+    assert condition(other, type_)["message"] == "that"
+    assert condition(other, type_)["lastTransitionTime"] == told["lastTransitionTime"]
+    fixed = patched(other, now=LATER + 60, decision=decision())
+    assert (condition(fixed, type_)["status"], condition(fixed, type_)["reason"]) == ("True", healed)
+    assert patched(fixed, now=LATER + 120, decision=decision()) is None
+
+
+def test_a_second_problem_of_the_configuration_is_news():
+    """It need not wait for the heartbeat."""
+    broken = patched(None, now=NOW, decision=decision(), configuration=BROKEN)
+    worse = ConfigurationView(f"{BROKEN.message}; ConfigMap s/d: bad")
+    assert (
+        condition(patched(broken, now=LATER, decision=decision(), configuration=worse), "ConfigurationValid")["message"]
+        == worse.message
+    )
 
 
 def test_a_message_is_cut_to_a_bearable_length():

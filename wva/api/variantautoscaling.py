@@ -38,6 +38,8 @@ class ConditionType(StrEnum):
     READY = "Ready"
     CONFIGURATION_VALID = "ConfigurationValid"
     CLAIMED = "Claimed"
+    GATEWAY_READABLE = "GatewayReadable"
+    INVENTORY_CONSISTENT = "InventoryConsistent"
 
 
 class TargetReason(StrEnum):

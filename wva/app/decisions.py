@@ -11,6 +11,7 @@ from wva.api.meta import Key
 from wva.app.election import Leadership
 from wva.app.environment import Environment
 from wva.app.informers import Informers
+from wva.app.troubles import Troubles
 from wva.app.waking import Surroundings, Waking
 from wva.collect.activations import Activations
 from wva.collect.background import BackgroundFetch
@@ -25,7 +26,7 @@ from wva.controllers.namespaces import Followers, NamespaceController
 from wva.controllers.variantautoscaling import Dependencies, VariantAutoscalingController
 from wva.kube.controller import Controller, guard
 from wva.loops.optimizer import Optimizer, Ports
-from wva.model.inventory import Inventory
+from wva.model.inventory import Inventory, UnknownInventory
 from wva.model.optimizers import Analyzer
 from wva.model.variant import ModelKey, VariantKey
 from wva.publish.explanation import ExplanationCollector
@@ -62,6 +63,7 @@ class Decisions:
             instruments=environment.instruments,
         )
         self._claims = Claims(leadership.claimant, informers.scope.excluded)
+        self._troubles = Troubles(informers, unknown=self._unknown_inventory, revisit=self._revisit)
         self.variants = self._build_variants()
         self._namespaces = NamespaceController(
             informers.scope,
@@ -172,6 +174,9 @@ class Decisions:
     def _limited(self) -> bool:
         return self.configuration.policy.limited
 
+    def _unknown_inventory(self) -> UnknownInventory | None:
+        return self.configuration.policy.unknown_inventory if self._limited() else None
+
     def _inventory(self) -> tuple[Inventory | None, str] | None:
         return read_inventory(self._informers.inventory) if self.configuration.policy.counts_gpus else None
 
@@ -185,6 +190,7 @@ class Decisions:
             limited=self._limited,
             publish=lambda decision: self.ledger.record([decision]),
             announce=self.announce,
+            report=self._troubles.gateways.report,
         )
 
     def _build_variants(self) -> VariantAutoscalingController:
@@ -198,8 +204,12 @@ class Decisions:
                 instruments=self._env.instruments,
                 claims=self._claims,
                 announce=self.announce,
+                surroundings=self._troubles,
             )
         )
+
+    def _revisit(self, namespace: str | None) -> None:
+        self.variants.enqueue_all(namespace)
 
     def _register_series(self) -> None:
         registry, instance = self._env.instruments.registry, self._env.settings.controller_instance

@@ -34,7 +34,7 @@ class Surroundings:
 
     ``client`` writes only while this process leads, ``prometheus`` is where autoscalers read. ``limited`` tells whether
     GPUs are limited now; ``publish`` takes a decision into the ledger, ``announce`` records an event on a
-    VariantAutoscaling.
+    VariantAutoscaling, ``report`` takes why a pool cannot be read.
     """
 
     client: KubeClient
@@ -45,6 +45,7 @@ class Surroundings:
     limited: Callable[[], bool]
     publish: Callable[[Decision], None]
     announce: Callable[[VariantKey, str, str, str], None]
+    report: Callable[[Pool, str], None]
 
 
 class Waking:
@@ -75,6 +76,7 @@ class Waking:
                 seen=self._seen,
                 publish=around.publish,
                 announce=around.announce,
+                report=around.report,
                 changed=self._changed,
             )
             loop = ScaleFromZero(

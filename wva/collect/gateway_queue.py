@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final, Protocol, Self
 
 import aiohttp
@@ -30,12 +32,19 @@ MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 _SERVICE_TTL_SECONDS: Final = 30.0
 _PORT_WORD: Final = "metric"
 _MAX_LINE_CHARACTERS: Final = 16 * 1024
+_TOKEN_SETTING: Final = "EPP_METRIC_READER_BEARER_TOKEN"  # noqa: S105 - the name of a setting
+_EXPOSITION: Final = re.compile(r"\s*(\Z|#|[A-Za-z_:][A-Za-z0-9_:]*+(\{[^\n]*\})?[ \t]+[-+0-9NnIi])")
+"""How metrics begin: with nothing at all, a comment, or a sample."""
 
 _log = log.get("collect.gateway")
 
 
 class GatewayError(Exception):
     """The queue of a pool cannot be read; the message says why, without secrets."""
+
+
+class NotMetricsError(ValueError):
+    """An answer that is no page of metrics; the message says what it is, in words that are safe to show."""
 
 
 class ServiceReader(Protocol):
@@ -140,12 +149,14 @@ class GatewayQueues:
         async with self._slots:
             try:
                 async with self._session.get(url, headers=headers, allow_redirects=False) as response:
-                    if response.status != 200:  # noqa: PLR2004 - HTTP OK
-                        return GatewayError(f"{url} answered {response.status}")
+                    if response.status != HTTPStatus.OK:
+                        return GatewayError(f"{url} answered {response.status}{_hint(response.status, token)}")
                     return parse_queues(await _text(response, self._settings.max_bytes))
             except TimeoutError:
                 return GatewayError(f"{url} did not answer within {self._settings.timeout_seconds:g} s")
-            except (aiohttp.ClientError, OSError, ValueError) as error:
+            except ValueError as error:
+                return GatewayError(f"{url} sent {_fault(error)}, expected metrics as text")
+            except (aiohttp.ClientError, OSError) as error:
                 return GatewayError(f"{url}: {type(error).__name__}")
 
 
@@ -153,8 +164,11 @@ def parse_queues(text: str) -> dict[str, float]:
     """Return the queued requests by model id from a text exposition.
 
     The model is ``target_model_name``, or ``model_name`` where the target is empty. Only the lines of the one metric
-    are parsed. Values that are no positive number say nothing. Raises ValueError on a malformed line.
+    are parsed. Values that are no positive number say nothing. Raises ValueError on a malformed line, and on a text
+    that does not begin like an exposition: a login page must not pass for a queue in which nobody waits.
     """
+    if not _EXPOSITION.match(text):
+        raise NotMetricsError("something that is no page of metrics")
     lines = [line for line in text.splitlines() if line.startswith((QUEUE_SIZE_METRIC + "{", QUEUE_SIZE_METRIC + " "))]
     short = [line for line in lines if len(line) <= _MAX_LINE_CHARACTERS]
     totals: dict[str, float] = {}
@@ -172,8 +186,20 @@ async def _text(response: aiohttp.ClientResponse, max_bytes: int) -> str:
     async for chunk in response.content.iter_chunked(64 * 1024):
         body += chunk
         if len(body) > max_bytes:
-            raise ValueError(f"more than {max_bytes} bytes")
+            raise NotMetricsError(f"more than {max_bytes:,} bytes")
     return body.decode("utf-8")
+
+
+def _fault(error: ValueError) -> str:
+    """Return what came instead of metrics. A parser's own words may quote anything, so they are left out."""
+    return str(error) if isinstance(error, NotMetricsError) else "a line that cannot be read"
+
+
+def _hint(status: int, token: str) -> str:
+    """Return what to look at when a picker does not let us in."""
+    if status not in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        return f", expected {HTTPStatus.OK.value}"
+    return f": the token of {_TOKEN_SETTING} is {'not accepted' if token else 'not set'}"
 
 
 def _metrics_port(service: Service) -> int | None:

@@ -35,6 +35,11 @@ def gpu_count(quantity: str | float) -> int:
     return math.ceil(min(amount, Decimal(_MAX_GPUS)))
 
 
+def is_gpu_count(quantity: str | float) -> bool:
+    """Tell whether a quantity of Kubernetes is a number of GPUs."""
+    return _QUANTITY.fullmatch(str(quantity)) is not None
+
+
 def gpus_per_replica(containers: Iterable[Container]) -> int:
     """Return the GPUs that one pod of a template takes: the sum over containers and vendors, at least 1."""
     return sum(_gpus(container.resources, name) for container in containers for name in GPU_RESOURCES) or 1

@@ -6,12 +6,12 @@ are compared. A pool without a selector would claim every workload of its namesp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
 from wva.api.inference import InferencePool, InferencePoolAlpha
-from wva.api.meta import Key
+from wva.api.meta import Key, KubeObject
 from wva.kube.cache import Store
 
 
@@ -44,13 +44,31 @@ class PoolStores:
         """Return the pools of a namespace that select a pod with these labels, sorted, each of them once."""
         return sorted(set(self._matching(namespace, labels)))
 
+    def without_selector(self, namespace: str) -> list[str]:
+        """Return ``namespace/name`` of the pools of a namespace that select nothing, sorted."""
+        return sorted({str(pool.metadata.key) for pool in self._of(namespace) if not pool.match_labels})
+
+    def subscribe(self, changed: Callable[[str], None]) -> None:
+        """Call ``changed`` with the namespace of every pool that comes, goes or changes."""
+
+        def tell(old: KubeObject | None, new: KubeObject | None) -> None:
+            pool = new or old
+            if pool is not None:
+                changed(pool.metadata.namespace)
+
+        self.pools.subscribe(tell)
+        self.pools_alpha.subscribe(tell)
+
     def _matching(self, namespace: str, labels: Mapping[str, str]) -> Iterator[Pool]:
+        for pool in self._of(namespace):
+            if selects(pool.match_labels, labels):
+                yield Pool(namespace, pool.metadata.name, pool.picker)
+
+    def _of(self, namespace: str) -> Iterator[InferencePool | InferencePoolAlpha]:
         both: Iterable[InferencePool | InferencePoolAlpha] = chain(
             self.pools.list(namespace), self.pools_alpha.list(namespace)
         )
-        for pool in both:
-            if selects(pool.match_labels, labels) and not pool.metadata.deleting:
-                yield Pool(namespace, pool.metadata.name, pool.picker)
+        return (pool for pool in both if not pool.metadata.deleting)
 
 
 def selects(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool:

@@ -6,7 +6,6 @@ that a restart must not forget (number, start of a hold, start of a model load) 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from wva.api.variantautoscaling import ACCELERATOR_LABEL, ConditionType, Optimiz
 from wva.collect.activations import Activations
 from wva.collect.bounds import bounds_of
 from wva.collect.claims import Claims
+from wva.collect.config.entry import shown
 from wva.collect.gpus import gpus_per_replica
 from wva.collect.stores import CONTROLLER_INDEX, CollectStores
 from wva.collect.targets import resolve
@@ -31,6 +31,8 @@ adds takes longer, but until then its replica serves nobody either."""
 
 _COST: Final = re.compile(r"[+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
+MAX_COST: Final = 1_000_000_000.0
+"""A cost beyond is a typing error, and sums of such costs would not tell variants apart."""
 
 _EVERYTHING: Final = Claims()
 
@@ -128,11 +130,23 @@ def pods_of(deployment: Deployment, stores: CollectStores) -> tuple[Pod, ...]:
 
 
 def parse_cost(text: str) -> float:
-    """Return the cost per replica, or the default when the text is no number, not finite or negative."""
+    """Return the cost per replica, or the default when the text is no number, negative, or more than ``MAX_COST``."""
     if not _COST.fullmatch(text):
         return DEFAULT_COST
     cost = float(text)
-    return cost if math.isfinite(cost) else DEFAULT_COST
+    return cost if cost <= MAX_COST else DEFAULT_COST
+
+
+def cost_problems(va: VariantAutoscaling) -> list[str]:
+    """Return a line for people about a cost that is not taken as it is written, or that makes costs meaningless."""
+    text = va.spec.variant_cost
+    cost = parse_cost(text)
+    as_written = _COST.fullmatch(text) is not None and float(text) == cost
+    if as_written and cost > 0:
+        return []
+    words = f"{cost:g}: it counts as free" if as_written else f"{cost:g}"
+    expected = f"a number above 0 and up to {MAX_COST:,.0f}"
+    return [f"spec.variantCost: got {shown(text) or 'nothing'}, expected {expected}; in force: {words}"]
 
 
 def _settling_since(va: VariantAutoscaling) -> float | None:

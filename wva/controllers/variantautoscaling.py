@@ -10,15 +10,17 @@ cache is behind, and the key comes back with backoff.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from wva import log
 from wva.api.apps import Deployment
+from wva.api.core import Pod
 from wva.api.kinds import VARIANT_AUTOSCALINGS
 from wva.api.meta import Key
 from wva.api.variantautoscaling import (
+    ACCELERATOR_LABEL,
     SUPPORTED_TARGET_API_VERSION,
     SUPPORTED_TARGET_KIND,
     VariantAutoscaling,
@@ -28,7 +30,7 @@ from wva.collect.bounds import annotation_problems, bounds_of
 from wva.collect.claims import Claims
 from wva.collect.stores import TARGET_INDEX, CollectStores, target_key
 from wva.collect.targets import TargetKind, TargetResolution, resolve
-from wva.collect.variants import pods_of, variant_of
+from wva.collect.variants import cost_problems, pods_of, variant_of
 from wva.controllers.rivals import Rivals
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
@@ -36,6 +38,7 @@ from wva.kube.controller import After, Result
 from wva.kube.errors import ApiError, Conflict, NotFound, WriteRefused
 from wva.kube.workqueue import WorkQueue
 from wva.model.decision import Decision, Reason
+from wva.model.trouble import UNTROUBLED, Trouble
 from wva.model.variant import Bounds, Variant, VariantKey
 from wva.publish.ledger import Ledger
 from wva.publish.status import HEARTBEAT_SECONDS, ConfigurationView, TargetView, status_patch
@@ -49,6 +52,28 @@ class Configuration(Protocol):
     def problem_for(self, va: VariantAutoscaling) -> str:
         """Return why configuration for this variant is not in force; empty when all of it is."""
         ...
+
+
+class Surroundings(Protocol):
+    """What a VA's status tells about what is around the variant."""
+
+    def gateway(self, namespace: str, labels: Mapping[str, str]) -> Trouble:
+        """Return what is wrong with the gateways in front of pods with these labels."""
+        ...
+
+    def inventory(self, accelerator: str, pods: Iterable[Pod]) -> Trouble:
+        """Return what is wrong with the GPUs of a variant with this accelerator and these pods."""
+        ...
+
+
+class _Untroubled:
+    """Nothing is known to be wrong."""
+
+    def gateway(self, _namespace: str, _labels: Mapping[str, str]) -> Trouble:
+        return UNTROUBLED
+
+    def inventory(self, _accelerator: str, _pods: Iterable[Pod]) -> Trouble:
+        return UNTROUBLED
 
 
 Announce = Callable[[VariantKey, str, str, str], None]
@@ -71,6 +96,7 @@ class Dependencies:
     instruments: Instruments
     claims: Claims = Claims()  # noqa: RUF009 - frozen
     announce: Announce = _say_nothing
+    surroundings: Surroundings = _Untroubled()  # noqa: RUF009 - without state
 
 
 class VariantAutoscalingController:
@@ -93,10 +119,10 @@ class VariantAutoscalingController:
         self._deps.stores.deployments.subscribe(self._on_deployment)
         self._deps.ledger.subscribe(self._on_decision)
 
-    def enqueue_all(self) -> None:
-        """Look at every VA again, for example after a change of configuration."""
-        for key in self._deps.stores.variant_autoscalings.keys():  # noqa: SIM118 - a method of the store, not a dict
-            self.queue.add(key)
+    def enqueue_all(self, namespace: str | None = None) -> None:
+        """Look at every VA again, or at those of a namespace, for example after a change of configuration."""
+        for va in self._deps.stores.variant_autoscalings.list(namespace):
+            self.queue.add(va.metadata.key)
 
     def known(self, key: VariantKey) -> bool:
         """Tell whether a variant still has a target to scale."""
@@ -154,7 +180,7 @@ class VariantAutoscalingController:
                 va.spec.scale_target_ref.name,
             ),
             decision=decision,
-            configuration=ConfigurationView(self._problems(va), self._deps.claims.me.text),
+            configuration=self._view(va, resolution.deployment),
             now=self._deps.clock.now(),
         )
         if patch is None:
@@ -178,7 +204,20 @@ class VariantAutoscalingController:
 
     def _problems(self, va: VariantAutoscaling) -> str:
         """Return what is written for this variant and not in force, in one line; empty when all of it is."""
-        return "; ".join(filter(None, [self._deps.configuration.problem_for(va), *annotation_problems(va)]))
+        own = [*annotation_problems(va), *cost_problems(va)]
+        return "; ".join(filter(None, [self._deps.configuration.problem_for(va), *own]))
+
+    def _view(self, va: VariantAutoscaling, deployment: Deployment | None) -> ConfigurationView:
+        view = ConfigurationView(self._problems(va), self._deps.claims.me.text)
+        if deployment is None:
+            return view
+        around, labels = self._deps.surroundings, deployment.spec.template.metadata.labels
+        accelerator = va.metadata.labels.get(ACCELERATOR_LABEL, "")
+        return replace(
+            view,
+            gateway=around.gateway(va.metadata.namespace, labels),
+            inventory=around.inventory(accelerator, pods_of(deployment, self._deps.stores)),
+        )
 
     def _handles(self, va: VariantAutoscaling) -> bool:
         return not va.metadata.deleting and self._deps.claims.mine(va, self._deps.clock.now())

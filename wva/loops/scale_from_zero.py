@@ -45,7 +45,8 @@ class Ports:
     GatewayError); ``budget`` returns the GPUs for a model, None when they are not limited; ``scale`` writes the scale
     subresource of a variant's target (raises ApiError); ``seen`` returns once autoscalers can see what was published,
     or after a short while all the same; ``publish`` takes a decision into the ledger, ``announce`` records an event;
-    ``changed`` is set whenever variants, targets or pools have changed.
+    ``report`` takes why a pool cannot be read, empty when it can or when nobody needs it any more; ``changed`` is set
+    whenever variants, targets or pools have changed.
     """
 
     variants: Callable[[float], Iterable[Variant]]
@@ -56,6 +57,7 @@ class Ports:
     seen: Callable[[Decision], Awaitable[None]]
     publish: Callable[[Decision], None]
     announce: Callable[[VariantKey, str, str, str], None]
+    report: Callable[[Pool, str], None]
     changed: asyncio.Event
 
 
@@ -80,6 +82,7 @@ class ScaleFromZero:
         self._instruments = instruments
         self._logger = log.get("scale_from_zero")
         self._states: dict[Pool, _PoolState] = {}
+        self._wanted: set[Pool] = set()
         self._refused: dict[ModelKey, tuple[str, ...]] = {}
 
     async def run(self) -> None:
@@ -88,20 +91,25 @@ class ScaleFromZero:
             while True:
                 self._ports.changed.clear()
                 sleeping = self._sleeping()
-                wanted = {pool for models in sleeping.values() for pool in models}
-                for gone in self._states.keys() - wanted:
-                    if not self._states[gone].running:
-                        del self._states[gone]
+                self._wanted = {pool for models in sleeping.values() for pool in models}
+                self._forget_others()
                 now = self._clock.monotonic()
-                for pool in sorted(wanted):
+                for pool in sorted(self._wanted):
                     state = self._states.setdefault(pool, _PoolState())
                     if not state.running and state.due <= now:
                         state.running = True
                         group.create_task(self._look(pool, state))
-                if wanted:
+                if self._wanted:
                     await self._clock.sleep(POLL_SECONDS)
                 else:
                     await self._clock.wait(self._ports.changed, _RECHECK_SECONDS if self._activations else None)
+
+    def _forget_others(self) -> None:
+        """Forget the pools that nobody at zero is behind; what was wrong with them matters to nobody."""
+        for gone in self._states.keys() - self._wanted:
+            self._ports.report(gone, "")
+            if not self._states[gone].running:
+                del self._states[gone]
 
     def _models(self) -> dict[ModelKey, list[Variant]]:
         now = self._clock.now()
@@ -131,6 +139,7 @@ class ScaleFromZero:
             if state.error:
                 self._logger.info("gateway_answers_again", pool=str(pool))
             state.error = ""
+            self._ports.report(pool, "")
             if await self._start(pool, waiting):
                 state.backoff.reset()
             else:
@@ -145,6 +154,8 @@ class ScaleFromZero:
         if reason != state.error:
             self._logger.warning("gateway_not_read", pool=str(pool), reason=reason)
         state.error = reason
+        if pool in self._wanted:
+            self._ports.report(pool, reason)
 
     async def _start(self, pool: Pool, waiting: Mapping[str, float]) -> bool:
         """Start the models behind the pool that have requests waiting; tell whether every write succeeded.

@@ -2,8 +2,8 @@
 
 Pure: the object as the cache has it, what is known of its target, the last decision and ``now`` go in; a merge patch or
 None comes out. None means that nothing new would be said. New are: another number or accelerator, a condition whose
-status or reason changed, a first or removed condition. A message whose numbers moved is not new; it travels with the
-next patch, at the latest with the heartbeat.
+status or reason changed, a first or removed condition, another message of one that names bad input. A message whose
+numbers moved is not new; it travels with the next patch, at the latest with the heartbeat.
 
 Spec: surface.md 1.3, 1.4 and 4.3. Departures: all conditions are persisted; ``desiredOptimizedAlloc`` is written whole
 or removed; nothing is written without news.
@@ -11,6 +11,7 @@ or removed; nothing is written without news.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,11 +20,26 @@ from wva.api.claims import CLAIM_REASON
 from wva.api.meta import Condition, format_time, parse_time
 from wva.api.variantautoscaling import ConditionType, OptimizedAlloc, TargetReason, VariantAutoscaling
 from wva.model.decision import Decision
+from wva.model.trouble import UNTROUBLED, Trouble
 from wva.model.variant import UNKNOWN_ACCELERATOR
 
 HEARTBEAT_SECONDS: Final = 600.0
 _MIN_ACCELERATOR_LENGTH: Final = 2
 _MAX_MESSAGE_CHARACTERS: Final = 4096
+
+
+_ACCEPTED: Final = Trouble("ConfigurationAccepted", "all configuration for this variant is in force")
+_READ: Final = Trouble("GatewayRead", "nothing is known to be wrong with the gateways in front of this variant")
+_CONSISTENT: Final = Trouble("InventoryRead", "the nodes agree with what this variant says of its accelerator")
+_TOLD_AT_ONCE: Final = frozenset(
+    {
+        ConditionType.CLAIMED,
+        ConditionType.CONFIGURATION_VALID,
+        ConditionType.GATEWAY_READABLE,
+        ConditionType.INVENTORY_CONSISTENT,
+    }
+)
+"""Conditions whose messages carry no measurements: a new message is news."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +56,23 @@ class TargetView:
 class ConfigurationView:
     """Why configuration that concerns this variant is not in force; ``message`` empty when all of it is.
 
-    ``claim`` says which controller decides; empty says nothing about it.
+    ``claim`` says which controller decides; empty says nothing about it. ``gateway`` and ``inventory`` are what is
+    wrong with the gateways in front of it and with the GPUs that it is counted against.
     """
 
     message: str = ""
     claim: str = ""
+    gateway: Trouble = UNTROUBLED
+    inventory: Trouble = UNTROUBLED
+
+    def troubles(self) -> tuple[tuple[ConditionType, Trouble, Trouble], ...]:
+        """Return each type of condition that is there while something is wrong: what is, and what is said after it."""
+        invalid = Trouble("InvalidConfiguration", self.message) if self.message else UNTROUBLED
+        return (
+            (ConditionType.CONFIGURATION_VALID, invalid, _ACCEPTED),
+            (ConditionType.GATEWAY_READABLE, self.gateway, _READ),
+            (ConditionType.INVENTORY_CONSISTENT, self.inventory, _CONSISTENT),
+        )
 
 
 def status_patch(
@@ -90,10 +118,7 @@ def _wanted(
     progressing = _progressing_condition(decision)
     if progressing is not None:
         wanted.append(progressing)
-    invalid = _configuration_condition(va, configuration)
-    if invalid is not None:
-        wanted.append(invalid)
-    return wanted
+    return [*wanted, *_trouble_conditions(va, configuration)]
 
 
 def _condition(type_: str, status: bool, reason: str, message: str) -> Condition:  # noqa: FBT001 - it is the status
@@ -139,14 +164,12 @@ def _progressing_condition(decision: Decision | None) -> Condition | None:
     return _condition(ConditionType.PROGRESSING, True, "Settling", message)
 
 
-def _configuration_condition(va: VariantAutoscaling, configuration: ConfigurationView) -> Condition | None:
-    """Return the condition while something is wrong, and once more when it has been put right."""
-    type_ = ConditionType.CONFIGURATION_VALID
-    if configuration.message:
-        return _condition(type_, False, "InvalidConfiguration", configuration.message)
-    if va.status.condition(type_) is not None:
-        return _condition(type_, True, "ConfigurationAccepted", "all configuration for this variant is in force")
-    return None
+def _trouble_conditions(va: VariantAutoscaling, configuration: ConfigurationView) -> Iterator[Condition]:
+    """Yield the conditions that are there while something is wrong, and once it has been put right from then on."""
+    for type_, trouble, after in configuration.troubles():
+        if trouble or va.status.condition(type_) is not None:
+            said = trouble or after
+            yield _condition(type_, not trouble, said.reason, said.message)
 
 
 def _merge(va: VariantAutoscaling, wanted: list[Condition], now: float) -> list[Condition]:
@@ -167,8 +190,8 @@ def _timed(va: VariantAutoscaling, condition: Condition, now: float) -> Conditio
 
 def _conditions_news(va: VariantAutoscaling, conditions: list[Condition]) -> bool:
     def essence(condition: Condition) -> tuple[str, str, str, int, str]:
-        claim = condition.message if condition.type == ConditionType.CLAIMED else ""
-        return condition.type, condition.status, condition.reason, condition.observed_generation, claim
+        words = condition.message if condition.type in _TOLD_AT_ONCE else ""
+        return condition.type, condition.status, condition.reason, condition.observed_generation, words
 
     return {essence(condition) for condition in va.status.conditions} != {essence(entry) for entry in conditions}
 

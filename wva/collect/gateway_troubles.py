@@ -1,0 +1,54 @@
+"""Why requests that wait at a gateway cannot start a variant: pools that cannot be read, and pools for nobody.
+
+A picker that answers nonsense and one for which nothing waits look the same from the outside: the model stays at zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from wva.collect.pools import Pool, PoolStores
+from wva.model.trouble import UNTROUBLED, Trouble
+
+UNREADABLE: Final = "GatewayUnreadable"
+SELECTOR_EMPTY: Final = "PoolSelectorEmpty"
+_TOLD: Final = 3
+
+
+class GatewayTroubles:
+    """Keeps why each pool cannot be read; ``changed`` is called with a namespace whenever that is another story."""
+
+    def __init__(self, pools: PoolStores, *, changed: Callable[[str], None]) -> None:
+        """Follow the pools."""
+        self._pools = pools
+        self._changed = changed
+        self._failures: dict[Pool, str] = {}
+        pools.subscribe(changed)
+
+    def report(self, pool: Pool, failure: str) -> None:
+        """Take why a pool cannot be read; empty when it can, or when nobody needs it."""
+        if self._failures.get(pool, "") == failure:
+            return
+        if failure:
+            self._failures[pool] = failure
+        else:
+            del self._failures[pool]
+        self._changed(pool.namespace)
+
+    def of(self, namespace: str, labels: Mapping[str, str]) -> Trouble:
+        """Return what is wrong with the pools in front of a workload whose pods have these labels."""
+        pools = self._pools.pools_of(namespace, labels)
+        failures = [f"InferencePool {pool}: {self._failures[pool]}" for pool in pools if pool in self._failures]
+        if failures:
+            told = "; ".join(failures[:_TOLD])
+            return Trouble(UNREADABLE, f"{told}; in force: requests that wait there start nothing until it is read")
+        empty = [] if pools else self._pools.without_selector(namespace)
+        if empty:
+            named = ", ".join(empty[:_TOLD])
+            return Trouble(
+                SELECTOR_EMPTY,
+                f"InferencePool {named}: spec.selector is empty, expected labels of the pods behind it; "
+                "in force: it stands in front of nothing, and no other pool stands in front of this variant",
+            )
+        return UNTROUBLED
