@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -59,6 +60,8 @@ def build_parser(*, settings: bool = True) -> Parser:
     )
     decide.add_argument("file", metavar="FILE", help="the recording; - reads standard input")
     decide.add_argument("--explain", action="store_true", help="every step from the analyzer to the number, in words")
+    _add_emulator(commands.add_parser("emulator", help="serve as one vLLM replica without a GPU", allow_abbrev=False))
+    _add_loadgen(commands.add_parser("loadgen", help="send requests at a rate and measure them", allow_abbrev=False))
     _add_migrate(commands.add_parser("migrate", help="say what to change before the swap", allow_abbrev=False))
     commands.add_parser("crd", help="print the CustomResourceDefinition as YAML", allow_abbrev=False)
     commands.add_parser("version", help="print the version", allow_abbrev=False)
@@ -160,28 +163,11 @@ def _expanded(words: list[str]) -> list[str]:
 
 
 def _dispatch(command: str, arguments: argparse.Namespace) -> int:
-    """Import and run one sub-command; the imports are here because each is needed by one command only."""
+    """Import and run one sub-command: what the others need is not imported."""
     if command in ("version", "crd"):
         return _print(command)
-    if command == "decide":
-        from wva.cli import decide  # noqa: PLC0415 - see above
-
-        return decide.run(arguments)
-    if command == "config":
-        from wva.cli import config  # noqa: PLC0415 - see above
-
-        return config.run(arguments)
-    if command == "migrate":
-        from wva.cli import migrate  # noqa: PLC0415 - see above
-
-        return migrate.run(arguments)
-    if command == "demo":
-        from wva.cli import demo  # noqa: PLC0415 - see above
-
-        return demo.run(arguments)
-    from wva.cli import run  # noqa: PLC0415 - see above
-
-    return run.run(arguments)
+    run: Callable[[argparse.Namespace], int] = import_module(f"wva.cli.{command}").run
+    return run(arguments)
 
 
 def _print(command: str) -> int:

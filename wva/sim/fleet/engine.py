@@ -70,6 +70,7 @@ class Engine:
         self._segment_steps = 0
         self._step_seconds = 0.0
         self._chunks: list[tuple[Sequence, int]] = []  # prompt tokens the current segment computes
+        self._cancelled: set[int] = set()  # request numbers that leave with the current segment
 
     @property
     def running(self) -> int:
@@ -124,10 +125,8 @@ class Engine:
         """Return the state at the last ``advance``, inside the current segment if there is one."""
         counters = self.counters
         latencies = counters.inter_token_latency.copy()
-        done, used = 0, self._blocks.used
+        done, used = self._steps_done(), self._blocks.used
         if self.next_event_seconds != inf:
-            elapsed = self.now_seconds - self._segment_start_seconds
-            done = max(0, min(int(elapsed / self._step_seconds), self._segment_steps - 1))
             used += self._blocks.growth(self._step, steps=done + 1)
             if done and self._blocks.decoding:
                 latencies.observe(self._step_seconds, weight=done * self._blocks.decoding)
@@ -138,6 +137,26 @@ class Engine:
             generation_tokens=counters.generation_tokens + done * self._blocks.decoding,
             inter_token_latency=latencies,
         )
+
+    def generated(self, number: int) -> int | None:
+        """Return how many tokens an unfinished request has at the last ``advance``; None once it is no longer here."""
+        sequence = self._running.get(number)
+        if sequence is None:
+            return next((waiting.generated for waiting in self._waiting if waiting.request.number == number), None)
+        if not sequence.decoding:
+            return sequence.generated
+        return sequence.generated + self._step + self._steps_done() - sequence.start_step
+
+    def cancel(self, number: int) -> None:
+        """Stop computing a request whose user has gone; a running one leaves with the end of the step in progress."""
+        waiting = [sequence for sequence in self._waiting if sequence.request.number != number]
+        if len(waiting) < len(self._waiting):
+            self._waiting = deque(waiting)
+            self.counters.finished["abort"] += 1
+        elif number in self._running:
+            self._cancelled.add(number)
+            if not self._chunks:
+                self._cut_segment(self.now_seconds)
 
     def take_waiting(self) -> list[Request]:
         """Give up the requests that never ran here, in order: somebody else may serve them."""
@@ -154,6 +173,7 @@ class Engine:
         self._prefilling.clear()
         self._completions.clear()
         self._chunks = []
+        self._cancelled.clear()
         self._blocks = KvBlocks(self.parameters.num_gpu_blocks, block_size=self.parameters.block_size)
         self.next_event_seconds = inf
         return unfinished
@@ -226,6 +246,30 @@ class Engine:
                 if not sequence.prefill_remaining:
                     self._prefilling.popleft()  # prompts are computed in order, so the first one ends first
                     self._give_token(sequence, end_seconds)
+        for number in self._cancelled:
+            self._drop(number)
+        self._cancelled.clear()
+
+    def _steps_done(self) -> int:
+        """Return the finished steps of the current segment; its last one ends only with the segment."""
+        if self.next_event_seconds == inf:
+            return 0
+        elapsed = self.now_seconds - self._segment_start_seconds
+        return max(0, min(int(elapsed / self._step_seconds), self._segment_steps - 1))
+
+    def _drop(self, number: int) -> None:
+        """Take a running sequence out and free its blocks; it may have finished in the meantime."""
+        sequence = self._running.pop(number, None)
+        if sequence is None:
+            return
+        held_tokens = sequence.prefill_tokens
+        if sequence.decoding:
+            held_tokens += self._step - sequence.start_step
+            self._blocks.stop_decoding(sequence.prefill_tokens - sequence.start_step)
+        else:
+            self._prefilling.remove(sequence)
+        self._blocks.release(held_tokens)
+        self.counters.finished["abort"] += 1
 
     # -- sequences --------------------------------------------------------------------------------------------------
 
@@ -296,9 +340,8 @@ class Engine:
         self._blocks.release(held_tokens)
         first = at_seconds if sequence.first_token_seconds is None else sequence.first_token_seconds
         output = sequence.output_tokens
-        self.counters.count_finish(
-            sequence, at_seconds=at_seconds, reason="stop" if output == request.output_tokens else "length"
-        )
+        cut = request.limited or output < request.output_tokens
+        self.counters.count_finish(sequence, at_seconds=at_seconds, reason="length" if cut else "stop")
         self.finished.append(
             FinishedRequest(
                 request=request,

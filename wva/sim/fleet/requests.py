@@ -16,6 +16,7 @@ class Request:
         output_tokens: length of the answer, at least 1.
         cached_prompt_tokens: leading part of the prompt the prefix cache holds: costs memory but no computing.
         retries: how often a vanishing replica sent it back to the gateway.
+        limited: the answer would be longer: ``output_tokens`` is where its user has it cut.
 
     """
 
@@ -25,6 +26,7 @@ class Request:
     output_tokens: int
     cached_prompt_tokens: int = 0
     retries: int = 0
+    limited: bool = False
 
     def retried(self) -> Request:
         """Return the same request on its next attempt."""

@@ -1,0 +1,113 @@
+"""The engine in real time: tokens come when they are computed, and a user who goes away frees what was taken."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from tests.sim.emulator.conftest import PARAMETERS
+
+
+async def collect(replica, prompt, output, **more):
+    """Return the numbers of tokens told, one after the other."""
+    async with aclosing(replica.answer(prompt, output, **more)) as progress:
+        return [(stream.tokens, stream.finished) async for stream in progress]
+
+
+def sample(replica, name):
+    """Return the value of a series of the metrics page, by the beginning of its line."""
+    return next(float(line.split()[-1]) for line in replica.page().splitlines() if line.startswith(name))
+
+
+async def test_tokens_grow_until_the_answer_is_whole(running):
+    """The first token comes alone, the rest piece by piece, and the last news says that it is the last."""
+    told = await collect(running, 16, 40)
+    tokens = [count for count, _ in told]
+    assert tokens[0] == 1
+    assert tokens == sorted(set(tokens))
+    assert told[-1] == (40, True)
+    assert not any(finished for _, finished in told[:-1])
+    assert len(told) > 3
+
+
+async def test_time_is_that_of_the_engine(running, clock):
+    """A prompt of 16 tokens and 39 steps take 0.026 s and 0.39 s; to be told takes up to a tick more."""
+    started = clock.seconds
+    await collect(running, 16, 40)
+    assert 0.416 <= clock.seconds - started <= 0.416 + 0.06
+
+
+async def test_idle_engine_waits_without_a_time(replica, clock):
+    """Nothing is computed, so nothing wakes it: the clock is not asked to wait for seconds."""
+    task = asyncio.create_task(replica.run())
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert clock.seconds == 100.0
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_more_requests_than_places_wait(running):
+    """The metrics page shows who runs and who waits; all are answered."""
+    tasks = [asyncio.create_task(collect(running, 16, 30)) for _ in range(7)]
+    seen = set()
+    while not all(task.done() for task in tasks):
+        await asyncio.sleep(0)
+        seen.add((sample(running, "vllm:num_requests_running"), sample(running, "vllm:num_requests_waiting")))
+    assert (4.0, 3.0) in seen
+    assert {task.result()[-1] for task in tasks} == {(30, True)}
+
+
+@pytest.mark.parametrize("position", [0, 6], ids=["running", "waiting"])
+async def test_user_who_goes_away_frees_the_engine(running, position):
+    """The request leaves, is counted as aborted, and its KV cache is free again."""
+    tasks = [asyncio.create_task(collect(running, 16, 100)) for _ in range(7)]
+    for _ in range(1000):
+        await asyncio.sleep(0)
+        if sample(running, "vllm:num_requests_waiting") == 3:
+            break
+    tasks[position].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert sample(running, 'vllm:request_success_total{engine="0",finished_reason="abort"') == 1
+    assert sample(running, 'vllm:request_success_total{engine="0",finished_reason="stop"') == 6
+    assert sample(running, "vllm:num_requests_running") == 0
+    assert sample(running, "vllm:kv_cache_usage_perc") == 0
+
+
+async def test_cut_answer_counts_as_length(running):
+    """As vLLM tells an answer that reached max_tokens from one that ended."""
+    await collect(running, 16, 5, limited=True)
+    assert sample(running, 'vllm:request_success_total{engine="0",finished_reason="length"') == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "prompt", "ignore_eos", "expected"),
+    [
+        (5, 10, False, (5, True)),
+        (None, 510, False, (2, True)),
+        (300, 10, True, (300, True)),
+        (None, 12, True, (500, True)),
+    ],
+    ids=["max_tokens", "max_model_len", "ignore_eos", "ignore_eos without a limit"],
+)
+def test_length_is_limited(replica, limit, prompt, ignore_eos, expected):
+    """By what the user asks for, and by what fits."""
+    assert replica.length(limit, prompt, ignore_eos=ignore_eos) == expected
+
+
+def test_lengths_are_spread_around_the_mean(replica):
+    """Half of it to half as much again; none of them is cut."""
+    drawn = [replica.length(None, 10, ignore_eos=False) for _ in range(300)]
+    lengths = [length for length, _ in drawn]
+    assert (min(lengths), max(lengths)) == (10, 30)
+    assert not any(cut for _, cut in drawn)
+
+
+def test_prompt_that_does_not_fit_is_refused(replica):
+    """The engine says so before anything is queued."""
+    with pytest.raises(ValueError, match="exceeds max_model_len"):
+        asyncio.run(collect(replica, PARAMETERS.max_model_len, 1))

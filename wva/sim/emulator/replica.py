@@ -1,0 +1,143 @@
+"""The fleet's engine tied to a clock: requests in, growing numbers of tokens out.
+
+The engine computes in jumps from event to event; this keeps it at the clock's time, wakes when it has something to
+tell, and tells each request how many tokens it has. Between events tokens are told at most every ``TICK_SECONDS``, all
+that have come since in one piece: thousands of streams would otherwise cost more than the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from math import inf
+from random import Random
+from typing import Final
+
+from wva.clock import Clock
+from wva.sim.fleet.engine import Engine
+from wva.sim.fleet.metrics import EngineView, render
+from wva.sim.fleet.parameters import EngineParameters
+from wva.sim.fleet.replica import ModelKey, PodKey
+from wva.sim.fleet.requests import Request
+
+TICK_SECONDS: Final = 0.05
+_SHORTEST_TICK_SECONDS: Final = 0.001
+_SPREAD: Final = (0.5, 1.5)
+
+
+class Stream:
+    """One request in the replica: how many tokens it has, and whether there will be more."""
+
+    __slots__ = ("changed", "finished", "number", "output_tokens", "tokens")
+
+    def __init__(self, number: int, output_tokens: int) -> None:
+        """Begin without a token."""
+        self.number = number
+        self.output_tokens = output_tokens
+        self.tokens = 0
+        self.finished = False
+        self.changed = asyncio.Event()
+
+    def tell(self, tokens: int, *, finished: bool) -> None:
+        """Take the news."""
+        if tokens > self.tokens or finished:
+            self.tokens = max(tokens, self.tokens)
+            self.finished = finished
+            self.changed.set()
+
+
+class EmulatedReplica:
+    """One engine in real time. Single-threaded: every method is called on the loop that runs ``run``."""
+
+    def __init__(
+        self, parameters: EngineParameters, *, model: str, clock: Clock, mean_output_tokens: int = 150, seed: int = 0
+    ) -> None:
+        """Start idle; ``mean_output_tokens`` is the mean length of answers that nobody limits."""
+        self.model = model
+        self.parameters = parameters
+        self._clock = clock
+        self._mean = mean_output_tokens
+        self._random = Random(seed)
+        self._origin = clock.monotonic()
+        self._engine = Engine(parameters)
+        self._streams: dict[int, Stream] = {}
+        self._numbers = 0
+        self._woken = asyncio.Event()
+
+    def length(self, limit: int | None, prompt_tokens: int, *, ignore_eos: bool) -> tuple[int, bool]:
+        """Return the tokens of an answer, and whether it is cut there: by ``limit`` or by the model's length.
+
+        The length is drawn around the mean; when the end of text is ignored the answer goes as far as it may.
+        """
+        room = self.parameters.max_model_len - prompt_tokens
+        most = room if limit is None else min(limit, room)
+        low, high = (max(1, round(self._mean * factor)) for factor in _SPREAD)
+        drawn = most if ignore_eos else self._random.randint(low, high)
+        return min(most, drawn), drawn >= most
+
+    async def answer(self, prompt_tokens: int, output_tokens: int, *, limited: bool = False) -> AsyncGenerator[Stream]:
+        """Compute an answer; yields the stream whenever it has more tokens, last when it is finished.
+
+        Closing the iterator early takes the request out of the engine, as vLLM does when a client goes away.
+        Raises ValueError when the prompt does not fit.
+        """
+        self._catch_up()
+        self._numbers += 1
+        number = self._numbers
+        now = self._engine.now_seconds
+        request = Request(number, now, prompt_tokens, output_tokens, limited=limited)
+        self._engine.submit(request, at_seconds=now)
+        stream = self._streams[number] = Stream(number, output_tokens)
+        self._woken.set()
+        try:
+            while not stream.finished:
+                await stream.changed.wait()
+                stream.changed.clear()
+                yield stream
+        finally:
+            self._streams.pop(number, None)
+            if not stream.finished:
+                self._catch_up()
+                self._engine.cancel(number)
+                self._woken.set()
+
+    def page(self) -> str:
+        """Return vLLM's metrics page as of now."""
+        self._catch_up()
+        engine = self._engine
+        view = EngineView(
+            model=ModelKey("", self.model),
+            pod=PodKey("", ""),
+            engine=0,
+            parameters=self.parameters,
+            sample=engine.sample(),
+            counters=engine.counters,
+        )
+        return render([view], pod_labels=False)
+
+    async def run(self) -> None:
+        """Keep the engine at the clock's time, for ever."""
+        while True:
+            self._catch_up()
+            self._woken.clear()
+            await self._clock.wait(self._woken, self._pause_seconds())
+
+    def _pause_seconds(self) -> float | None:
+        next_event = self._engine.next_event_seconds
+        if next_event == inf:
+            return None
+        left = next_event - self._engine.now_seconds
+        return min(TICK_SECONDS, max(left, 0.0) + _SHORTEST_TICK_SECONDS)
+
+    def _catch_up(self) -> None:
+        engine = self._engine
+        engine.advance(max(engine.now_seconds, self._clock.monotonic() - self._origin))
+        finished, engine.finished = engine.finished, []
+        for done in finished:
+            stream = self._streams.get(done.request.number)
+            if stream is not None:
+                stream.tell(done.output_tokens, finished=True)
+        for number, stream in self._streams.items():
+            tokens = None if stream.finished else engine.generated(number)
+            if tokens is not None:
+                stream.tell(tokens, finished=False)
