@@ -334,6 +334,7 @@ def test_a_profile_with_the_names_of_the_log():
         ("alpha: 1\nbeta: -1", "beta"),
         ("alpha: 1", "beta"),
         ("alpha: 1\nbeta: 1\nmaxBatchSize: 2.5", "maxBatchSize"),
+        ("alpha: 1\nbeta: 1\nmaxBatchSize: 100001", "maxBatchSize"),
         ("alpha: 1\nbeta: 1\naccCount: x", "accCount"),
     ],
 )
@@ -344,6 +345,14 @@ def test_parameters_that_no_engine_has_are_rejected(text, field):
     found = parse_profiles({"a": whose + text}, previous=before)
     assert found.values == before.values
     assert [(error.field, error.model_id) for error in found.errors] == [(field, "m")]
+    (error,) = parse_profiles({"a": "name: n\n" + text, "b": whose + "alpha: 1\nbeta: 1"}).errors
+    assert error.model_id == "n"
+
+
+def test_a_profile_that_cannot_be_read_may_be_for_anybody():
+    """It names no model."""
+    (error,) = parse_profiles({"a": "["}).errors
+    assert error.model_id == ""
 
 
 @pytest.mark.parametrize("text", ["acc: A100\nalpha: 1\nbeta: 1", "model_id: m\nalpha: 1\nbeta: 1"])

@@ -12,6 +12,9 @@ HIGHEST_PRIORITY: Final = 1
 LOWEST_PRIORITY: Final = 100
 """Priorities of service classes; what is outside counts as the lowest (optimizer.md 1.1)."""
 
+MAX_BATCH_SIZE: Final = 100_000
+"""Requests that one replica computes at once at most; the time to size a replica grows with it."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceTarget:

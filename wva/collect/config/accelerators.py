@@ -14,9 +14,17 @@ from typing import Final, Generic, TypeVar
 from pydantic import Field
 
 from wva.collect.config.entry import EntryError, EntryForm, Notes, keep_good
-from wva.collect.config.fields import EXPECTED_COUNT, EXPECTED_WHOLE, Fields, QuotedCount, Text, WholeCount
-from wva.collect.config.reading import BadEntryError
-from wva.model.service import AcceleratorCost, PerformanceProfile
+from wva.collect.config.fields import (
+    EXPECTED_COUNT,
+    EXPECTED_WHOLE,
+    BatchSize,
+    Fields,
+    QuotedCount,
+    Text,
+    WholeCount,
+)
+from wva.collect.config.reading import BadEntryError, read_mapping
+from wva.model.service import MAX_BATCH_SIZE, AcceleratorCost, PerformanceProfile
 
 V = TypeVar("V")
 
@@ -42,7 +50,7 @@ class ProfileFields(Fields):
     beta: QuotedCount | None = None
     gamma: QuotedCount | None = None
     delta: QuotedCount | None = None
-    max_batch_size: WholeCount | None = Field(default=None, alias="maxBatchSize")
+    max_batch_size: BatchSize | None = Field(default=None, alias="maxBatchSize")
     at_tokens: WholeCount | None = Field(default=None, alias="atTokens")
 
 
@@ -54,7 +62,7 @@ EXPECTED: Final = {
     "acc": "the name of an accelerator",
     "accCount": _WHOLE,
     **dict.fromkeys(("alpha", "beta", "gamma", "delta"), _NUMBER),
-    "maxBatchSize": _WHOLE,
+    "maxBatchSize": f"a whole number from 0 to {MAX_BATCH_SIZE:,}",
     "atTokens": _WHOLE,
 }
 COST_FORM: Final = EntryForm(CostFields, EXPECTED)
@@ -103,10 +111,19 @@ def _keep(
 ) -> dict[str, V]:
     def reject(key: str, problem: BadEntryError, kept: V | None) -> None:
         in_force = "nothing of it" if kept is None else "what it said last"
-        model_id = kept.model_id if isinstance(kept, PerformanceProfile) else ""
-        notes.reject(key, problem, in_force=in_force, concerning={"model_id": model_id})
+        whose = kept.model_id if isinstance(kept, PerformanceProfile) else _model_named(data[key])
+        notes.reject(key, problem, in_force=in_force, concerning={"model_id": whose})
 
     return keep_good(data, parse, previous=previous.good if previous else {}, reject=reject)
+
+
+def _model_named(text: str) -> str:
+    """Return the model that a bad entry is for as far as it can be read; empty when it cannot, or names none."""
+    try:
+        written, _ = read_mapping(text, fields=ProfileFields.names())
+    except BadEntryError as problem:
+        written = problem.written
+    return written.get("model_id") or written.get("name", "")
 
 
 def _profile(key: str, text: str, notes: Notes) -> PerformanceProfile:

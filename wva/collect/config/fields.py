@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from wva.collect.config.reading import PlainScalar
 from wva.godurations import parse_bool, parse_positive_duration
+from wva.model.service import MAX_BATCH_SIZE
 
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9_]+)(?:[eE][+-]?[0-9]+)?")
 MAX_COUNT: Final = 1_000_000_000
@@ -58,6 +59,7 @@ Count = Annotated[float, BeforeValidator(_number), Field(ge=0, le=MAX_COUNT, all
 QuotedCount = Annotated[float, BeforeValidator(_quoted_number), Field(ge=0, le=MAX_COUNT, allow_inf_nan=False)]
 """A number that may stand in quotes, because documented examples have them."""
 WholeCount = Annotated[int, BeforeValidator(_quoted_number), Field(ge=0, le=MAX_COUNT)]
+BatchSize = Annotated[int, BeforeValidator(_quoted_number), Field(ge=0, le=MAX_BATCH_SIZE)]
 Text = Annotated[str, BeforeValidator(_text)]
 Boolean = Annotated[bool, BeforeValidator(_boolean)]
 Seconds = Annotated[float, BeforeValidator(_duration), Field(gt=0, allow_inf_nan=False)]

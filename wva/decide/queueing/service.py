@@ -18,6 +18,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from wva.model.service import MAX_BATCH_SIZE
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 Number = TypeVar("Number", float, "NDArray[np.float64]")
 """One queue, or an array of queues: the laws are the same."""
 
-MAX_BATCH: Final = 100_000
+MAX_BATCH: Final = MAX_BATCH_SIZE
 """Requests in one batch that are evaluated at most; the time of an evaluation grows with it."""
 
 MAX_QUEUE: Final = 10 * MAX_BATCH
