@@ -1,0 +1,145 @@
+{{/* Names. A name is cut so that it is valid where it is used: 63 characters for Services and label values. */}}
+{{- define "wva.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "wva.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else if contains (default .Chart.Name .Values.nameOverride) .Release.Name }}
+{{- .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (default .Chart.Name .Values.nameOverride) | trunc 63 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{/* (list $ "suffix"): the full name with a suffix, of at most 63 characters. */}}
+{{- define "wva.named" -}}
+{{- $root := index . 0 }}
+{{- $suffix := index . 1 }}
+{{- $room := int (sub 62 (len $suffix)) }}
+{{- printf "%s-%s" (include "wva.fullname" $root | trunc $room | trimSuffix "-") $suffix }}
+{{- end }}
+
+{{- define "wva.serviceAccountName" -}}
+{{ include "wva.fullname" . }}-controller-manager
+{{- end }}
+
+{{- define "wva.readerName" -}}
+{{ include "wva.fullname" . }}-metrics-reader
+{{- end }}
+
+{{- define "wva.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "wva.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "wva.podSelectorLabels" -}}
+{{ include "wva.selectorLabels" . }}
+control-plane: controller-manager
+{{- end }}
+
+{{- define "wva.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "wva.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* (list $ annotations ...): common and own annotations, the later ones win; nothing when there are none. */}}
+{{- define "wva.annotations" -}}
+{{- $root := index . 0 }}
+{{- $all := dict }}
+{{- range rest . }}
+{{- $all = merge $all (default dict .) }}
+{{- end }}
+{{- $all = merge $all (default dict $root.Values.commonAnnotations) }}
+{{- with $all }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* "true" when the controller is installed by this release. */}}
+{{- define "wva.controller" -}}
+{{- if and .Values.controller.enabled .Values.wva.enabled }}true{{ end }}
+{{- end }}
+
+{{- define "wva.image" -}}
+{{- with .Values.wva.image }}
+{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ default $.Chart.AppVersion .tag }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* The one expression for the Deployment that is scaled. */}}
+{{- define "wva.target" -}}
+{{- default (printf "%s-decode" .Values.llmd.modelName) .Values.llmd.deploymentName }}
+{{- end }}
+
+{{- define "wva.variant" -}}
+{{ include "wva.named" (list . "va") }}
+{{- end }}
+
+{{/* hpa, keda or none: what this release applies the number with. */}}
+{{- define "wva.actuator" -}}
+{{- if and (eq .Values.actuator "hpa") (not .Values.hpa.enabled) }}none{{ else }}{{ .Values.actuator }}{{ end }}
+{{- end }}
+
+{{/* The namespace that a namespace-scoped controller watches; empty is all. */}}
+{{- define "wva.watchNamespace" -}}
+{{- if .Values.wva.namespaceScoped }}
+{{- default (ternary .Values.llmd.namespace .Release.Namespace .Values.va.enabled) .Values.wva.watchNamespace }}
+{{- end }}
+{{- end }}
+
+{{/* (list $ switch): "true" when a switch of true, false or auto says to use the prometheus-operator's kinds. */}}
+{{- define "wva.monitors" -}}
+{{- $root := index . 0 }}
+{{- $switch := toString (index . 1) }}
+{{- if or (eq $switch "true") (and (eq $switch "auto") ($root.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) }}true{{ end }}
+{{- end }}
+
+{{- define "wva.openshiftView" -}}
+{{- $switch := toString .Values.wva.prometheus.clusterMonitoringView }}
+{{- if or (eq $switch "true") (and (eq $switch "auto") (.Capabilities.APIVersions.Has "config.openshift.io/v1")) }}true{{ end }}
+{{- end }}
+
+{{/* The ConfigMaps. */}}
+{{- define "wva.mainConfigMap" -}}
+{{ include "wva.fullname" . }}-variantautoscaling-config
+{{- end }}
+
+{{- define "wva.saturationConfigMap" -}}
+{{- default (printf "%s-wva-saturation-scaling-config" (include "wva.fullname" .)) .Values.wva.configMap.saturationName }}
+{{- end }}
+
+{{- define "wva.serviceClassConfigMap" -}}
+{{ include "wva.fullname" . }}-service-classes-config
+{{- end }}
+
+{{/* (list entry): an entry of a ConfigMap from values: modelID is model_id there, the rest has the same name. */}}
+{{- define "wva.entry" -}}
+{{- $entry := dict }}
+{{- range $key, $value := . }}
+{{- $name := get (dict "modelID" "model_id" "enabled" "enable_scale_to_zero" "retentionPeriod" "retention_period") $key }}
+{{- if not (and (kindIs "string" $value) (empty $value)) }}
+{{- $_ := set $entry (default $key $name) $value }}
+{{- end }}
+{{- end }}
+{{- toYaml $entry }}
+{{- end }}
+
+{{/* Data of a ConfigMap with `default` and `overrides`. */}}
+{{- define "wva.entries" -}}
+{{- with .default }}
+default: |
+  {{- include "wva.entry" . | nindent 2 }}
+{{- end }}
+{{- range $name, $entry := .overrides }}
+{{ $name }}: |
+  {{- include "wva.entry" $entry | nindent 2 }}
+{{- end }}
+{{- end }}

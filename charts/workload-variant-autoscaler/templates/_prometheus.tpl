@@ -1,0 +1,94 @@
+{{/* "true" when a CA of Prometheus is given: by value, ConfigMap or Secret, or as a volume of the user's own. */}}
+{{- define "wva.ca.mounted" -}}
+{{- with .Values.wva.prometheus }}
+{{- if or .caCert .tls.caConfigMap .tls.caSecret }}true{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "wva.ca.path" -}}
+{{- $path := .Values.wva.prometheus.tls.caCertPath }}
+{{- if include "wva.ca.mounted" . }}
+{{- default "/etc/wva/prometheus-ca/ca.crt" $path }}
+{{- else if $path }}
+{{- range .Values.wva.extraVolumeMounts }}
+{{- if or (eq $path .mountPath) (hasPrefix (printf "%s/" (trimSuffix "/" .mountPath)) $path) }}{{ $path }}{{ break }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "wva.ca.configMap" -}}
+{{ include "wva.fullname" . }}-prometheus-ca
+{{- end }}
+
+{{/* Host of the URL of Prometheus. */}}
+{{- define "wva.prometheus.host" -}}
+{{- regexReplaceAll "^https?://(\\[[^]]*\\]|[^:/]*).*$" .Values.wva.prometheus.baseURL "${1}" }}
+{{- end }}
+
+{{/* Namespace of the Service that the URL names; empty when it names none. */}}
+{{- define "wva.prometheus.namespace" -}}
+{{- $host := include "wva.prometheus.host" . }}
+{{- if regexMatch "^[^.]+\\.[^.]+\\.svc(\\..*)?$" $host }}{{ index (splitList "." $host) 1 }}{{ end }}
+{{- end }}
+
+{{- define "wva.prometheus.port" -}}
+{{- $url := .Values.wva.prometheus.baseURL }}
+{{- $port := regexFind ":[0-9]+(/|$)" $url | trimAll ":/" }}
+{{- default (ternary "443" "80" (hasPrefix "https://" $url)) $port }}
+{{- end }}
+
+{{/* Where the PROMETHEUS_ settings come from: the main ConfigMap. These are read at the start only. */}}
+{{- define "wva.config.connection" -}}
+{{- with .Values.wva.prometheus -}}
+PROMETHEUS_BASE_URL: {{ .baseURL | quote }}
+PROMETHEUS_TLS_INSECURE_SKIP_VERIFY: {{ .tls.insecureSkipVerify | quote }}
+{{- if .allowHTTP }}
+PROMETHEUS_ALLOW_HTTP: "true"
+{{- end }}
+{{- with include "wva.ca.path" $ }}
+PROMETHEUS_CA_CERT_PATH: {{ . | quote }}
+{{- end }}
+{{- if .tls.clientSecret }}
+PROMETHEUS_CLIENT_CERT_PATH: /etc/wva/prometheus-client/tls.crt
+PROMETHEUS_CLIENT_KEY_PATH: /etc/wva/prometheus-client/tls.key
+{{- end }}
+{{- with .serverName }}
+PROMETHEUS_SERVER_NAME: {{ . | quote }}
+{{- end }}
+{{- if ne .token.source "none" }}
+PROMETHEUS_TOKEN_PATH: {{ .token.path | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Settings that are read at the start only: when they change the pods are replaced. */}}
+{{- define "wva.config.static" -}}
+{{ include "wva.config.connection" . }}
+WVA_LIMITED_MODE: {{ .Values.wva.limitedMode | quote }}
+{{- with .Values.wva.nodeSelector }}
+WVA_NODE_SELECTOR: {{ . | quote }}
+{{- end }}
+{{- with .Values.wva.poolGroup }}
+POOL_GROUP: {{ . | quote }}
+{{- end }}
+SCALE_FROM_ZERO_ENGINE_MAX_CONCURRENCY: {{ int .Values.wva.scaleFromZeroMaxConcurrency | quote }}
+EXPERIMENTAL_PROACTIVE_MODEL: {{ .Values.wva.proactiveModel | quote }}
+WVA_INFERNO_METRIC_ALIASES: {{ .Values.wva.infernoMetricAliases | quote }}
+LOG_ENCODING: {{ .Values.wva.logging.encoding | quote }}
+{{- end }}
+
+{{/* Settings that are followed while the process runs. */}}
+{{- define "wva.config.live" -}}
+GLOBAL_OPT_INTERVAL: {{ .Values.wva.reconcileInterval | quote }}
+WVA_SCALE_TO_ZERO: {{ .Values.wva.scaleToZero | quote }}
+LOG_LEVEL: {{ .Values.wva.logging.level | quote }}
+{{- with .Values.wva.prometheus.metricsCache }}
+PROMETHEUS_METRICS_CACHE_ENABLED: {{ .enabled | quote }}
+PROMETHEUS_METRICS_CACHE_MAX_SIZE: {{ int .maxSize | quote }}
+{{- range $key, $value := dict "TTL" .ttl "CLEANUP_INTERVAL" .cleanupInterval "FETCH_INTERVAL" .fetchInterval "FRESH_THRESHOLD" .freshThreshold "STALE_THRESHOLD" .staleThreshold "UNAVAILABLE_THRESHOLD" .unavailableThreshold }}
+{{- with $value }}
+PROMETHEUS_METRICS_CACHE_{{ $key }}: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,42 @@
+{{/* What a schema cannot say: values that contradict each other. Every message names the keys and what to do. */}}
+{{- define "wva.validate" -}}
+{{- $prometheus := .Values.wva.prometheus }}
+{{- $problems := list }}
+{{- if and (hasPrefix "http://" $prometheus.baseURL) (not $prometheus.allowHTTP) }}
+{{- $problems = append $problems (printf "wva.prometheus.baseURL is %s: plain HTTP carries queries and token unencrypted; use https:// or set wva.prometheus.allowHTTP=true" $prometheus.baseURL) }}
+{{- end }}
+{{- $authorities := 0 }}
+{{- range list $prometheus.caCert $prometheus.tls.caConfigMap $prometheus.tls.caSecret }}
+{{- if . }}{{ $authorities = add1 $authorities }}{{ end }}
+{{- end }}
+{{- if gt (int $authorities) 1 }}
+{{- $problems = append $problems "wva.prometheus.caCert, wva.prometheus.tls.caConfigMap and wva.prometheus.tls.caSecret each give the CA of Prometheus: set one of them" }}
+{{- end }}
+{{- if and $prometheus.caCert (not (contains "-----BEGIN CERTIFICATE-----" $prometheus.caCert)) }}
+{{- $problems = append $problems "wva.prometheus.caCert holds no PEM certificate: give the text of the file, for example with --set-file wva.prometheus.caCert=ca.crt" }}
+{{- end }}
+{{- if and (eq $prometheus.token.source "secret") (not $prometheus.token.secretName) }}
+{{- $problems = append $problems "wva.prometheus.token.source is secret: set wva.prometheus.token.secretName" }}
+{{- end }}
+{{- if and (eq .Values.wva.epp.tokenSource "secret") (not .Values.wva.epp.secretName) }}
+{{- $problems = append $problems "wva.epp.tokenSource is secret: set wva.epp.secretName" }}
+{{- end }}
+{{- if and (gt (int .Values.wva.replicaCount) 1) (not .Values.wva.leaderElection.enabled) }}
+{{- $problems = append $problems (printf "wva.replicaCount is %d without leader election: every pod would decide; set wva.leaderElection.enabled=true or one replica" (int .Values.wva.replicaCount)) }}
+{{- end }}
+{{- if and .Values.wva.watchNamespace (not .Values.wva.namespaceScoped) }}
+{{- $problems = append $problems "wva.watchNamespace is set while wva.namespaceScoped is false: set wva.namespaceScoped=true, or leave it empty to watch all namespaces" }}
+{{- end }}
+{{- if and .Values.wva.limitedMode .Values.wva.namespaceScoped }}
+{{- $problems = append $problems "wva.limitedMode needs the nodes, which a controller with wva.namespaceScoped=true may not read: set one of them to false" }}
+{{- end }}
+{{- if gt (int .Values.hpa.minReplicas) (int .Values.hpa.maxReplicas) }}
+{{- $problems = append $problems (printf "hpa.minReplicas is %d, above hpa.maxReplicas %d" (int .Values.hpa.minReplicas) (int .Values.hpa.maxReplicas)) }}
+{{- end }}
+{{- if and .Values.va.enabled .Values.va.serviceClass (not (hasKey .Values.wva.serviceClasses .Values.va.serviceClass)) }}
+{{- $problems = append $problems (printf "va.serviceClass is %s, which wva.serviceClasses does not have: %s" .Values.va.serviceClass (keys .Values.wva.serviceClasses | sortAlpha | join ", ")) }}
+{{- end }}
+{{- with $problems }}
+{{- fail (printf "\nthese values contradict each other:\n- %s" (join "\n- " .)) }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,77 @@
+"""The chart as its users render it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from e2e import tools
+
+CHART = Path(__file__).parents[2] / "charts" / "workload-variant-autoscaler"
+DEVELOPMENT = CHART / "values-dev.yaml"
+RELEASE = "wva"
+NAMESPACE = "wva-system"
+MONITORING = "monitoring.coreos.com/v1"
+OPENSHIFT = "config.openshift.io/v1"
+Values = Mapping[str, Any]
+Body = dict[str, Any]
+
+
+def fullname(release: str = RELEASE) -> str:
+    """Return the name that the objects of a release begin with."""
+    return release if CHART.name in release else f"{release}-{CHART.name}"
+
+
+def defaults() -> Body:
+    """Return the chart's own values."""
+    return _document(CHART / "values.yaml")
+
+
+def metadata() -> Body:
+    """Return Chart.yaml."""
+    return _document(CHART / "Chart.yaml")
+
+
+def attempt(
+    values: Values | None = None, *files: Path, apis: Sequence[str] = (), release: str = RELEASE
+) -> subprocess.CompletedProcess[str]:
+    """Render the chart, whatever comes of it. ``apis`` are what the cluster serves beside its own."""
+    flags = [part for file in files for part in ("--values", str(file))]
+    flags += [part for api in apis for part in ("--api-versions", api)]
+    text = yaml.safe_dump(dict(values or {}))
+    return tools.run("helm", "template", release, CHART, "--namespace", NAMESPACE, *flags, "--values", "-", stdin=text)
+
+
+def render(values: Values | None = None, *files: Path, apis: Sequence[str] = (), release: str = RELEASE) -> list[Body]:
+    """Return the objects of the chart with values on top of its own."""
+    done = attempt(values, *files, apis=apis, release=release)
+    assert done.returncode == 0, done.stderr
+    return [item for item in yaml.safe_load_all(done.stdout) if item]
+
+
+def refusal(values: Values) -> str:
+    """Return the message with which values are refused."""
+    done = attempt(values)
+    assert done.returncode != 0, "rendered"
+    return done.stderr
+
+
+def nested(path: str, value: Any) -> Body:
+    """Return values that set one key, given as ``a.b.c``."""
+    first, _, rest = path.partition(".")
+    return {first: nested(rest, value) if rest else value}
+
+
+def only(items: Sequence[Body], kind: str, suffix: str = "") -> Body:
+    """Return the one object of a kind whose name ends so."""
+    (found,) = [item for item in items if item["kind"] == kind and item["metadata"]["name"].endswith(suffix)]
+    return found
+
+
+def _document(path: Path) -> Body:
+    content: Body = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return content
