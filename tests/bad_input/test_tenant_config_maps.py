@@ -33,7 +33,7 @@ def seen(policy, models):
 
 def switches(policy):
     """Return what a policy says of everybody."""
-    return policy.compatibility, policy.enable_limiter, policy.limited_mode, policy.unknown_inventory
+    return policy.compatibility, policy.enable_limiter, policy.limited_mode, policy.unknown_inventory, policy.solver
 
 
 ATTACKS = {
@@ -41,6 +41,7 @@ ATTACKS = {
     "own namespace of the controller": "model_id: m\nnamespace: wva\nkvCacheThreshold: 0.2\n",
     "no namespace": "model_id: m\nkvCacheThreshold: 0.2\n",
     "a switch for all": "kvCacheThreshold: 0.2\nenableLimiter: true\ncompatibility: v0.5\n",
+    "a fail mode for all": "kvCacheThreshold: 0.2\nunknownInventory: unlimited\n",
 }
 
 
@@ -77,6 +78,8 @@ namespace: wva
 kvCacheThreshold: 0.2
 queueLengthThreshold: 1
 enableLimiter: true
+unknownInventory: unlimited
+unlimited: false
 compatibility: v0.5
 enable_scale_to_zero: true
 x: {

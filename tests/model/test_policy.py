@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
+from wva.model.optimizers import SolverPolicy
 from wva.model.policy import (
     Analyzer,
     NamespacePolicy,
@@ -208,3 +211,20 @@ def test_what_was_recorded_before_a_field_existed_means_its_default():
     )
     read = msgspec.json.decode(old, type=Policy)
     assert read == Policy(saturation(0.5), (SaturationOverride("o", "m", None, SaturationPolicy()),))
+
+
+@pytest.mark.parametrize(
+    ("limiter", "unlimited", "expected"),
+    [
+        (False, None, (False, False, False)),
+        (True, None, (True, True, True)),
+        (True, True, (True, False, True)),
+        (False, False, (False, True, True)),
+        (True, False, (True, True, True)),
+    ],
+)
+def test_who_counts_gpus(limiter, unlimited, expected):
+    """All growth under a budget; the model-based optimizer also without one, or never, if that is asked for."""
+    for policy in (Policy(enable_limiter=limiter), Policy(limited_mode=limiter)):
+        asked = replace(policy, solver=SolverPolicy(unlimited))
+        assert (asked.limited, asked.model_limited, asked.counts_gpus) == expected

@@ -200,6 +200,8 @@ class LivePolicy:
             enable_limiter=bool(default and default.enable_limiter),
             scale_to_zero=self._scale_to_zero.everywhere,
             queueing=self._queueing.everywhere,
+            unknown_inventory=saturation.unknown_inventory_of(default),
+            solver=queueing.solver_of(self._queueing.global_default),
             namespaces=tuple(
                 NamespacePolicy(
                     namespace,

@@ -111,4 +111,4 @@ def enforce(decision: Decision, bounds: Bounds) -> Decision:
     words = f"{decision.desired} is {'above' if limit == 'maximum' else 'below'} the {limit} {allowed}"
     reason = decision.reason if decision.held else Reason.BOUNDED
     limited_by = origin if limit == "maximum" else ""
-    return decision.with_step(STAGE, reason, f"{words} of {origin}; {decision.message}", allowed, limited_by=limited_by)
+    return decision.limited(STAGE, reason, f"{words} of {origin}; {decision.message}", allowed, by=limited_by)

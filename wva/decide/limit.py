@@ -157,4 +157,4 @@ def _cut(claim: Claim, allowed: int, words: str, binding: str) -> Decision:
         f"limited to {allowed}: {replicas(decision.desired - allowed)} fewer than wanted, {words}; {decision.message}"
     )
     reason = decision.reason if decision.held else Reason.GPU_LIMITED
-    return decision.with_step(STAGE, reason, message, allowed, limited_by=binding)
+    return decision.limited(STAGE, reason, message, allowed, by=binding)

@@ -108,4 +108,4 @@ def _request(claim: Claim) -> Request:
 def _apply(claim: Claim, grant: Grant) -> Decision:
     if not grant.was_limited:
         return claim.decision.noted(STAGE, grant.words)
-    return claim.decision.with_step(STAGE, Reason.GPU_LIMITED, grant.words, grant.target, limited_by=LIMITER)
+    return claim.decision.limited(STAGE, Reason.GPU_LIMITED, grant.words, grant.target, by=LIMITER)

@@ -16,15 +16,18 @@ from wva.decide.arbitrate import arbitrate
 from wva.decide.assessment import ModelAssessment, VariantAssessment
 from wva.decide.compatibility import decide_v05, enforce_v05
 from wva.decide.enforce import Idleness, enforce, keep_one, rest
-from wva.decide.optimize.by_capacity import Gap, close, cost_aware
+from wva.decide.gpus import GpuView
+from wva.decide.optimize.by_capacity import Denials, Gap, close, cost_aware
 from wva.decide.optimize.cost_aware import Candidate
+from wva.decide.optimize.model_based import model_based
 from wva.decide.optimize.sized import sized
 from wva.decide.settling import Moment, Progress, progress_of
 from wva.model.capacity import LearnedCapacity
 from wva.model.decision import Decision
 from wva.model.memory import Memory, VariantMemory
 from wva.model.metrics import ReplicaMetrics
-from wva.model.policy import Analyzer, Compatibility, Policy
+from wva.model.optimizers import Analyzer, Optimizer
+from wva.model.policy import Compatibility, Policy
 from wva.model.queueing import ModelOpinion, QueueingMemory
 from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
 from wva.model.variant import ModelKey, Variant, VariantKey
@@ -42,6 +45,7 @@ class Cycle:
     failures: dict[str, str]
     counts: dict[ModelKey, RequestCounts]
     queues: dict[ModelKey, SchedulerQueue]
+    gpus: GpuView
 
     @staticmethod
     def of(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> Cycle:
@@ -62,6 +66,7 @@ class Cycle:
             failures,
             {counts.model: counts for counts in snapshot.request_counts},
             {queue.model: queue for queue in snapshot.queues},
+            GpuView.of(snapshot, policy),
         )
 
     def report(self, variant: Variant, deadline_seconds: float) -> VariantReport:
@@ -72,11 +77,20 @@ class Cycle:
 
 
 @dataclass(frozen=True, slots=True)
+class Shared:
+    """A model's candidates after scarce GPUs were shared, and what they would have had beyond that."""
+
+    candidates: tuple[Candidate, ...]
+    denials: Denials
+
+
+@dataclass(frozen=True, slots=True)
 class ModelCycle:
     """One model with its analysis.
 
-    ``gap`` is None for an analyzer that knows no capacities, ``learned`` for one that learns none, ``opinion`` unless
-    the model-based optimizer is to be heard beside the analyzer.
+    ``gap`` is None for an analyzer that knows no capacities, ``learned`` for one that learns none. What the model-based
+    optimizer says is an ``opinion`` where it is to be heard beside the analyzer, an ``answer`` where it is the
+    analyzer's own.
     """
 
     key: ModelKey
@@ -85,6 +99,7 @@ class ModelCycle:
     gap: Gap | None = None
     learned: LearnedCapacity | None = None
     opinion: ModelOpinion | None = None
+    answer: ModelOpinion | None = None
 
     @property
     def held(self) -> bool:
@@ -138,7 +153,7 @@ def with_opinions(models: list[ModelCycle], cycle: Cycle) -> tuple[list[ModelCyc
         QueueingInputs(model.key, model.reports, cycle.queues.get(model.key), cycle.failures.get(model.key.namespace))
         for model in asked
     ]
-    opinions, memory = analyze_queueing(inputs, policy=policy, memory=memory, now=cycle.now)
+    opinions, memory = analyze_queueing(inputs, policy=policy, memory=memory, now=cycle.now, fleet=cycle.gpus.fleet)
     heard = {opinion.key: opinion for opinion in opinions}
     return [_heard(model, heard.get(model.key), policy) for model in models], memory
 
@@ -151,7 +166,7 @@ def _heard(model: ModelCycle, opinion: ModelOpinion | None, policy: Policy) -> M
     if opinion is None or policy.analyzer_for(model.key) is not Analyzer.QUEUEING:
         return replace(model, opinion=opinion)
     assessment = replace(model.assessment, hold=opinion.hold)
-    return replace(model, assessment=assessment, gap=Gap(assessment, opinion.capacity))
+    return replace(model, assessment=assessment, gap=Gap(assessment, opinion.capacity), answer=opinion)
 
 
 def with_ceilings(model: ModelCycle, ceilings: Mapping[VariantKey, int]) -> ModelCycle:
@@ -175,10 +190,10 @@ def _with_ceiling(variant: VariantAssessment, ceilings: Mapping[VariantKey, int]
     return replace(variant, progress=replace(variant.progress, variant=replace(static, bounds=bounds)))
 
 
-def decide(model: ModelCycle, cycle: Cycle, *, shared: tuple[Candidate, ...] | None) -> tuple[Decision, ...]:
+def decide(model: ModelCycle, cycle: Cycle, *, shared: Shared | None) -> tuple[Decision, ...]:
     """Return the decisions of a model within its bounds, in the order of its reports.
 
-    ``shared`` are its candidates after scarce GPUs were shared, None when they were not.
+    ``shared`` is what it got when scarce GPUs were shared, None when they were not.
     """
     summary = None if model.gap is None else model.gap.capacity.summary
     decisions = drafts(model.assessment, summary=summary)
@@ -187,7 +202,7 @@ def decide(model: ModelCycle, cycle: Cycle, *, shared: tuple[Candidate, ...] | N
         decisions = enforce_v05(decisions, cycle.policy.scale_to_zero_for(model.key), cycle.counts.get(model.key))
     else:
         if not model.held:
-            decisions = _arbitrated(model, _optimized(model, decisions, shared))
+            decisions = _arbitrated(model, _optimized(model, decisions, cycle, shared), cycle.gpus)
         decisions = keep_one(rest(decisions, _idleness(model, cycle)))
     return tuple(
         enforce(decision, progress.variant.bounds)
@@ -196,22 +211,25 @@ def decide(model: ModelCycle, cycle: Cycle, *, shared: tuple[Candidate, ...] | N
 
 
 def _optimized(
-    model: ModelCycle, decisions: tuple[Decision, ...], shared: tuple[Candidate, ...] | None
+    model: ModelCycle, decisions: tuple[Decision, ...], cycle: Cycle, shared: Shared | None
 ) -> tuple[Decision, ...]:
+    optimizer = cycle.policy.optimizer_for(model.key)
     if model.gap is None:
-        return sized(model.assessment, decisions)
+        return sized(model.assessment, decisions, most=1 if optimizer is Optimizer.ONE_STEP else None)
     if shared is not None:
-        return close(model.gap, decisions, shared, rule="greedy-by-score")
+        return close(model.gap, decisions, shared.candidates, rule="greedy-by-score", denials=shared.denials)
+    if optimizer is Optimizer.MODEL_BASED and model.answer is not None:
+        return model_based(model.gap, decisions, model.answer)
     return cost_aware(model.gap, decisions)
 
 
-def _arbitrated(model: ModelCycle, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
+def _arbitrated(model: ModelCycle, decisions: tuple[Decision, ...], gpus: GpuView) -> tuple[Decision, ...]:
     """Return the decisions after the model-based optimizer was heard, as they are where it was not asked."""
     opinion = model.opinion
     if opinion is None:
         return decisions
     return tuple(
-        arbitrate(decision, opinion.of(decision.key), bounds=progress.variant.bounds)
+        arbitrate(decision, opinion.of(decision.key), bounds=progress.variant.bounds, most=gpus.most(progress))
         for decision, progress in zip(decisions, model.progresses, strict=True)
     )
 

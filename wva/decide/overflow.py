@@ -91,4 +91,4 @@ def _denied(old: Decision, new: Decision, granted: Decision) -> Decision:
     words = (
         f"limited to {new.desired}: {binding} allows {granted.desired}, a step that its scaler ignores; {old.message}"
     )
-    return old.with_step(STAGE, Reason.GPU_LIMITED, words, new.desired, limited_by=binding)
+    return old.limited(STAGE, Reason.GPU_LIMITED, words, new.desired, by=binding)

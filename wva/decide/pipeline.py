@@ -8,22 +8,24 @@ decisions, bit by bit, so that a recorded cycle can be replayed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from wva.decide import model_cycle
-from wva.decide.limit import Claim, GpuBudget, Stock, limit
+from wva.decide.limit import LIMITER, Claim, GpuBudget, Stock, limit
 from wva.decide.limit_v05 import limit_v05
-from wva.decide.model_cycle import Cycle, ModelCycle
+from wva.decide.model_cycle import Cycle, ModelCycle, Shared
 from wva.decide.optimize.by_capacity import Gap
 from wva.decide.optimize.cost_aware import Candidate
 from wva.decide.optimize.greedy import Need, share
 from wva.decide.overflow import Budgeting, Drafts, overflow
 from wva.decide.settling import Progress, settle
-from wva.model.decision import Decision, MetricsVerdict, Reason, Source, Step
+from wva.model.decision import Decision, Limit, MetricsVerdict, Reason, Source, Step
 from wva.model.inventory import Inventory
 from wva.model.memory import Memory, VariantMemory
 from wva.model.metrics import Coverage
+from wva.model.optimizers import Optimizer
 from wva.model.policy import Compatibility, Policy
+from wva.model.queueing import ModelOpinion
 from wva.model.service import LOWEST_PRIORITY
 from wva.model.snapshot import Snapshot
 from wva.model.variant import UNKNOWN_ACCELERATOR, ModelKey, Variant
@@ -33,11 +35,26 @@ Entry = tuple[Decision, VariantMemory]
 _SEVERAL = 2
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a cycle: decisions and memory, and what the model-based optimizer said of the models it judged."""
+
+    decisions: tuple[Decision, ...]
+    memory: Memory
+    opinions: tuple[ModelOpinion, ...] = ()
+
+
 def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> tuple[tuple[Decision, ...], Memory]:
     """Decide on every variant of the snapshot. ``now`` is in seconds since the epoch.
 
     The decisions are sorted by variant, and so is the memory; variants that are gone leave it.
     """
+    outcome = conclude(snapshot, memory, policy, now)
+    return outcome.decisions, outcome.memory
+
+
+def conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> Outcome:
+    """Do the same as ``decide``, and return all that explains it."""
     cycle = Cycle.of(snapshot, memory, policy, now)
     running, asleep = _models(snapshot.variants)
     analyzed = [model_cycle.analyze(key, running[key], cycle) for key in sorted(running)]
@@ -49,9 +66,11 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> tu
     entries += [_inactive(variant) for variant in asleep if variant.key not in taking_part]
     entries.sort(key=lambda entry: entry[0].key)
     learned = [model.learned for model in models if model.learned is not None]
-    return (
+    opinions = [model.answer or model.opinion for model in models]
+    return Outcome(
         tuple(decision for decision, _ in entries),
         Memory(tuple(remembered for _, remembered in entries), memory.capacity.updated(learned, now=now), observed),
+        tuple(opinion for opinion in opinions if opinion is not None),
     )
 
 
@@ -68,7 +87,7 @@ def _models(variants: Iterable[Variant]) -> tuple[dict[ModelKey, list[Variant]],
 
 def _budget(snapshot: Snapshot, policy: Policy) -> GpuBudget | None:
     """Return the GPU budget, None when there is no limit."""
-    if not (policy.enable_limiter or policy.limited_mode):
+    if not policy.limited:
         return None
     inventory = snapshot.inventory
     if inventory is not None:
@@ -101,16 +120,44 @@ def _claims(models: Sequence[ModelCycle], drafts: Drafts, policy: Policy) -> lis
     ]
 
 
-def _shared(
-    models: Sequence[ModelCycle], cycle: Cycle, budget: GpuBudget | None
-) -> dict[ModelKey, tuple[Candidate, ...]]:
-    """Share the free GPUs among the models in need, if there are several and somebody knows how many GPUs there are."""
-    growing = [model.gap for model in models if model.gap is not None and model.gap.growing and not model.held]
-    if budget is None or budget.inventory is None or len(growing) < _SEVERAL:
+def _shared(models: Sequence[ModelCycle], cycle: Cycle, budget: GpuBudget | None) -> dict[ModelKey, Shared]:
+    """Share the free GPUs among the models in need, if somebody knows how many there are.
+
+    Several models have to be in need, or one whose optimizer was chosen to share.
+    """
+    growing = [
+        (model.gap, choice)
+        for model in models
+        if model.gap is not None and (choice := _sharing(model, model.gap, cycle.policy)) is not None
+    ]
+    chosen = any(choice is Optimizer.GREEDY_BY_SCORE for _, choice in growing)
+    if budget is None or budget.inventory is None or not (chosen or len(growing) >= _SEVERAL):
         return {}
     stock = Stock.of(budget.inventory, (progress.variant for model in models for progress in model.progresses))
-    needs = [_need(gap, budget.inventory, cycle.policy) for gap in growing]
-    return share(needs, stock.free_by_accelerator())
+    needs = [_need(gap, budget.inventory, cycle.policy) for gap, _ in growing]
+    served = share(needs, stock.free_by_accelerator())
+    return {gap.capacity.key: _served(gap, served[gap.capacity.key]) for gap, _ in growing}
+
+
+def _sharing(model: ModelCycle, gap: Gap, policy: Policy) -> Optimizer | None:
+    """Return the optimizer of a model that grows, if it is one that shares GPUs."""
+    if not gap.growing or model.held:
+        return None
+    optimizer = policy.optimizer_for(model.key)
+    return optimizer if optimizer in {Optimizer.BY_ANALYZER, Optimizer.GREEDY_BY_SCORE} else None
+
+
+def _served(gap: Gap, candidates: tuple[Candidate, ...]) -> Shared:
+    """Return what a model got, and what its variants would have got alone and with GPUs enough."""
+    numbers = {candidate.key: candidate.number for candidate in candidates}
+    return Shared(
+        candidates,
+        {
+            wanted.key: Limit(f"{LIMITER} {wanted.accelerator}", wanted.number - numbers[wanted.key])
+            for wanted in gap.grown()
+            if wanted.number > numbers[wanted.key]
+        },
+    )
 
 
 def _need(gap: Gap, inventory: Inventory, policy: Policy) -> Need:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final, NamedTuple
 
 from wva.model.metrics import Coverage
 from wva.model.variant import ModelKey, VariantKey
@@ -80,15 +81,42 @@ HOLD_REASONS = frozenset(
 """Reasons that mean: the evidence does not allow a change, the number is kept."""
 
 
+class Limit(NamedTuple):
+    """Who kept a number from being larger, and by how many replicas."""
+
+    by: str
+    fewer: int
+
+
+NOBODY: Final = Limit("", 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one stage did to the number; ``limited_by`` names who kept it from being larger, empty when nobody did."""
+    """What one stage did to the number.
+
+    ``limited_by`` names who kept it from being larger, empty when nobody did, and ``fewer`` by how many replicas; 0 is
+    an amount that nobody knows.
+    """
 
     stage: str
     reason: str
     before: int
     after: int
     limited_by: str = ""
+    fewer: int = 0
+
+    @property
+    def change(self) -> str:
+        """The number, or the change of it."""
+        return str(self.after) if self.before == self.after else f"{self.before} -> {self.after}"
+
+    @property
+    def limit(self) -> str:
+        """Who limited the number and by how much, in words; empty when nobody did."""
+        if not self.limited_by:
+            return ""
+        return f"limited by {self.limited_by}: {self.fewer} fewer" if self.fewer else f"limited by {self.limited_by}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +170,24 @@ class Decision:
         """The steps in which somebody kept the number from being larger."""
         return tuple(step for step in self.steps if step.limited_by)
 
-    def with_step(self, stage: str, reason: Reason, message: str, desired: int, *, limited_by: str = "") -> Decision:
+    @property
+    def way(self) -> str:
+        """The way from the analyzer to the published number in a few words: stages, numbers and who limited them."""
+        return ", ".join(f"{step.stage} {step.change}{f' ({step.limit})' if step.limit else ''}" for step in self.steps)
+
+    def with_step(
+        self, stage: str, reason: Reason, message: str, desired: int, *, limit: Limit | None = None
+    ) -> Decision:
         """Return the decision with the number changed by a stage, and the step recorded."""
-        step = Step(stage, message, self.desired, desired, limited_by)
+        by, fewer = limit or NOBODY
+        step = Step(stage, message, self.desired, desired, by, fewer)
         return replace(self, desired=desired, reason=reason, message=message, steps=(*self.steps, step))
 
-    def noted(self, stage: str, note: str) -> Decision:
+    def limited(self, stage: str, reason: Reason, message: str, allowed: int, *, by: str) -> Decision:
+        """Return the decision cut to a smaller number, with who cut it and by how much."""
+        limit = Limit(by, self.desired - allowed) if by else NOBODY
+        return self.with_step(stage, reason, message, allowed, limit=limit)
+
+    def noted(self, stage: str, note: str, *, limit: Limit = NOBODY) -> Decision:
         """Return the decision with a step that changed nothing: number, reason and message stay."""
-        return replace(self, steps=(*self.steps, Step(stage, note, self.desired, self.desired)))
+        return replace(self, steps=(*self.steps, Step(stage, note, self.desired, self.desired, *limit)))

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from wva.model.capacity import DEFAULT_SCALE_DOWN_BOUNDARY, DEFAULT_SCALE_UP_THRESHOLD
 from wva.model.inventory import UnknownInventory
+from wva.model.optimizers import BY_BUDGET, FITTING, Analyzer, Optimizer, SolverPolicy, fits
 from wva.model.service import AcceleratorCost, PerformanceProfile, ServiceTarget
 from wva.model.variant import ModelKey
 
@@ -34,14 +35,6 @@ class Compatibility(StrEnum):
     V0_5 = "v0.5"
 
 
-class Analyzer(StrEnum):
-    """What turns the load of a model into a need for replicas, under the names of ``analyzerName``."""
-
-    PERCENTAGE = ""
-    TOKENS = "saturation"
-    QUEUEING = "queueing"
-
-
 @dataclass(frozen=True, slots=True)
 class SaturationPolicy:
     """Thresholds of the saturation analyzers (engine.md 3, 4), complete and valid.
@@ -49,8 +42,9 @@ class SaturationPolicy:
     A replica is saturated at ``kv_cache_threshold`` (K, share of the KV cache) or ``queue_length_threshold`` (Q,
     waiting requests). The model grows when the mean spare KV is below ``kv_spare_trigger`` (k) or the mean spare
     queue below ``queue_spare_trigger`` (q). After ``transition_deadline_seconds`` an unfinished change stops counting
-    as on its way. ``analyzer_name`` is which analyzer the entry or its default asks for; the token analyzer grows above
-    the utilization ``scale_up_threshold`` and may shrink below ``scale_down_boundary``.
+    as on its way. ``analyzer_name`` is which analyzer the entry or its default asks for, ``optimizer_name`` which
+    optimizer; the token analyzer grows above the utilization ``scale_up_threshold`` and may shrink below
+    ``scale_down_boundary``.
     """
 
     kv_cache_threshold: float = 0.80
@@ -61,6 +55,7 @@ class SaturationPolicy:
     analyzer_name: Analyzer = Analyzer.PERCENTAGE
     scale_up_threshold: float = DEFAULT_SCALE_UP_THRESHOLD
     scale_down_boundary: float = DEFAULT_SCALE_DOWN_BOUNDARY
+    optimizer_name: Optimizer = Optimizer.BY_ANALYZER
 
     @property
     def kv_fits(self) -> bool:
@@ -72,13 +67,18 @@ class SaturationPolicy:
         """Whether the token analyzer, if it is asked for, shrinks below where it grows."""
         return self.analyzer_name is not Analyzer.TOKENS or self.scale_up_threshold > self.scale_down_boundary
 
+    @property
+    def optimizer_fits(self) -> bool:
+        """Whether the optimizer, if one is named, can answer what the analyzer finds."""
+        return fits(self.optimizer_name, self.analyzer_name)
+
 
 @dataclass(frozen=True, slots=True)
 class SaturationOverride:
     """A complete policy for one model; ``namespace`` None applies to the model id in every namespace.
 
-    ``names_analyzer`` tells an analyzer that the entry itself asks for from one that it inherited; ``given`` are the
-    thresholds that it names itself.
+    ``names_analyzer`` tells an analyzer that the entry itself asks for from one that it inherited, ``names_optimizer``
+    likewise; ``given`` are the thresholds that it names itself. Who names an analyzer inherits no optimizer.
     """
 
     name: str
@@ -87,12 +87,18 @@ class SaturationOverride:
     policy: SaturationPolicy
     names_analyzer: bool = False
     given: tuple[tuple[str, float], ...] = ()
+    names_optimizer: bool = False
 
     def over(self, default: SaturationPolicy) -> SaturationPolicy | None:
         """Return the entry laid over another default; None when the two contradict each other."""
-        analyzer = self.policy.analyzer_name if self.names_analyzer else default.analyzer_name
-        merged = replace(default, **dict(self.given), analyzer_name=analyzer)
-        return merged if merged.kv_fits and merged.tokens_fit else None
+        inherits = default.optimizer_name if not self.names_analyzer else Optimizer.BY_ANALYZER
+        merged = replace(
+            default,
+            **dict(self.given),
+            analyzer_name=self.policy.analyzer_name if self.names_analyzer else default.analyzer_name,
+            optimizer_name=self.policy.optimizer_name if self.names_optimizer else inherits,
+        )
+        return merged if merged.kv_fits and merged.tokens_fit and merged.optimizer_fits else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +199,9 @@ class Policy:
 
     ``overrides`` are sorted by name, ``namespaces`` by namespace, ``service_targets`` by model id,
     ``accelerator_costs`` by accelerator and ``profiles`` by model id and accelerator. ``limited_mode``,
-    ``proactive_model`` and ``scale_to_zero_default`` are settings of the process; ``enable_limiter`` comes from the
-    global ``default`` entry alone. ``unknown_inventory`` is what the limiter does while nobody knows how many GPUs
-    there are.
+    ``proactive_model`` and ``scale_to_zero_default`` are settings of the process; ``enable_limiter``,
+    ``unknown_inventory`` (what a budget allows while nobody knows how many GPUs there are) and ``solver`` come from
+    the global ``default`` entries alone.
     """
 
     saturation: SaturationPolicy = SaturationPolicy()
@@ -212,6 +218,22 @@ class Policy:
     proactive_model: bool = False
     scale_to_zero_default: bool = False
     unknown_inventory: UnknownInventory = UnknownInventory.NO_GROWTH
+    solver: SolverPolicy = BY_BUDGET
+
+    @property
+    def limited(self) -> bool:
+        """Whether all growth is kept within the GPUs that there are."""
+        return self.enable_limiter or self.limited_mode
+
+    @property
+    def model_limited(self) -> bool:
+        """Whether the model-based optimizer keeps to the GPUs that there are."""
+        return self.limited if self.solver.unlimited is None else not self.solver.unlimited
+
+    @property
+    def counts_gpus(self) -> bool:
+        """Whether anything that may be asked wants to know how many GPUs there are."""
+        return self.limited or self.model_limited
 
     def saturation_for(self, model: ModelKey) -> SaturationPolicy:
         """Return the thresholds of one model: its own override, else one for any namespace, else the default."""
@@ -261,6 +283,17 @@ class Policy:
         if self.queueing_for(model) is not None:
             return Analyzer.QUEUEING
         return (self.saturation if local.default is None else local.default).analyzer_name
+
+    def optimizer_for(self, model: ModelKey) -> Optimizer:
+        """Return what turns the need of a model into replicas: what it asks for if that fits its analyzer.
+
+        Else the one that the analyzer has by itself; of a capacity analyzer that shares scarce GPUs by score when
+        several models are in need.
+        """
+        analyzer, wanted = self.analyzer_for(model), self.saturation_for(model).optimizer_name
+        if wanted is not Optimizer.BY_ANALYZER and fits(wanted, analyzer):
+            return wanted
+        return Optimizer.BY_ANALYZER if analyzer is Analyzer.TOKENS else FITTING[analyzer][0]
 
     def misfits(self, model: ModelKey) -> tuple[str, ...]:
         """Return the names of entries for everybody that contradict the defaults of the model's namespace."""

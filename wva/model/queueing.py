@@ -150,7 +150,8 @@ class VariantOpinion:
     """What the model says of one variant. ``desired`` None is no opinion, never 0; ``words`` says why.
 
     ``rate`` is what one replica takes within the targets in requests per second, None when that is not known;
-    ``basis`` where its parameters come from. ``cards`` are the GPUs of one replica.
+    ``basis`` where its parameters come from. ``cards`` are the GPUs of one replica. ``denied`` are the replicas fewer
+    than it would have if there were GPUs enough, ``limited_by`` whose limit that is.
     """
 
     key: VariantKey
@@ -161,6 +162,8 @@ class VariantOpinion:
     basis: str = ""
     cards: int = 1
     plan: Plan | None = None
+    denied: int = 0
+    limited_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

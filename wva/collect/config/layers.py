@@ -24,6 +24,9 @@ from wva.collect.promql import validate_namespace
 MAX_LOCAL_ENTRIES: Final = 1_000
 """In the ConfigMap of a namespace: whoever may write there must not keep the decisions for all others waiting."""
 
+BEFORE: Final = "what it said last, else the default"
+"""What is in force of a field that is none of a merged value."""
+
 M = TypeVar("M", bound=ModelFields)
 P = TypeVar("P")
 

@@ -1,6 +1,7 @@
 """The ConfigMap of the queueing model: for whom it decides, and what for (surface.md 3.5).
 
-An entry switches the queueing analyzer on for its model, ``default`` for every model.
+An entry switches the queueing analyzer on for its model, ``default`` for every model. The global ``default`` says how
+the model-based optimizer shares GPUs among all models (optimizer.md 1.1).
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from pydantic import Field
 
 from wva.collect.config.entry import DEFAULT_ENTRY, EntryForm
 from wva.collect.config.fields import EXPECTED_BOOLEAN, EXPECTED_COUNT, Boolean, Count, ModelFields
-from wva.collect.config.layers import Layers, Resolved, Rules
+from wva.collect.config.layers import BEFORE, Layers, Resolved, Rules
 from wva.collect.config.reading import BadEntryError
+from wva.model.optimizers import BY_BUDGET, BestEffort, SolverPolicy
 from wva.model.policy import DEFAULT_SLO_MULTIPLIER, QueueingOverride, QueueingPolicy, QueueingRules
 
 
@@ -25,6 +27,9 @@ class QueueingFields(ModelFields):
     tuning_enabled: Boolean | None = Field(default=None, alias="tuningEnabled")
     target_ttft: Count | None = Field(default=None, alias="targetTTFT")
     target_itl: Count | None = Field(default=None, alias="targetITL")
+    unlimited: Boolean | None = None
+    saturation_policy: BestEffort | None = Field(default=None, alias="saturationPolicy")
+    delayed_best_effort: Boolean | None = Field(default=None, alias="delayedBestEffort")
 
 
 EXPECTED: Final = {
@@ -34,7 +39,16 @@ EXPECTED: Final = {
     "tuningEnabled": EXPECTED_BOOLEAN,
     "targetTTFT": EXPECTED_COUNT,
     "targetITL": EXPECTED_COUNT,
+    "unlimited": EXPECTED_BOOLEAN,
+    "saturationPolicy": ", ".join(value.value for value in BestEffort),
+    "delayedBestEffort": EXPECTED_BOOLEAN,
 }
+_SOLVER_FIELDS: Final = {
+    "unlimited": "unlimited",
+    "saturationPolicy": "saturation_policy",
+    "delayedBestEffort": "delayed_best_effort",
+}
+"""What is read from the global ``default`` alone: it is about all models at once."""
 
 
 def _merge(layers: Layers[QueueingFields]) -> QueueingPolicy:
@@ -64,6 +78,8 @@ def _given(entry: QueueingFields) -> dict[str, float | bool]:
 
 
 def _in_force(field_name: str, policy: QueueingPolicy) -> str:
+    if field_name in _SOLVER_FIELDS:
+        return BEFORE
     words = {
         "sloMultiplier": f"{policy.slo_multiplier:g}",
         "tuningEnabled": str(policy.tuning_enabled).lower(),
@@ -73,12 +89,26 @@ def _in_force(field_name: str, policy: QueueingPolicy) -> str:
     return words.get(field_name) or ", ".join(f"{name} {value}" for name, value in words.items())
 
 
-def _remarks(key: str, entry: QueueingFields, local: bool) -> Iterator[str]:  # noqa: ARG001, FBT001 - one signature
+def _remarks(key: str, entry: QueueingFields, local: bool) -> Iterator[str]:  # noqa: FBT001 - told by position
     if key == DEFAULT_ENTRY and (entry.model_id is not None or entry.namespace is not None):
         yield "model_id and namespace have no effect: this entry applies to every model"
+    if key != DEFAULT_ENTRY or local:
+        for name, field in _SOLVER_FIELDS.items():
+            if getattr(entry, field) is not None:
+                place = "the global ConfigMap" if local else "this ConfigMap"
+                yield f"{name} has no effect here: it is read from {DEFAULT_ENTRY} of {place} only"
 
 
 RULES: Final = Rules(EntryForm(QueueingFields, EXPECTED), _merge, _in_force, _remarks, pairs=True)
+
+
+def solver_of(default: QueueingFields | None) -> SolverPolicy:
+    """Return how the model-based optimizer shares GPUs, as the global ``default`` says."""
+    if default is None:
+        return BY_BUDGET
+    return SolverPolicy(
+        default.unlimited, bool(default.delayed_best_effort), default.saturation_policy or BestEffort.NONE
+    )
 
 
 def rules_of(resolved: Resolved[QueueingFields, QueueingPolicy]) -> QueueingRules:

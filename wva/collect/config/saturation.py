@@ -23,10 +23,12 @@ from wva.collect.config.fields import (
     Share,
     Text,
 )
-from wva.collect.config.layers import Layers, Reading, Resolved, Rules, read, resolve
+from wva.collect.config.layers import BEFORE, Layers, Reading, Resolved, Rules, read, resolve
 from wva.collect.config.reading import BadEntryError
 from wva.godurations import EXPECTED_DURATION
-from wva.model.policy import Analyzer, Compatibility, Policy, SaturationOverride, SaturationPolicy, SaturationRules
+from wva.model.inventory import UnknownInventory
+from wva.model.optimizers import FITTING, Analyzer, Optimizer
+from wva.model.policy import Compatibility, Policy, SaturationOverride, SaturationPolicy, SaturationRules
 
 
 class SaturationEntry(ModelFields):
@@ -37,7 +39,9 @@ class SaturationEntry(ModelFields):
     kv_spare_trigger: Share | None = Field(default=None, alias="kvSpareTrigger")
     queue_spare_trigger: Count | None = Field(default=None, alias="queueSpareTrigger")
     enable_limiter: Boolean | None = Field(default=None, alias="enableLimiter")
+    unknown_inventory: UnknownInventory | None = Field(default=None, alias="unknownInventory")
     analyzer_name: Text | None = Field(default=None, alias="analyzerName")
+    optimizer_name: Optimizer | None = Field(default=None, alias="optimizerName")
     scale_up_threshold: PositiveShare | None = Field(default=None, alias="scaleUpThreshold")
     scale_down_boundary: PositiveShare | None = Field(default=None, alias="scaleDownBoundary")
     compatibility: Compatibility | None = None
@@ -59,7 +63,9 @@ EXPECTED: Final = {
     "kvSpareTrigger": EXPECTED_SHARE,
     "queueSpareTrigger": EXPECTED_COUNT,
     "enableLimiter": EXPECTED_BOOLEAN,
+    "unknownInventory": " or ".join(value.value for value in UnknownInventory),
     "analyzerName": "the name of an analyzer",
+    "optimizerName": ", ".join(value.value or '""' for value in Optimizer),
     "scaleUpThreshold": EXPECTED_POSITIVE_SHARE,
     "scaleDownBoundary": EXPECTED_POSITIVE_SHARE,
     "compatibility": " or ".join(value.value for value in Compatibility),
@@ -76,6 +82,12 @@ _POLICY_FIELDS: Final = {
     "scaleDownBoundary": "scale_down_boundary",
     "transitionDeadline": "transition_deadline_seconds",
 }
+_GLOBAL_FIELDS: Final = {
+    "compatibility": "compatibility",
+    "enableLimiter": "enable_limiter",
+    "unknownInventory": "unknown_inventory",
+}
+"""What is read from the global ``default`` alone."""
 _MAIN_FIELDS: Final = ("kvCacheThreshold", "queueLengthThreshold", "kvSpareTrigger", "queueSpareTrigger")
 
 
@@ -84,8 +96,8 @@ def _merge(layers: Layers[SaturationEntry]) -> SaturationPolicy:
     given: dict[str, float] = {}
     for layer in reversed(layers):
         given |= _given(layer)
-    analyzer = next((layer.analyzer for layer in layers if layer.analyzer is not None), Analyzer.PERCENTAGE)
-    merged = SaturationPolicy(**given, analyzer_name=analyzer)
+    analyzer, optimizer = _named(layers)
+    merged = SaturationPolicy(**given, analyzer_name=analyzer, optimizer_name=optimizer)
     if not merged.kv_fits:
         raise BadEntryError(
             f"at least kvSpareTrigger ({merged.kv_spare_trigger:g})",
@@ -95,7 +107,21 @@ def _merge(layers: Layers[SaturationEntry]) -> SaturationPolicy:
     up, down = merged.scale_up_threshold, merged.scale_down_boundary
     if not merged.tokens_fit:
         raise BadEntryError(f"above scaleDownBoundary ({down:g})", field_name="scaleUpThreshold", value=f"{up:g}")
+    if not merged.optimizer_fits:
+        able = " or ".join(each.value for each in FITTING[analyzer])
+        expected = f'{able}, which go with analyzerName "{analyzer.value}"'
+        raise BadEntryError(expected, field_name="optimizerName", value=optimizer.value)
     return merged
+
+
+def _named(layers: Layers[SaturationEntry]) -> tuple[Analyzer, Optimizer]:
+    """Return analyzer and optimizer; what names an analyzer inherits no optimizer, which was chosen for another."""
+    optimizer: Optimizer | None = None
+    for layer in layers:
+        optimizer = layer.optimizer_name if optimizer is None else optimizer
+        if layer.analyzer is not None:
+            return layer.analyzer, optimizer or Optimizer.BY_ANALYZER
+    return Analyzer.PERCENTAGE, optimizer or Optimizer.BY_ANALYZER
 
 
 def _given(entry: SaturationEntry) -> dict[str, float]:
@@ -105,8 +131,12 @@ def _given(entry: SaturationEntry) -> dict[str, float]:
 
 
 def _in_force(field_name: str, policy: SaturationPolicy) -> str:
+    if field_name in _GLOBAL_FIELDS:
+        return BEFORE
     if field_name == "analyzerName":
         return f'"{policy.analyzer_name}"'
+    if field_name == "optimizerName":
+        return f'"{policy.optimizer_name}"'
     if field_name in _POLICY_FIELDS:
         unit = "s" if field_name == "transitionDeadline" else ""
         return f"{getattr(policy, _POLICY_FIELDS[field_name]):g}{unit}"
@@ -121,8 +151,8 @@ def _remarks(key: str, entry: SaturationEntry, local: bool) -> Iterator[str]:  #
     if key == DEFAULT_ENTRY and (entry.model_id is not None or entry.namespace is not None):
         yield "model_id and namespace have no effect: this entry applies to every model"
     if key != DEFAULT_ENTRY or local:
-        for name, value in (("compatibility", entry.compatibility), ("enableLimiter", entry.enable_limiter)):
-            if value is not None:
+        for name, field in _GLOBAL_FIELDS.items():
+            if getattr(entry, field) is not None:
                 place = "the global ConfigMap" if local else "this ConfigMap"
                 yield f"{name} has no effect here: it is read from {DEFAULT_ENTRY} of {place} only"
 
@@ -140,10 +170,17 @@ def rules_of(resolved: Resolved[SaturationEntry, SaturationPolicy]) -> Saturatio
             policy,
             names_analyzer=entry.fields.analyzer is not None,
             given=tuple(_given(entry.fields).items()),
+            names_optimizer=entry.fields.optimizer_name is not None,
         )
         for entry, policy in resolved.overrides
     )
     return SaturationRules(resolved.default, overrides)
+
+
+def unknown_inventory_of(default: SaturationEntry | None) -> UnknownInventory:
+    """Return what a GPU budget allows while nobody knows how many GPUs there are, as the global ``default`` says."""
+    given = None if default is None else default.unknown_inventory
+    return UnknownInventory.NO_GROWTH if given is None else given
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,5 +207,6 @@ def parse_saturation(data: Mapping[str, str], *, previous: SaturationConfig | No
         rules.overrides,
         compatibility=None if default is None else default.compatibility,
         enable_limiter=bool(default and default.enable_limiter),
+        unknown_inventory=unknown_inventory_of(default),
     )
     return SaturationConfig(policy, (*reading.errors, *resolved.errors), reading.warnings, reading)

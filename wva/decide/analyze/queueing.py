@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from wva.decide.analyze.queueing_case import ModelCase
+from wva.decide.analyze.queueing_opinion import opinion_of
 from wva.decide.analyze.queueing_parameters import learn
 from wva.decide.analyze.queueing_readings import ModelReading, QueueingInputs, read_model
+from wva.decide.queueing.fleet import UNLIMITED, Fleet, plan
 from wva.decide.queueing.service import Queue
 from wva.decide.queueing.sizing import perform, size
 from wva.model.policy import Policy, QueueingPolicy
@@ -22,11 +24,16 @@ __all__ = ["QueueingInputs", "analyze_queueing"]
 
 
 def analyze_queueing(
-    models: Sequence[QueueingInputs], *, policy: Policy, memory: QueueingMemory, now: float
+    models: Sequence[QueueingInputs],
+    *,
+    policy: Policy,
+    memory: QueueingMemory,
+    now: float,
+    fleet: Fleet = UNLIMITED,
 ) -> tuple[tuple[ModelOpinion, ...], QueueingMemory]:
     """Return an opinion per model, in their order, and what the next cycle must know.
 
-    ``now`` is in seconds since the epoch.
+    ``now`` is in seconds since the epoch; ``fleet`` says which GPUs count.
     """
     readings = [_read(inputs, memory, now) for inputs in models]
     settings = [policy.queueing_for(inputs.key) or QueueingPolicy() for inputs in models]
@@ -39,7 +46,12 @@ def analyze_queueing(
     ]
     queues = [queue for case in cases for queue in case.queues]
     sizings = iter(size(queues, [case.target for case in cases for _ in case.queues]))
-    drafts = [case.judge([next(sizings) for _ in case.queues]) for case in cases]
+    verdicts = [case.judge([next(sizings) for _ in case.queues]) for case in cases]
+    needs = [case.need(verdict) for case, verdict in zip(cases, verdicts, strict=True)]
+    drafts = [
+        opinion_of(case, verdict, need=need, grant=grant)
+        for case, verdict, need, grant in zip(cases, verdicts, needs, plan(needs, fleet), strict=True)
+    ]
     return _planned(cases, drafts), kept
 
 

@@ -1,4 +1,4 @@
-"""One model of the queueing analyzer: from traffic and sized replicas to numbers, and what speaks against them.
+"""One model of the queueing analyzer: from traffic and sized replicas to what it needs, and what speaks against less.
 
 A variant is sized with the parameters that were learned while it served, as soon as these are firm, else with the known
 ones of its model and accelerator, so that a cold start can be sized. A variant of which neither is there gets no
@@ -11,32 +11,48 @@ Growth stands on what is seen, a shrink on all of it: every replica judged, noth
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from wva.decide.analyze.queueing_parameters import Known, key_of, known_parameters
 from wva.decide.analyze.queueing_readings import ModelReading, QueueingInputs, VariantReading, gap
-from wva.decide.queueing.cover import SHRINK_SHARE, Carrier, carried, cover
+from wva.decide.queueing.cover import Carrier
+from wva.decide.queueing.fleet import FleetNeed
 from wva.decide.queueing.objectives import Traffic, derived_target
 from wva.decide.queueing.results import Sizing
 from wva.decide.queueing.service import QUEUE_TO_BATCH, Queue, RequestSize
 from wva.decide.queueing.targets import Target
 from wva.decide.wording import replicas as replicas_in_words
 from wva.model.absence import Absence
-from wva.model.capacity import CapacityBasis, ModelCapacity, VariantCapacity
 from wva.model.decision import Reason
 from wva.model.policy import Policy, QueueingPolicy
-from wva.model.queueing import ModelOpinion, QueueingMemory, VariantOpinion
-from wva.model.service import ServiceTarget
-from wva.model.variant import UNKNOWN_ACCELERATOR, VariantKey
+from wva.model.queueing import QueueingMemory
+from wva.model.service import LOWEST_PRIORITY, ServiceTarget
+from wva.model.variant import DEFAULT_COST, UNKNOWN_ACCELERATOR, VariantKey
 
-UNIT: Final = "requests/s"
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What sizing says of a model.
+
+    ``sized`` has an entry per variant with parameters, ``rates`` one (requests per second of a replica within the
+    targets) per variant that can meet them. ``demand`` is what these have to carry. ``hold`` says why there is no
+    opinion at all, ``objection`` why nothing may shrink.
+    """
+
+    sized: Mapping[VariantKey, Sizing]
+    rates: Mapping[VariantKey, float]
+    objection: str
+    hold: Absence | None
+    demand: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCase:
-    """One model, its parameters found; ``known`` and ``queues`` have an entry per variant that can be sized."""
+    """One model, its parameters found; ``known`` and ``queues`` have an entry per variant that can be sized.
+
+    ``costs`` are those of a replica of each variant.
+    """
 
     inputs: QueueingInputs
     reading: ModelReading
@@ -44,6 +60,7 @@ class ModelCase:
     target: Target
     traffic: Traffic | None
     known: dict[VariantKey, Known]
+    costs: dict[VariantKey, float]
 
     @staticmethod
     def of(
@@ -64,7 +81,7 @@ class ModelCase:
         }
         service = policy.service_target_for(inputs.key)
         target = _target(settings, service, known, traffic)
-        return ModelCase(inputs, reading, service, target, traffic, known)
+        return ModelCase(inputs, reading, service, target, traffic, known, _costs(reading.variants, policy))
 
     @property
     def queues(self) -> list[Queue]:
@@ -78,50 +95,24 @@ class ModelCase:
             for key, known in self.known.items()
         ]
 
-    def judge(self, sizings: Sequence[Sizing]) -> ModelOpinion:
-        """Return the opinion, still without what its replicas would do."""
+    def judge(self, sizings: Sequence[Sizing]) -> Verdict:
+        """Return what can be said of the model once its replicas are sized; ``sizings`` are those of ``queues``."""
         sized = dict(zip(self.known, sizings, strict=True))
         rates = {key: each.rate for key, each in sized.items() if each.rate is not None}
         hold = self._absence(sized)
-        objection = self._objection(rates)
-        base = self._opinion(objection if hold is None else hold.message)
         if hold is not None:
-            return replace(
-                base,
-                variants=tuple(_silent(each, hold.message) for each in self.reading.variants),
-                capacity=replace(self._capacity({}, 0.0, hold.message, hold.message), hold=hold),
-                hold=hold,
-                summary=hold.message,
-            )
-        demand = self._demand(rates)
-        carriers = [_carrier(each, rates[key_of(each)]) for each in self.reading.variants if key_of(each) in rates]
-        numbers, short = cover(demand, carriers, shrinks=not objection)
-        summary = self._summary(demand, carried(carriers), short)
-        return replace(
-            base,
-            variants=tuple(
-                self._variant(each, sized.get(key_of(each)), numbers.get(key_of(each)), summary)
-                for each in self.reading.variants
-            ),
-            capacity=self._capacity(rates or self._idle_rates(), demand, objection, summary),
-            summary=summary,
-        )
+            return Verdict(sized, {}, hold.message, hold)
+        return Verdict(sized, rates, self._objection(rates), None, self._demand(rates))
 
-    def _opinion(self, objection: str) -> ModelOpinion:
-        traffic = self.traffic
-        return ModelOpinion(
-            self.inputs.key,
-            (),
-            ModelCapacity(self.inputs.key, (), unit=UNIT),
-            arrivals=self.reading.arrivals,
-            input_tokens=0.0 if traffic is None else traffic.input_tokens,
-            output_tokens=0.0 if traffic is None else traffic.output_tokens,
-            ttft_milliseconds=self.target.ttft,
-            itl_milliseconds=self.target.itl,
-            tps=self.target.tps,
-            class_name="" if self.service is None else self.service.class_name,
-            objection=objection,
+    def need(self, verdict: Verdict) -> FleetNeed:
+        """Return what the model asks of its variants that can be sized, which is nothing while it is held."""
+        carriers = tuple(
+            _carrier(each, verdict.rates[key_of(each)], self.costs[key_of(each)])
+            for each in self.reading.variants
+            if key_of(each) in verdict.rates
         )
+        rank = LOWEST_PRIORITY if self.service is None else self.service.priority
+        return FleetNeed(self.inputs.key, rank, verdict.demand, carriers, shrinks=not verdict.objection)
 
     def _absence(self, sized: dict[VariantKey, Sizing]) -> Absence | None:
         """Return why there is no opinion at all, None when there is one."""
@@ -166,63 +157,6 @@ class ModelCase:
         asked = max(0.0, self.reading.arrivals - others)
         return max(asked, self.target.tps / self.traffic.output_tokens) if self.traffic is not None else asked
 
-    def _variant(
-        self, reading: VariantReading, sizing: Sizing | None, number: int | None, summary: str
-    ) -> VariantOpinion:
-        variant = reading.progress.variant
-        if self.traffic is None:
-            lowest = _lowest(reading)
-            wanted = lowest if not self._objection({}) else max(lowest, reading.progress.base)
-            return replace(_silent(reading, "nothing arrives and nothing waits"), desired=wanted)
-        if sizing is None or number is None:
-            return _silent(reading, sizing.problem if sizing is not None else "no performance parameters")
-        known = self.known[variant.key]
-        return replace(
-            _silent(reading, f"{summary}; one replica takes {sizing.rate:.4g} requests/s ({known.words})"),
-            desired=number,
-            rate=sizing.rate,
-            basis=known.words,
-        )
-
-    def _capacity(self, rates: dict[VariantKey, float], demand: float, objection: str, summary: str) -> ModelCapacity:
-        variants = tuple(self._variant_capacity(each, rates, demand) for each in self.reading.variants)
-        capacity = ModelCapacity(
-            self.inputs.key, variants, demand=demand, objection=objection, summary=summary, unit=UNIT
-        )
-        spare = 0.0 if objection else max(0.0, capacity.supply * SHRINK_SHARE - demand)
-        return replace(capacity, required=max(0.0, demand - capacity.anticipated), spare=spare)
-
-    def _idle_rates(self) -> dict[VariantKey, float]:
-        """Return any rate, the same for all: without requests every replica carries all there is."""
-        return {key_of(each): 1.0 for each in self.reading.variants}
-
-    def _variant_capacity(
-        self, reading: VariantReading, rates: dict[VariantKey, float], demand: float
-    ) -> VariantCapacity:
-        variant, known = reading.progress.variant, self.known.get(key_of(reading))
-        answered = math.fsum(each.answered for each in self.reading.variants if key_of(each) in rates)
-        share = reading.answered / answered if key_of(reading) in rates and answered else 0.0
-        return VariantCapacity(
-            key=variant.key,
-            accelerator=_accelerator(reading),
-            cost=variant.cost,
-            ready=reading.progress.ready,
-            pending=reading.progress.in_flight,
-            per_replica=rates.get(variant.key, 0.0),
-            demand=share * demand,
-            gpus_per_replica=variant.gpus_per_replica,
-            basis=CapacityBasis.UNKNOWN if known is None else known.basis,
-        )
-
-    def _summary(self, demand: float, supply: float, short: float) -> str:
-        target = self.target
-        said = "its service class" if self.service is not None else "no service class: derived targets"
-        words = (
-            f"{self.reading.arrivals:.4g} requests/s arrive, {demand:.4g} to carry, capacity {supply:.4g} within "
-            f"TTFT {target.ttft:.4g} ms and ITL {target.itl:.4g} ms ({said})"
-        )
-        return f"{words}; {short:.4g} requests/s cannot be carried by any variant" if short > 0 else words
-
 
 def _target(
     settings: QueueingPolicy, service: ServiceTarget | None, known: dict[VariantKey, Known], traffic: Traffic | None
@@ -238,33 +172,46 @@ def _target(
     return derived or Target()
 
 
-def _accelerator(reading: VariantReading) -> str:
+def _costs(readings: Sequence[VariantReading], policy: Policy) -> dict[VariantKey, float]:
+    """Return what a replica of each variant costs.
+
+    What the variants say counts. Where none of them says anything, the unit costs of their accelerators do, if all are
+    known: costs of two kinds cannot be compared.
+    """
+    variants = [reading.progress.variant for reading in readings]
+    units = [policy.accelerator_cost(variant.accelerator) for variant in variants]
+    known = [unit for unit in units if unit is not None]
+    if len(known) < len(variants) or any(variant.cost != DEFAULT_COST for variant in variants):
+        return {variant.key: variant.cost for variant in variants}
+    return {variant.key: unit * max(1, variant.gpus_per_replica) for variant, unit in zip(variants, known, strict=True)}
+
+
+def accelerator_of(reading: VariantReading) -> str:
+    """Return the accelerator of a variant, as far as anybody says."""
     variant = reading.progress.variant
     return variant.accelerator or variant.status_accelerator or UNKNOWN_ACCELERATOR
 
 
-def _silent(reading: VariantReading, words: str) -> VariantOpinion:
-    variant = reading.progress.variant
-    return VariantOpinion(variant.key, _accelerator(reading), None, words, cards=max(1, variant.gpus_per_replica))
-
-
-def _lowest(reading: VariantReading) -> int:
+def lowest(reading: VariantReading) -> int:
     """Return how far the number may fall: to one while any replica is asked for."""
     variant = reading.progress.variant
     return variant.bounds.clamp(1 if variant.active else 0)
 
 
-def _carrier(reading: VariantReading, rate: float) -> Carrier:
+def _carrier(reading: VariantReading, rate: float, cost: float) -> Carrier:
     progress = reading.progress
+    variant = progress.variant
     stuck = progress.waiting if progress.overdue else 0
-    planned = max(_lowest(reading), progress.base)
+    planned = max(lowest(reading), progress.base)
     return Carrier(
-        progress.variant.key,
-        progress.variant.cost,
+        variant.key,
+        cost,
         rate,
         planned=planned,
         counted=max(0, planned - stuck),
-        lowest=_lowest(reading),
-        highest=progress.variant.bounds.maximum,
-        grows=not stuck,
+        lowest=lowest(reading),
+        highest=variant.bounds.maximum,
+        grows=not stuck and not variant.unschedulable_pods,
+        cards=max(1, variant.gpus_per_replica),
+        accelerator=accelerator_of(reading),
     )

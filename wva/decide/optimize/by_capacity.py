@@ -9,7 +9,9 @@ supply.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
 
 from wva.decide.assessment import ModelAssessment, VariantAssessment
 from wva.decide.optimize.cost_aware import Candidate, grow, shrink, spread
@@ -17,10 +19,11 @@ from wva.decide.optimize.eligibility import lasting_obstacle, obstacles, smalles
 from wva.decide.optimize.move import Move, apply_all
 from wva.decide.wording import replicas
 from wva.model.capacity import ModelCapacity
-from wva.model.decision import Decision, Reason
+from wva.model.decision import Decision, Limit, Reason
 from wva.model.variant import VariantKey
 
 _ROUNDING = 1e-9
+NO_DENIALS: Final[Mapping[VariantKey, Limit]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,10 @@ class Gap:
     def _candidate(self, variant: VariantAssessment, number: int) -> Candidate:
         static = variant.progress.variant
         bounds = static.bounds
+        costs = {each.key: each.cost for each in self.capacity.variants}
         return Candidate(
             key=variant.key,
-            cost=variant.cost,
+            cost=costs.get(variant.key, variant.cost),
             per_replica=self._per_replica().get(variant.key, 0.0),
             number=number,
             minimum=0 if bounds.minimum == 0 else max(1, bounds.minimum or 1),
@@ -84,27 +88,49 @@ class Gap:
         )
 
 
+Denials = Mapping[VariantKey, Limit]
+"""Who keeps variants from what they would get if there were GPUs enough, and by how many replicas."""
+
+
 def cost_aware(gap: Gap, drafts: tuple[Decision, ...]) -> tuple[Decision, ...]:
     """Return the drafts with the numbers of a model that is decided on alone."""
     return close(gap, drafts, gap.grown() if gap.growing else gap.shrunk(), rule="cost-aware")
 
 
 def close(
-    gap: Gap, drafts: tuple[Decision, ...], candidates: Sequence[Candidate], *, rule: str
+    gap: Gap,
+    drafts: tuple[Decision, ...],
+    candidates: Sequence[Candidate],
+    *,
+    rule: str,
+    denials: Denials = NO_DENIALS,
 ) -> tuple[Decision, ...]:
     """Return the drafts with the candidates' numbers, and what holds for the other variants."""
     numbers = {candidate.key: candidate.number for candidate in candidates}
-    moves = _growth_moves(gap, numbers, rule) if gap.growing else _other_moves(gap, numbers, rule)
-    return apply_all(drafts, moves)
+    if not gap.growing:
+        return apply_all(drafts, _other_moves(gap, numbers, rule))
+    moves = _growth_moves(gap, numbers, rule, denials)
+    return apply_all(drafts, [_denied(move, denials.get(draft.key)) for draft, move in zip(drafts, moves, strict=True)])
 
 
-def _growth_moves(gap: Gap, numbers: Mapping[VariantKey, int], rule: str) -> list[Move]:
+def _denied(move: Move, limit: Limit | None) -> Move:
+    """Return a move with who kept it from being larger; a variant that gets nothing is there for that reason."""
+    if limit is None:
+        return move
+    words = f"{replicas(limit.fewer)} fewer than wanted ({limit.by}); {move.words}"
+    reason = Reason.GPU_LIMITED if move.reason in {Reason.SIBLING_GROWS, Reason.NO_CANDIDATE} else move.reason
+    return replace(move, words=words, reason=reason, limit=limit)
+
+
+def _growth_moves(gap: Gap, numbers: Mapping[VariantKey, int], rule: str, denials: Denials) -> list[Move]:
     capacity = gap.capacity
     growing = [variant for variant in gap.model.variants if numbers.get(variant.key, 0) > variant.level]
     wish = f"{capacity.required:.4g} {capacity.unit} missing ({capacity.summary})"
     if growing:
         names = ", ".join(f"{variant.key.name} +{numbers[variant.key] - variant.level}" for variant in growing)
         words, reason = f"{wish}; {rule}: {names}", Reason.SIBLING_GROWS
+    elif denials:
+        words, reason = f"{wish}, but {rule} finds no GPUs for it", Reason.NO_CANDIDATE
     else:
         words, reason = f"{wish}, but no variant can grow ({obstacles(gap.model)})", Reason.NO_CANDIDATE
     return [_growth_move(variant, numbers, words, reason) for variant in gap.model.variants]

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from wva.model.decision import Decision, Reason, Source
+from wva.model.decision import NOBODY, Decision, Limit, Reason, Source
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """``desired`` None keeps the number as it is."""
+    """``desired`` None keeps the number as it is; ``limit`` says who kept it from being larger."""
 
     reason: Reason
     words: str
     desired: int | None = None
+    limit: Limit = NOBODY
 
 
 def apply_all(drafts: tuple[Decision, ...], moves: Sequence[Move]) -> tuple[Decision, ...]:
@@ -24,7 +25,7 @@ def apply_all(drafts: tuple[Decision, ...], moves: Sequence[Move]) -> tuple[Deci
 
 def _apply(draft: Decision, move: Move) -> Decision:
     desired = draft.desired if move.desired is None else move.desired
-    decision = draft.with_step("optimize", move.reason, move.words, desired)
+    decision = draft.with_step("optimize", move.reason, move.words, desired, limit=move.limit)
     if not decision.held:
         return decision
     return replace(decision, source=Source.CURRENT_REPLICAS if draft.previous is None else Source.HELD)

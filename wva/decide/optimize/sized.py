@@ -38,23 +38,29 @@ class _Growth:
     numbers: dict[VariantKey, int] = field(default_factory=dict)
 
 
-def sized(model: ModelAssessment, drafts: tuple[Decision, ...]) -> tuple[Decision, ...]:
-    """Return the drafts with the numbers that the model should have. The drafts are in the order of its variants."""
+def sized(model: ModelAssessment, drafts: tuple[Decision, ...], *, most: int | None = None) -> tuple[Decision, ...]:
+    """Return the drafts with the numbers that the model should have. The drafts are in the order of its variants.
+
+    ``most`` is how many replicas one cycle may add, None for as many as there are; 1 is the one-step optimizer.
+    """
     wish = model.growth_wish()
-    return apply_all(drafts, settle_down(model) if wish is None else _moves(model, wish, _sized_growth(model, wish)))
+    if wish is None:
+        return apply_all(drafts, settle_down(model))
+    growth = _sized_growth(model, wish, model.level if most is None else most)
+    return apply_all(drafts, _moves(model, wish, growth))
 
 
 def _moves(model: ModelAssessment, wish: str, growth: _Growth) -> list[Move]:
     return [_move(variant, growth, wish) for variant in model.variants]
 
 
-def _sized_growth(model: ModelAssessment, wish: str) -> _Growth:
+def _sized_growth(model: ModelAssessment, wish: str, most: int) -> _Growth:
     early = _too_early(model, wish)
     if early is not None:
         return early
     eligible = [variant for variant in model.variants if obstacle(variant) is None]
     pending = [variant for variant in model.variants if starting(variant)]
-    missing = min(model.shortage(), model.level)
+    missing = min(model.shortage(), most)
     numbers = _placed(eligible or pending, missing)
     if not numbers:
         return _nobody(model, wish)

@@ -18,7 +18,8 @@ from wva.model.variant import VariantKey
 SHRINK_SHARE: Final = 0.9
 """Share of the capacity that may be in use after a shrink."""
 
-_ROUNDING: Final = 1e-9
+ROUNDING: Final = 1e-9
+"""Share of an amount that is nothing but rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,8 @@ class Carrier:
     """A variant that carries ``rate`` requests per second per replica, all above 0.
 
     ``planned`` is the number to start from, ``counted`` how many of these can be relied upon, ``lowest`` and
-    ``highest`` (None: unbounded) how far the number may go; ``grows``: whether more may be asked for.
+    ``highest`` (None: unbounded) how far the number may go; ``grows``: whether more may be asked for. A replica takes
+    ``cards`` GPUs of its ``accelerator``.
     """
 
     key: VariantKey
@@ -37,11 +39,18 @@ class Carrier:
     lowest: int
     highest: int | None = None
     grows: bool = True
+    cards: int = 1
+    accelerator: str = ""
 
     @property
     def price(self) -> tuple[float, float, VariantKey]:
         """Order of growth: cost per request, cost, name."""
         return self.cost / self.rate, self.cost, self.key
+
+    @property
+    def room(self) -> float:
+        """Replicas that may be added to the number to start from."""
+        return room(self, self.planned)
 
 
 def carried(carriers: Sequence[Carrier]) -> float:
@@ -53,7 +62,7 @@ def cover(demand: float, carriers: Sequence[Carrier], *, shrinks: bool) -> tuple
     """Return a number per variant, and the requests per second that nobody can carry."""
     numbers = {carrier.key: carrier.planned for carrier in carriers}
     missing = demand - carried(carriers)
-    if missing > _ROUNDING * demand:
+    if missing > ROUNDING * demand:
         return numbers, _grow(numbers, carriers, missing)
     if shrinks:
         _shrink(numbers, carriers, demand)
@@ -61,25 +70,26 @@ def cover(demand: float, carriers: Sequence[Carrier], *, shrinks: bool) -> tuple
 
 
 def _grow(numbers: dict[VariantKey, int], carriers: Sequence[Carrier], missing: float) -> float:
-    least = _ROUNDING * missing
+    least = ROUNDING * missing
     while missing > least:
-        open_ones = [carrier for carrier in carriers if _room(carrier, numbers[carrier.key]) > 0]
+        open_ones = [carrier for carrier in carriers if room(carrier, numbers[carrier.key]) > 0]
         if not open_ones:
             return missing
         best = min(open_ones, key=lambda carrier: carrier.price)
         finishing = [carrier for carrier in open_ones if carrier.rate >= missing - least]
         last = min(finishing, key=lambda carrier: (carrier.cost, carrier.price), default=None)
         whole = math.floor(missing / best.rate)
-        if last is not None and last.cost <= best.cost * max(1, math.ceil(missing / best.rate - _ROUNDING)):
+        if last is not None and last.cost <= best.cost * max(1, math.ceil(missing / best.rate - ROUNDING)):
             numbers[last.key] += 1
             return 0.0
-        added = int(min(max(1, whole), _room(best, numbers[best.key])))
+        added = int(min(max(1, whole), room(best, numbers[best.key])))
         numbers[best.key] += added
         missing -= added * best.rate
     return 0.0
 
 
-def _room(carrier: Carrier, number: int) -> float:
+def room(carrier: Carrier, number: int) -> float:
+    """Return how many replicas may be added to a number."""
     if not carrier.grows:
         return 0
     return math.inf if carrier.highest is None else carrier.highest - number
@@ -91,6 +101,6 @@ def _shrink(numbers: dict[VariantKey, int], carriers: Sequence[Carrier], demand:
         return
     numbers.update({carrier.key: max(carrier.lowest, carrier.counted) for carrier in carriers})
     for carrier in sorted(carriers, key=lambda each: each.price, reverse=True):
-        removed = min(math.floor(surplus / carrier.rate + _ROUNDING), numbers[carrier.key] - carrier.lowest)
+        removed = min(math.floor(surplus / carrier.rate + ROUNDING), numbers[carrier.key] - carrier.lowest)
         numbers[carrier.key] -= removed
         surplus -= removed * carrier.rate

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from wva.decide.queueing.system import Allocation, BestEffort, Server, System
+from wva.decide.queueing.system import Allocation, Market, Server
+from wva.model.optimizers import BestEffort
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Leftover:
 class Stock:
     """Cards that are still free, per type; a type that nobody counted has none."""
 
-    system: System
+    system: Market
     free: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -30,7 +32,9 @@ class Stock:
         self.free = dict(self.system.capacity)
 
     def affordable(self, server: Server, allocation: Allocation) -> int:
-        """Return how many replicas there are cards for."""
+        """Return how many replicas there are cards for; an allocation on several accelerators is all or nothing."""
+        if allocation.parts:
+            return allocation.replicas if self._fits(server, allocation.parts) else 0
         cards = max(1, self.system.cards(server, allocation.accelerator))
         return max(0, self.free.get(self._type(allocation), 0)) // cards
 
@@ -38,11 +42,23 @@ class Stock:
         """Take the cards of some replicas; return whether they were there."""
         if self.affordable(server, allocation) < replicas:
             return False
-        self.free[self._type(allocation)] -= replicas * self.system.cards(server, allocation.accelerator)
+        for part in allocation.parts:
+            self._deduct(server, part, part.replicas)
+        if not allocation.parts:
+            self._deduct(server, allocation, replicas)
         return True
 
+    def _fits(self, server: Server, parts: Sequence[Allocation]) -> bool:
+        asked: Counter[str] = Counter()
+        for part in parts:
+            asked[self._type(part)] += part.replicas * self.system.cards(server, part.accelerator)
+        return all(self.free.get(kind, 0) >= count for kind, count in asked.items())
+
+    def _deduct(self, server: Server, allocation: Allocation, replicas: int) -> None:
+        self.free[self._type(allocation)] -= replicas * self.system.cards(server, allocation.accelerator)
+
     def _type(self, allocation: Allocation) -> str:
-        return self.system.accelerators[allocation.accelerator].type
+        return self.system.type_of(allocation.accelerator)
 
 
 def best_effort(

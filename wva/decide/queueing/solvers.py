@@ -13,16 +13,21 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from wva.decide.queueing.shortage import Leftover, Stock, best_effort
-from wva.decide.queueing.system import NO_ACCELERATOR, Allocation, Server, System
+from wva.decide.queueing.system import NO_ACCELERATOR, Allocation, Market, Server
 
 Allocations = dict[str, Allocation]
 
 
-def solve(system: System, options: Mapping[str, Sequence[Allocation]]) -> Allocations:
+def solve(system: Market, options: Mapping[str, Sequence[Allocation]]) -> Allocations:
     """Return an allocation per server; a server that gets nothing is absent. ``options`` are candidates by server."""
     if system.options.unlimited:
-        return {name: min(options[name], key=_cheapest) for name in sorted(options) if options[name]}
+        return {name: min(_whole(options[name]), key=_cheapest) for name in sorted(options) if options[name]}
     return _greedy(system, options)
+
+
+def _whole(options: Sequence[Allocation]) -> list[Allocation]:
+    """Return the candidates that leave nothing; there is one wherever there is any."""
+    return [option for option in options if not option.short]
 
 
 def _cheapest(allocation: Allocation) -> tuple[float, float, str]:
@@ -31,11 +36,12 @@ def _cheapest(allocation: Allocation) -> tuple[float, float, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A server that waits for capacity, and the candidate it would like next."""
+    """A server that waits for capacity, and the candidate it would like next; ``everything`` is for best effort."""
 
     server: Server
     rank: int
     options: tuple[Allocation, ...]
+    everything: tuple[Allocation, ...]
     position: int = 0
 
     @property
@@ -53,12 +59,13 @@ class _Entry:
         return self.rank, -regret, -self.wanted.value
 
 
-def _greedy(system: System, options: Mapping[str, Sequence[Allocation]]) -> Allocations:
-    entries = [
-        _Entry(system.servers[name], system.rank(system.servers[name]), tuple(sorted(options[name], key=_cheapest)))
-        for name in sorted(options)
-        if options[name]
-    ]
+def _entry(system: Market, name: str, options: Sequence[Allocation]) -> _Entry:
+    server, everything = system.servers[name], tuple(sorted(options, key=_cheapest))
+    return _Entry(server, system.rank(server), tuple(_whole(everything)), everything)
+
+
+def _greedy(system: Market, options: Mapping[str, Sequence[Allocation]]) -> Allocations:
+    entries = [_entry(system, name, options[name]) for name in sorted(options) if options[name]]
     entries.sort(key=lambda entry: entry.urgency)
     stock = Stock(system)
     chosen: Allocations = {}
@@ -82,5 +89,5 @@ def _allocate(entries: list[_Entry], stock: Stock, chosen: Allocations) -> list[
             later = replace(entry, position=entry.position + 1)
             entries.insert(bisect_left(entries, later.urgency, key=lambda each: each.urgency), later)
         else:
-            leftovers.append(Leftover(entry.server, entry.rank, entry.options))
+            leftovers.append(Leftover(entry.server, entry.rank, entry.everything))
     return leftovers

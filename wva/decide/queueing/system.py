@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
 from wva.decide.queueing.service import Parameters, Queue
 from wva.decide.queueing.targets import Target
+from wva.model.optimizers import BestEffort
 
 LOWEST_PRIORITY: Final = 100
 NO_ACCELERATOR: Final = ""
@@ -96,7 +96,8 @@ class Allocation:
     ``value`` is what the solvers minimise: the cost of getting there from the current allocation (optimizer.md 3.2).
     ``itl``, ``ttft`` and ``wait`` are means in ms, ``rho`` the used share of the batch and ``busy`` the share of time
     with any request, all at the offered load; ``rate`` is what one replica takes within its targets, and ``offered``
-    what the server is asked for, both in requests per second.
+    what the server is asked for, both in requests per second. One that leaves ``short`` requests per second of that is
+    for best effort alone; one with ``parts`` is all of these, on several accelerators.
     """
 
     accelerator: str
@@ -112,6 +113,8 @@ class Allocation:
     rate: float = 0.0
     offered: float = 0.0
     queue: Queue | None = None
+    short: float = 0.0
+    parts: tuple[Allocation, ...] = ()
 
     @property
     def max_rpm(self) -> float:
@@ -142,15 +145,6 @@ class Server:
     max_batch: int = 0
 
 
-class BestEffort(StrEnum):
-    """What servers get that cannot have all they need (the saturation policy of the original)."""
-
-    NONE = "None"
-    PRIORITY_EXHAUSTIVE = "PriorityExhaustive"
-    PRIORITY_ROUND_ROBIN = "PriorityRoundRobin"
-    ROUND_ROBIN = "RoundRobin"
-
-
 @dataclass(frozen=True, slots=True)
 class Options:
     """How to solve. ``delayed``: best effort only after all classes were served, not after each."""
@@ -158,6 +152,37 @@ class Options:
     unlimited: bool = True
     best_effort: BestEffort = BestEffort.NONE
     delayed: bool = False
+
+
+class Market(Protocol):
+    """What the solvers ask of a system."""
+
+    @property
+    def options(self) -> Options:
+        """How to solve."""
+        ...
+
+    @property
+    def servers(self) -> Mapping[str, Server]:
+        """Everybody who may be served, by name."""
+        ...
+
+    @property
+    def capacity(self) -> Mapping[str, int]:
+        """Cards that there are, by type."""
+        ...
+
+    def rank(self, server: Server) -> int:
+        """Return the priority of a server, 1 the highest."""
+        ...
+
+    def type_of(self, accelerator: str) -> str:
+        """Return in which kind of cards an accelerator is counted."""
+        ...
+
+    def cards(self, server: Server, accelerator: str) -> int:
+        """Return the cards that one replica takes."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +200,10 @@ class System:
         """Return the priority of a server; one of an unknown class comes last."""
         known = self.classes.get(server.service_class)
         return LOWEST_PRIORITY if known is None else known.rank
+
+    def type_of(self, accelerator: str) -> str:
+        """Return in which kind of cards an accelerator is counted."""
+        return self.accelerators[accelerator].type
 
     def cards(self, server: Server, accelerator: str) -> int:
         """Return the cards that one replica takes."""

@@ -1,0 +1,68 @@
+"""Which optimizer turns the need of a model into replicas, and how the model-based one shares scarce GPUs.
+
+An optimizer belongs to an analyzer: the percentage analyzer finds too little spare, which ``sized`` and ``one-step``
+answer; analyzers that know capacities say how much is missing, which the others do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Analyzer(StrEnum):
+    """What turns the load of a model into a need for replicas, under the names of ``analyzerName``."""
+
+    PERCENTAGE = ""
+    TOKENS = "saturation"
+    QUEUEING = "queueing"
+
+
+class Optimizer(StrEnum):
+    """What turns a need into replicas, under the names of ``optimizerName``; the empty one is that of the analyzer."""
+
+    BY_ANALYZER = ""
+    SIZED = "sized"
+    ONE_STEP = "one-step"
+    COST_AWARE = "cost-aware"
+    GREEDY_BY_SCORE = "greedy-by-score"
+    MODEL_BASED = "model-based"
+
+
+FITTING: Final = {
+    Analyzer.PERCENTAGE: (Optimizer.SIZED, Optimizer.ONE_STEP),
+    Analyzer.TOKENS: (Optimizer.COST_AWARE, Optimizer.GREEDY_BY_SCORE),
+    Analyzer.QUEUEING: (Optimizer.MODEL_BASED, Optimizer.COST_AWARE, Optimizer.GREEDY_BY_SCORE),
+}
+"""The optimizers of each analyzer, the one that it has by itself first."""
+
+
+def fits(optimizer: Optimizer, analyzer: Analyzer) -> bool:
+    """Tell whether an optimizer can answer what an analyzer finds."""
+    return optimizer is Optimizer.BY_ANALYZER or optimizer in FITTING[analyzer]
+
+
+class BestEffort(StrEnum):
+    """What those get that cannot have all they need (``saturationPolicy``, optimizer.md 4.3)."""
+
+    NONE = "None"
+    PRIORITY_EXHAUSTIVE = "PriorityExhaustive"
+    PRIORITY_ROUND_ROBIN = "PriorityRoundRobin"
+    ROUND_ROBIN = "RoundRobin"
+
+
+@dataclass(frozen=True, slots=True)
+class SolverPolicy:
+    """How the model-based optimizer shares GPUs among all models (optimizer.md 1.1).
+
+    ``unlimited`` None asks for what fits into the GPUs that there are whenever a GPU budget is in force; True never
+    looks at them, False always does. ``delayed``: best effort only after all classes were served, not after each.
+    """
+
+    unlimited: bool | None = None
+    delayed: bool = False
+    best_effort: BestEffort = BestEffort.NONE
+
+
+BY_BUDGET: Final = SolverPolicy()
