@@ -167,8 +167,20 @@ async def test_a_value_that_does_not_parse_is_told_and_survived(start, cluster):
     assert "in force: 60s" in line
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("name", ["asyncio", "uvloop"])
+async def test_it_runs_on_the_event_loop_that_is_asked_for(start, cluster, name):
+    """And says on which."""
+    process = await start("run", f"--event-loop={name}", **cluster, **URL)
+    lines = await until_line(process, "starting")
+    assert f'"event_loop": "{name}"' in lines[-1] or f"event_loop={name}" in lines[-1]
+    await until_started(process)
+    process.send_signal(signal.SIGTERM)
+    await process.communicate()
+    assert process.returncode == 0
+
+
 @pytest.mark.parametrize("elect", ["true", "false"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_it_with_status_0_within_ten_seconds(start, cluster, number, elect):
     """That is how long the manifests let it live; Prometheus need not be there."""
     process = await start("run", f"--leader-elect={elect}", **cluster, **URL)

@@ -11,6 +11,7 @@ FIELDS = Settings.model_fields
 SPECIAL = {
     "verbosity": (("1", 1), ("4", 4)),
     "log_level": (("debug", "debug"), ("ERROR", "error")),
+    "event_loop": (("uvloop", "uvloop"), ("asyncio", "asyncio")),
     "log_encoding": (("json", "json"), ("console", "console")),
     "scale_from_zero_max_concurrency": (("3", 3), ("25", 25)),
     "metrics_cache_ttl": (("90s", 90.0), ("1h30m", 5400.0)),

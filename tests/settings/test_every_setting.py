@@ -88,6 +88,7 @@ ROWS = {
     "zap_devel": switch(("--zap-devel",), (), places=()),
     "zap_stacktrace_level": text(("--zap-stacktrace-level",), (), places=()),
     "zap_time_encoding": text(("--zap-time-encoding",), (), places=()),
+    "event_loop": text(("--event-loop",), ("EVENT_LOOP",), "asyncio", value="uvloop", places=ENVIRONMENT),
     "record_dir": text(("--record-dir",), ("RECORD_DIR",)),
     "inferno_metric_aliases": switch(("--inferno-metric-aliases",), ("WVA_INFERNO_METRIC_ALIASES",)),
     "prometheus_base_url": text((), ("PROMETHEUS_BASE_URL",), value="https://prometheus:9090"),

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, Field
 
-from wva.settings.origin import FLAG_ONLY, Count, Duration, Level, Switch, given
+from wva.settings.origin import ENV_ONLY, FLAG_ONLY, Count, Duration, Level, Switch, given
 
 _NO_WEBHOOK: Final = "there is no webhook"
 _DEBUG_VERBOSITY: Final = 4
@@ -94,6 +94,11 @@ class ProcessSettings(BaseModel):
     zap_time_encoding: Annotated[
         str, given("zap-time-encoding", places=FLAG_ONLY, no_effect="times are ISO 8601 in UTC")
     ] = Field("", description="Accepted for compatibility.")
+    event_loop: Annotated[Literal["asyncio", "uvloop"], given("event-loop", places=ENV_ONLY)] = Field(
+        "asyncio",
+        description="Event loop. uvloop is faster where connections are many, and known to abort the process when they "
+        "are reset while they open.",
+    )
     record_dir: Annotated[str, given("record-dir", metavar="DIR")] = Field(
         "", description="Directory for recordings of the last 100 cycles, input of `wva decide`; empty records nothing."
     )
