@@ -1,7 +1,8 @@
 """One candidate after the other: the same closed form in numpy over the states of a single queue, scalars elsewhere.
 
-What the lockstep evaluation is measured against. It is written to be fast: everything that does not depend on the load
-is computed once, a target that binds nowhere is not searched for, and the roots are found by the same method.
+What the lockstep evaluation is measured against, without any artificial slowness: what does not depend on the load is
+computed once, a target that binds nowhere is not searched for, latencies that nobody asks for are not computed, and the
+roots are found by the same method from the same first guess.
 """
 
 from __future__ import annotations

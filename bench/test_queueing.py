@@ -1,10 +1,13 @@
 """The queueing model: all candidates at once against one after the other, and a whole cycle of allocations.
 
-Two baselines: our own numpy evaluation given one candidate at a time, and a loop over candidates that is written to be
-as fast as it can be, with numpy over the states and plain floats elsewhere (``queueing_baseline``). Figures of the
-original in Go, on another machine of this size (optimizer.md 10): construct and size at batch 64 367 us per candidate;
-a cycle of 200 servers x 5 accelerators 591 ms for the candidates, 0.17 ms for the unlimited and 0.38 ms for the greedy
-solver.
+The baseline is a numpy evaluation of the same closed form per candidate (``queueing_baseline``): numpy over the states
+of one queue, plain floats where there is one number only, the same method for the roots to the same 1e-12, nothing
+computed twice. What a cycle does around the candidates is the same code in both. Beside it stands our own evaluation
+given one candidate at a time, which pays for arrays of one row.
+
+Figures of the original in Go, on another machine of this size (optimizer.md 10): construct and size at batch 64 367 us
+per candidate; a cycle of 200 servers x 5 accelerators 591 ms for the candidates, 0.17 ms for the unlimited and 0.38 ms
+for the greedy solver.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ COUNT = 1000
 BATCH = 64
 SERVERS = 200
 ACCELERATORS = 5
+LEAST = 8
+"""How many times as fast the lockstep evaluation has to be."""
 
 
 def _queues() -> tuple[list[Queue], list[Target]]:
@@ -52,7 +57,7 @@ def _queues() -> tuple[list[Queue], list[Target]]:
 
 
 def test_sizing_of_a_thousand_candidates_at_batch_64() -> None:
-    """At least eight times faster than one after the other, with the same results to 1e-9."""
+    """At least eight times as fast as one after the other, with the same results to 1e-9."""
     queues, targets = _queues()
     together = size(queues, targets).rates.tolist()
     alone = [size_one(queue, target) for queue, target in zip(queues, targets, strict=True)]
@@ -61,9 +66,9 @@ def test_sizing_of_a_thousand_candidates_at_batch_64() -> None:
     everything = lambda: size(queues, targets)  # noqa: E731 - the work to be timed
     quick = ratio(lambda: [size_one(q, t) for q, t in zip(queues, targets, strict=True)], everything)
     each = min(cpu_seconds(everything) for _ in range(5)) / COUNT * 1e6
-    print(f"\nsizing {COUNT} candidates, batch {BATCH}: {each:.1f} us each (Go: 367 us); {quick:.1f} times faster than")
-    print("the fastest loop over candidates")
-    assert quick >= 8
+    print(f"\nsizing {COUNT} candidates at batch {BATCH}: {each:.1f} us each (Go: 367 us),")
+    print(f"{quick:.1f} times as fast as one candidate after the other")
+    assert quick >= LEAST
 
 
 def _system(options: Options) -> System:
@@ -89,7 +94,7 @@ def _system(options: Options) -> System:
 
 
 def _one_at_a_time(system: System) -> Solution:
-    """Return the solution with every candidate sized and evaluated by the fastest loop over candidates."""
+    """Return the solution with every candidate sized and evaluated on its own."""
     found = []
     for name in sorted(system.servers):
         server = system.servers[name]
@@ -139,19 +144,20 @@ def test_a_cycle_of_two_hundred_variants_on_five_accelerators() -> None:
     for name, allocation in together.allocations.items():
         other = alone.allocations[name]
         assert (allocation.accelerator, allocation.replicas) == (other.accelerator, other.replicas)
-        assert max(abs(allocation.rate / other.rate - 1), abs(allocation.ttft / other.ttft - 1)) < 1e-9
+        for mine, theirs in zip(_figures(allocation), _figures(other), strict=True):
+            assert abs(mine / theirs - 1) < 1e-9
     times = [
         min(cpu_seconds(lambda system=system: optimize(system)) for _ in range(5)) * 1e3  # type: ignore[misc] - bound now
         for system in (unlimited, greedy)
     ]
-    quick = ratio(lambda: _one_at_a_time(unlimited), lambda: optimize(unlimited))
+    quick = ratio(lambda: _one_at_a_time(unlimited), lambda: optimize(unlimited), pairs=15)
     ours = ratio(lambda: _evaluated_alone(unlimited), lambda: optimize(unlimited), pairs=1)
-    print(
-        f"\ncycle of {SERVERS} x {ACCELERATORS} at batch {BATCH}: unlimited {times[0]:.0f} ms, greedy {times[1]:.0f} ms"
-    )
-    print(
-        f"(Go: 591 ms); {ours:.0f} times faster than our evaluation one candidate at a time, {quick:.1f} times faster"
-    )
-    print("than the fastest loop over candidates")
-    assert ours >= 8
-    assert quick >= 4
+    print(f"\ncycle of {SERVERS} variants x {ACCELERATORS} accelerators at batch {BATCH} (Go: 591 ms):")
+    print(f"unlimited {times[0]:.0f} ms, greedy {times[1]:.0f} ms, {quick:.1f} times as fast as one after the other,")
+    print(f"{ours:.0f} times as fast as our own evaluation one at a time")
+    assert ours >= LEAST
+    assert quick >= LEAST
+
+
+def _figures(allocation: Allocation) -> tuple[float, float, float]:
+    return allocation.rate, allocation.ttft, allocation.itl

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import compress
+from typing import NamedTuple
 
 import numpy as np
 
 from wva.decide.queueing.service import MAX_BATCH, QUEUE_TO_BATCH, PrefillDecode, Queue, RequestSize
-from wva.decide.queueing.sizing import evaluate, perform, size
+from wva.decide.queueing.sizing import perform, size
 from wva.decide.queueing.system import NO_ACCELERATOR, Allocation, Profile, Server, System, transition_value
 from wva.decide.queueing.targets import Target
 
@@ -30,35 +32,44 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
-    """A server and an accelerator that have all that sizing needs."""
+class _Ask:
+    """What a server asks of every accelerator; ``required`` are requests per second."""
 
     server: Server
+    target: Target
+    request: RequestSize
+    required: float
+
+
+class _Pair(NamedTuple):
+    """A server and an accelerator that have all that sizing needs."""
+
+    ask: _Ask
     profile: Profile
     cost: float
-    target: Target
     queue: Queue
 
 
 def candidates(system: System) -> tuple[Candidates, ...]:
     """Return the candidates of every server, sorted by server."""
     pairs, found, dropped = _pairs(system)
-    sizings = size([pair.queue for pair in pairs], [pair.target for pair in pairs])
-    sized = np.flatnonzero(~np.isnan(sizings.rates))
-    for number in np.flatnonzero(np.isnan(sizings.rates)).tolist():
+    sizings = size([pair.queue for pair in pairs], [pair.ask.target for pair in pairs])
+    sized = ~np.isnan(sizings.rates)
+    for number in np.flatnonzero(~sized).tolist():
         pair = pairs[number]
-        dropped[pair.server.name].append((pair.profile.accelerator, sizings[number].problem))
-    kept = [pairs[number] for number in sized.tolist()]
+        dropped[pair.ask.server.name].append((pair.profile.accelerator, sizings[number].problem))
+    kept = list(compress(pairs, sized.tolist()))
     rates = sizings.rates[sized].tolist()
-    demands = [_demand(pair, rate) for pair, rate in zip(kept, rates, strict=True)]
-    offered = np.array([required / replicas for required, replicas in demands])
-    rows = evaluate(sizings.columns.take(sized), offered).tolist()
-    for pair, rate, demand, row in zip(kept, rates, demands, rows, strict=True):
-        found[pair.server.name].append(_allocation(pair, rate, demand, row))
+    replicas = [_replicas(pair.ask, rate) for pair, rate in zip(kept, rates, strict=True)]
+    offered = np.full(len(pairs), np.nan)
+    offered[sized] = [pair.ask.required / count for pair, count in zip(kept, replicas, strict=True)]
+    rows = sizings.evaluate(offered)[sized].tolist()
+    for pair, rate, count, row in zip(kept, rates, replicas, rows, strict=True):
+        found[pair.ask.server.name].append(_allocation(pair, rate, count, row))
     return tuple(
         Candidates(
             system.servers[name],
-            tuple(sorted(found[name], key=lambda each: each.accelerator)),
+            tuple(found[name]),  # in the order of the pairs, which is that of the accelerators
             tuple(sorted(dropped[name])),
         )
         for name in sorted(system.servers)
@@ -106,51 +117,57 @@ def _pairs(
         own, problems = found.setdefault(name, []), dropped.setdefault(name, [])
         keeps = server.keep_accelerator and server.current.accelerator != NO_ACCELERATOR
         choices = [server.current.accelerator] if keeps else everything
-        target = _target(system, server)
-        if isinstance(target, str):
-            problems += [(accelerator, target) for accelerator in choices]
+        ask = _ask(system, server)
+        if isinstance(ask, str):
+            problems += [(accelerator, ask) for accelerator in choices]
             continue
+        idle = server.load.idle
         for accelerator in choices:
-            pair = _pair(system, server, target, accelerator)
+            pair = _pair(system, ask, accelerator)
             if isinstance(pair, str):
                 problems.append((accelerator, pair))
-            elif not server.load.idle:
+            elif not idle:
                 pairs.append(pair)
             else:
                 own += [each for each in (_idle(pair),) if each not in own]
     return pairs, found, dropped
 
 
-def _target(system: System, server: Server) -> Target | str:
-    """Return the target of a server, or in words why it can have no candidate at all."""
+def _ask(system: System, server: Server) -> _Ask | str:
+    """Return what a server asks for, or in words why it can have no candidate at all."""
     service_class = system.classes.get(server.service_class)
     if service_class is None:
         return f"service class {server.service_class} is not known"
     target = service_class.targets.get(server.model)
     if target is None:
         return f"service class {server.service_class} has no target for {server.model}"
-    return server.load.problem() or target
+    load = server.load
+    problem = load.problem()
+    if problem:
+        return problem
+    request = RequestSize(load.input_tokens, load.output_tokens)
+    tokens = 0.0 if load.idle else target.tps / load.output_tokens
+    return _Ask(server, target, request, max(load.per_minute / 60, tokens))
 
 
-def _pair(system: System, server: Server, target: Target, name: str) -> _Pair | str:
+def _pair(system: System, ask: _Ask, name: str) -> _Pair | str:
     """Return the pair, or in words why there is none."""
+    server, request = ask.server, ask.request
     accelerator, profile = system.accelerators.get(name), system.profiles.get((server.model, name))
     if accelerator is None:
         return f"accelerator {name} is not known"
     if profile is None:
         return f"no performance parameters of {server.model} on {name}"
-    load = server.load
-    if load.idle and profile.parameters.problem():
+    if server.load.idle and profile.parameters.problem():
         return profile.parameters.problem()
-    batch = server.max_batch if server.max_batch > 0 else derived_batch(profile, load.output_tokens)
-    request = RequestSize(load.input_tokens, load.output_tokens)
+    batch = server.max_batch if server.max_batch > 0 else derived_batch(profile, request.output_tokens)
     queue = Queue(profile.parameters, request, batch, QUEUE_TO_BATCH * batch)
-    return _Pair(server, profile, accelerator.cost * profile.units, target, queue)
+    return _Pair(ask, profile, accelerator.cost * profile.units, queue)
 
 
 def _idle(pair: _Pair) -> Allocation:
     """Return what a server without load gets: its minimum, else nothing at all."""
-    server, profile = pair.server, pair.profile
+    server, profile = pair.ask.server, pair.profile
     current = server.current
     if server.min_replicas == 0:
         gone = transition_value(current, NO_ACCELERATOR, replicas=0, cost=0.0)
@@ -173,30 +190,27 @@ def _idle(pair: _Pair) -> Allocation:
     )
 
 
-def _demand(pair: _Pair, rate: float) -> tuple[float, int]:
-    """Return the requests per second that a server is asked for, and the replicas that take them."""
-    load = pair.server.load
-    required = max(load.per_minute / 60, pair.target.tps / load.output_tokens)
-    return required, max(math.ceil(required / rate), pair.server.min_replicas)
+def _replicas(ask: _Ask, rate: float) -> int:
+    """Return the replicas that take what is asked for, at requests per second of one replica."""
+    return max(math.ceil(ask.required / rate), ask.server.min_replicas)
 
 
-def _allocation(pair: _Pair, rate: float, demand: tuple[float, int], row: list[float]) -> Allocation:
-    """Return a candidate; ``row`` has the fields of ``Performance``, which would only be made to be taken apart."""
-    _, _, wait, _, itl, prefill, _, _, rho, busy, _ = row
-    required, replicas = demand
-    current, accelerator, cost = pair.server.current, pair.profile.accelerator, pair.cost * replicas
+def _allocation(pair: _Pair, rate: float, replicas: int, row: list[float]) -> Allocation:
+    """Return a candidate; ``row`` has its latencies and how much it is used, in the order of ``Sizings.evaluate``."""
+    itl, ttft, wait, rho, busy = row
+    ask, accelerator, cost = pair.ask, pair.profile.accelerator, pair.cost * replicas
     return Allocation(
         accelerator,
         replicas,
         pair.queue.max_batch,
         cost=cost,
-        value=transition_value(current, accelerator, replicas=replicas, cost=cost),
+        value=transition_value(ask.server.current, accelerator, replicas=replicas, cost=cost),
         itl=itl,
-        ttft=wait + prefill,
+        ttft=ttft,
         wait=wait,
         rho=rho,
         busy=busy,
         rate=rate,
-        offered=required,
+        offered=ask.required,
         queue=pair.queue,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -44,7 +45,8 @@ class Columns:
     @staticmethod
     def of(queues: Sequence[Queue]) -> Columns:
         """Return the columns of queues, whatever is in them."""
-        data = np.array([_row(queue) for queue in queues], dtype=np.float64).reshape(len(queues), 9)
+        numbers = chain.from_iterable([_row(queue) for queue in queues])
+        data = np.fromiter(numbers, np.float64, 9 * len(queues)).reshape(len(queues), 9)
         return Columns.of_numbers(data[:, :6], size=data[:, 6], room=data[:, 7], late=data[:, 8] > 0)
 
     @staticmethod
@@ -69,13 +71,14 @@ class Columns:
 def blocks(columns: Columns, rows: Rows) -> Iterator[Rows]:
     """Yield rows that fit together: batch sizes within a factor of two, and not more states than ``CELLS``."""
     order = rows[np.argsort(columns.size[rows], kind="stable")]
-    sizes = columns.size[order].tolist()
+    sizes = columns.size[order]
     start = 0
-    for stop in range(1, len(sizes) + 1):
-        largest = sizes[stop] if stop < len(sizes) else np.inf
-        if largest > 2 * sizes[start] or (stop - start + 1) * largest > CELLS:
-            yield order[start:stop]
-            start = stop
+    while start < len(order):
+        similar = sizes[start : np.searchsorted(sizes, 2 * sizes[start], side="right")]
+        states = similar * np.arange(1, len(similar) + 1)
+        stop = start + max(1, int(np.searchsorted(states, CELLS, side="right")))
+        yield order[start:stop]
+        start = stop
 
 
 def take_law(law: Law, rows: Rows) -> Law:

@@ -80,22 +80,21 @@ def find_roots(evaluate: Evaluate, bracket: Bracket) -> Vector:
 
 def _settled(state: _Brackets, *, start: bool) -> tuple[_Brackets, Vector, NDArray[np.bool_]]:
     """Return the state with its next step, the best points so far, and which rows are finished."""
-    better = np.abs(state.fa) < np.abs(state.fb)
-    best = np.where(better, state.a, state.b)
-    width = np.abs(state.b - state.a)
+    a, b, c, fa, fb, fc = state.a, state.b, state.c, state.fa, state.fb, state.fc
+    best = np.where(np.abs(fa) < np.abs(fb), a, b)
+    gap = b - a
+    width = np.abs(gap)
     tolerance = np.maximum(TOLERANCE, 4 * np.finfo(np.float64).eps * np.abs(best))
-    finished = (width <= tolerance) | (state.fa == 0) | (state.fb == 0)
+    finished = (width <= tolerance) | (fa == 0) | (fb == 0)
     if start:
         return state, best, finished
     with np.errstate(divide="ignore", invalid="ignore"):  # whoever divides by zero here bisects instead
-        xi = (state.a - state.b) / (state.c - state.b)
-        phi = (state.fa - state.fb) / (state.fc - state.fb)
-        interpolates = (phi * phi < xi) & ((1 - phi) * (1 - phi) < 1 - xi)
-        first = state.fa / (state.fb - state.fa) * state.fc / (state.fb - state.fc)
-        ratio = (state.c - state.a) / (state.b - state.a)
-        second = state.fa / (state.fc - state.fa) * state.fb / (state.fc - state.fb)
-        share = np.where(interpolates, first + ratio * second, 0.5)
-        least = np.where(width > 0, np.minimum(0.5, 0.5 * tolerance / width), 0.5)
+        to_b, beyond = fb - fa, fc - fb
+        xi, phi = gap / (b - c), -to_b / beyond
+        interpolates = (phi * phi < xi) & ((1 - phi) ** 2 < 1 - xi)
+        quadratic = fa / beyond * (fb * (c - a) / (gap * (fc - fa)) - fc / to_b)
+        least = np.minimum(0.5, 0.5 * tolerance / width)
+    share = np.where(interpolates, quadratic, 0.5)
     return replace(state, share=np.clip(share, least, 1 - least)), best, finished
 
 

@@ -9,8 +9,9 @@ optimizer.md 8.1, item 1). Between the ends the rate is solved to 1e-12, in the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import Final, overload
 
 import numpy as np
@@ -32,6 +33,9 @@ STABILITY_SHARE: Final = 0.9
 
 _SHORTEST: Final = 1e-300
 
+_PERFORMANCE: Final = tuple(field.name for field in fields(Performance))
+_ACCOUNT: Final = ("itl", "prompted", "wait", "rho", "busy")
+
 _FIRST_LOOK: Final = math.log(0.75)
 """Most targets bind between here and saturation; a search that knows it needs fewer steps."""
 
@@ -42,23 +46,24 @@ MEETS: Final = 1e-9
 class Sizings(Sequence[Sizing]):
     """What many replicas can take, kept as columns; a ``Sizing`` is made when it is asked for.
 
-    ``rates`` are the requests per second within the targets, NaN where there is none; ``columns`` the queues.
+    ``rates`` are the requests per second within the targets, NaN where there is none.
     """
 
     def __init__(self, queues: Sequence[Queue], targets: Sequence[Target]) -> None:
         """Size every queue for its target; both are as long."""
         self._queues, self._targets = queues, targets
-        self.columns = columns = Columns.of(queues)
-        wanted = np.array([(target.ttft, target.itl, target.tps) for target in targets]).reshape(len(targets), 3)
+        columns = Columns.of(queues)
+        numbers = chain.from_iterable([(target.ttft, target.itl, target.tps) for target in targets])
+        wanted = np.fromiter(numbers, np.float64, 3 * len(targets)).reshape(len(targets), 3)
         self._usable = columns.usable & (np.isfinite(wanted) & (wanted >= 0)).all(axis=1)
-        self._blocks: list[_Block] = []
+        self._blocks: list[tuple[Rows, _Block]] = []
         self._place = np.zeros((len(queues), 2), dtype=np.intp)
         self.rates = np.full(len(queues), np.nan)
         for rows in blocks(columns, np.flatnonzero(self._usable)):
             block = _Block.of(Chains.of(columns.take(rows)), wanted[rows])
             self._place[rows] = np.stack((np.full(len(rows), len(self._blocks)), np.arange(len(rows))), axis=1)
             self.rates[rows] = np.where(block.feasible, block.steady.throughput, np.nan)
-            self._blocks.append(block)
+            self._blocks.append((rows, block))
 
     def __len__(self) -> int:
         """Return the number of queues."""
@@ -79,7 +84,15 @@ class Sizings(Sequence[Sizing]):
         if not self._usable[index]:
             return Sizing(None, self._queues[index].problem() or self._targets[index].problem())
         block, row = int(self._place[index, 0]), int(self._place[index, 1])
-        return self._blocks[block].sizing(row, self._targets[index])
+        return self._blocks[block][1].sizing(row, self._targets[index])
+
+    def evaluate(self, rates: Vector) -> NDArray[np.float64]:
+        """Return what the queues do at arrival rates in requests per second, in rows as an ``Allocation`` has it.
+
+        Inter-token latency, time until the prompt is computed, wait (all in ms), ``rho`` and ``busy``. NaN where the
+        rate is not a positive number, or the queue has a problem.
+        """
+        return _evaluated(((rows, block.chains) for rows, block in self._blocks), rates, _ACCOUNT)
 
 
 def size(queues: Sequence[Queue], targets: Sequence[Target]) -> Sizings:
@@ -95,36 +108,25 @@ def perform(queues: Sequence[Queue], rates: Sequence[float]) -> tuple[Performanc
     None for a queue with a problem, or at a rate that is not a positive number. Rates above what a replica can serve
     are answered: what it cannot take is lost.
     """
-    rows = evaluate(Columns.of(queues), np.array(rates, dtype=np.float64)).tolist()
-    return tuple(None if math.isnan(row[0]) else Performance(*row) for row in rows)
+    columns = Columns.of(queues)
+    chains = ((rows, Chains.of(columns.take(rows))) for rows in blocks(columns, np.flatnonzero(columns.usable)))
+    found = _evaluated(chains, np.array(rates, dtype=np.float64), _PERFORMANCE).tolist()
+    return tuple(None if math.isnan(row[0]) else Performance(*row) for row in found)
 
 
-def evaluate(columns: Columns, rates: Vector) -> NDArray[np.float64]:
-    """Return the same as rows of numbers in the order of the fields of ``Performance``, NaN where there is none."""
-    found = np.full((len(rates), len(fields(Performance))), np.nan)
-    usable = columns.usable & np.isfinite(rates) & (rates > 0)
-    for rows in blocks(columns, np.flatnonzero(usable)):
-        chains = Chains.of(columns.take(rows))
-        found[rows] = _performances(chains, chains.steady(chains.log_load(rates[rows])))
+def _evaluated(chains: Iterable[tuple[Rows, Chains]], rates: Vector, names: tuple[str, ...]) -> NDArray[np.float64]:
+    """Return the named means of a steady state in rows."""
+    found = np.full((len(rates), len(names)), np.nan)
+    usable = np.isfinite(rates) & (rates > 0)
+    for rows, block in chains:
+        kept = np.flatnonzero(usable[rows])
+        part = block if len(kept) == len(rows) else block.take(kept)
+        found[rows[kept]] = _means(part.steady(part.log_load(rates[rows[kept]])), names)
     return found
 
 
-def _performances(chains: Chains, steady: Steady) -> NDArray[np.float64]:
-    """Return a steady state in rows."""
-    columns = (
-        steady.throughput,
-        steady.service,
-        steady.wait,
-        steady.ttft,
-        steady.itl,
-        steady.prefill,
-        steady.serving,
-        steady.batch,
-        np.clip(steady.serving / chains.size, 0.0, 1.0),
-        1.0 - steady.empty,
-        steady.loss,
-    )
-    return np.stack(columns, axis=1)
+def _means(steady: Steady, names: tuple[str, ...]) -> NDArray[np.float64]:
+    return np.stack([getattr(steady, name) for name in names], axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,7 @@ class _Block:
         if not self.feasible[row]:
             return Sizing(None, _infeasible(ttft, itl, target), ttft, itl, tps_rate, lowest, highest)
         load = min(self.ttft.load[row], self.itl.load[row], self.tps_load[row])
-        performance = Performance(*_performances(one, one.steady(np.array([load])))[0].tolist())
+        performance = Performance(*_means(one.steady(np.array([load])), _PERFORMANCE)[0].tolist())
         rate = float(self.steady.throughput[row])
         return Sizing(rate, "", ttft, itl, tps_rate, lowest, highest, performance)
 
@@ -218,9 +220,10 @@ def _search(
     load = np.where(feasible, high, low)
     interior = np.flatnonzero(feasible & ~slack)
     if len(interior):
+        part = chains if len(interior) == len(load) else chains.take(interior)
         goal = np.log(target[interior])
         load[interior] = find_roots(
-            _Excess(chains.take(interior), name, goal),
+            _Excess(part, name, goal),
             Bracket(
                 low=low[interior],
                 high=high[interior],
