@@ -47,7 +47,7 @@ class Module:
     stamp: str = ""  # linker flag by which the binary knows its version; {release} is the version without the v
     origin: str = ""  # the folder of go.mod and go.sum where it is not ``name``
     release: str = ""  # the product's version where it differs from the module's
-    folders: Mapping[str, str] = field(default_factory=dict)  # copied beside the binaries: name -> folder in the source
+    folders: Mapping[str, str] = field(default_factory=dict)  # YAML and JSON copied beside the binaries: name -> folder
 
     @property
     def source(self) -> Path:
@@ -144,9 +144,25 @@ KUBECONFORM = Module(
     packages={"kubeconform": "github.com/yannh/kubeconform/cmd/kubeconform"},
     stamp="-X main.version={release}",
 )
+# What manifests are checked against: files of the modules, nothing is compiled.
+KUBERNETES_API = Module(
+    name="kubernetes-api",
+    origin=KUBERNETES.name,
+    path=KUBERNETES.path,
+    packages={},
+    folders={"openapi": "api/openapi-spec"},
+)
+KEDA_API = Module(name="keda-api", origin=KEDA.name, path=KEDA.path, packages={}, folders=KEDA.folders)
+PROMETHEUS_OPERATOR = Module(
+    name="prometheus-operator",
+    path="github.com/prometheus-operator/prometheus-operator",
+    packages={},
+    folders={"crds": "example/prometheus-operator-crd"},
+)
 SERVERS = (ETCD, KUBERNETES, KWOK, PROMETHEUS, KEDA)
 TOOLS = (HELM, KUBECTL, KUBECONFORM, PROMTOOL)
-ALL = (*SERVERS, *TOOLS)
+SCHEMAS = (KUBERNETES_API, KEDA_API, PROMETHEUS_OPERATOR)
+ALL = (*SERVERS, *TOOLS, *SCHEMAS)
 
 
 def cache_directory() -> Path:
@@ -199,10 +215,11 @@ def _compile(module: Module, name: str) -> None:
 def _copy_folder(module: Module, name: str) -> None:
     target = module.directory / name
     unfinished = target.with_name(f".{name}.{os.getpid()}")
+    _go(module, "mod", "download", module.path)
     origin = Path(_go(module, "list", "-m", "-f", "{{.Dir}}", module.path).strip()) / module.folders[name]
     try:
         unfinished.mkdir()
-        for file in sorted(origin.glob("*.yaml")):
+        for file in sorted((*origin.glob("*.yaml"), *origin.glob("*.json"))):
             shutil.copyfile(file, unfinished / file.name)  # contents only: files of the module cache are read-only
         unfinished.rename(target)
     finally:
@@ -250,8 +267,8 @@ def reported_version(module: Module, name: str) -> str:
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Build all, or with ``tools`` only these; then print the version of each binary and where it is."""
-    modules = TOOLS if "tools" in arguments else ALL
+    """Build all, or with ``tools`` only these and the schemas; then print each binary's version and where it is."""
+    modules = (*TOOLS, *SCHEMAS) if "tools" in arguments else ALL
     try:
         build_all(modules)
     except BuildError as error:
