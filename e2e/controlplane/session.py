@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import shutil
 import sys
@@ -17,10 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from e2e.controlplane.audit import keep
+from e2e.controlplane.build import BuildError
 from e2e.controlplane.cluster import ControlPlane
 from e2e.controlplane.layout import Layout
 from e2e.controlplane.processes import Process, start_ticks, stop_all
 
+_log = logging.getLogger(__name__)
 _STARTED = "started"
 _FAILED = "failed"
 _WATCHDOG = "watchdog"
@@ -44,7 +47,7 @@ class Session:
             self._clear()
             self._register()
             try:
-                plane = ControlPlane.start(self.directory)
+                plane = self._start()
                 self._start_watchdog()
             except Exception:
                 self.mark_failed()
@@ -90,6 +93,21 @@ class Session:
         """Hold the lock and tell whether the control plane has no user."""
         with self._lock():
             yield not self.users()
+
+    def _start(self) -> ControlPlane:
+        """Start the control plane; once more if a port was taken meanwhile, or the machine was too busy.
+
+        What is tested begins when it stands.
+        """
+        try:
+            return ControlPlane.start(self.directory)
+        except BuildError:
+            raise
+        except Exception:  # noqa: BLE001 - whatever it was, it is logged, and raised if it comes again
+            _log.exception("the control plane did not start; once more")
+        self._clear()
+        self._register()
+        return ControlPlane.start(self.directory)
 
     def _clear(self) -> None:
         if self.directory.exists():  # left behind by a run whose users are all dead
