@@ -1,0 +1,154 @@
+"""The parts of the image's assembly that need no network: the lock's closure, bytecode, entry point, bill."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from image import assemble, bytecode, lock, sbom
+from image.launcher import launcher
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCK = """\
+# made by a tool
+Alpha_One==1.0 \\
+    --hash=sha256:aa \\
+    --hash=sha256:bb
+beta==2.0 ; python_full_version < '3.12' \\
+    --hash=sha256:cc
+beta==3.0 ; python_full_version >= '3.12' \\
+    --hash=sha256:dd
+gamma==4.0 \\
+    --hash=sha256:ee
+"""
+
+
+def test_the_lock_keeps_all_hashes_and_the_entries_of_every_python():
+    """A distribution that Pythons have in different versions has an entry for each."""
+    assert lock.subset(LOCK, ["alpha-one", "Beta"]) == LOCK.partition("gamma")[0].partition("\n")[2]
+
+
+def test_what_is_not_locked_is_an_error():
+    """Nothing is installed that the lock does not know; the message says how to lock it."""
+    with pytest.raises(lock.LockError, match=r"not in the lock: delta, omega; run python requirements/check\.py"):
+        lock.subset(LOCK, ["gamma", "omega", "Delta"])
+
+
+def test_an_entry_without_a_hash_is_an_error():
+    """A lock that does not say what a file must be is no lock."""
+    with pytest.raises(lock.LockError, match="no hash for delta"):
+        lock.subset(f"{LOCK}delta==5.0\n", ["gamma"])
+
+
+def test_the_constraints_carry_versions_and_markers_only():
+    """Once pip sees one hash it wants hashes of everything, even while it resolves."""
+    assert lock.pins(LOCK).splitlines() == [
+        "Alpha_One==1.0",
+        "beta==2.0 ; python_full_version < '3.12'",
+        "beta==3.0 ; python_full_version >= '3.12'",
+        "gamma==4.0",
+    ]
+
+
+def test_the_locked_requirements_are_all_read():
+    """Every pin of the real lock is an entry with hashes."""
+    text = (ROOT / "requirements" / "constraints.txt").read_text(encoding="utf-8")
+    found = lock.entries(text)
+    assert sum(map(len, found.values())) == sum("==" in line and not line.startswith("#") for line in text.splitlines())
+
+
+def test_pip_failing_says_what_it_wrote():
+    """The reason of a build that fails is in its output."""
+    with pytest.raises(lock.LockError, match=r"(?s)pip install failed.*no-such-option"):
+        lock.pip("install", "--no-such-option")
+
+
+def test_a_directory_with_something_in_it_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The files of an earlier build would be shipped."""
+    (tmp_path / "old").touch()
+    assert assemble.main([str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"{tmp_path} is not empty\n"
+
+
+def test_bytecode_is_found_at_its_prefix_and_has_no_asserts(tmp_path: Path):
+    """An interpreter that is pointed there takes it, with the path of the image in it, whatever the source says now."""
+    source, into = tmp_path / "lib", tmp_path / "bytecode"
+    (source / "part").mkdir(parents=True)
+    (source / "part" / "__init__.py").write_text("assert False\nvalue = 1\n", encoding="utf-8")
+    (source / "broken.py").write_text("this is {{ a template }}\n", encoding="utf-8")
+    jobs = list(bytecode.libraries(source, path=PurePosixPath(source), into=into))
+    assert bytecode.compile_all(jobs) == 1
+    (source / "part" / "__init__.py").write_text("value = 2\n", encoding="utf-8")
+    code = (
+        f"import sys; sys.pycache_prefix={str(into)!r}; sys.path.append({str(source)!r});import part; print(part.value)"
+    )
+    done = subprocess.run([sys.executable, "-ISBOc", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+def test_another_standard_library_is_compiled_anew(tmp_path: Path):
+    """Its bytecode is taken only while its source is the one that was compiled: a base with a fix has the fix."""
+    source = tmp_path / "module.py"
+    source.write_text("value = 1\n", encoding="utf-8")
+    target = bytecode.cached(PurePosixPath(source), tmp_path / "bytecode")
+    bytecode.compile_all([bytecode.Job(source, PurePosixPath(source), target, checked=True)])
+    source.write_text("value = 2\n", encoding="utf-8")
+    code = (
+        f"import sys; sys.pycache_prefix={str(tmp_path / 'bytecode')!r}; sys.path.append({str(tmp_path)!r});"
+        "import module; print(module.value)"
+    )
+    done = subprocess.run([sys.executable, "-ISBOc", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout, done.stderr) == ("2\n", "")
+
+
+def test_the_standard_library_is_at_its_own_path(tmp_path: Path):
+    """What the controller imports is compiled, what it never imports is not."""
+    jobs = {job.path.name: job for job in bytecode.standard_library(tmp_path)}
+    assert jobs["selectors.py"].checked
+    assert jobs["selectors.py"].target.is_relative_to(tmp_path / jobs["selectors.py"].source.parent.relative_to("/"))
+    assert (
+        jobs["selectors.py"].target.name == Path(importlib.util.cache_from_source("selectors.py", optimization=1)).name
+    )
+    assert not {"test_asyncio", "site-packages", "ensurepip"} & {
+        part for job in jobs.values() for part in job.path.parts
+    }
+
+
+def test_the_entry_point_takes_nothing_from_outside():
+    """One flag word, as the kernel passes one: isolated, without site, writing no bytecode, optimised."""
+    text = launcher(PurePosixPath("/usr/bin/python3"), libraries=assemble.LIBRARIES, bytecode=assemble.BYTECODE)
+    first = text.splitlines()[0]
+    assert first == "#!/usr/bin/python3 -ISBO"
+    compile(text, "manager", "exec")
+    assert text.index("pycache_prefix") < text.index("from wva")
+
+
+def test_the_bill_is_a_function_of_what_is_installed(tmp_path: Path):
+    """The same folder and time give the same bytes, with licence, home and what depends on what, by marker."""
+    distribution(tmp_path, "wva", "1.0", "Requires-Dist: Some.Part>=1", 'Requires-Dist: other; python_version < "3"')
+    distribution(tmp_path, "some_part", "2.0", "License-Expression: MIT", "Project-URL: Source, https://example.org/x")
+    distribution(tmp_path, "other", "3.0", "Classifier: License :: OSI Approved :: BSD License", "License: UNKNOWN")
+    text = sbom.bill(tmp_path, now=datetime(2026, 1, 2, tzinfo=UTC))
+    assert text == sbom.bill(tmp_path, now=datetime(2026, 1, 2, tzinfo=UTC))
+    bill = json.loads(text)
+    assert bill["metadata"]["component"]["version"] == "1.0"
+    parts = {item["name"]: item for item in bill["components"]}
+    assert parts["some-part"]["licenses"] == [{"license": {"id": "MIT"}}]
+    assert parts["some-part"]["externalReferences"][0]["url"] == "https://example.org/x"
+    assert parts["other"]["licenses"] == [{"license": {"name": "BSD License"}}]
+    graph = {entry["ref"]: entry.get("dependsOn", []) for entry in bill["dependencies"]}
+    assert graph["wva==1.0"] == ["some-part==2.0"]
+
+
+def distribution(folder: Path, name: str, version: str, *lines: str) -> None:
+    """Install a distribution that has metadata only."""
+    info = folder / f"{name}-{version}.dist-info"
+    info.mkdir()
+    head = ["Metadata-Version: 2.4", f"Name: {name}", f"Version: {version}"]
+    (info / "METADATA").write_text("\n".join([*head, *lines, ""]), encoding="utf-8")
