@@ -7,24 +7,24 @@ from hypothesis import strategies as st
 
 from tests.builders import variant
 from tests.publish.decisions import decision, decisions, held
-from wva.model.decision import Reason, Source
+from wva.model.decision import Reason, Source, Step
 from wva.publish.announce import announcements
 from wva.publish.ledger import Ledger
 
 
 def test_more_replicas_are_recommended():
-    """A higher number is a Normal event with old number, new number and reason in words."""
+    """A higher number is a Normal event with old number, new number, reason in words and the steps."""
     (event,) = announcements(decision(2), decision(4))
     assert event == (
         "Normal",
         "ScaleUpRecommended",
-        "desired replicas 2 -> 4: 2 of 2 reporting replicas saturated",
+        "desired replicas 2 -> 4: 2 of 2 reporting replicas saturated (steps: analyze 2, optimize 2 -> 4)",
     )
 
 
 def test_fewer_replicas_are_recommended():
     """A lower number has its own reason."""
-    (event,) = announcements(decision(4), decision(2, message="room on 2 replicas"))
+    (event,) = announcements(decision(4), decision(2, message="room on 2 replicas", steps=()))
     assert event == ("Normal", "ScaleDownRecommended", "desired replicas 4 -> 2: room on 2 replicas")
 
 
@@ -37,16 +37,18 @@ def test_a_first_decision_is_compared_with_what_was_published_before():
 
 def test_holding_is_a_warning_once():
     """The first hold warns with its reason, the next ones with the same reason are silent."""
-    (event,) = announcements(decision(3), held(3))
-    assert event == ("Warning", "DesiredReplicasHeld", "PrometheusError: Prometheus did not answer")
+    (event,) = announcements(decision(3), held(3, steps=(Step("hold", "kept", 3, 3),)))
+    assert event == ("Warning", "DesiredReplicasHeld", "PrometheusError: Prometheus did not answer (steps: hold 3)")
     assert announcements(held(3), held(3, message="still no answer")) == []
 
 
 def test_a_growth_that_is_refused_is_a_warning_once():
     """No GPU or no candidate: the number stands still, and somebody should know why."""
-    refused = decision(2, reason=Reason.GPU_LIMITED, message="limited to 2")
+    steps = (Step("optimize", "", 2, 4), Step("limit", "", 4, 2, "gpu-limiter A100", 2))
+    refused = decision(2, reason=Reason.GPU_LIMITED, message="limited to 2", steps=steps)
     (event,) = announcements(decision(2), refused)
-    assert event == ("Warning", "ScaleUpLimited", "GpuLimited: limited to 2")
+    told = "(steps: optimize 2 -> 4, limit 4 -> 2 (limited by gpu-limiter A100: 2 fewer))"
+    assert event == ("Warning", "ScaleUpLimited", f"GpuLimited: limited to 2 {told}")
     assert announcements(refused, refused) == []
     assert [event.reason for event in announcements(refused, decision(2, reason=Reason.NO_CANDIDATE))] == [
         "ScaleUpLimited"
@@ -82,6 +84,13 @@ def test_the_first_decision_after_the_start_is_no_resumption():
     first = Ledger().hold(variant("va", replicas=2))
     assert announcements(first, decision(2)) == []
     assert [event.reason for event in announcements(first, held(2))] == ["DesiredReplicasHeld"]
+
+
+def test_a_long_reason_does_not_push_out_the_steps():
+    """The API server takes a kilobyte."""
+    (event,) = announcements(decision(2), decision(4, message="x" * 3000))
+    assert len(event.message) == 1000
+    assert event.message.endswith("x (steps: analyze 2, optimize 2 -> 4)")
 
 
 @given(decisions())

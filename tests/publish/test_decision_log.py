@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from tests.builders import variant
 from tests.publish.decisions import decision, held
 from wva import log
-from wva.model.decision import Source
+from wva.model.decision import Source, Step
 from wva.publish.announce import log_decision
 from wva.publish.ledger import Ledger
 
@@ -41,6 +41,14 @@ def test_one_canonical_line_per_decision():
         "limited_by": [],
         "steps": ["analyze: 2 -> 2 (draft)", "optimize: 2 -> 3 (one more)"],
     }
+
+
+def test_a_step_says_who_limited_it_and_by_how_much():
+    """On the line itself, and by name in a field of its own."""
+    steps = (Step("optimize", "three more", 2, 5), Step("limit", "two left", 5, 4, "gpu-limiter A100", 1))
+    (line,) = lines_of(decision(4, steps=steps))
+    assert line["steps"][1] == "limit: 5 -> 4 (two left) [limited by gpu-limiter A100: 1 fewer]"
+    assert line["limited_by"] == ["gpu-limiter A100"]
 
 
 @pytest.mark.parametrize("source", [Source.PREVIOUS_DESIRED, Source.CURRENT_REPLICAS])

@@ -112,7 +112,10 @@ def test_the_heartbeat_comes_after_ten_minutes():
     assert patched(before, now=NOW + HEARTBEAT_SECONDS - 1, decision=decision(message="new")) is None
     after = patched(before, now=NOW + HEARTBEAT_SECONDS, decision=decision(message="new"))
     assert after["desiredOptimizedAlloc"]["lastRunTime"] == "2023-11-14T22:23:20Z"
-    assert condition(after, "OptimizationReady")["message"] == "new (target: 3 replicas)"
+    assert (
+        condition(after, "OptimizationReady")["message"]
+        == "new (target: 3 replicas; steps: analyze 2, optimize 2 -> 3)"
+    )
     assert HEARTBEAT_SECONDS == 600
 
 
@@ -243,4 +246,6 @@ def test_a_second_problem_of_the_configuration_is_news():
 def test_a_message_is_cut_to_a_bearable_length():
     """User text inside a message cannot fill the object."""
     after = patched(None, now=NOW, decision=decision(message="x" * 100_000))
-    assert len(condition(after, "OptimizationReady")["message"]) == 4096
+    message = condition(after, "OptimizationReady")["message"]
+    assert 4000 < len(message) <= 4096
+    assert message.endswith("x (target: 3 replicas; steps: analyze 2, optimize 2 -> 3)")

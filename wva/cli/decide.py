@@ -1,4 +1,7 @@
-"""``wva decide FILE``: replay a recorded cycle and print its decisions, as JSON or step by step for people."""
+"""``wva decide FILE``: replay a recorded cycle and print its decisions, as JSON or step by step for people.
+
+For people the solution of the model-based optimizer follows, where it was asked.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ import msgspec
 
 from wva.api import wire
 from wva.cli.flags import fail
-from wva.decide.pipeline import decide
+from wva.decide.pipeline import Outcome, conclude
+from wva.decide.queueing.trace import fleet_trace
 from wva.model.decision import Decision
 from wva.model.recording import FORMAT, Recording
 
@@ -27,12 +31,20 @@ def run(arguments: argparse.Namespace) -> int:
         return fail(f"{name} is not a recording made with --record-dir: {error}")
     if recording.version != FORMAT:
         return fail(f"{name} has format {recording.version}, expected {FORMAT}")
-    decisions, _ = decide(recording.snapshot, recording.memory, recording.policy, recording.now)
+    outcome = conclude(recording.snapshot, recording.memory, recording.policy, recording.now)
     if arguments.explain:
-        print("\n\n".join(_explained(decision) for decision in decisions))
+        print("\n\n".join([*(_explained(decision) for decision in outcome.decisions), *_solution(outcome, recording)]))
     else:
-        print(msgspec.json.format(msgspec.json.encode(decisions), indent=2).decode())
+        print(msgspec.json.format(msgspec.json.encode(outcome.decisions), indent=2).decode())
     return 0
+
+
+def _solution(outcome: Outcome, recording: Recording) -> list[str]:
+    """Return what the model-based optimizer has found, if it was asked."""
+    if not outcome.opinions:
+        return []
+    lines = fleet_trace(outcome.opinions, recording.snapshot.inventory, recording.policy.accelerator_costs)
+    return ["\n".join(_printable(line) for line in ("Solution of the model-based optimizer:", *lines))]
 
 
 def _explained(decision: Decision) -> str:
@@ -41,9 +53,8 @@ def _explained(decision: Decision) -> str:
     origin = f"before {before}, current {decision.current}, {decision.source.value}"
     lines = [f"{decision.key}: {decision.desired} {decision.reason.value} ({origin})"]
     for step in decision.steps:
-        change = str(step.after) if step.after == step.before else f"{step.before} -> {step.after}"
-        limit = f" [limited by {step.limited_by}]" if step.limited_by else ""
-        lines.append(f"  {step.stage:10}{change:10}{step.reason}{limit}")
+        limit = f" [{step.limit}]" if step.limit else ""
+        lines.append(f"  {step.stage:10}{step.change:10}{step.reason}{limit}")
     return "\n".join(_printable(line) for line in lines)
 
 

@@ -9,13 +9,15 @@ numbers published last stay, and say so.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from wva import log
 from wva.clock import Clock
-from wva.decide.pipeline import decide
+from wva.decide.pipeline import conclude
+from wva.decide.queueing.trace import fleet_trace
 from wva.instruments import Instruments
 from wva.model.decision import HOLD_REASONS, Decision, Reason, Source
 from wva.model.memory import Memory, VariantMemory
@@ -26,6 +28,9 @@ from wva.model.variant import VariantKey
 from wva.publish.announce import announcements, log_decision
 from wva.publish.fallback import fallbacks
 from wva.publish.ledger import Ledger
+
+SOLUTION_MESSAGE: Final = "Optimization solution"
+"""Debug line with what the model-based optimizer has found; the text is the one that the original logged."""
 
 _SHORTEST_INTERVAL_SECONDS: Final = 0.01
 
@@ -151,12 +156,15 @@ class Optimizer:
             snapshot = await self._ports.collect(now)
         policy, memory = self._configuration.policy, self._memory
         with duration.labels("decide").time():
-            decisions, after = decide(snapshot, memory, policy, now)
-        self._memory = self._without_outdated(after)
+            outcome = conclude(snapshot, memory, policy, now)
+        self._memory = self._without_outdated(outcome.memory)
+        if outcome.opinions and self._logger.is_enabled_for(logging.DEBUG):
+            trace = fleet_trace(outcome.opinions, snapshot.inventory, policy.accelerator_costs)
+            self._logger.debug(SOLUTION_MESSAGE, event_name="solution_found", solution=list(trace))
         if self._ports.record is not None:
             self._ports.record(Recording(now=now, policy=policy, memory=memory, snapshot=snapshot))
         with duration.labels("publish").time():
-            return self._publish(decisions)
+            return self._publish(outcome.decisions)
 
     def _without_outdated(self, after: Memory) -> Memory:
         """Return the memory of a cycle, but as it was for variants that the world has overtaken."""

@@ -1,6 +1,7 @@
 """What is said of a decision to people: the Kubernetes event and the log lines.
 
-An event on every change of the desired number, with the reason in words. One canonical log line per variant and cycle.
+An event on every change of the desired number, with the reason in words and the steps that led to it. One canonical log
+line per variant and cycle.
 When the evidence is missing the line is the one that the configuration guide tells operators to look for.
 """
 
@@ -10,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
-from wva.model.decision import Decision, Reason, Source
+from wva.model.decision import Decision, Reason, Source, Step
 
 SCALE_UP_EVENT: Final = "ScaleUpRecommended"
 SCALE_DOWN_EVENT: Final = "ScaleDownRecommended"
@@ -21,6 +22,8 @@ CLAIMED_TWICE_EVENT: Final = "VariantClaimedTwice"
 
 SAFETY_NET_MESSAGE: Final = "Safety net activated: emitted fallback metrics"
 _LIMITED: Final = frozenset({Reason.GPU_LIMITED, Reason.NO_CANDIDATE})
+_EVENT_CHARACTERS: Final = 1000
+"""What the API server takes of a message, with room for what is not ASCII."""
 _FALLBACK: Final = frozenset({Source.PREVIOUS_DESIRED, Source.CURRENT_REPLICAS})
 
 
@@ -38,15 +41,28 @@ def announcements(old: Decision | None, new: Decision) -> list[Announcement]:
     before = old.desired if old is not None else new.previous
     if before is not None and before != new.desired:
         reason = SCALE_UP_EVENT if new.desired > before else SCALE_DOWN_EVENT
-        said.append(Announcement("Normal", reason, f"desired replicas {before} -> {new.desired}: {new.message}"))
+        said.append(Announcement("Normal", reason, _told(f"desired replicas {before} -> {new.desired}", new)))
     if new.reason in _LIMITED and (old is None or old.reason is not new.reason):
-        said.append(Announcement("Warning", LIMITED_EVENT, f"{new.reason.value}: {new.message}"))
+        said.append(Announcement("Warning", LIMITED_EVENT, _told(new.reason.value, new)))
     was_held = old is not None and old.held and old.reason is not Reason.NOT_DECIDED
     if new.held and (old is None or not was_held or (on_safety_net(new) and not on_safety_net(old))):
-        said.append(Announcement("Warning", HOLD_EVENT, f"{new.reason.value}: {new.message}"))
+        said.append(Announcement("Warning", HOLD_EVENT, _told(new.reason.value, new)))
     elif was_held and not new.held:
         said.append(Announcement("Normal", RESUME_EVENT, new.message))
     return said
+
+
+def _told(what: str, decision: Decision) -> str:
+    """Return what happened, why, and the steps from the analyzer to the number, which no long reason pushes out."""
+    steps = f" (steps: {decision.way})" if decision.way else ""
+    reason = f"{what}: {decision.message}"
+    room = max(0, _EVENT_CHARACTERS - len(steps))
+    return reason[:room] + steps if len(reason) > room else reason + steps
+
+
+def _step(step: Step) -> str:
+    limit = f" [{step.limit}]" if step.limit else ""
+    return f"{step.stage}: {step.before} -> {step.after} ({step.reason}){limit}"
 
 
 def on_safety_net(decision: Decision) -> bool:
@@ -69,7 +85,7 @@ def log_decision(logger: FilteringBoundLogger, decision: Decision) -> None:
         source=decision.source.value,
         coverage=f"{decision.coverage.fresh}/{decision.coverage.expected}",
         message=decision.message,
-        steps=[f"{step.stage}: {step.before} -> {step.after} ({step.reason})" for step in decision.steps],
+        steps=[_step(step) for step in decision.steps],
         limited_by=[step.limited_by for step in decision.limits],
     )
     if on_safety_net(decision):

@@ -26,6 +26,7 @@ from wva.model.variant import UNKNOWN_ACCELERATOR
 HEARTBEAT_SECONDS: Final = 600.0
 _MIN_ACCELERATOR_LENGTH: Final = 2
 _MAX_MESSAGE_CHARACTERS: Final = 4096
+_TARGET_CHARACTERS: Final = 40
 
 
 _ACCEPTED: Final = Trouble("ConfigurationAccepted", "all configuration for this variant is in force")
@@ -140,7 +141,9 @@ def _metrics_condition(target: TargetView, decision: Decision | None) -> Conditi
 def _optimization_condition(target: TargetView, decision: Decision | None) -> Condition:
     if decision is None or not target.resolved:
         return _condition(ConditionType.OPTIMIZATION_READY, False, target.reason, target.message)
-    message = f"{decision.message} (target: {decision.desired} replicas)"
+    steps = f"; steps: {decision.way}" if decision.way else ""
+    room = _MAX_MESSAGE_CHARACTERS - len(steps) - _TARGET_CHARACTERS
+    message = f"{decision.message[:room]} (target: {decision.desired} replicas{steps})"
     return _condition(ConditionType.OPTIMIZATION_READY, not decision.held, decision.reason, message)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from wva.decide.queueing.targets import Target
 from wva.model.inventory import Inventory
 from wva.model.queueing import ModelOpinion, Plan, VariantOpinion
+from wva.model.service import AcceleratorCost
 
 
 def server_line(head: str, plan: Plan, *, accelerator: str, target: Target) -> str:
@@ -36,18 +37,27 @@ def type_lines(uses: Iterable[tuple[str, int, int, float]], *, total: float) -> 
     return (*(("AllocationByType:", *lines) if lines else ()), f"totalCost={total:.9g}")
 
 
-def fleet_trace(opinions: Sequence[ModelOpinion], inventory: Inventory | None) -> tuple[str, ...]:
-    """Return what the model-based optimizer thinks of all models, for the log and ``wva decide --explain``."""
+def fleet_trace(
+    opinions: Sequence[ModelOpinion], inventory: Inventory | None, costs: Sequence[AcceleratorCost] = ()
+) -> tuple[str, ...]:
+    """Return what the model-based optimizer thinks of all models, for the log and ``wva decide --explain``.
+
+    Types of cards go by the device that ``costs`` names for an accelerator, else by the accelerator.
+    """
+    devices = {cost.accelerator: cost.device for cost in costs if cost.device}
     lines = [_opinion_line(opinion, variant) for opinion in opinions for variant in opinion.variants]
     counts: dict[str, int] = {}
-    costs: dict[str, list[float]] = {}
+    spent: dict[str, list[float]] = {}
     for opinion in opinions:
         for variant in opinion.variants:
             if variant.plan is not None:
                 counts[variant.accelerator] = counts.get(variant.accelerator, 0) + variant.plan.replicas * variant.cards
-                costs.setdefault(variant.accelerator, []).append(variant.plan.cost)
-    uses = [(name, counts[name], _limit(inventory, name), math.fsum(costs[name])) for name in sorted(counts)]
-    total = math.fsum(cost for each in costs.values() for cost in each)
+                spent.setdefault(variant.accelerator, []).append(variant.plan.cost)
+    uses = [
+        (devices.get(name, name), counts[name], _limit(inventory, name), math.fsum(spent[name]))
+        for name in sorted(counts)
+    ]
+    total = math.fsum(cost for each in spent.values() for cost in each)
     return (*lines, *type_lines(uses, total=total))
 
 
@@ -64,7 +74,8 @@ def _opinion_line(opinion: ModelOpinion, variant: VariantOpinion) -> str:
     if plan is None:
         return f"{head}no allocation ({variant.words})"
     target = Target(opinion.ttft_milliseconds, opinion.itl_milliseconds, opinion.tps)
-    return server_line(head, plan, accelerator=variant.accelerator, target=target)
+    line = server_line(head, plan, accelerator=variant.accelerator, target=target)
+    return f"{line}; {variant.denied} fewer than wanted by {variant.limited_by}" if variant.denied else line
 
 
 def _limit(inventory: Inventory | None, accelerator: str) -> int:
