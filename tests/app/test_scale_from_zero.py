@@ -2,88 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
-
 import pytest
-from aiohttp import web
 
-from tests.app.stage import DEPLOYMENTS, MODEL, VARIANTS, until
+from tests.app.gateways import POOLS, Gateway, install_pools, pool
+from tests.app.stage import DEPLOYMENTS, VARIANTS, until
 from wva.api.meta import Key
 from wva.sim.apiserver import Patch
-
-GROUP = "inference.networking.k8s.io"
-CRDS = "customresourcedefinitions.apiextensions.k8s.io"
-QUEUE = "inference_extension_flow_control_queue_size"
-
-
-def install_pools(stage):
-    """Serve InferencePools from now on."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    stage.api.store.create(
-        CRDS,
-        {
-            "metadata": {"name": f"inferencepools.{GROUP}"},
-            "spec": {
-                "group": GROUP,
-                "scope": "Namespaced",
-                "names": {"plural": "inferencepools", "kind": "InferencePool", "listKind": "InferencePoolList"},
-                "versions": [
-                    {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}},
-                ],
-            },
-        },
-    )
-
-
-def pool(stage, port, *, app="d"):
-    """Put a pool in front of a Deployment, its picker's Service and a Ready pod of the picker on 127.0.0.1."""
-    stage.api.store.create(
-        f"inferencepools.{GROUP}",
-        {
-            "metadata": {"name": "pool", "namespace": "ns"},
-            "spec": {"selector": {"matchLabels": {"app": app}}, "endpointPickerRef": {"name": "epp"}},
-        },
-    )
-    ports = [{"name": "http-metrics", "port": port, "targetPort": port}]
-    stage.api.store.create(
-        "services",
-        {"metadata": {"name": "epp", "namespace": "ns"}, "spec": {"selector": {"app": "epp"}, "ports": ports}},
-    )
-    stage.api.store.create(
-        "pods",
-        {
-            "metadata": {"name": "epp-0", "namespace": "ns", "labels": {"app": "epp"}},
-            "spec": {"containers": [{"name": "epp", "image": "epp"}]},
-        },
-    )
-    status = {"phase": "Running", "podIP": "127.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]}
-    stage.api.store.patch_status("pods", Key("ns", "epp-0"), status)
-
-
-class Gateway:
-    """An endpoint picker's metrics."""
-
-    def __init__(self):
-        """Nothing waits."""
-        self.waiting = 0
-        self.port = 0
-
-    @asynccontextmanager
-    async def serving(self):
-        """Listen on 127.0.0.1."""
-        app = web.Application()
-        app.router.add_get("/metrics", self._metrics)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.port = runner.addresses[0][1]
-        try:
-            yield self
-        finally:
-            await runner.cleanup()
-
-    async def _metrics(self, _):
-        return web.Response(text=f'{QUEUE}{{target_model_name="{MODEL}"}} {self.waiting}\n')
 
 
 @pytest.fixture
@@ -138,7 +62,7 @@ async def test_only_the_cheapest_is_started(stage, gateway):
         stage.api.store.patch(VARIANTS, Key("ns", name), Patch(body={"spec": {"variantCost": cost}}))
     pool(stage, gateway.port)
     stage.api.store.patch(
-        f"inferencepools.{GROUP}",
+        POOLS,
         Key("ns", "pool"),
         Patch(body={"spec": {"selector": {"matchLabels": {"app": None, "model": "m"}}}}),
     )

@@ -36,10 +36,11 @@ class HostileStage(Stage):
         """A directory of this test."""
         return self._folder
 
-    async def works(self):
+    async def works(self, *, model=MODEL):
         """Prove that loop and reconcilers live: cycles succeed, and a new variant gets its number."""
         await self.cycles(2)
         self.va("proof", target="proof")
+        self.patch_va({"spec": {"modelID": model}}, "proof")
         await until(lambda: self.number("proof") == 3, seconds=5)
         await until(lambda: self.series().get("proof") == 3, seconds=5)
 

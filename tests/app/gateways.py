@@ -1,0 +1,92 @@
+"""An endpoint picker's metrics on 127.0.0.1, and the pool that leads there."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from tests.app.stage import MODEL
+from wva.api.meta import Key
+
+GROUP = "inference.networking.k8s.io"
+CRDS = "customresourcedefinitions.apiextensions.k8s.io"
+POOLS = f"inferencepools.{GROUP}"
+QUEUE = "inference_extension_flow_control_queue_size"
+
+
+def install_pools(stage):
+    """Serve InferencePools from now on."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    stage.api.store.create(
+        CRDS,
+        {
+            "metadata": {"name": f"inferencepools.{GROUP}"},
+            "spec": {
+                "group": GROUP,
+                "scope": "Namespaced",
+                "names": {"plural": "inferencepools", "kind": "InferencePool", "listKind": "InferencePoolList"},
+                "versions": [
+                    {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}},
+                ],
+            },
+        },
+    )
+
+
+def pool(stage, port, *, labels=None, namespace="ns"):
+    """Put a pool in front of a Deployment, its picker's Service and a Ready pod of the picker on 127.0.0.1."""
+    store = stage.api.store
+    store.create(
+        POOLS,
+        {
+            "metadata": {"name": "pool", "namespace": namespace},
+            "spec": {
+                "selector": {"matchLabels": {"app": "d"} if labels is None else labels},
+                "endpointPickerRef": {"name": "epp"},
+            },
+        },
+    )
+    ports = [{"name": "http-metrics", "port": port, "targetPort": port}]
+    store.create(
+        "services",
+        {"metadata": {"name": "epp", "namespace": namespace}, "spec": {"selector": {"app": "epp"}, "ports": ports}},
+    )
+    store.create(
+        "pods",
+        {
+            "metadata": {"name": "epp-0", "namespace": namespace, "labels": {"app": "epp"}},
+            "spec": {"containers": [{"name": "epp", "image": "epp"}]},
+        },
+    )
+    status = {"phase": "Running", "podIP": "127.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]}
+    store.patch_status("pods", Key(namespace, "epp-0"), status)
+
+
+class Gateway:
+    """An endpoint picker's metrics: how many requests wait, unless ``answer`` says something else to a request."""
+
+    def __init__(self):
+        """Nothing waits."""
+        self.waiting = 0
+        self.port = 0
+        self.answer = None
+
+    @asynccontextmanager
+    async def serving(self):
+        """Listen on 127.0.0.1."""
+        app = web.Application()
+        app.router.add_get("/metrics", self._metrics)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.port = runner.addresses[0][1]
+        try:
+            yield self
+        finally:
+            await runner.cleanup()
+
+    async def _metrics(self, request):
+        if self.answer is not None:
+            return await self.answer(request)
+        return web.Response(text=f'{QUEUE}{{target_model_name="{MODEL}"}} {self.waiting}\n')
