@@ -120,11 +120,14 @@ annotations:
 {{ include "wva.fullname" . }}-service-classes-config
 {{- end }}
 
-{{/* (list entry): an entry of a ConfigMap from values: modelID is model_id there, the rest has the same name. */}}
+{{/* An entry of a ConfigMap from values: modelID is model_id there, the rest has the same name. `--set` makes a text of 0.5. */}}
 {{- define "wva.entry" -}}
 {{- $entry := dict }}
 {{- range $key, $value := . }}
 {{- $name := get (dict "modelID" "model_id" "enabled" "enable_scale_to_zero" "retentionPeriod" "retention_period") $key }}
+{{- if and (kindIs "string" $value) (not (has $key (list "modelID" "namespace" "acc"))) (regexMatch "^[0-9]+([.][0-9]+)?$" $value) }}
+{{- $value = float64 $value }}
+{{- end }}
 {{- if not (and (kindIs "string" $value) (empty $value)) }}
 {{- $_ := set $entry (default $key $name) $value }}
 {{- end }}

@@ -1,0 +1,304 @@
+"""What the chart renders, over every turn that its templates can take."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e import tools
+from e2e.packaging import chart
+from e2e.packaging.chart import only, render
+from e2e.packaging.chart_matrix import CASES, Case, merged
+from e2e.packaging.schemas import Kubeconform
+
+_TURN = re.compile(r"^(?P<indent> *)\{\{-? *(?P<word>if|else if|else|with|range)\b")
+_SCALERS = {"HorizontalPodAutoscaler", "ScaledObject"}
+
+
+def _rendered(cases: dict[str, Case]) -> dict[str, list[chart.Body]]:
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(cases, pool.map(Case.render, cases.values()), strict=True))
+
+
+def test_every_object_is_valid(tmp_path: Path):
+    """Against strict schemas: no field that a kind does not have, no value of another type."""
+    assert len(CASES) >= 30
+    rendered = _rendered(CASES)
+    assert Kubeconform(tmp_path).problems(rendered) == []
+    for name, items in rendered.items():
+        identities = [(item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]) for item in items]
+        assert len(set(identities)) == len(identities), name
+
+
+def test_the_schemas_are_strict(tmp_path: Path):
+    """A misspelt field and a wrong type are found, in Kubernetes' kinds as in others."""
+    items = render({"actuator": "keda"}, apis=[chart.MONITORING])
+    only(items, "Deployment")["spec"]["template"]["spec"]["containers"][0]["imagePullPolice"] = "Always"
+    only(items, "VariantAutoscaling")["spec"]["modelId"] = "x"
+    only(items, "ScaledObject")["spec"]["minReplicas"] = 1
+    only(items, "ServiceMonitor", "metrics-monitor")["spec"]["endpoints"][0]["port"] = 8443
+    problems = Kubeconform(tmp_path).problems({"wrong": items})
+    assert len(problems) == 4, problems
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_lint_finds_nothing(name: str):
+    """``helm lint --strict`` of each set of values."""
+    case = CASES[name]
+    files = [part for file in case.files for part in ("--values", str(file))]
+    tools.output(
+        "helm", "lint", "--strict", "--quiet", chart.CHART, *files, "--values", "-", stdin=yaml.safe_dump(case.values)
+    )
+
+
+def test_every_condition_goes_both_ways(tmp_path: Path):
+    """Each branch of each template is taken by one set of values and left out by another."""
+    marked = tmp_path / chart.CHART.name
+    shutil.copytree(chart.CHART, marked)
+    wanted = {mark for file in sorted(marked.rglob("templates/**/*.yaml")) for mark in _mark(file)}
+    assert len(wanted) > 60
+    taken = []
+    for case in CASES.values():
+        files = [part for file in case.files for part in ("--values", str(file))]
+        apis = [part for api in case.apis for part in ("--api-versions", api)]
+        text = yaml.safe_dump(case.values)
+        done = tools.run(
+            "helm", "template", case.release, marked, *files, *apis, "--values", "-", "--debug", stdin=text
+        )
+        taken.append(set(re.findall(r"taken:(\S+)", done.stdout)))
+    assert wanted - set.union(*taken) == set(), "never taken"
+    assert wanted & set.intersection(*taken) == set(), "always taken"
+
+
+def _mark(file: Path) -> list[str]:
+    """Write a mark behind each line that begins a branch, and return the marks."""
+    marks, lines = [], []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        lines.append(line)
+        if (found := _TURN.match(line)) and line.rstrip().endswith("}}") and line.count("{{") == 1:
+            marks.append(f"{file.name}:{number}")
+            lines.append(f"{found['indent']}# taken:{marks[-1]}")
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return marks
+
+
+def test_at_most_one_scaler():
+    """Whatever is chosen together, a Deployment never has two."""
+    chosen = {}
+    for actuator in ("hpa", "keda", "none"):
+        for enabled in (True, False):
+            items = render({"actuator": actuator, "hpa": {"enabled": enabled}})
+            chosen[actuator, enabled] = [item["kind"] for item in items if item["kind"] in _SCALERS]
+    assert chosen == {
+        ("hpa", True): ["HorizontalPodAutoscaler"],
+        ("hpa", False): [],
+        ("keda", True): ["ScaledObject"],
+        ("keda", False): ["ScaledObject"],
+        ("none", True): [],
+        ("none", False): [],
+    }
+
+
+@pytest.mark.parametrize("actuator", ["hpa", "keda"])
+@pytest.mark.parametrize("deployment", ["", "chat"])
+def test_variant_and_scaler_have_one_target(actuator: str, deployment: str):
+    """Also where the Deployment has a name of its own."""
+    items = render({"actuator": actuator, "llmd": {"deploymentName": deployment, "modelName": "ms"}})
+    expected = {"apiVersion": "apps/v1", "kind": "Deployment", "name": deployment or "ms-decode"}
+    for kind in ("VariantAutoscaling", "HorizontalPodAutoscaler" if actuator == "hpa" else "ScaledObject"):
+        assert only(items, kind)["spec"]["scaleTargetRef"] == expected
+
+
+@pytest.mark.parametrize("instance", ["", "blue"])
+def test_scalers_select_the_variants_own_series(instance: str):
+    """By its name and namespace, and by the instance where there is one."""
+    values = {"wva": {"controllerInstance": instance}}
+    items = render(values)
+    name = only(items, "VariantAutoscaling")["metadata"]["name"]
+    labels = {"variant_name": name, "exported_namespace": "llm-d-autoscaler"}
+    if instance:
+        labels["controller_instance"] = instance
+    metric = only(items, "HorizontalPodAutoscaler")["spec"]["metrics"][0]["external"]["metric"]
+    assert metric == {"name": "wva_desired_replicas", "selector": {"matchLabels": labels}}
+    trigger = only(render({**values, "actuator": "keda"}), "ScaledObject")["spec"]["triggers"][0]["metadata"]
+    selector = ",".join(f'{key}="{value}"' for key, value in labels.items())
+    assert trigger["query"] == f"max(wva_desired_replicas{{{selector}}})"
+    assert trigger["ignoreNullValues"] == "false"
+
+
+def test_names_fit():
+    """A long release makes names that Services and label values may have, and no two of them alike."""
+    items = CASES["long-release"].render()
+    assert all(
+        len(item["metadata"]["name"]) <= 63 for item in items if item["kind"] in {"Service", "VariantAutoscaling"}
+    )
+    selector = only(items, "HorizontalPodAutoscaler")["spec"]["metrics"][0]["external"]["metric"]["selector"]
+    assert selector["matchLabels"]["variant_name"] == only(items, "VariantAutoscaling")["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("case", "path"),
+    [
+        ("default", None),
+        ("authority-nowhere", None),
+        ("version-0.5.0", None),
+        ("authority", "/etc/wva/prometheus-ca/ca.crt"),
+        ("authority-in-a-secret", "/etc/wva/prometheus-ca/ca.crt"),
+        ("authority-among-those-of-the-system", "/etc/ssl/certs/prometheus-ca.crt"),
+        ("authority-in-a-volume", "/ca/ca.crt"),
+    ],
+)
+def test_a_ca_path_is_set_only_with_a_ca(case: str, path: str | None):
+    """And then the file is mounted there; a path that an older release wrote down does no harm."""
+    items = CASES[case].render()
+    assert only(items, "ConfigMap", "variantautoscaling-config")["data"].get("PROMETHEUS_CA_CERT_PATH") == path
+    (container,) = only(items, "Deployment")["spec"]["template"]["spec"]["containers"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    if path and "prometheus-ca" in mounts:
+        assert mounts["prometheus-ca"] in {path, str(Path(path).parent)}
+    assert ("prometheus-ca" in mounts or "ca" in mounts) == (path is not None)
+
+
+def test_the_default_is_hardened():
+    """The pod fits the restricted level with a read-only root and no fixed user; Prometheus is verified."""
+    items = render()
+    spec = only(items, "Deployment")["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert "runAs" not in str({**container, "securityContext": {}})
+    assert (
+        only(items, "ConfigMap", "variantautoscaling-config")["data"]["PROMETHEUS_TLS_INSECURE_SKIP_VERIFY"] == "false"
+    )
+    assert container["image"] == f"wva:{chart.metadata()['appVersion']}"
+
+
+def test_the_scraper_has_an_identity_of_its_own():
+    """The token that Prometheus gets is of an account that may read /metrics and nothing else."""
+    items = render(apis=[chart.MONITORING])
+    reference = only(items, "ServiceMonitor", "metrics-monitor")["spec"]["endpoints"][0]["authorization"]["credentials"]
+    secret = only(items, "Secret")
+    assert (secret["metadata"]["name"], "token") == (reference["name"], reference["key"])
+    account = secret["metadata"]["annotations"]["kubernetes.io/service-account.name"]
+    bindings = [item for item in items if account in [subject["name"] for subject in item.get("subjects", ())]]
+    assert [binding["roleRef"]["name"] for binding in bindings] == [f"{chart.fullname()}-metrics-reader"]
+    role = only(items, "ClusterRole", "metrics-reader")
+    assert role["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+
+
+def test_a_namespace_scoped_controller_has_rights_there_only():
+    """What is left of the cluster's are the reviews of who reads its metrics, and roles for people and scrapers."""
+    items = CASES["named-namespace"].render()
+    account = f"{chart.fullname()}-controller-manager"
+    bindings = [item for item in items if item["kind"] == "ClusterRoleBinding" and account in str(item["subjects"])]
+    assert [binding["roleRef"]["name"] for binding in bindings] == [f"{chart.fullname()}-metrics-auth-role"]
+    assert only(items, "Role", "manager-role")["metadata"]["namespace"] == "models"
+    assert "--watch-namespace=models" in str(only(items, "Deployment"))
+
+
+@pytest.mark.parametrize("name", ["default", "named-namespace", "all-settings"])
+def test_the_right_to_watch_names_the_chosen_config_map(name: str):
+    """The ClusterRole names ConfigMaps one by one, and so the one that the setting names."""
+    items = CASES[name].render()
+    (container,) = only(items, "Deployment")["spec"]["template"]["spec"]["containers"]
+    chosen = {entry["name"]: entry.get("value") for entry in container["env"]}["SATURATION_CONFIG_MAP_NAME"]
+    rules = [rule for item in items if "Role" in item["kind"] for rule in item.get("rules", ())]
+    (rule,) = [rule for rule in rules if "resourceNames" in rule]
+    assert chosen in rule["resourceNames"]
+    assert only(items, "ConfigMap", chosen)["metadata"]["name"] == chosen
+
+
+def test_a_static_setting_replaces_the_pods_and_a_live_one_does_not():
+    """The template of the pods says what the process reads at its start, and no more."""
+
+    def template(values):
+        return only(render(values), "Deployment")["spec"]["template"]
+
+    assert template({"wva": {"limitedMode": True}}) != template({})
+    assert template({"wva": {"prometheus": {"serverName": "p"}}}) != template({})
+    assert template({"wva": {"reconcileInterval": "10s", "logging": {"level": "debug"}}}) == template({})
+
+
+def test_immutable_is_the_main_config_map_alone():
+    """As the table says."""
+    items = CASES["immutable"].render()
+    immutable = [item["metadata"]["name"] for item in items if item.get("immutable")]
+    assert immutable == [f"{chart.fullname()}-variantautoscaling-config"]
+
+
+def test_values_of_version_0_5_0_keep_their_meaning():
+    """Each of them is found again where it has its effect."""
+    items = CASES["version-0.5.0"].render()
+    (container,) = only(items, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert (container["image"], container["imagePullPolicy"]) == ("wva:v0.5.0", "Always")
+    assert "--watch-namespace=llm-d-autoscaler" in container["args"]
+    main = only(items, "ConfigMap", "variantautoscaling-config")["data"]
+    assert main["PROMETHEUS_METRICS_CACHE_TTL"] == "30s"
+    assert main["PROMETHEUS_TLS_INSECURE_SKIP_VERIFY"] == "true"
+    override = yaml.safe_load(only(items, "ConfigMap", "saturation-scaling-config")["data"]["llm-d"])
+    assert override == {
+        "model_id": "Qwen/Qwen3-0.6B",
+        "namespace": "llm-d-autoscaler",
+        "kvCacheThreshold": 0.7,
+        "kvSpareTrigger": 0.35,
+    }
+    premium = yaml.safe_load(only(items, "ConfigMap", "service-classes-config")["data"]["premium.yaml"])
+    assert {"model": "Qwen/Qwen3-0.6B", "slo-tpot": 10, "slo-ttft": 1000} in premium["data"]
+    binding = only(items, "ClusterRoleBinding", "metrics-reader-rolebinding")
+    assert "kube-prometheus-stack-prometheus" in str(binding["subjects"])
+
+
+def test_a_release_of_a_variant_alone_has_nothing_of_the_controller():
+    """Neither its pods nor roles of any kind."""
+    kinds = {item["kind"] for item in CASES["variant-alone"].render()}
+    assert kinds == {"VariantAutoscaling", "HorizontalPodAutoscaler", "Service", "ServiceMonitor"}
+
+
+def test_metrics_are_scraped_where_they_are_served():
+    """Flag, port of the container, Service and ServiceMonitor agree, with other ports and without TLS."""
+    items = CASES["plain-metrics"].render()
+    (container,) = only(items, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert {"--metrics-bind-address=:8080", "--metrics-secure=false"} <= set(container["args"])
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    (port,) = only(items, "Service", "-metrics")["spec"]["ports"]
+    assert (ports[port["targetPort"]], port["port"]) == (8080, 8080)
+    endpoint = only(items, "ServiceMonitor", "metrics-monitor")["spec"]["endpoints"][0]
+    assert (endpoint["port"], endpoint["scheme"], "authorization" in endpoint) == (port["name"], "http", False)
+
+
+def test_the_network_policy_follows_the_url_of_prometheus():
+    """To the namespace of a Service, and to any address of a host elsewhere, on its port."""
+    inside = only(CASES["plain-prometheus"].render(), "NetworkPolicy")["spec"]["egress"]
+    namespaces = [
+        peer.get("namespaceSelector", {}).get("matchLabels") for rule in inside for peer in rule.get("to", ())
+    ]
+    assert {"kubernetes.io/metadata.name": "monitoring"} in namespaces
+    outside = only(CASES["prometheus-elsewhere"].render(), "NetworkPolicy")["spec"]
+    assert any(
+        rule.get("ports") == [{"port": 443, "protocol": "TCP"}] and "ipBlock" in str(rule["to"])
+        for rule in outside["egress"]
+    )
+    allowed = [peer["namespaceSelector"]["matchLabels"] for peer in outside["ingress"][0]["from"]]
+    assert [labels["kubernetes.io/metadata.name"] for labels in allowed] == [
+        "openshift-user-workload-monitoring",
+        "monitoring",
+    ]
+
+
+def test_development_is_laid_over_the_default():
+    """The file says only what is different, and what it says is in the chart's values."""
+    changes = yaml.safe_load(chart.DEVELOPMENT.read_text(encoding="utf-8"))
+    both = merged(chart.defaults(), changes)
+    assert both.keys() == chart.defaults().keys()
+    assert both != chart.defaults()
+    main = only(CASES["development"].render(), "ConfigMap", "variantautoscaling-config")["data"]
+    assert (main["LOG_LEVEL"], main["PROMETHEUS_TLS_INSECURE_SKIP_VERIFY"]) == ("debug", "true")
