@@ -57,10 +57,15 @@ def following(api: Api, namespace: str, *, take: Callable[[PodsByVariant], None]
 
 
 def ready_pods(pods: Sequence[Body]) -> PodsByVariant:
-    """Return the names of the Ready pods by variant (the label ``app``); a terminating pod is none of them."""
+    """Return the names of the Ready pods by variant (the label ``app``); a terminating pod is none of them.
+
+    Pods without that label are no variant's: a controller may live in the same namespace.
+    """
     found: dict[str, list[str]] = {}
     for pod in pods:
         metadata = pod["metadata"]
+        if "app" not in metadata["labels"]:
+            continue
         names = found.setdefault(metadata["labels"]["app"], [])
         if is_ready(pod) and "deletionTimestamp" not in metadata:
             names.append(metadata["name"])

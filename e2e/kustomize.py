@@ -1,0 +1,57 @@
+"""Renders kustomizations the way a user does: one of his own that names ours, his namespace and his prefix."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from e2e import tools
+from e2e.controlplane.api import Body
+
+DEPLOY = Path(__file__).parent.parent / "deploy"
+OVERLAYS = ("kubernetes", "openshift", "namespace-scoped", "dev")
+COMPONENTS = ("prometheus", "keda", "network-policy")
+ALREADY_IN = {
+    "kubernetes": {"prometheus"},
+    "openshift": {"prometheus"},
+    "dev": {"prometheus"},
+    "namespace-scoped": {"prometheus", "network-policy"},
+}
+"""The components that an overlay has by itself; naming one twice is an error of kustomize."""
+NAMESPACE = "workload-variant-autoscaler-system"
+PREFIX = "workload-variant-autoscaler-"
+
+
+def write(
+    directory: Path,
+    resource: Path,
+    *,
+    components: Sequence[str] = (),
+    namespace: str = "",
+    prefix: str = "",
+    patches: Sequence[Body] = (),
+) -> Path:
+    """Write a kustomization over one of ours into a folder and return the folder."""
+    directory.mkdir(parents=True, exist_ok=True)
+    here = directory.resolve()
+    kustomization: dict[str, Any] = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [os.path.relpath(resource, here)],
+        "components": [os.path.relpath(DEPLOY / "components" / name, here) for name in components],
+        "namespace": namespace,
+        "namePrefix": prefix,
+        "patches": list(patches),
+    }
+    text = yaml.safe_dump({key: value for key, value in kustomization.items() if value})
+    (directory / "kustomization.yaml").write_text(text, encoding="utf-8")
+    return directory
+
+
+def render(directory: Path) -> list[Body]:
+    """Return the objects of a kustomization, in its order."""
+    return [item for item in yaml.safe_load_all(tools.output("kubectl", "kustomize", directory)) if item]

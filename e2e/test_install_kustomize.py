@@ -1,0 +1,176 @@
+"""Every overlay from nothing: applied by the API server, run under the rendered rights, and two variants scale."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e import kustomize, tools
+from e2e.conftest import Launch
+from e2e.controlplane.api import Body
+from e2e.controlplane.audit import refused
+from e2e.controlplane.cluster import ControlPlane
+from e2e.foreign_kinds import serve_monitors
+from e2e.history import recording
+from e2e.installation import Installation
+from e2e.kustomize import ALREADY_IN, COMPONENTS, DEPLOY, OVERLAYS
+from e2e.load import FixedMetrics, Reading
+from e2e.manifests import Variant
+from e2e.scene import Scene
+
+CHEAP = Variant(name="cheap", cost=5, accelerator="L40S")
+DEAR = Variant(name="dear", cost=50, accelerator="H100", replicas=2)
+TIGHT, IDLE = Reading(kv_usage=0.77), Reading(kv_usage=0.1)  # one replica more is enough, one less as well
+RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+
+
+@pytest.fixture
+def scene(own_control_plane: ControlPlane, namespace: str, launch: Launch) -> Iterator[Scene]:
+    """Give a namespace with nothing in it."""
+    with contextlib.ExitStack() as stack:
+        history = stack.enter_context(recording())
+        yield Scene(own_control_plane, namespace, launch=launch, history=history, stack=stack)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_two_variants_scale_under_what_is_rendered(scene: Scene, overlay: str, tmp_path: Path, launch: Launch):
+    """Nothing but the rendered objects and the steps of the guide: the cheaper variant grows, the dearer one shrinks.
+
+    Shrinking takes the minute that peaks count for, and one overlay shows it for all.
+    """
+    confined = overlay == "namespace-scoped"
+    system = scene.namespace if confined else f"{scene.namespace}-sys"
+    if not confined:
+        scene.instance = scene.namespace  # other tests have variants, too
+    installation = Installation(
+        scene.plane,
+        kustomize.render(_own(tmp_path / "own", overlay, system=system, instance=scene.instance)),
+        directory=tmp_path / "root",
+        settings={"PROMETHEUS_BASE_URL": scene.plane.prometheus_api.url, "GLOBAL_OPT_INTERVAL": "3s"},
+    )
+    serve_monitors(scene.api)
+    with _cluster_of(scene, installation, overlay=overlay):
+        controller = installation.start(launch)
+        scene.controllers.append(controller)
+        scene.history.watch(controller)
+        scene.keep_scraping(installation.scrape_job(controller))
+        metrics = _grow(scene)
+        if overlay == "kubernetes":
+            _shrink(scene, metrics)
+        assert controller.readiness()[0] == 200, controller.readiness()
+        lease = scene.api.get("Lease", _lease(scene.instance), namespace=system)
+        assert lease["spec"]["holderIdentity"]
+        controller.process.stop(grace_seconds=15)
+        assert not refused([scene.plane.layout.audit_log.parent], namespace=system)
+
+
+def _grow(scene: Scene) -> FixedMetrics:
+    metrics = scene.fixed_metrics()
+    for variant in (CHEAP, DEAR):
+        metrics.set(variant.name, TIGHT)
+    scene.deploy(CHEAP, DEAR)
+    scene.wait_ready(CHEAP, DEAR)
+    scene.declare(CHEAP, DEAR)
+    scene.scale_by_keda(CHEAP, DEAR)
+    scene.wait(lambda: scene.ready_replicas("cheap") >= 2, timeout_seconds=120, what="growth of the cheaper variant")
+    assert {change.variant for change in scene.history.changes()} == {"cheap"}
+    return metrics
+
+
+def _shrink(scene: Scene, metrics: FixedMetrics) -> None:
+    for variant in (CHEAP, DEAR):
+        metrics.set(variant.name, IDLE)
+    scene.wait(lambda: scene.replicas("dear") == 1, timeout_seconds=150, what="shrink of the dearer variant")
+
+
+def _lease(instance: str) -> str:
+    return f"{instance}.72dd1cf1.llm-d.ai" if instance else "72dd1cf1.llm-d.ai"
+
+
+def _own(directory: Path, overlay: str, *, system: str, instance: str) -> Path:
+    """Write the kustomization of somebody with a namespace of his own and several controllers in his cluster."""
+    patches: list[Body] = []
+    if instance:
+        entry = f"- op: add\n  path: /spec/template/spec/containers/0/env/-\n  value: {_variable(instance)}\n"
+        patches = [{"target": {"kind": "Deployment"}, "patch": entry}]
+    return kustomize.write(
+        directory, DEPLOY / "overlays" / overlay, namespace=system, prefix=f"{overlay}-", patches=patches
+    )
+
+
+def _variable(instance: str) -> str:
+    return f"{{name: CONTROLLER_INSTANCE, value: {instance}}}"
+
+
+@contextlib.contextmanager
+def _cluster_of(scene: Scene, installation: Installation, *, overlay: str) -> Iterator[None]:
+    """Do what the guide asks of the administrator, and on OpenShift what its service CA operator does."""
+    api, system = scene.api, installation.namespace
+    authority = scene.plane.layout.authority.read_text(encoding="utf-8")
+    if overlay == "namespace-scoped":
+        api.apply_yaml((DEPLOY / "crd" / "llmd.ai_variantautoscalings.yaml").read_text(encoding="utf-8"))
+        api.resource("VariantAutoscaling")
+    with installation.applied():
+        if overlay == "openshift":
+            (trusted,) = [
+                item
+                for item in installation.of_kind("ConfigMap")
+                if "service.beta.openshift.io/inject-cabundle" in item["metadata"].get("annotations", {})
+            ]
+            data = {"data": {"service-ca.crt": authority}}
+            api.patch("ConfigMap", trusted["metadata"]["name"], data, namespace=system)
+            (service,) = installation.of_kind("Service")
+            secret = service["metadata"]["annotations"]["service.beta.openshift.io/serving-cert-secret-name"]
+            api.apply(_serving_certificate(scene.plane, secret, namespace=system))
+        else:
+            api.apply(
+                {
+                    "apiVersion": "v1",
+                    "kind": "ConfigMap",
+                    "metadata": {"name": "prometheus-ca", "namespace": system},
+                    "data": {"ca.crt": authority},
+                }
+            )
+        yield
+    if system != scene.namespace:
+        api.delete("Namespace", system)
+
+
+def _serving_certificate(plane: ControlPlane, name: str, *, namespace: str) -> Body:
+    pair = plane.layout.pair("keda-server")
+    content = {"tls.crt": pair.certificate.read_bytes(), "tls.key": pair.key.read_bytes()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"name": name, "namespace": namespace},
+        "data": {key: base64.b64encode(value).decode() for key, value in content.items()},
+    }
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_api_server_takes_every_combination_without_a_warning(
+    own_control_plane: ControlPlane, namespace: str, overlay: str, tmp_path: Path
+):
+    """Server-side dry run of the overlay and of each component on it, in a namespace that is restricted."""
+    api = own_control_plane.api
+    api.patch("Namespace", namespace, {"metadata": {"labels": RESTRICTED}})
+    serve_monitors(api)
+    api.apply_yaml((DEPLOY / "crd" / "llmd.ai_variantautoscalings.yaml").read_text(encoding="utf-8"))
+    api.resource("VariantAutoscaling")
+    more = [name for name in COMPONENTS if name not in ALREADY_IN[overlay]]
+    for number, components in enumerate(([], *([name] for name in more), more)):
+        own = kustomize.write(
+            tmp_path / str(number), DEPLOY / "overlays" / overlay, components=components, namespace=namespace
+        )
+        done = tools.run(
+            "kubectl", "--kubeconfig", own_control_plane.kubeconfig, "apply", "--server-side", "--dry-run=server",
+            "--force-conflicts", "-k", own,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "arning" not in done.stderr, done.stderr
+        assert "deployment.apps" in done.stdout
