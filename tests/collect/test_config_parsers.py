@@ -335,6 +335,10 @@ def test_a_profile_with_the_names_of_the_log():
         ("alpha: 1", "beta"),
         ("alpha: 1\nbeta: 1\nmaxBatchSize: 2.5", "maxBatchSize"),
         ("alpha: 1\nbeta: 1\nmaxBatchSize: 100001", "maxBatchSize"),
+        ("alpha: 1000001\nbeta: 0", "beta"),
+        ("alpha: 1\nbeta: 11\nmaxBatchSize: 100000", "beta"),
+        ("alpha: 1\nbeta: 0\ndelta: 11\nmaxBatchSize: 100000", "delta"),
+        ("alpha: 1e-9\nbeta: 0", "alpha"),
         ("alpha: 1\nbeta: 1\naccCount: x", "accCount"),
     ],
 )

@@ -206,13 +206,17 @@ def test_an_analyzer_is_selected_by_its_name(name):
     assert (own.policy.analyzer_name, own.names_analyzer) == ("", True)
 
 
-def test_an_unknown_analyzer_is_answered_with_a_warning():
-    """The percentage analyzer decides with the thresholds of the entry, as it did in the original."""
+def test_an_unknown_analyzer_is_the_percentage_analyzer():
+    """It decides with the thresholds of the entry, as it did in the original; the name is told as one not in force."""
     config = parse_saturation({"default": "analyzerName: whatever\nkvSpareTrigger: 0.2"})
-    assert config.errors == ()
     assert config.policy.saturation == SaturationPolicy(kv_spare_trigger=0.2)
-    (warning,) = config.warnings
-    assert "analyzerName whatever" in warning
+    (error,) = config.errors
+    assert str(error) == (
+        'default.analyzerName: got whatever, expected "", saturation, queueing; '
+        'in force: "", the percentage analyzer, with the rest of the entry'
+    )
+    (error,) = parse_saturation({"a": "model_id: m\nnamespace: n\nanalyzerName: whatever"}).errors
+    assert (error.key, error.model_id, error.namespace) == ("a", "m", "n")
 
 
 def test_the_limiter_is_switched_on_by_the_default_entry_alone():

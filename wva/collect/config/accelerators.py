@@ -28,6 +28,10 @@ from wva.model.service import MAX_BATCH_SIZE, AcceleratorCost, PerformanceProfil
 
 V = TypeVar("V")
 
+MAX_STEP_MILLISECONDS: Final = 1_000_000.0
+MIN_STEP_MILLISECONDS: Final = 1e-3
+"""Of a step of any engine: beyond, a request of usual length would take no time at all, or years."""
+
 _NUMBER: Final = EXPECTED_COUNT.removesuffix(", without quotes")
 _WHOLE: Final = EXPECTED_WHOLE.removesuffix(", without quotes")
 
@@ -141,7 +145,22 @@ def _profile(key: str, text: str, notes: Notes) -> PerformanceProfile:
     )
     if profile.alpha <= 0 and profile.gamma <= 0:
         raise BadEntryError("above 0, or gamma above 0", field_name="alpha", value=f"{profile.alpha:g}")
+    _check_stable(profile)
     return profile
+
+
+def _check_stable(profile: PerformanceProfile) -> None:
+    """Raise BadEntryError for times with which a queue has no meaningful state, whatever the requests."""
+    batch = max(1, profile.max_batch_size)
+    step, token = profile.alpha + profile.beta * batch, profile.delta * batch
+    limit = f"at most {MAX_STEP_MILLISECONDS:,.0f} ms"
+    if step > MAX_STEP_MILLISECONDS:
+        raise BadEntryError(f"alpha + beta * maxBatchSize {limit}", field_name="beta", value=f"{step:g} ms")
+    if token > MAX_STEP_MILLISECONDS:
+        raise BadEntryError(f"delta * maxBatchSize {limit}", field_name="delta", value=f"{token:g} ms")
+    if max(step, profile.gamma) < MIN_STEP_MILLISECONDS:
+        least = f"a step, or gamma, of at least {MIN_STEP_MILLISECONDS:g} ms"
+        raise BadEntryError(least, field_name="alpha", value=f"{step:g} ms")
 
 
 def _needed(value: V | None, name: str) -> V:

@@ -40,7 +40,8 @@ class Rules(Generic[M, P]):
 
     ``merge`` makes a value of layers and raises BadEntryError when they contradict each other; ``in_force`` says in
     words what a value has in a field (of all of it for no field). ``remarks`` says what an entry has in vain, told its
-    key and whether it stands in the ConfigMap of a namespace. ``pairs``: an entry must name model and namespace both.
+    key and whether it stands in the ConfigMap of a namespace. ``unused`` names the values of a good entry that mean
+    nothing, each with what is in force instead. ``pairs``: an entry must name model and namespace both.
     """
 
     form: EntryForm[M]
@@ -48,6 +49,7 @@ class Rules(Generic[M, P]):
     in_force: Callable[[str, P], str]
     remarks: Callable[[str, M, bool], Iterable[str]]
     pairs: bool = False
+    unused: Callable[[M], Iterable[tuple[BadEntryError, str]]] = lambda _: ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,8 @@ class _Reader(Generic[M, P]):
         fields = self._rules.form.validate(self._written)
         entry = Entry(key, "", None, fields) if key == DEFAULT_ENTRY else self._for_model(key, fields)
         self._rules.merge(self._layers(entry))
+        for problem, in_force in self._rules.unused(fields):
+            self._notes.reject(key, problem, in_force=in_force, concerning=self._concerning(key, {}))
         for remark in self._rules.remarks(key, fields, self._namespace is not None):
             self._notes.warn(key, remark)
         return entry

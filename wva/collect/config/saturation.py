@@ -64,7 +64,7 @@ EXPECTED: Final = {
     "queueSpareTrigger": EXPECTED_COUNT,
     "enableLimiter": EXPECTED_BOOLEAN,
     "unknownInventory": " or ".join(value.value for value in UnknownInventory),
-    "analyzerName": "the name of an analyzer",
+    "analyzerName": ", ".join(value.value or '""' for value in Analyzer),
     "optimizerName": ", ".join(value.value or '""' for value in Optimizer),
     "scaleUpThreshold": EXPECTED_POSITIVE_SHARE,
     "scaleDownBoundary": EXPECTED_POSITIVE_SHARE,
@@ -145,9 +145,6 @@ def _in_force(field_name: str, policy: SaturationPolicy) -> str:
 
 
 def _remarks(key: str, entry: SaturationEntry, local: bool) -> Iterator[str]:  # noqa: FBT001 - told by position
-    if entry.analyzer_name and entry.analyzer is Analyzer.PERCENTAGE:
-        known = ", ".join(f'"{analyzer.value}"' for analyzer in Analyzer)
-        yield f"analyzerName {entry.analyzer_name} is none of {known}: the percentage analyzer decides, with this entry"
     if key == DEFAULT_ENTRY and (entry.model_id is not None or entry.namespace is not None):
         yield "model_id and namespace have no effect: this entry applies to every model"
     if key != DEFAULT_ENTRY or local:
@@ -157,7 +154,14 @@ def _remarks(key: str, entry: SaturationEntry, local: bool) -> Iterator[str]:  #
                 yield f"{name} has no effect here: it is read from {DEFAULT_ENTRY} of {place} only"
 
 
-RULES: Final = Rules(EntryForm(SaturationEntry, EXPECTED), _merge, _in_force, _remarks)
+def _unused(entry: SaturationEntry) -> Iterator[tuple[BadEntryError, str]]:
+    """Yield an analyzer that there is none of: the rest of its entry holds, as it did in the original."""
+    if entry.analyzer_name and entry.analyzer is Analyzer.PERCENTAGE:
+        problem = BadEntryError(EXPECTED["analyzerName"], field_name="analyzerName", value=entry.analyzer_name)
+        yield problem, '"", the percentage analyzer, with the rest of the entry'
+
+
+RULES: Final = Rules(EntryForm(SaturationEntry, EXPECTED), _merge, _in_force, _remarks, unused=_unused)
 
 
 def rules_of(resolved: Resolved[SaturationEntry, SaturationPolicy]) -> SaturationRules:
