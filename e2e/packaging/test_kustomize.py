@@ -1,0 +1,265 @@
+"""Every overlay with every combination of components, as kubectl renders it."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import yaml
+
+from e2e import kustomize
+from e2e.controlplane.api import Body
+from e2e.kustomize import ALREADY_IN, COMPONENTS, DEPLOY, OVERLAYS, PREFIX
+from e2e.packaging.schemas import Kubeconform
+from wva import __version__
+from wva.api.meta import Key
+from wva.cli.flags import expand_booleans, given_flags
+from wva.cli.main import build_parser
+from wva.collect.live_policy import LivePolicy
+from wva.settings import Given, Settings, load
+from wva.settings.load import unknown_keys
+
+OURS = "team-a"
+
+
+@cache
+def rendered(overlay: str, components: tuple[str, ...] = (), *, namespace: str = "", prefix: str = "") -> list[Body]:
+    """Return the objects of an overlay with components, in somebody's namespace and with his prefix."""
+    with TemporaryDirectory() as directory:
+        own = kustomize.write(
+            Path(directory),
+            DEPLOY / "overlays" / overlay,
+            components=components,
+            namespace=namespace,
+            prefix=prefix,
+        )
+        return kustomize.render(own)
+
+
+def combinations(overlay: str) -> list[tuple[str, ...]]:
+    """Return every set of components that an overlay has not already."""
+    more = [name for name in COMPONENTS if name not in ALREADY_IN[overlay]]
+    return [part for size in range(len(more) + 1) for part in itertools.combinations(more, size)]
+
+
+def one(items: list[Body], kind: str, *, ending: str = "") -> Body:
+    """Return the one object of a kind."""
+    (found,) = [item for item in items if item["kind"] == kind and item["metadata"]["name"].endswith(ending)]
+    return found
+
+
+def container(items: list[Body]) -> Body:
+    """Return the controller's container."""
+    (found,) = one(items, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def main_config(items: list[Body]) -> dict[str, str]:
+    """Return the main ConfigMap's data."""
+    data: dict[str, str] = one(items, "ConfigMap", ending="-variantautoscaling-config")["data"]
+    return data
+
+
+def test_every_object_is_valid(tmp_path: Path):
+    """Strictly, by the schemas of the kinds' own sources, in every combination and in what they are made of.
+
+    A CustomResourceDefinition is for the API server alone to judge: its schema is about schemas.
+    """
+    manifests = {
+        f"{overlay}-{'-'.join(components) or 'alone'}": rendered(overlay, components)
+        for overlay in OVERLAYS
+        for components in combinations(overlay)
+    }
+    for folder in ("rbac", "base"):
+        manifests[folder] = kustomize.render(DEPLOY / folder)
+    assert len(manifests) == 4 + 4 + 4 + 2 + 2
+    judged = {
+        name: [item for item in items if item["kind"] != "CustomResourceDefinition"]
+        for name, items in manifests.items()
+    }
+    assert Kubeconform(tmp_path).problems(judged) == []
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_another_namespace_and_prefix_are_followed_everywhere(overlay: str):
+    """Two installations in one cluster share no object, and nothing of one refers to the other."""
+    items = rendered(overlay, combinations(overlay)[-1], namespace=OURS, prefix="blue-")
+    others = {item["metadata"]["name"] for item in rendered(overlay, combinations(overlay)[-1])}
+    names = {(item["kind"], item["metadata"]["name"]) for item in items}
+    for kind, name in names - {("CustomResourceDefinition", "variantautoscalings.llmd.ai"), ("Namespace", OURS)}:
+        assert name.startswith("blue-"), (kind, name)
+        assert name not in others
+    assert {item["metadata"]["namespace"] for item in items if "namespace" in item["metadata"]} == {OURS}
+    assert references(items) - names <= FOREIGN
+
+
+FOREIGN = {
+    ("ClusterRole", "cluster-monitoring-view"),  # OpenShift's
+    ("ConfigMap", "prometheus-ca"),  # the administrator's
+    ("Secret", "workload-variant-autoscaler-metrics-tls"),  # made by OpenShift's service CA, by the name in the Service
+}
+
+
+def references(items: list[Body]) -> set[tuple[str, str]]:
+    """Return every object that an object refers to by name, as kind and name."""
+    found = set()
+    for item in items:
+        if "roleRef" in item:
+            found.add((item["roleRef"]["kind"], item["roleRef"]["name"]))
+            found |= {("ServiceAccount", subject["name"]) for subject in item["subjects"]}
+            assert {subject["namespace"] for subject in item["subjects"]} == {OURS}
+    spec = one(items, "Deployment")["spec"]["template"]["spec"]
+    found.add(("ServiceAccount", spec["serviceAccountName"]))
+    found |= {("ConfigMap", volume["configMap"]["name"]) for volume in spec["volumes"] if "configMap" in volume}
+    found |= {("Secret", volume["secret"]["secretName"]) for volume in spec["volumes"] if "secret" in volume}
+    named = [entry["value"] for entry in spec["containers"][0]["env"] if entry["name"].endswith("CONFIG_MAP_NAME")]
+    assert len(named) == 3
+    found |= {("ConfigMap", name) for name in named}
+    (endpoint,) = one(items, "ServiceMonitor")["spec"]["endpoints"]
+    if "authorization" in endpoint:
+        name = endpoint["authorization"]["credentials"]["name"]
+        found.add(("Secret", name))
+        annotations = one(items, "Secret")["metadata"]["annotations"]
+        found.add(("ServiceAccount", annotations["kubernetes.io/service-account.name"]))
+    if "configMap" in endpoint.get("tlsConfig", {}).get("ca", {}):
+        found.add(("ConfigMap", endpoint["tlsConfig"]["ca"]["configMap"]["name"]))
+    return found
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_selector_picks_the_controllers_pods(overlay: str):
+    """Service, budget, spread, policy and Deployment mean the same pods; the monitor means the Service."""
+    items = rendered(overlay, combinations(overlay)[-1])
+    spec = one(items, "Deployment")["spec"]
+    labels = spec["template"]["metadata"]["labels"].items()
+    selectors = [
+        spec["selector"]["matchLabels"],
+        one(items, "Service")["spec"]["selector"],
+        one(items, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        one(items, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+        *(
+            constraint["labelSelector"]["matchLabels"]
+            for constraint in spec["template"]["spec"]["topologySpreadConstraints"]
+        ),
+    ]
+    for selector in selectors:
+        assert selector
+        assert selector.items() <= labels
+    monitored = one(items, "ServiceMonitor")["spec"]["selector"]["matchLabels"]
+    assert monitored.items() <= one(items, "Service")["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_ports_fit(overlay: str):
+    """From the flag through container, Service, monitor and policy it is one port, and the probes' another."""
+    items = rendered(overlay, combinations(overlay)[-1])
+    flags = dict(argument.split("=", 1) for argument in container(items)["args"])
+    ports = {port["name"]: port["containerPort"] for port in container(items)["ports"]}
+    assert flags["--metrics-bind-address"] == f":{ports['metrics']}"
+    assert flags["--health-probe-bind-address"] == f":{ports['probes']}"
+    (port,) = one(items, "Service")["spec"]["ports"]
+    assert (port["port"], port["targetPort"]) == (ports["metrics"], "metrics")
+    (endpoint,) = one(items, "ServiceMonitor")["spec"]["endpoints"]
+    scheme = "https" if flags["--metrics-secure"] == "true" else "http"
+    assert (endpoint["port"], endpoint["scheme"], port["name"]) == (scheme, scheme, scheme)
+    allowed = {entry["port"] for rule in one(items, "NetworkPolicy")["spec"]["ingress"] for entry in rule["ports"]}
+    assert allowed == set(ports.values())
+    for probe in ("livenessProbe", "readinessProbe"):
+        assert container(items)[probe]["httpGet"]["port"] == "probes"
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_settings_are_taken_without_a_word(overlay: str):
+    """Flags, environment and ConfigMap: nothing rejected, nothing unknown, nothing without effect."""
+    items = rendered(overlay)
+    flags = given_flags(build_parser().parse_args(expand_booleans(["run", *container(items)["args"]])))
+    data = main_config(items)
+    environment = {entry["name"]: entry.get("value", OURS) for entry in container(items)["env"]}
+    loaded = load(Given(flags, environment, data))
+    assert not loaded.problems
+    assert not loaded.without_effect
+    assert not unknown_keys(data)
+    assert loaded.settings.prometheus_base_url.startswith("https://")
+    insecure = loaded.settings.prometheus_tls_insecure_skip_verify
+    assert insecure == (overlay == "dev")
+    mounts = [mount["mountPath"] for mount in container(items)["volumeMounts"]]
+    for path in (loaded.settings.prometheus_ca_cert_path, loaded.settings.metrics_cert_path):
+        assert not path or any(path.startswith(mount) for mount in mounts), path
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_config_maps_say_what_is_in_force_without_them(overlay: str):
+    """The thresholds that are shipped are the defaults, so deleting the ConfigMap changes nothing."""
+    items = rendered(overlay)
+    environment = {entry["name"]: entry["value"] for entry in container(items)["env"] if "value" in entry}
+    settings = load(Given({}, environment, main_config(items))).settings
+    live = LivePolicy(settings)
+    before = live.current
+    for ending in ("-saturation-scaling-config", "-service-classes-config"):
+        item = one(items, "ConfigMap", ending=ending)
+        outcome = live.apply(Key(settings.pod_namespace, item["metadata"]["name"]), item["data"])
+        assert (outcome.problems, outcome.ignored) == ((), "")
+    assert live.warnings() == []
+    assert live.current == before
+
+
+def test_a_namespace_scoped_installation_has_nothing_of_the_cluster():
+    """Every object lies in the namespace, and the process asks for nothing beyond it."""
+    items = rendered("namespace-scoped")
+    assert all("namespace" in item["metadata"] for item in items)
+    assert not {item["kind"] for item in items} & {"ClusterRole", "ClusterRoleBinding", "Namespace"}
+    assert "--watch-namespace=$(POD_NAMESPACE)" in container(items)["args"]
+    assert all(item["roleRef"]["kind"] == "Role" for item in items if "roleRef" in item)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_pod_is_hardened_and_no_user_is_fixed(overlay: str):
+    """Restricted by Pod Security, and by OpenShift's restricted-v2, which chooses user and groups itself."""
+    spec = one(rendered(overlay), "Deployment")["spec"]["template"]["spec"]
+    assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert container(rendered(overlay))["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+    assert not [volume for volume in spec["volumes"] if "hostPath" in volume]
+
+
+def test_openshift_uses_what_openshift_gives():
+    """Thanos with the account's token, both certificates of the service CA, its monitoring's role and label."""
+    items = rendered("openshift")
+    settings = load(Given({}, {}, main_config(items))).settings
+    assert settings.prometheus_token_path == "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    trusted = one(items, "ConfigMap", ending="openshift-service-ca")
+    assert trusted["metadata"]["annotations"] == {"service.beta.openshift.io/inject-cabundle": "true"}
+    annotations = one(items, "Service")["metadata"]["annotations"]
+    volumes = one(items, "Deployment")["spec"]["template"]["spec"]["volumes"]
+    secrets = {volume["secret"]["secretName"] for volume in volumes if "secret" in volume}
+    assert set(annotations.values()) == secrets
+    view = one(items, "ClusterRoleBinding", ending="cluster-monitoring-view")
+    assert view["subjects"][0]["name"] == f"{PREFIX}controller-manager"
+    for item in (one(items, "Namespace"), one(items, "ServiceMonitor")):
+        assert item["metadata"]["labels"]["openshift.io/user-monitoring"] == "true"
+    (endpoint,) = one(items, "ServiceMonitor")["spec"]["endpoints"]
+    service = one(items, "Service")["metadata"]
+    assert endpoint["tlsConfig"]["serverName"] == f"{service['name']}.{service['namespace']}.svc"
+    assert "insecureSkipVerify" not in endpoint["tlsConfig"]
+
+
+def test_the_image_is_that_of_this_version():
+    """A release's manifests install the release."""
+    image = yaml.safe_load((DEPLOY / "base" / "manager" / "kustomization.yaml").read_text(encoding="utf-8"))["images"]
+    assert [entry["newTag"] for entry in image] == [__version__]
+    assert container(rendered("kubernetes"))["image"] == f"wva:{__version__}"
+
+
+def test_defaults_of_the_namespace_are_those_of_the_settings():
+    """Guides and manifests speak of the same namespace."""
+    assert (
+        one(rendered("kubernetes"), "Namespace")["metadata"]["name"] == Settings.model_fields["pod_namespace"].default
+    )

@@ -1,0 +1,173 @@
+"""The rights that are shipped: those that the code asks for, and no others."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import wva
+from e2e import kustomize
+from e2e.controlplane.api import Body
+from e2e.kustomize import DEPLOY, PREFIX
+from e2e.rights import Right, rights, rights_of
+from wva.api import kinds
+from wva.api.namespaces import NAMESPACES
+from wva.api.resource import Resource
+from wva.app.informers import build_informers
+from wva.collect.config.names import MapNames
+from wva.instruments import Instruments
+from wva.settings import Given, load
+
+SOURCE = Path(wva.__file__).parent
+VERBS = {"get", "list", "stream", "create", "update", "patch", "delete"}
+# Every place that asks the API server for something, besides the informers: file, method, what it names, subresource.
+CALLS = {
+    ("cli/first_read.py", "get", "CONFIG_MAPS", ""): [kinds.CONFIG_MAPS],
+    ("app/waking.py", "get", "SERVICES", ""): [kinds.SERVICES],
+    ("app/waking.py", "patch", "DEPLOYMENTS", "scale"): [kinds.DEPLOYMENTS],
+    ("controllers/variantautoscaling.py", "patch", "VARIANT_AUTOSCALINGS", "status"): [kinds.VARIANT_AUTOSCALINGS],
+    ("serve/reviews.py", "create", "resource", ""): [kinds.TOKEN_REVIEWS, kinds.SUBJECT_ACCESS_REVIEWS],
+    ("kube/leader.py", "get", "self.resource", ""): [kinds.LEASES],
+    ("kube/leader.py", "create", "self.resource", ""): [kinds.LEASES],
+    ("kube/leader.py", "update", "self.resource", ""): [kinds.LEASES],
+    ("kube/events.py", "create", "self.resource", ""): [kinds.EVENTS],
+    ("kube/events.py", "patch", "self.resource", ""): [kinds.EVENTS],
+}
+INFORMER = {("kube/watch.py", "list", "target.resource", ""), ("kube/watch.py", "stream", "target.resource", "")}
+WATCHES = ("list", "watch")
+
+
+@pytest.fixture(scope="module")
+def shipped() -> list[Body]:
+    """Return the objects of deploy/rbac."""
+    return kustomize.render(DEPLOY / "rbac")
+
+
+def granted(items: list[Body]) -> set[Right]:
+    """Return what the controller may do, without telling namespaces apart."""
+    return rights_of(f"{PREFIX}controller-manager", items) or rights_of("controller-manager", items)
+
+
+def calls() -> set[tuple[str, str, str, str]]:
+    """Return every request that the controller sends through a client.
+
+    The embedded world is no part of it, and `wva migrate` runs with the rights of the person who calls it.
+    """
+    found = set()
+    for file in sorted(SOURCE.rglob("*.py")):
+        name = file.relative_to(SOURCE).as_posix()
+        if name.startswith(("sim/", "migration/")) or name == "kube/client.py":
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VERBS:
+                owner = ast.unparse(node.func.value)
+                if owner.rpartition(".")[2].lstrip("_") == "client":
+                    keywords = {keyword.arg: keyword.value for keyword in node.keywords}
+                    sub = keywords.get("subresource")
+                    text = sub.value if isinstance(sub, ast.Constant) else ""
+                    found.add((name, node.func.attr, ast.unparse(node.args[0]), str(text)))
+    return found
+
+
+def asked(*, namespace: str = "") -> set[Right]:
+    """Return what the code asks for; with a ``namespace`` what a process confined to it asks for."""
+    own = namespace or "own"
+    settings = load(
+        Given({}, {"POD_NAMESPACE": own, "WATCH_NAMESPACE": namespace, "PROMETHEUS_BASE_URL": "https://p"}, {})
+    ).settings
+    informers = build_informers(None, settings=settings, instruments=Instruments(None))
+    found = {
+        Right(resource.group, resource.plural, verb)
+        for resource in {id(informer.resource): informer.resource for informer in informers.all}.values()
+        for verb in WATCHES
+    }
+    found |= {Right(kinds.LEASES.group, kinds.LEASES.plural, verb) for verb in WATCHES}
+    if not namespace:
+        names = MapNames.from_settings(settings).local
+        found |= {Right("", kinds.CONFIG_MAPS.plural, verb, name) for verb in WATCHES for name in names}
+    for (_, verb, _, subresource), resources in CALLS.items():
+        for resource in resources:
+            found.add(Right(resource.group, "/".join(filter(None, (resource.plural, subresource))), verb))
+    return found
+
+
+def test_every_request_of_the_source_is_known():
+    """A new call must be entered above, and with it the right that it takes."""
+    assert calls() == set(CALLS) | INFORMER
+
+
+def test_the_controller_may_do_what_it_asks_for_and_nothing_else(shipped: list[Body]):
+    """Rule by rule, verb by verb."""
+    assert granted(shipped) == asked()
+
+
+def test_an_installation_may_do_the_same_and_watch_its_own_config_map():
+    """The chosen name of the saturation ConfigMap is one more in the namespaces of the models."""
+    name = f"{PREFIX}wva-saturation-scaling-config"
+    more = {Right("", "configmaps", verb, name) for verb in WATCHES}
+    for overlay in ("kubernetes", "openshift", "dev"):
+        assert granted(kustomize.render(DEPLOY / "overlays" / overlay)) == asked() | more
+
+
+def test_a_confined_controller_has_the_rights_of_its_namespace():
+    """The same rules as Roles; of the cluster nothing, so nobody is asked who reads the metrics."""
+    reviews = {Right(kind.group, kind.plural, "create") for kind in (kinds.TOKEN_REVIEWS, kinds.SUBJECT_ACCESS_REVIEWS)}
+    items = kustomize.render(DEPLOY / "overlays" / "namespace-scoped")
+    assert granted(items) == asked(namespace="models") - reviews
+
+
+def test_nothing_is_written_but_the_own_kinds_status_and_the_scale(shipped: list[Body]):
+    """No writes to nodes, no Secrets, no wildcards; of Deployments the scale alone, by a role that may be left out."""
+    of_controller = granted(shipped)
+    writes = {right for right in of_controller if right.verb not in {"get", "list", "watch"}}
+    assert {right.resource for right in writes} == {
+        "variantautoscalings/status", "deployments/scale", "events", "leases", "tokenreviews", "subjectaccessreviews",
+    }  # fmt: skip
+    assert not {right for right in of_controller if "*" in (right.group, right.resource, right.verb)}
+    assert not {right for right in of_controller if right.resource.startswith("secrets")}
+    scaling = [
+        item for item in shipped if "rules" in item and any(right.resource == "deployments/scale" for right in of(item))
+    ]
+    assert [item["metadata"]["name"] for item in scaling] == ["scale-from-zero-role"]
+
+
+def of(role: Body) -> set[Right]:
+    """Return the rights of one role."""
+    return rights(role["rules"])
+
+
+def test_nodes_and_namespaces_are_the_only_kinds_of_the_cluster(shipped: list[Body]):
+    """What belongs to no namespace is apart, for a Role could not hold it."""
+    whole = {resource.plural for resource in (kinds.NODES, NAMESPACES)}
+    for role in shipped:
+        if role["kind"] == "ClusterRole" and role["metadata"]["name"] in {"manager-role", "scale-from-zero-role"}:
+            assert not {right.resource for right in of(role)} & whole
+    assert isinstance(kinds.NODES, Resource)
+    assert not kinds.NODES.namespaced
+
+
+@pytest.mark.parametrize(
+    ("role", "aggregated", "verbs"),
+    [
+        ("admin", "admin", {"*"}),
+        ("editor", "edit", {"create", "delete", "get", "list", "patch", "update", "watch"}),
+        ("viewer", "view", {"get", "list", "watch"}),
+    ],
+)
+def test_people_get_the_kind_with_the_built_in_roles(shipped: list[Body], role: str, aggregated: str, verbs: set[str]):
+    """By aggregation, in the right group, and bound to nobody."""
+    (found,) = [item for item in shipped if item["metadata"]["name"] == f"variantautoscaling-{role}-role"]
+    assert found["metadata"]["labels"] == {f"rbac.authorization.k8s.io/aggregate-to-{aggregated}": "true"}
+    group, plural = kinds.VARIANT_AUTOSCALINGS.group, kinds.VARIANT_AUTOSCALINGS.plural
+    assert of(found) == {Right(group, plural, verb) for verb in verbs} | {Right(group, f"{plural}/status", "get")}
+    assert not [item for item in shipped if item.get("roleRef", {}).get("name") == found["metadata"]["name"]]
+
+
+def test_the_reader_of_metrics_reads_metrics(shipped: list[Body]):
+    """And has no other right, so its token is worth little."""
+    (reader,) = [item for item in shipped if item["metadata"]["name"] == "metrics-reader"]
+    assert reader["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    items = kustomize.render(DEPLOY / "overlays" / "kubernetes")
+    assert rights_of(f"{PREFIX}metrics-reader", items) == set()

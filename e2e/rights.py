@@ -1,0 +1,54 @@
+"""What an account may do, by the roles that are bound to it in a set of objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from e2e.controlplane.api import Body
+
+ROLES = ("Role", "ClusterRole")
+BINDINGS = ("RoleBinding", "ClusterRoleBinding")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """One verb on one resource (with its subresource); ``name`` is empty where all objects are meant."""
+
+    group: str
+    resource: str
+    verb: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        """Return the right as ``kubectl auth can-i`` would take it."""
+        what = f"{self.resource}.{self.group}" if self.group else self.resource
+        return f"{self.verb} {what}{'/' if self.name else ''}{self.name}"
+
+
+def rights(rules: Iterable[Body]) -> set[Right]:
+    """Return what rules about resources allow, one right for each combination."""
+    return {
+        Right(group, resource, verb, name)
+        for rule in rules
+        if "resources" in rule
+        for group, resource, verb, name in product(
+            rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames", [""])
+        )
+    }
+
+
+def rights_of(account: str, items: Iterable[Body]) -> set[Right]:
+    """Return what a ServiceAccount may do, in whatever namespace, by roles and bindings among the objects."""
+    objects = list(items)
+    return {right for role in _bound(account, objects) for right in rights(role["rules"])}
+
+
+def _bound(account: str, objects: list[Body]) -> Iterator[Body]:
+    roles = {(item["kind"], item["metadata"]["name"]): item for item in objects if item["kind"] in ROLES}
+    for item in objects:
+        if item["kind"] in BINDINGS and account in {subject["name"] for subject in item["subjects"]}:
+            reference = (item["roleRef"]["kind"], item["roleRef"]["name"])
+            if reference in roles:  # others are the cluster's own
+                yield roles[reference]
