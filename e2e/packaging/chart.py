@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -42,15 +43,27 @@ def attempt(
     """Render the chart, whatever comes of it. ``apis`` are what the cluster serves beside its own."""
     flags = [part for file in files for part in ("--values", str(file))]
     flags += [part for api in apis for part in ("--api-versions", api)]
-    text = yaml.safe_dump(dict(values or {}))
-    return tools.run("helm", "template", release, CHART, "--namespace", NAMESPACE, *flags, "--values", "-", stdin=text)
+    return tools.run(
+        "helm", "template", release, CHART, "--namespace", NAMESPACE, *flags, "--values", "-",
+        stdin=json.dumps(dict(values or {})),
+    )  # fmt: skip
 
 
 def render(values: Values | None = None, *files: Path, apis: Sequence[str] = (), release: str = RELEASE) -> list[Body]:
     """Return the objects of the chart with values on top of its own."""
+    return parsed(text(values, *files, apis=apis, release=release))
+
+
+def text(values: Values | None = None, *files: Path, apis: Sequence[str] = (), release: str = RELEASE) -> str:
+    """Return what Helm makes of the chart with values on top of its own, which must be acceptable."""
     done = attempt(values, *files, apis=apis, release=release)
     assert done.returncode == 0, done.stderr
-    return [item for item in yaml.safe_load_all(done.stdout) if item]
+    return done.stdout
+
+
+def parsed(manifests: str) -> list[Body]:
+    """Return the objects of a text of many documents."""
+    return [item for item in yaml.load_all(manifests, Loader=yaml.CSafeLoader) if item]
 
 
 def refusal(values: Values) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
-from e2e.packaging.chart import DEVELOPMENT, MONITORING, OPENSHIFT, Body, Values, nested, render
+from e2e.packaging.chart import DEVELOPMENT, MONITORING, OPENSHIFT, Body, Values, nested, parsed, text
 
 V0_5 = Path(__file__).parent / "data" / "values-0.5.0.yaml"
 AUTHORITY = "-----BEGIN CERTIFICATE-----\nMAo=\n-----END CERTIFICATE-----\n"
 DIGEST = "sha256:" + "0" * 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """One set of values, with what the cluster serves beside its own kinds, and the release's name."""
 
@@ -23,8 +24,12 @@ class Case:
     release: str = "wva"
 
     def render(self) -> list[Body]:
-        """Return the objects."""
-        return render(self.values, *self.files, apis=self.apis, release=self.release)
+        """Return the objects, which are the caller's to change."""
+        return parsed(self._text)
+
+    @cached_property
+    def _text(self) -> str:
+        return text(self.values, *self.files, apis=self.apis, release=self.release)
 
 
 def merged(*parts: Values) -> Body:

@@ -47,7 +47,8 @@ class Kubeconform:
             objects = list(items)
             for item in objects:
                 self._provide(item["apiVersion"], item["kind"])
-            (self._manifests / f"{name}.yaml").write_text(yaml.safe_dump_all(objects), encoding="utf-8")
+            text = "\n---\n".join(json.dumps(item) for item in objects)  # JSON is YAML, and written fast
+            (self._manifests / f"{name}.yaml").write_text(text, encoding="utf-8")
         done = tools.run(
             "kubeconform", "-strict", "-output", "json", "-schema-location", self._schemas / _FILE, self._manifests
         )
@@ -96,7 +97,7 @@ def _custom(api_version: str, kind: str) -> Schema | None:
     for file in _definition_files():
         if not file.name.startswith(f"{group}_{kind.lower()}"):
             continue
-        spec = yaml.safe_load(file.read_text(encoding="utf-8"))["spec"]
+        spec = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)["spec"]
         for served in spec["versions"]:
             if (served["name"], spec["names"]["kind"]) == (version, kind):
                 schema: Schema = _strict(served["schema"]["openAPIV3Schema"])

@@ -1,0 +1,80 @@
+"""What the chart gives to the process is what the process knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from e2e.packaging.chart import NAMESPACE, Body, only
+from e2e.packaging.chart_matrix import CASES
+from wva.api.meta import Key
+from wva.cli.flags import given_flags
+from wva.cli.main import build_parser
+from wva.collect.live_policy import LivePolicy
+from wva.settings import Given, Loaded, Settings, load, origin_of
+from wva.settings.load import fatal_problems, unknown_keys
+
+MAIN = "variantautoscaling-config"
+WITH_CONTROLLER = sorted(name for name in CASES if not name.startswith("variant-alone"))
+
+
+@pytest.fixture(params=WITH_CONTROLLER)
+def items(request: pytest.FixtureRequest) -> list[Body]:
+    """Give the objects of each set of values."""
+    return CASES[request.param].render()
+
+
+def test_every_setting_is_one_that_the_process_knows(items: list[Body]):
+    """Flags, environment and main ConfigMap: all names are known where they stand and all values are accepted."""
+    given, loaded = _loaded(items)
+    known = {key for field in Settings.model_fields.values() for key in _keys(field, "environment")}
+    assert given.environment.keys() <= known
+    assert unknown_keys(given.config_map) == []
+    assert (loaded.problems, loaded.without_effect) == ((), ())
+    assert fatal_problems(loaded, given) == []
+
+
+def test_live_settings_stay_live(items: list[Body]):
+    """What may change while the process runs comes from the ConfigMap: a flag or variable would pin it."""
+    _, loaded = _loaded(items)
+    live = {name for name, field in Settings.model_fields.items() if origin_of(field).dynamic}
+    pinned = {name for name in live if loaded.sources[name] in {"flag", "environment"}}
+    assert pinned <= {"verbosity"}  # of the case that says so itself
+
+
+def test_every_entry_of_the_other_config_maps_is_accepted(items: list[Body]):
+    """They have the names that the process looks for, and no entry is rejected or warned of."""
+    given, loaded = _loaded(items)
+    live = LivePolicy(loaded.settings)
+    for item in items:
+        name = item["metadata"]["name"]
+        if item["kind"] == "ConfigMap" and not name.endswith((MAIN, "-prometheus-ca")):
+            outcome = live.apply(Key(NAMESPACE, name), item["data"])
+            assert (outcome.problems, outcome.ignored) == ((), ""), name
+    assert live.warnings() == []
+    assert given.environment["CONFIG_MAP_NAME"] == only(items, "ConfigMap", MAIN)["metadata"]["name"]
+
+
+def test_what_the_table_of_the_seed_calls_thresholds_arrives():
+    """A few by name, so that the tests above are not about nothing."""
+    _, loaded = _loaded(CASES["all-settings"].render())
+    settings = loaded.settings
+    assert (settings.limited_mode, settings.node_selector, settings.scale_to_zero) == (True, "gpu=true", True)
+    assert (settings.metrics_cache_enabled, settings.metrics_cache_ttl, settings.metrics_cache_max_size) == (
+        False,
+        30,
+        10,
+    )
+    assert settings.saturation_config_map_name == "thresholds"
+
+
+def _loaded(items: list[Body]) -> tuple[Given, Loaded]:
+    (container,) = only(items, "Deployment")["spec"]["template"]["spec"]["containers"]
+    flags = given_flags(build_parser().parse_args(["run", *container["args"]]))
+    environment = {entry["name"]: entry.get("value", NAMESPACE) for entry in container["env"]}
+    given = Given(flags, environment, only(items, "ConfigMap", MAIN)["data"])
+    return given, load(given)
+
+
+def _keys(field, place: str) -> tuple[str, ...]:
+    origin = origin_of(field)
+    return origin.keys if place in origin.places else ()

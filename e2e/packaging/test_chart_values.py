@@ -1,0 +1,281 @@
+"""The values of the chart: each has an effect, a description and a schema, and what is wrong is refused in words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e import tools
+from e2e.packaging import chart
+from e2e.packaging.chart import nested, refusal
+from e2e.packaging.chart_matrix import AUTHORITY, DIGEST, merged
+from e2e.packaging.chart_values import values
+from wva.collect.config.accelerators import CostFields, ProfileFields
+from wva.collect.config.queueing import QueueingFields
+from wva.collect.config.saturation import SaturationEntry
+from wva.collect.config.scale_to_zero import ScaleToZeroFields
+from wva.collect.config.service_classes import ClassFields, TargetFields
+
+VALUES = {value.path: value for value in values()}
+SCHEMA = json.loads((chart.CHART / "values.schema.json").read_text(encoding="utf-8"))
+ENTRY = {"modelID": "m", "namespace": "prod"}
+# Another value where a text with an x at its end, a number and one, or the opposite will not do.
+OTHERS: dict[str, Any] = {
+    "commonLabels": {"a": "b"},
+    "commonAnnotations": {"a": "b"},
+    "wva.image.digest": DIGEST,
+    "wva.imagePullPolicy": "Never",
+    "wva.extraArgs": ["-v=4"],
+    "wva.extraEnv": [{"name": "V", "value": "4"}],
+    "wva.extraVolumes": [{"name": "a", "emptyDir": {}}],
+    "wva.extraVolumeMounts": [{"name": "a", "mountPath": "/a"}],
+    "wva.reconcileInterval": "5s",
+    "wva.poolGroup": "inference.networking.k8s.io",
+    "wva.logging.level": "warn",
+    "wva.logging.encoding": "console",
+    "wva.leaderElection.leaseDuration": "90s",
+    "wva.leaderElection.renewDeadline": "40s",
+    "wva.leaderElection.retryPeriod": "5s",
+    "wva.metrics.serviceAnnotations": {"a": "b"},
+    "wva.metrics.serviceMonitor.enabled": False,
+    "wva.metrics.serviceMonitor.interval": "5s",
+    "wva.metrics.serviceMonitor.labels": {"a": "b"},
+    "wva.metrics.serviceMonitor.tlsConfig": {"serverName": "a"},
+    "wva.prometheus.caCert": AUTHORITY,
+    "wva.prometheus.clusterMonitoringView": True,
+    "wva.prometheus.tls.caCertPath": "/a/b",
+    "wva.prometheus.token.source": "none",
+    "wva.epp.tokenSource": "none",
+    "wva.capacityScaling.default.kvCacheThreshold": 0.5,
+    "wva.capacityScaling.default.kvSpareTrigger": 0.2,
+    "wva.capacityScaling.default.scaleUpThreshold": 0.9,
+    "wva.capacityScaling.default.scaleDownBoundary": 0.6,
+    "wva.capacityScaling.default.unknownInventory": "unlimited",
+    "wva.capacityScaling.default.analyzerName": "saturation",
+    "wva.capacityScaling.default.optimizerName": "one-step",
+    "wva.capacityScaling.default.transitionDeadline": "20m",
+    "wva.capacityScaling.default.compatibility": "v0.5",
+    "wva.capacityScaling.overrides": {"a": {**ENTRY, "kvSpareTrigger": 0}},
+    "wva.modelScaleToZero.default": {"enabled": True},
+    "wva.modelScaleToZero.overrides": {"a": {**ENTRY, "enabled": True}},
+    "wva.queueingModel.default": {"sloMultiplier": 4},
+    "wva.queueingModel.overrides": {"a": {**ENTRY, "sloMultiplier": 4}},
+    "wva.serviceClasses": {"premium": {"name": "Best"}},
+    "wva.acceleratorCosts": {"A100": {"cost": "40.00"}},
+    "wva.modelPerformance": {"a": {"modelID": "m", "acc": "A100", "alpha": 1, "beta": 1}},
+    "wva.resources": {"limits": {"cpu": "2"}},
+    "wva.topologySpreadConstraints": [],
+    "wva.affinity": {"nodeAffinity": {}},
+    "wva.tolerations": [{"operator": "Exists"}],
+    "wva.podSecurityContext": {"runAsUser": 1000},
+    "wva.securityContext": {"privileged": True},
+    "wva.networkPolicy.ingressNamespaces": ["a"],
+    "wva.networkPolicy.apiServerCIDRs": ["10.0.0.1/32"],
+    "wva.networkPolicy.prometheusCIDRs": ["10.0.0.1/32"],
+    "wva.networkPolicy.apiServerPorts": [6443],
+    "wva.networkPolicy.eppPorts": [9091],
+    "actuator": "keda",
+    "keda.serverAddress": "https://a",
+    "hpa.targetAverageValue": "2",
+    "hpa.behavior.scaleUp.selectPolicy": "Min",
+    "hpa.behavior.scaleDown.selectPolicy": "Min",
+    "hpa.behavior.scaleUp.policies": [],
+    "hpa.behavior.scaleDown.policies": [],
+    "va.variantCost": "20",
+    "va.serviceClass": "",
+    "vllmService.interval": "5s",
+    "vllmService.scheme": "https",
+    "vllmService.type": "ClusterIP",
+    "vllmService.serviceMonitor.enabled": False,
+    **{f"wva.prometheus.metricsCache.{key}": "9s" for key in (
+        "ttl", "cleanupInterval", "fetchInterval", "freshThreshold", "staleThreshold", "unavailableThreshold"
+    )},
+}  # fmt: skip
+# What has to be so for a value to have its effect.
+CONTEXT: dict[str, chart.Body] = {
+    "keda": {"actuator": "keda"},
+    "keda.fallback.replicas": nested("keda.fallback.failureThreshold", 3),
+    "wva.watchNamespace": nested("wva.namespaceScoped", True),
+    **{
+        f"wva.networkPolicy.{key}": nested("wva.networkPolicy.enabled", True)
+        for key in ("ingressNamespaces", "apiServerCIDRs", "apiServerPorts", "eppPorts")
+    },
+    "wva.networkPolicy.prometheusCIDRs": merged(
+        nested("wva.networkPolicy.enabled", True), nested("wva.prometheus.baseURL", "https://prometheus.example.org")
+    ),
+    "wva.prometheus.tls.caCertPath": nested("wva.prometheus.caCert", AUTHORITY),
+    "wva.prometheus.tls.caKey": nested("wva.prometheus.tls.caSecret", "a"),
+    "wva.prometheus.monitoringNamespace": nested("wva.prometheus.caCert", AUTHORITY),
+    "wva.prometheus.token.secretName": nested("wva.prometheus.token", {"source": "secret", "secretName": "a"}),
+    "wva.prometheus.token.secretKey": nested("wva.prometheus.token", {"source": "secret", "secretName": "a"}),
+    "wva.epp.secretName": nested("wva.epp", {"tokenSource": "secret", "secretName": "a"}),
+    "wva.epp.secretKey": nested("wva.epp", {"tokenSource": "secret", "secretName": "a"}),
+    "wva.leaderElection.enabled": nested("wva.replicaCount", 1),
+    "vllmService.serviceMonitor.insecureSkipVerify": nested("vllmService.scheme", "https"),
+}
+
+
+@pytest.mark.parametrize("path", VALUES)
+def test_every_value_has_an_effect(path: str):
+    """Another value than the default renders something else."""
+    contexts = [context for prefix, context in CONTEXT.items() if f"{path}.".startswith(f"{prefix}.")]
+    before = _text(json.dumps(merged(*contexts)))
+    changed = merged(*contexts, nested(path, _other(path)))
+    assert chart.text(changed, apis=[chart.MONITORING]) != before
+
+
+@cache
+def _text(values: str) -> str:
+    return chart.text(json.loads(values), apis=[chart.MONITORING])
+
+
+def _other(path: str) -> Any:
+    if path in OTHERS:
+        return OTHERS[path]
+    default = VALUES[path].default
+    if isinstance(default, bool):
+        return not default
+    if isinstance(default, int | float):
+        return default + 1
+    if isinstance(default, str):
+        return f"{default}x"
+    assert default == {}, f"no other value for {path}"
+    return {"a": "b"}
+
+
+def test_other_values_are_of_values_that_exist():
+    """The tables above name nothing that is gone."""
+    assert OTHERS.keys() <= VALUES.keys()
+    assert all(any(f"{path}.".startswith(f"{prefix}.") for path in VALUES) for prefix in CONTEXT)
+
+
+def test_every_value_is_described():
+    """In its own words: no two values have the same sentence but the two directions and the switches of a kind."""
+    missing = [
+        path for path, value in VALUES.items() if len(value.description) < 10 or value.description[-1] not in ".nwsy"
+    ]
+    assert missing == []
+
+
+def test_the_schema_is_about_the_values():
+    """The keys of values.yaml are those of the schema, which has two of older versions as well."""
+    described = set(_leaves(SCHEMA, ""))
+    assert {path for path in described if not _is_within(path, VALUES)} == {"global", "wva.baseName", "wva.modelName"}
+    assert all(any(_is_within(leaf, [path]) or _is_within(path, [leaf]) for leaf in described) for path in VALUES)
+
+
+def _is_within(path: str, others: Any) -> bool:
+    return any(path == other or path.startswith(f"{other}.") for other in others)
+
+
+def _leaves(schema: dict[str, Any], path: str) -> Iterator[str]:
+    if path.startswith("hpa.behavior.") and "$ref" in schema:
+        schema = {**SCHEMA["definitions"]["behavior"]}
+        schema["properties"] = {key: {} for key in schema["properties"] if key != "tolerance"}  # of newer clusters
+    if schema.get("additionalProperties") is False and "properties" in schema:
+        for key, value in schema["properties"].items():
+            yield from _leaves(value, f"{path}.{key}" if path else key)
+    else:
+        yield path
+
+
+def test_the_fields_of_entries_are_those_of_the_config_maps():
+    """What may stand in an entry of a ConfigMap may stand in the values, under the chart's names for four fields."""
+    names = {"modelID": "model_id", "enabled": "enable_scale_to_zero", "retentionPeriod": "retention_period"}
+
+    def fields(path: str) -> set[str]:
+        return {names.get(key, key) for key in _at(path)["properties"]}
+
+    who = {"model_id", "namespace"}
+    assert fields("wva.capacityScaling.default") == SaturationEntry.names() - who
+    in_default_only = {"enableLimiter", "unknownInventory", "compatibility"}
+    assert fields("wva.capacityScaling.overrides.*") == SaturationEntry.names() - in_default_only
+    assert fields("wva.modelScaleToZero.overrides.*") == ScaleToZeroFields.names()
+    assert fields("wva.modelScaleToZero.default") == ScaleToZeroFields.names() - who
+    assert fields("wva.queueingModel.default") == QueueingFields.names() - who
+    solver = {"unlimited", "saturationPolicy", "delayedBestEffort"}
+    assert fields("wva.queueingModel.overrides.*") == QueueingFields.names() - solver
+    assert fields("wva.serviceClasses.*") - {"data"} == ClassFields.names()
+    assert fields("wva.serviceClasses.*.data.*") == TargetFields.names()
+    assert fields("wva.acceleratorCosts.*") == CostFields.names()
+    assert fields("wva.modelPerformance.*") == ProfileFields.names() - {"name"}
+
+
+def _at(path: str) -> dict[str, Any]:
+    """Return the schema at a path, where a star is any key or element."""
+    found = SCHEMA
+    for word in path.split("."):
+        found = found["properties"][word] if word != "*" else found.get("additionalProperties") or found["items"]
+        if "$ref" in found:
+            found = SCHEMA["definitions"][found["$ref"].rpartition("/")[2]]
+    return found
+
+
+def test_unknown_keys_are_refused_everywhere():
+    """A misspelt key anywhere is named with its place."""
+    places = sorted({path.rpartition(".")[0] for path in VALUES})
+    wrong = merged(*(nested(f"{place}.mispelt" if place else "mispelt", 1) for place in places))
+    message = refusal(wrong)
+    named = set(re.findall(r"at '([^']*)': additional properties 'mispelt' not allowed", message))
+    assert named == {"/" + place.replace(".", "/") if place else "" for place in places}
+
+
+def test_wrong_types_are_refused_everywhere():
+    """Each value of a type that it cannot have is named with its place."""
+    wrong = {
+        path: 7 if isinstance(value.default, str | dict | list | bool) else "seven" for path, value in VALUES.items()
+    }
+    numbers = {"va.variantCost", "hpa.targetAverageValue", "wva.podDisruptionBudget.maxUnavailable"}
+    wrong |= {path: [] for path in numbers}
+    message = refusal(merged(*(nested(path, value) for path, value in wrong.items())))
+    named = {place.strip("/").replace("/", ".") for place in re.findall(r"at '([^']*)'", message)}
+    assert set(VALUES) - named == set()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("wva.replicaCount", "two", "at '/wva/replicaCount': got string, want integer"),
+        ("actuator", "vpa", "at '/actuator': value must be one of 'hpa', 'keda', 'none'"),
+        ("wva.reconcileInterval", "1 minute", "at '/wva/reconcileInterval': '1 minute' does not match pattern"),
+        ("llmd.namespace", "A", "at '/llmd/namespace': 'A' does not match pattern"),
+        ("wva.capacityScaling.default.kvCacheThreshold", 80, "kvCacheThreshold': maximum: got 80, want 1"),
+        ("wva.prometheus.baseURL", "http://p", "baseURL is http://p: plain HTTP carries queries and token unencrypted"),
+        ("wva.prometheus.caCert", "ca.crt", "wva.prometheus.caCert holds no PEM certificate"),
+        ("wva.prometheus.token.source", "secret", "set wva.prometheus.token.secretName"),
+        ("wva.epp.tokenSource", "secret", "set wva.epp.secretName"),
+        ("wva.leaderElection.enabled", False, "wva.replicaCount is 2 without leader election"),
+        ("wva.watchNamespace", "models", "set wva.namespaceScoped=true"),
+        ("wva", {"namespaceScoped": True, "limitedMode": True}, "wva.limitedMode needs the nodes"),
+        ("wva.prometheus.tls", {"caConfigMap": "a", "caSecret": "b"}, "each give the CA of Prometheus"),
+        ("hpa.minReplicas", 11, "hpa.minReplicas is 11, above hpa.maxReplicas 10"),
+        ("va.serviceClass", "gold", "va.serviceClass is gold, which wva.serviceClasses does not have: premium"),
+    ],
+)
+def test_what_is_wrong_is_said(path: str, value: Any, said: str):
+    """The message names the key, what it is and what is expected."""
+    assert said in refusal(nested(path, value))
+
+
+def test_contradictions_are_said_all_at_once():
+    """Not one after each attempt."""
+    wrong = merged(nested("hpa.minReplicas", 11), nested("va.serviceClass", "gold"))
+    message = refusal(wrong)
+    assert "hpa.minReplicas" in message
+    assert "va.serviceClass" in message
+
+
+def test_set_takes_numbers_as_texts():
+    """``--set`` makes a text of 0.7, and the ConfigMap must hold a number."""
+    text = tools.output(
+        "helm", "template", "wva", chart.CHART, "--set", "wva.capacityScaling.default.kvCacheThreshold=0.7"
+    )
+    items = [item for item in yaml.safe_load_all(text) if item]
+    entry = chart.only(items, "ConfigMap", "saturation-scaling-config")["data"]["default"]
+    assert yaml.safe_load(entry)["kvCacheThreshold"] == 0.7
