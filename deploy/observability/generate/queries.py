@@ -1,0 +1,53 @@
+"""Expressions that several dashboards share.
+
+Series about variants come from the leader, and after a hand-over for some minutes from two pods: they are aggregated to
+one per variant before anything is added up. ``exported_namespace`` is the variant's namespace, as Prometheus names the
+label of a series whose target has a namespace of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+VARIANT: Final = "exported_namespace, variant_name"
+WINDOW: Final = "[$__rate_interval]"
+
+
+def of_variants(metric: str, chosen: str, *labels: str) -> str:
+    """Return one series per variant (and further labels) of a gauge, for the label matchers of a dashboard."""
+    by = ", ".join((VARIANT, *labels))
+    return f"max by ({by}) ({metric}{{{chosen}}})"
+
+
+def count_or_zero(expression: str) -> str:
+    """Return how many series there are. No series of this kind means that nothing is so, and that is 0."""
+    return f"count({expression}) or vector(0)"
+
+
+def or_none(expression: str, label: str) -> str:
+    """Return an expression whose series exist only while something happens, or one of 0 that says so."""
+    return f'{expression} or on () label_replace(vector(0), "{label}", "none", "", "")'
+
+
+def rate_by(labels: str, counter: str, chosen: str) -> str:
+    """Return what is counted per second, by labels."""
+    return f"sum by ({labels}) (rate({counter}{{{chosen}}}{WINDOW}))"
+
+
+def quantile(share: float, histogram: str, chosen: str, *labels: str) -> str:
+    """Return a quantile of a histogram, by labels."""
+    by = ", ".join(("le", *labels))
+    return f"histogram_quantile({share:g}, sum by ({by}) (rate({histogram}_bucket{{{chosen}}}{WINDOW})))"
+
+
+def cost(chosen: str, models: str = "") -> str:
+    """Return the cost of the replicas that exist, by variant and model."""
+    matchers = ", ".join(filter(None, (chosen, models)))
+    price = of_variants("wva_variant_cost", matchers, "model_name")
+    return f"{price} * on ({VARIANT}) group_left () {of_variants('wva_current_replicas', chosen)}"
+
+
+def of_model(metric: str, chosen: str, models: str, *labels: str) -> str:
+    """Return a gauge of the variants that serve the chosen models."""
+    group = f"group by ({VARIANT}) (wva_variant_cost{{{chosen}, {models}}})"
+    return f"{of_variants(metric, chosen, *labels)} and on ({VARIANT}) {group}"

@@ -1,0 +1,244 @@
+"""Trust: whether the numbers rest on fresh data, whether the controller does its work, and what it asks of others."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from deploy.observability.generate.grafana import (
+    Dashboard,
+    Query,
+    Row,
+    Variable,
+    graph,
+    stat,
+    states,
+    steps,
+    warning_above,
+    warning_below,
+)
+from deploy.observability.generate.queries import count_or_zero, of_variants, or_none, quantile, rate_by
+
+_CHOSEN: Final = 'namespace=~"$controller_namespace", job=~"$job"'
+_PROCESS: Final = "{{namespace}} {{instance}}"
+_HELD: Final = f'{_CHOSEN}, held="true"'
+
+_NOW: Final = Row(
+    "Now",
+    (
+        stat(
+            "Leaders",
+            "Processes that lead: one for each controller.",
+            Query(f"sum(wva_leader{{{_CHOSEN}}})"),
+            defaults=warning_below(1),
+        ),
+        stat(
+            "Last cycle",
+            "Time since the last cycle that succeeded.",
+            Query(f"time() - max(wva_last_cycle_timestamp_seconds{{{_CHOSEN}}})"),
+            unit="s",
+        ),
+        stat(
+            "Prometheus",
+            "Whether the last round of queries was answered.",
+            Query(f"min(wva_prometheus_up{{{_CHOSEN}}} and wva_leader{{{_CHOSEN}}} == 1)"),
+            defaults={
+                **warning_below(1),
+                "mappings": [{"type": "value", "options": {"0": {"text": "no answer"}, "1": {"text": "answers"}}}],
+            },
+        ),
+        stat(
+            "Held",
+            "Variants whose number is kept because their data does not allow a change.",
+            Query(count_or_zero(of_variants("wva_desired_reason", _HELD))),
+            defaults=warning_above(1),
+        ),
+        stat(
+            "Rejected entries",
+            "Entries of ConfigMaps that are not in force.",
+            Query(f"sum(max by (namespace, job, config_map) (wva_config_invalid_entries{{{_CHOSEN}}}))"),
+            defaults=warning_above(1),
+        ),
+        stat(
+            "Left to others",
+            "Variants that the controller leaves to another one that decides on them.",
+            Query(f"sum(wva_variants_left{{{_CHOSEN}}})"),
+        ),
+        stat(
+            "Protected",
+            "Processes that show /metrics to everybody: 0 is right.",
+            Query(f"count(wva_endpoint_secure{{{_CHOSEN}}} == 0) or vector(0)"),
+            defaults=warning_above(1),
+        ),
+        stat(
+            "Certificate",
+            "Time until the first certificate of /metrics runs out.",
+            Query(f"min((wva_certificate_expiry_timestamp_seconds{{{_CHOSEN}}} > 0) - time())"),
+            unit="s",
+            defaults=warning_below(259200),
+        ),
+    ),
+)
+_DATA: Final = Row(
+    "Data",
+    (
+        graph(
+            "Samples",
+            "Samples per second that cycles looked at, by state. Only fresh ones change a number.",
+            Query(rate_by("state", "wva_samples_total", _CHOSEN), "{{state}}"),
+            stacked=True,
+        ),
+        graph(
+            "Samples ignored",
+            "Samples per second that belong to no ready replica of a known variant, by cause.",
+            Query(rate_by("cause", "wva_samples_ignored_total", _CHOSEN), "{{cause}}"),
+        ),
+        graph(
+            "Coverage",
+            "Share of the replicas that report both signals: the variant with the least.",
+            Query(f"min by (exported_namespace) (wva_coverage_ratio{{{_CHOSEN}}})", "{{exported_namespace}}"),
+            unit="percentunit",
+        ),
+        graph(
+            "Held variants",
+            "Variants whose number is kept, by reason; docs/conditions.md explains each.",
+            Query(
+                or_none(
+                    f"count by (reason) ({of_variants('wva_desired_reason', _HELD, 'reason')})",
+                    "reason",
+                ),
+                "{{reason}}",
+            ),
+            stacked=True,
+            width=12,
+        ),
+        graph(
+            "Holds",
+            "Holds per second and variant, by reason.",
+            Query(rate_by("reason", "wva_holds_total", _CHOSEN), "{{reason}}"),
+            width=12,
+        ),
+    ),
+)
+_LOOP: Final = Row(
+    "Loop",
+    (
+        states("Leader", "Which process leads.", Query(f"wva_leader{{{_CHOSEN}}} == 1", _PROCESS), width=12),
+        steps(
+            "Rejected entries",
+            "Entries of ConfigMaps that are not in force, by ConfigMap.",
+            Query(
+                f"max by (namespace, job, config_map) (wva_config_invalid_entries{{{_CHOSEN}}})",
+                "{{namespace}} {{config_map}}",
+            ),
+        ),
+        graph(
+            "Time since the last cycle",
+            "Since the last cycle that succeeded, with the interval as configured.",
+            Query(
+                f"time() - (wva_last_cycle_timestamp_seconds{{{_CHOSEN}}} > 0)",
+                f"{_PROCESS} since the last cycle",
+            ),
+            Query(f"wva_cycle_interval_seconds{{{_CHOSEN}}} > 0", f"{_PROCESS} interval"),
+            unit="s",
+        ),
+        graph(
+            "Duration of a cycle",
+            "95 % of the cycles spend less than this in each stage.",
+            Query(quantile(0.95, "wva_cycle_duration_seconds", _CHOSEN, "stage"), "{{stage}}"),
+            unit="s",
+        ),
+        graph(
+            "Cycles",
+            "Cycles per second by result.",
+            Query(rate_by("result", "wva_cycles_total", _CHOSEN), "{{result}}"),
+            unit="ops",
+        ),
+        graph(
+            "Reconciles",
+            "Reconciles per second by controller and result.",
+            Query(rate_by("controller, result", "wva_reconciles_total", _CHOSEN), "{{controller}} {{result}}"),
+            unit="ops",
+        ),
+        graph(
+            "Work queues",
+            "Keys that wait.",
+            Query(f"sum by (queue) (wva_workqueue_depth{{{_CHOSEN}}})", "{{queue}}"),
+        ),
+        graph(
+            "Writes",
+            "Status patches and events per second, by result. Conflicts are tried again.",
+            Query(rate_by("result", "wva_status_patches_total", _CHOSEN), "patch {{result}}"),
+            Query(rate_by("result", "wva_events_recorded_total", _CHOSEN), "event {{result}}"),
+            unit="ops",
+        ),
+    ),
+)
+_OTHERS: Final = Row(
+    "What it asks of others",
+    (
+        graph(
+            "Queries of Prometheus",
+            "Per second by result: at least four per cycle and hundred namespaces, however many models there are.",
+            Query(rate_by("result", "wva_prometheus_queries_total", _CHOSEN), "{{result}}"),
+            unit="reqps",
+        ),
+        graph(
+            "Duration of a query",
+            "How long Prometheus takes to answer.",
+            Query(quantile(0.5, "wva_prometheus_query_duration_seconds", _CHOSEN), "50 %"),
+            Query(quantile(0.95, "wva_prometheus_query_duration_seconds", _CHOSEN), "95 %"),
+            unit="s",
+        ),
+        graph(
+            "Kept answers",
+            "Looks into the cache of Prometheus' answers per second, by result.",
+            Query(rate_by("result", "wva_prometheus_cache_lookups_total", _CHOSEN), "{{result}}"),
+            unit="ops",
+        ),
+        graph(
+            "Requests to the API server",
+            "Per second, by verb and status; 0 is no answer.",
+            Query(rate_by("verb, code", "wva_kubernetes_requests_total", _CHOSEN), "{{verb}} {{code}}"),
+            unit="reqps",
+        ),
+        graph(
+            "Watches",
+            "Watch streams that ended and were opened again, per second and cause.",
+            Query(or_none(rate_by("cause", "wva_watch_restarts_total", _CHOSEN), "cause"), "{{cause}}"),
+            unit="ops",
+        ),
+        graph(
+            "Objects in the caches",
+            "What the controller knows, by resource.",
+            Query(f"max by (resource) (wva_cache_objects{{{_CHOSEN}}})", "{{resource}}"),
+        ),
+        graph(
+            "Scrapes",
+            "Requests per second to /metrics and the probes, by status.",
+            Query(rate_by("server, code", "wva_endpoint_requests_total", _CHOSEN), "{{server}} {{code}}"),
+            unit="reqps",
+        ),
+        graph(
+            "Processor",
+            "Processor time that the processes take, in cores.",
+            Query(rate_by("namespace, instance", "process_cpu_seconds_total", _CHOSEN), _PROCESS),
+        ),
+        graph(
+            "Memory",
+            "Memory of the processes.",
+            Query(f"process_resident_memory_bytes{{{_CHOSEN}}}", _PROCESS),
+            unit="bytes",
+        ),
+    ),
+)
+
+DASHBOARD: Final = Dashboard(
+    "wva-trust",
+    "Workload variants / Trust",
+    "Freshness of the data, holds, errors, leadership, and the traffic to the API server and Prometheus.",
+    (
+        Variable("controller_namespace", "Controller's namespace", "wva_leader", "namespace"),
+        Variable("job", "Job", 'wva_leader{namespace=~"$controller_namespace"}', "job"),
+    ),
+    (_NOW, _DATA, _LOOP, _OTHERS),
+)

@@ -1,0 +1,120 @@
+"""The dashboards on the demo's data: a real Prometheus answers every query of every panel.
+
+The data are those of the scenario ``bad-day``, in which GPUs run out, an entry of the configuration is wrong, a pod
+reports rubbish and Prometheus is away. No control plane is needed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+import yaml
+
+from e2e.dashboards import FOLDER, NAMES, History, Span, dashboard, filled_prometheus, queries, span_of, variables
+
+pytestmark = pytest.mark.timeout(600)
+
+ALL = ".*"
+MODEL = "meta/llama-3.1-70b"
+EVERYTHING = {
+    "namespace": ALL,
+    "model": MODEL,
+    "variant": ALL,
+    "controller_namespace": ALL,
+    "job": ALL,
+}
+ONE = {
+    "namespace": "llm",
+    "model": MODEL,
+    "variant": "llama-h100",
+    "controller_namespace": "workload-variant-autoscaler-system",
+    "job": "wva",
+}
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A Prometheus filled by the demo."""
+
+    history: History
+    span: Span
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    """Run the demo as a user would, and fill a real Prometheus with its samples."""
+    folder = tmp_path_factory.mktemp("dashboards")
+    samples = folder / "demo.om"
+    words = ["demo", "--headless", "--scenario", "bad-day", "--openmetrics", str(samples)]
+    subprocess.run([sys.executable, "-m", "wva", *words], check=True, timeout=500, stdout=subprocess.DEVNULL)
+    with filled_prometheus(samples, folder) as history:
+        yield Demo(history, span_of(samples))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("choices", [EVERYTHING, ONE], ids=["everything", "one"])
+def test_no_query_is_without_an_answer(demo, name, choices):
+    """Every query of every panel parses and gives something to see, whatever is chosen."""
+    asked = queries(dashboard(name))
+    assert asked
+    empty = [query for query in asked if not demo.history.answers(query, choices, demo.span)]
+    assert empty == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_choice_is_offered(demo, name):
+    """Each variable has values, and the one that was chosen above is among them."""
+    for variable, (selector, label, _) in variables(dashboard(name)).items():
+        matchers = selector.replace("$namespace", ALL).replace("$controller_namespace", ALL)
+        assert ONE[variable] in demo.history.values(label, matchers, demo.span)
+
+
+def expression_of(name, panel, position=0):
+    """Return one query of a panel with everything chosen."""
+    (found,) = [query for query in queries(dashboard(name)) if query.panel == panel][position : position + 1]
+    return found.expression
+
+
+@pytest.mark.parametrize(
+    ("name", "panel", "most"),
+    [("fleet", "Held", 2), ("fleet", "Limited", 1), ("trust", "Rejected entries", 1), ("trust", "Leaders", 1)],
+)
+def test_the_numbers_are_those_of_the_day(demo, name, panel, most):
+    """What shows 0 when nothing is wrong shows what was wrong."""
+    (values,) = demo.history.over_time(filled_with_all(expression_of(name, panel)), demo.span)
+    assert max(values) == most
+
+
+def filled_with_all(expression):
+    """Return an expression with everything chosen."""
+    for variable, choice in EVERYTHING.items():
+        expression = expression.replace(f"${variable}", choice)
+    return expression
+
+
+def test_who_limits_is_named(demo):
+    """The GPU limiter with its accelerator, in the panel that asks who."""
+    expression = filled_with_all(expression_of("decision", "Who keeps it from being larger"))
+    limited = demo.history.over_time(f'({expression}) and on (limited_by) {{limited_by="gpu-limiter H100"}}', demo.span)
+    assert max(max(values) for values in limited) >= 1
+
+
+@pytest.mark.parametrize(
+    ("alert", "met"),
+    [
+        ("WVALeaderAbsent", False),
+        ("WVALoopStalled", False),
+        ("WVADataHeldTooLong", True),
+        ("WVAGpuBudgetBinding", True),
+        ("WVAConfigurationRejected", True),
+    ],
+)
+def test_the_conditions_of_the_alerts_are_met_by_real_series(demo, alert, met):
+    """Names and labels of the rules are those of the controller; how long it takes to fire is tested elsewhere."""
+    rules = yaml.safe_load((FOLDER / "rules.yaml").read_text(encoding="utf-8"))["groups"][0]["rules"]
+    (expression,) = [rule["expr"] for rule in rules if rule["alert"] == alert]
+    assert bool(demo.history.over_time(expression, demo.span)) is met

@@ -1,0 +1,165 @@
+"""Alerts, runbooks and dashboards name what there is: each other, metrics with their labels, and reasons."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import promql_parser
+import pytest
+import yaml
+
+from tests.docs.rendering import DOCS
+from wva.model.decision import HOLD_REASONS, Reason
+
+ROOT = DOCS.parent
+FOLDER = ROOT / "deploy" / "observability"
+RUNBOOKS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((DOCS / "runbooks").glob("*.md"))}
+PAGE = (DOCS / "observability.md").read_text(encoding="utf-8")
+METRICS = (DOCS / "metrics.md").read_text(encoding="utf-8")
+RULES = yaml.safe_load((FOLDER / "rules.yaml").read_text(encoding="utf-8"))["groups"][0]["rules"]
+ALERTS = {rule["alert"]: rule for rule in RULES}
+DASHBOARDS = {
+    path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (FOLDER / "dashboards").glob("*.json")
+}
+OF_THE_TARGET = {"namespace", "job", "instance", "pod"}
+OF_PROCESSES = {"process_cpu_seconds_total": OF_THE_TARGET, "process_resident_memory_bytes": OF_THE_TARGET}
+
+
+def ours():
+    """Return the labels of every series of ours after a scrape, by name, from the tables of the page."""
+    found = {}
+    for name, kind, labels in re.findall(r"^\| `(wva_\w+)` \| (\w+) \| ([^|]*) \|", METRICS, re.MULTILINE):
+        own = set() if labels == "-" else set(labels.split(", "))
+        renamed = {"exported_namespace" if label == "namespace" else label for label in own}
+        of_histogram = (f"{name}_bucket", f"{name}_sum", f"{name}_count")
+        for series in of_histogram if kind == "histogram" else (name,):
+            found[series] = renamed | OF_THE_TARGET | ({"le"} if series.endswith("_bucket") else set())
+    return found
+
+
+def theirs():
+    """Return the names of vLLM's series that the page knows."""
+    named = set(re.findall(r"vllm:\w+", METRICS))
+    histograms = {name.removesuffix("_sum") for name in named if name.endswith("_sum")}
+    return named | {f"{name}_bucket" for name in histograms}
+
+
+VLLM_LABELS = {"model_name", "engine", "finished_reason", "le", "namespace", "pod"}
+KNOWN = ours() | OF_PROCESSES | dict.fromkeys(theirs(), VLLM_LABELS)
+
+
+def expressions():
+    """Yield where it stands and each expression of the rules and the dashboards, variables filled in."""
+    for name, rule in ALERTS.items():
+        yield name, rule["expr"]
+    for name, document in sorted(DASHBOARDS.items()):
+        for panel in document["panels"]:
+            for target in panel.get("targets", ()):
+                text = target["expr"].replace("$__rate_interval", "1m")
+                yield f"{name}: {panel['title']}", re.sub(r"\$(\w+)", r"\1", text)
+
+
+EXPRESSIONS = list(expressions())
+
+
+def selectors(node):
+    """Return every selector below a node of the syntax tree."""
+    if isinstance(node, promql_parser.VectorSelector):
+        return [node]
+    below = []
+    for name in ("lhs", "rhs", "expr", "vector_selector", "param"):
+        child = getattr(node, name, None)
+        below += [] if child is None else selectors(child)
+    return below + [found for child in getattr(node, "args", ()) for found in selectors(child)]
+
+
+def aggregations(node):
+    """Return the labels of each aggregation below a node, with the selectors that it is about."""
+    found = []
+    if isinstance(node, promql_parser.AggregateExpr) and node.modifier is not None:
+        found.append((set(node.modifier.labels), selectors(node)))
+    for name in ("lhs", "rhs", "expr"):
+        child = getattr(node, name, None)
+        found += [] if child is None else aggregations(child)
+    return found + [entry for child in getattr(node, "args", ()) for entry in aggregations(child)]
+
+
+@pytest.mark.parametrize(
+    ("place", "text"), EXPRESSIONS, ids=[f"{place} {n}" for n, (place, _) in enumerate(EXPRESSIONS)]
+)
+def test_every_metric_is_known_with_its_labels(place, text):
+    """Those of the page of metrics: a series or label that was renamed takes its panels along."""
+    tree = promql_parser.parse(text)
+    assert selectors(tree), place
+    for selector in selectors(tree):
+        assert selector.name in KNOWN
+        assert {matcher.name for matcher in selector.matchers.matchers} <= KNOWN[selector.name]
+    made = set(re.findall(r'label_replace\(.*?, "(\w+)", "', text))
+    for labels, inside in aggregations(tree):
+        assert labels - made <= set().union(*(KNOWN[selector.name] for selector in inside))
+
+
+def test_the_page_of_metrics_is_read():
+    """The tables and the queries, each of them."""
+    assert KNOWN["wva_desired_reason"] == {"variant_name", "exported_namespace", "reason", "held"} | OF_THE_TARGET
+    assert "le" in KNOWN["wva_cycle_duration_seconds_bucket"]
+    assert "vllm:kv_cache_usage_perc" in KNOWN
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert():
+    """Both ways, by name, and the address is the path."""
+    assert sorted(RUNBOOKS) == sorted(ALERTS)
+    for name, rule in ALERTS.items():
+        assert rule["annotations"]["runbook_url"] == f"docs/runbooks/{name}.md"
+        assert RUNBOOKS[name].startswith(f"# {name}\n")
+
+
+@pytest.mark.parametrize("name", sorted(RUNBOOKS))
+def test_a_runbook_says_what_to_do(name):
+    """Meaning, where to look, what to do, and when it ends; what it names exists."""
+    headings = re.findall(r"^## (.*)", RUNBOOKS[name], re.MULTILINE)
+    assert headings == ["What it means for users", "Look", "Do", "When it ends"]
+    families = KNOWN.keys() | {series.removesuffix("_bucket") for series in KNOWN}
+    assert set(re.findall(r"`(wva_\w+)", RUNBOOKS[name])) <= families
+    for target in re.findall(r"\]\(([\w./-]+\.md)", RUNBOOKS[name]):
+        assert (DOCS / "runbooks" / target).exists()
+
+
+def test_every_alert_says_what_it_is():
+    """Severity, summary and description."""
+    for rule in ALERTS.values():
+        assert rule["labels"]["severity"] in {"critical", "warning"}
+        assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
+        assert rule["for"]
+
+
+def test_the_table_of_alerts_is_current():
+    """Name with its runbook, severity and time."""
+    rows = re.findall(r"^\| \[(\w+)\]\(runbooks/(\w+)\.md\) \| (\w+) \| [^|]+ \| (\w+) \|", PAGE, re.MULTILINE)
+    assert rows == [(name, name, rule["labels"]["severity"], rule["for"]) for name, rule in ALERTS.items()]
+
+
+def test_the_table_of_dashboards_is_current():
+    """Each file, and the choices that it offers."""
+    rows = dict(re.findall(r"^\| `(\w+)\.json` \| [^|]+ \| ([^|]+) \|", PAGE, re.MULTILINE))
+    offered = {
+        name: ", ".join(
+            variable["label"].lower() for variable in document["templating"]["list"] if variable["type"] == "query"
+        )
+        for name, document in DASHBOARDS.items()
+    }
+    assert rows == offered
+
+
+def test_the_reasons_in_the_rules_exist():
+    """An alert on a reason that nobody gives never fires."""
+    named = set(re.findall(r'reason="(\w+)"', "".join(rule["expr"] for rule in RULES)))
+    assert named
+    assert named <= {reason.value for reason in Reason}
+
+
+def test_the_reasons_of_a_hold_are_in_the_runbook():
+    """All but those that pass by themselves within a cycle."""
+    rows = set(re.findall(r"^\| `(\w+)` \|", RUNBOOKS["WVADataHeldTooLong"], re.MULTILINE))
+    assert rows == {reason.value for reason in HOLD_REASONS} - {Reason.NOT_DECIDED.value}
