@@ -1,0 +1,83 @@
+"""Judges the whole suite by what API servers noted: ``python -m e2e.audit_report FOLDER [ARGUMENT...]``.
+
+In: the logs that ``WVA_E2E_AUDIT=FOLDER`` kept of every control plane of a run. Out: exit status 1, and one line for
+each request of a controller that was refused without being meant to and for each right of ``deploy/rbac`` that nobody
+used. Further arguments are those of the test run: with any, only a part of the suite ran, and what is unused says
+nothing. An existing cluster notes nothing for us, so there is nothing to judge then.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from e2e.controlplane.audit import Access, accesses, logs_in, refused
+from e2e.manifests import DEPLOY, SERVICE_ACCOUNT
+from e2e.rights import Right, rights_of
+
+UNUSED_FOR_A_REASON: dict[Right, str] = {}
+"""Rights that no test can make the controller use, each with the reason why it is granted nevertheless."""
+
+
+def granted() -> set[Right]:
+    """Return what ``deploy/rbac`` lets the controller do."""
+    items = []
+    for file in sorted((DEPLOY / "rbac").glob("*.yaml")):
+        items += [item for item in yaml.safe_load_all(file.read_text(encoding="utf-8")) if "kind" in item]
+    return rights_of(SERVICE_ACCOUNT, items)
+
+
+def unused(rights: Iterable[Right], made: Iterable[Access]) -> list[Right]:
+    """Return the rights that no allowed request needed; where an object has a right of its own the general one is not."""
+    given = set(rights)
+    used = set()
+    for access in made:
+        if not access.forbidden:
+            named = Right(access.group, access.resource, access.verb, access.name)
+            used.add(named if named in given else replace(named, name=""))
+    return sorted(given - used)
+
+
+def report(folder: Path, *, whole: bool) -> list[str]:
+    """Return what is wrong, one line each. ``whole`` says whether the whole suite ran."""
+    directories = sorted(path for path in folder.glob("*") if path.is_dir())
+    if not directories:
+        return [f"nothing was kept in {folder}"]
+    problems = [f"refused: {access}" for access in refused(directories) if is_controller(access.account)]
+    if whole:
+        made = (access for directory in directories for access in accesses(logs_in(directory)))
+        controllers = (access for access in made if is_controller(access.account))
+        problems += [
+            f"granted and never used: {right}"
+            for right in unused(granted(), controllers)
+            if right not in UNUSED_FOR_A_REASON
+        ]
+    return problems
+
+
+def is_controller(account: str) -> bool:
+    """Whether a ServiceAccount is one that controllers run as, whatever the prefix of the installation."""
+    return account.endswith(SERVICE_ACCOUNT)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the report and return the exit status."""
+    if "WVA_E2E_KUBECONFIG" in os.environ:
+        print("an existing cluster: what its API server noted is not known here")
+        return 0
+    folder, *part = arguments
+    problems = report(Path(folder), whole=not part)
+    for line in problems:
+        print(line)
+    if not problems:
+        print("the controllers were refused nothing" + ("" if part else ", and used every right they have"))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
