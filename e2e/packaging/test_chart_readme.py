@@ -1,0 +1,55 @@
+"""The chart's README: its tables and commands are those of the chart."""
+
+from __future__ import annotations
+
+import re
+
+import wva
+from e2e.manifests import CRD
+from e2e.packaging import chart
+from e2e.packaging.chart_readme import DEVIATIONS, FORMER, README, rendered
+from e2e.packaging.chart_values import values
+
+TEXT = README.read_text(encoding="utf-8")
+
+
+def test_the_tables_are_current():
+    """``python -m e2e.packaging.chart_readme`` changes nothing."""
+    assert rendered(TEXT) == TEXT
+
+
+def test_every_former_value_is_there_with_its_default_or_a_reason():
+    """The deviations that are listed are all that there are."""
+    now = {value.path: value.default for value in values()}
+    assert FORMER.keys() <= now.keys()
+    assert {path for path, default in FORMER.items() if now[path] != default} == DEVIATIONS.keys()
+
+
+def test_every_key_that_is_written_exists():
+    """In prose, in commands and in examples."""
+    known = {value.path for value in values()} | {"wva.baseName", "wva.modelName"}
+    written = re.findall(r"(?<![-/\w.])((?:wva|hpa|va|llmd|vllmService|keda|controller)\.[A-Za-z.]*[A-Za-z])", TEXT)
+    unknown = {path for path in written if not any(f"{key}.".startswith(f"{path}.") for key in known)}
+    assert unknown == {"wva.metrics.serviceMonitor.labels.release", "wva.llmd.ai"}
+
+
+def test_every_link_leads_somewhere():
+    """Files and sections."""
+    titles = re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)
+    headings = {re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles}
+    links = re.findall(r"\]\(([^)]+)\)", TEXT)
+    assert links
+    for link in links:
+        path, _, section = link.partition("#")
+        assert (README.parent / path).exists() if path else section in headings, link
+
+
+def test_the_version_is_that_of_the_program():
+    """Chart, image and program are one version."""
+    assert chart.metadata()["appVersion"] == chart.metadata()["version"] == wva.__version__
+
+
+def test_the_definition_is_the_shipped_one():
+    """The chart has the CustomResourceDefinition that everything else has."""
+    (file,) = (chart.CHART / "crds").iterdir()
+    assert file.read_text(encoding="utf-8") == CRD.read_text(encoding="utf-8")
