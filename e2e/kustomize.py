@@ -14,7 +14,7 @@ from e2e.controlplane.api import Body
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 OVERLAYS = ("kubernetes", "openshift", "namespace-scoped", "dev")
-COMPONENTS = ("prometheus", "keda", "network-policy")
+COMPONENTS = ("prometheus", "keda", "network-policy", "without-scale-from-zero")
 ALREADY_IN = {
     "kubernetes": {"prometheus"},
     "openshift": {"prometheus"},

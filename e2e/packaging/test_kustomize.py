@@ -76,7 +76,7 @@ def test_every_object_is_valid(tmp_path: Path):
     }
     for folder in ("rbac", "base"):
         manifests[folder] = kustomize.render(DEPLOY / folder)
-    assert len(manifests) == 4 + 4 + 4 + 2 + 2
+    assert len(manifests) == 8 + 8 + 8 + 4 + 2
     judged = {
         name: [item for item in items if item["kind"] != "CustomResourceDefinition"]
         for name, items in manifests.items()

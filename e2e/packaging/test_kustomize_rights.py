@@ -118,6 +118,19 @@ def test_a_confined_controller_has_the_rights_of_its_namespace():
     assert granted(items) == asked(namespace="models") - reviews
 
 
+@pytest.mark.parametrize("overlay", kustomize.OVERLAYS)
+def test_without_scale_from_zero_no_workload_is_written(overlay: str, tmp_path: Path):
+    """The component takes the rights and switches off what would need them."""
+    own = kustomize.write(tmp_path, DEPLOY / "overlays" / overlay, components=["without-scale-from-zero"])
+    items = kustomize.render(own)
+    before = granted(kustomize.render(DEPLOY / "overlays" / overlay))
+    assert before - granted(items) == {Right("", "services", "get"), Right("apps", "deployments/scale", "patch")}
+    assert not [item for item in items if "scale-from-zero" in item["metadata"]["name"]]
+    (data,) = [item["data"] for item in items if item["metadata"]["name"].endswith("-variantautoscaling-config")]
+    settings = load(Given({}, {}, data)).settings
+    assert settings.scale_from_zero_max_concurrency == 0
+
+
 def test_nothing_is_written_but_the_own_kinds_status_and_the_scale(shipped: list[Body]):
     """No writes to nodes, no Secrets, no wildcards; of Deployments the scale alone, by a role that may be left out."""
     of_controller = granted(shipped)

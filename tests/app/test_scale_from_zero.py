@@ -50,6 +50,19 @@ async def test_nothing_is_started_without_a_request(stage, gateway):
         await until(lambda: replicas(stage) == 1)
 
 
+async def test_at_zero_concurrency_the_gateway_is_left_alone(stage, gateway):
+    """Nobody is asked and nothing is written, so the rights for it may be left out; the cycles go on."""
+    install_pools(stage)
+    stage.deployment(replicas=0)
+    stage.va()
+    pool(stage, gateway.port)
+    gateway.waiting = 1
+    async with stage.controller(interval="1s", SCALE_FROM_ZERO_ENGINE_MAX_CONCURRENCY="0"):
+        await until(lambda: (stage.metric("wva_cycles_total", result="success") or 0) >= 2)
+        assert not stage.metric("wva_gateway_reads_total", result="success")
+        assert replicas(stage) == 0
+
+
 async def test_only_the_cheapest_is_started(stage, gateway):
     """Its siblings stay at zero."""
     install_pools(stage)

@@ -87,7 +87,7 @@ def test_any_sources_give_usable_settings(flags, environment, config_map):
     settings = result.settings
     assert settings.global_opt_interval > 0
     assert settings.fresh_threshold <= settings.unavailable_threshold
-    assert settings.scale_from_zero_max_concurrency >= 1
+    assert settings.scale_from_zero_max_concurrency >= 0
     assert settings.pod_namespace
     assert len(describe(result)) == len(FIELDS)
     lines = [str(problem) for problem in result.problems] + fatal_problems(result, sources)

@@ -15,7 +15,7 @@ BAD = {
     "log_level": ["loud"],
     "log_encoding": ["xml"],
     "pool_group": ["inference.networking.k8s.io/v1"],
-    "scale_from_zero_max_concurrency": ["0", "-1", "1_0", "1e1", " 3", "9" * 30],
+    "scale_from_zero_max_concurrency": ["-1", "1_0", "1e1", " 3", "9" * 30],
     "metrics_cache_ttl": ["soon", "0s", "-1s"],
     "metrics_cache_max_size": ["-1", "all"],
     "epp_bearer_token": ["two words", "line\nend", "\u20ac"],

@@ -132,7 +132,8 @@ class Decisions:
             raise RuntimeError("not connected to Prometheus")
         waking = Waking(self._env, self._surroundings(self._prometheus))
         async with asyncio.TaskGroup() as group:
-            group.create_task(guard("scale from zero", waking.run))
+            if self._env.settings.scale_from_zero_max_concurrency:
+                group.create_task(guard("scale from zero", waking.run))
             for name, controller in self._controllers():
                 group.create_task(guard(name, controller.run))
             group.create_task(guard("optimizer", self._optimizer.run))

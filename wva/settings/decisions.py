@@ -25,7 +25,9 @@ class DecisionSettings(BaseModel):
         "", description="Label selector of the nodes whose GPUs count in limited mode; empty counts all."
     )
     scale_from_zero_max_concurrency: Annotated[Count, key("SCALE_FROM_ZERO_ENGINE_MAX_CONCURRENCY")] = Field(
-        10, ge=1, description="How many models are looked at side by side for requests that wait for a first replica."
+        10,
+        ge=0,
+        description="How many models are looked at side by side for requests that wait for a first replica; 0: none.",
     )
     epp_bearer_token: Annotated[Token, key("EPP_METRIC_READER_BEARER_TOKEN")] = Field(
         SecretStr(""), description="Bearer token for the metrics of endpoint pickers; a leading `Bearer ` is dropped."
