@@ -21,7 +21,6 @@ SERVICE_CLASSES_CONFIG_MAP = "service-classes-config"
 INSTANCE = "wva.llmd.ai/controller-instance"
 SHIPPED_NAMESPACE = "workload-variant-autoscaler-system"
 MODEL = "demo/model"
-KEDA_POLLING_SECONDS = 3
 _AT_ONCE = {
     "stabilizationWindowSeconds": 0,
     "selectPolicy": "Max",
@@ -174,7 +173,7 @@ def scaled_object(variant: Variant, *, namespace: str, url: str) -> Body:
             "scaleTargetRef": {"name": variant.name},
             "minReplicaCount": variant.minimum,
             "maxReplicaCount": variant.maximum,
-            "pollingInterval": KEDA_POLLING_SECONDS,
+            "pollingInterval": 3,
             "cooldownPeriod": 3,
             "advanced": {"horizontalPodAutoscalerConfig": {"behavior": behavior}},
             "triggers": [{"type": "prometheus", "metricType": "AverageValue", "metadata": metadata}],

@@ -10,14 +10,15 @@ import pytest
 from e2e.controlplane.polling import eventually
 from e2e.gateway import Gateway, gateway
 from e2e.load import Reading
-from e2e.manifests import KEDA_POLLING_SECONDS, MAIN_CONFIG_MAP, Variant
+from e2e.manifests import MAIN_CONFIG_MAP, Variant
 from e2e.scene import Scene
 
 MODEL = Variant(name="model", minimum=0, loading="500ms")
 ROUNDS = 20
 WITHIN_SECONDS = 3.0
-STAYS_SECONDS = KEDA_POLLING_SECONDS + 1.0
-"""KEDA looks at least once."""
+STAYS_SECONDS = 4.0
+KEDA_POLLING_SECONDS = 1
+"""The shortest there is: KEDA looks in every second, so that it also looks while a start is under way."""
 SCRAPE_SECONDS = 1
 """What the documentation asks for where no start may be taken back."""
 SCALE_TO_ZERO_CONFIG_MAP = "wva-model-scale-to-zero-config"
@@ -56,9 +57,10 @@ def test_to_zero_and_back_twenty_times(scene: Scene):
 
 
 def _round(scene: Scene, queue: Gateway, *, part: float) -> Round:
-    """Go to zero and back once; the requests come at another part of KEDA's polling interval each time."""
+    """Go to zero and back once, while KEDA looks at this part of every second."""
     scene.wait(lambda: scene.replicas(MODEL.name) == 0, timeout_seconds=90, what="scale to zero")
-    time.sleep(1.0 + part * KEDA_POLLING_SECONDS)
+    _look_at(scene, part)
+    time.sleep(1.0)
     queue.hold(2)
     asked = time.monotonic()
     eventually(lambda: scene.replicas(MODEL.name) >= 1, timeout_seconds=30, interval_seconds=0.05)
@@ -69,3 +71,11 @@ def _round(scene: Scene, queue: Gateway, *, part: float) -> Round:
     later = scene.api.changes("Deployment", namespace=scene.namespace, since=version)
     queue.hold(0)
     return Round(took, tuple(state["spec"]["replicas"] for state in (started, *later)))
+
+
+def _look_at(scene: Scene, part: float) -> None:
+    """Let KEDA look at this part of every second from now on: a change of its object begins a new series of looks."""
+    time.sleep((part - time.time()) % 1.0)
+    cooldown = 3 + round(part * ROUNDS) % 2
+    spec = {"pollingInterval": KEDA_POLLING_SECONDS, "cooldownPeriod": cooldown}
+    scene.api.patch("ScaledObject", MODEL.name, {"spec": spec}, namespace=scene.namespace)

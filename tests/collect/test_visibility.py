@@ -64,6 +64,15 @@ async def test_a_sample_counts_from_the_next_whole_second_on(since, counts):
     assert seconds == pytest.approx(counts + SETTLE_SECONDS, abs=0.03)
 
 
+async def test_the_beginning_of_a_second_is_not_missed():
+    """From then on autoscalers may see the number: the question is put at once, and not with the next of five."""
+    clock = VirtualClock()
+    clock.advance_to(0.13)
+    seen, seconds = await waited(Prometheus(clock, since=0.5), clock)
+    assert seen
+    assert seconds == pytest.approx(1.0 + SETTLE_SECONDS, abs=0.03)
+
+
 @pytest.mark.parametrize(
     "script",
     [
