@@ -34,6 +34,7 @@ ONE = {
     "controller_namespace": "workload-variant-autoscaler-system",
     "job": "wva",
 }
+CHOICES = (EVERYTHING, ONE)
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,12 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
         yield Demo(history, span_of(samples))
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("choices", [EVERYTHING, ONE], ids=["everything", "one"])
-def test_no_query_is_without_an_answer(demo, name, choices):
-    """Every query of every panel parses and gives something to see, whatever is chosen."""
-    asked = queries(dashboard(name))
-    assert asked
-    empty = [query for query in asked if not demo.history.answers(query, choices, demo.span)]
+@pytest.mark.smoke
+def test_no_query_is_without_an_answer(demo):
+    """Every query of every panel parses and gives something to see, with everything chosen and with one of each."""
+    asked = [(name, query, choices) for name in NAMES for query in queries(dashboard(name)) for choices in CHOICES]
+    assert len(asked) > 100
+    empty = [entry for entry in asked if not demo.history.answers(entry[1], entry[2], demo.span)]
     assert empty == []
 
 
