@@ -8,6 +8,7 @@ supply.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -15,7 +16,7 @@ from typing import Final
 
 from wva.decide.assessment import ModelAssessment, VariantAssessment
 from wva.decide.optimize.cost_aware import Candidate, grow, shrink, spread
-from wva.decide.optimize.eligibility import lasting_obstacle, obstacles, smallest_growth, starting
+from wva.decide.optimize.eligibility import ceiling, lasting_obstacle, obstacles, smallest_growth, starting
 from wva.decide.optimize.move import Move, apply_all
 from wva.decide.wording import replicas
 from wva.model.capacity import ModelCapacity
@@ -23,7 +24,11 @@ from wva.model.decision import Decision, Limit, Reason
 from wva.model.variant import VariantKey
 
 _ROUNDING = 1e-9
-NO_DENIALS: Final[Mapping[VariantKey, Limit]] = MappingProxyType({})
+
+Denials = Mapping[VariantKey, Limit]
+"""Who keeps variants from what they would get if there were GPUs enough, and by how many replicas."""
+
+NO_DENIALS: Final[Denials] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +70,11 @@ class Gap:
     @property
     def going(self) -> float:
         """The capacity of replicas that are to go but still serve."""
-        capacities = self._per_replica()
+        capacities = self.per_replica()
         return sum(variant.progress.outstanding * capacities.get(variant.key, 0.0) for variant in self.model.variants)
 
-    def _per_replica(self) -> dict[VariantKey, float]:
+    def per_replica(self) -> dict[VariantKey, float]:
+        """Return what a replica of each variant carries, as far as anybody knows."""
         return {variant.key: variant.per_replica for variant in self.capacity.variants}
 
     def _candidate(self, variant: VariantAssessment, number: int) -> Candidate:
@@ -78,7 +84,7 @@ class Gap:
         return Candidate(
             key=variant.key,
             cost=costs.get(variant.key, variant.cost),
-            per_replica=self._per_replica().get(variant.key, 0.0),
+            per_replica=self.per_replica().get(variant.key, 0.0),
             number=number,
             minimum=0 if bounds.minimum == 0 else max(1, bounds.minimum or 1),
             maximum=bounds.maximum,
@@ -86,10 +92,6 @@ class Gap:
             gpus_per_replica=max(1, static.gpus_per_replica),
             step=bounds.smallest_step(variant.progress.current),
         )
-
-
-Denials = Mapping[VariantKey, Limit]
-"""Who keeps variants from what they would get if there were GPUs enough, and by how many replicas."""
 
 
 def cost_aware(gap: Gap, drafts: tuple[Decision, ...]) -> tuple[Decision, ...]:
@@ -110,11 +112,31 @@ def close(
     if not gap.growing:
         return apply_all(drafts, _other_moves(gap, numbers, rule))
     moves = _growth_moves(gap, numbers, rule, denials)
-    return apply_all(drafts, [_denied(move, denials.get(draft.key)) for draft, move in zip(drafts, moves, strict=True)])
+    bounded = NO_DENIALS if denials else ceiling(gap.model.variants, numbers, _unplaced(gap, candidates))
+    return apply_all(
+        drafts,
+        [
+            replace(move, limit=bounded[draft.key]) if draft.key in bounded else _denied(move, denials.get(draft.key))
+            for draft, move in zip(drafts, moves, strict=True)
+        ],
+    )
+
+
+def _unplaced(gap: Gap, candidates: Sequence[Candidate]) -> int:
+    """Return how many replicas more of the cheapest variant would cover what is still missing, 0 if nothing is."""
+    capacities = gap.per_replica()
+    levels = {variant.key: variant.level for variant in gap.model.variants}
+    added = math.fsum((each.number - levels[each.key]) * each.per_replica for each in candidates)
+    left = gap.capacity.required - added
+    known = [variant for variant in gap.model.variants if capacities.get(variant.key, 0.0) > 0]
+    if not known or left <= _ROUNDING * gap.capacity.required or gap.capacity.growth_limit is not None:
+        return 0
+    cheapest = min(known, key=lambda variant: (variant.cost, variant.key))
+    return math.ceil(left / capacities[cheapest.key] - _ROUNDING)
 
 
 def _denied(move: Move, limit: Limit | None) -> Move:
-    """Return a move with who kept it from being larger; a variant that gets nothing is there for that reason."""
+    """Return a move that GPUs kept from being larger; a variant that gets nothing is there for that reason."""
     if limit is None:
         return move
     words = f"{replicas(limit.fewer)} fewer than wanted ({limit.by}); {move.words}"

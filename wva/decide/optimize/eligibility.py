@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from wva.decide.assessment import ModelAssessment, VariantAssessment
 from wva.decide.wording import replicas
+from wva.model.decision import Limit
+from wva.model.variant import VariantKey
 
 _MOST_PER_SERVING: Final = 4
 """A variant with replicas on their way has at most this many, for each one that serves."""
@@ -73,6 +76,20 @@ def limit(variant: VariantAssessment) -> str | None:
     if variant.level >= maximum:
         return f"at the maximum {maximum}"
     return f"its scaler ignores a step of {bounds.tolerance:.0%} or less, and its maximum {maximum} is no further away"
+
+
+def ceiling(
+    variants: Iterable[VariantAssessment], numbers: Mapping[VariantKey, int], missing: int
+) -> dict[VariantKey, Limit]:
+    """Return who keeps the cheapest variant at its maximum from replicas that could be placed nowhere, if there is one.
+
+    ``numbers`` are the new ones of those that grow.
+    """
+    capped = [variant for variant in variants if not has_room(variant, numbers.get(variant.key, variant.level))]
+    if missing <= 0 or not capped:
+        return {}
+    cheapest = min(capped, key=lambda variant: (variant.cost, variant.key))
+    return {cheapest.key: Limit(cheapest.progress.variant.bounds.maximum_origin, missing)}
 
 
 def obstacles(model: ModelAssessment) -> str:

@@ -1,0 +1,311 @@
+"""The optimizer of a model is chosen by name: what each does with the same need, and under the same GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import NOW, variant
+from tests.decide.queueing.samples import H100, KNOWN, pod
+from tests.decide.story import BUSY, FULL, IDLE, Story, numbers
+from tests.decide.test_cost_aware import in_need, known, tokens_policy
+from wva.decide.pipeline import decide
+from wva.model.decision import Reason
+from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory, UnknownInventory
+from wva.model.memory import Memory
+from wva.model.optimizers import Analyzer, BestEffort, Optimizer, SolverPolicy
+from wva.model.policy import Policy, SaturationPolicy
+from wva.model.service import AcceleratorCost, ServiceTarget
+from wva.model.snapshot import Snapshot
+from wva.model.variant import Bounds
+
+QUEUEING = replace(KNOWN, saturation=SaturationPolicy(analyzer_name=Analyzer.QUEUEING))
+HYBRID = replace(KNOWN, proactive_model=True)
+LOADED = 1.0
+"""Requests per second that one replica on an A100 answers; it takes two within the targets."""
+
+
+def gpus(free, *, kind="A100"):
+    """Return an inventory with so many free GPUs of one kind."""
+    return Inventory.of([AcceleratorPool(kind, 100, 100 - free)])
+
+
+def fleet(*models, rate=1.5):
+    """Return a snapshot of models with one loaded replica each: three are needed, and two are missing."""
+    variants = [variant(name, model=name, cost=40.0) for name in models]
+    return Snapshot.of(variants, [pod(name, success_rate=rate) for name in models])
+
+
+def premium(*models, rank=1):
+    """Return service classes and parameters for models."""
+    return {
+        "service_targets": tuple(
+            ServiceTarget("c", rank + place, 500, 24, model_id=name) for place, name in enumerate(models)
+        ),
+        "profiles": tuple(replace(KNOWN.profiles[0], model_id=name) for name in models),
+    }
+
+
+def decided(snapshot, policy, inventory=None, detail=""):
+    """Return the decisions by variant."""
+    decisions, _ = decide(replace(snapshot, inventory=inventory, inventory_detail=detail), Memory(), policy, NOW)
+    return {decision.key.name: decision for decision in decisions}
+
+
+# --- the percentage analyzer ------------------------------------------------------------------------------------------
+
+
+def test_one_step_adds_a_single_replica_where_sized_growth_adds_what_is_missing():
+    """And it shrinks as the other does."""
+    for optimizer, expected in ((Optimizer.SIZED, 8), (Optimizer.ONE_STEP, 5)):
+        story = Story(Policy(saturation=SaturationPolicy(optimizer_name=optimizer)))
+        assert story.cycle(variant(replicas=4), a=[FULL] * 4)["a"].desired == expected
+        assert "1 replica more" in story.decisions["a"].message or optimizer is Optimizer.SIZED
+        assert Story(story.policy).cycle(variant(replicas=4), a=[IDLE] * 4)["a"].desired == 3
+        assert Story(story.policy).cycle(variant(replicas=2), a=[BUSY] * 2)["a"].desired == 2
+
+
+# --- analyzers that know capacities -----------------------------------------------------------------------------------
+
+
+def test_greedy_by_score_can_be_chosen_and_refused():
+    """Two models in need share by default; cost-aware ones meet in the limiter; a single one may be told to share."""
+    premium_b = ServiceTarget("premium", priority=1, model_id="b")
+    for optimizer, rule in (
+        (Optimizer.BY_ANALYZER, "greedy-by-score"),
+        (Optimizer.GREEDY_BY_SCORE, "greedy-by-score"),
+        (Optimizer.COST_AWARE, "cost-aware"),
+    ):
+        policy = tokens_policy(enable_limiter=True, service_targets=(premium_b,))
+        policy = replace(policy, saturation=replace(policy.saturation, optimizer_name=optimizer))
+        seen = replace(in_need("a", "b"), inventory=gpus(1))
+        decisions, _ = decide(seen, known("a", "b"), policy, NOW)
+        assert [decision.desired for decision in decisions] == [1, 2]
+        assert f"{rule}: b +1" in decisions[1].message
+        (alone,), _ = decide(replace(in_need("a"), inventory=gpus(9)), known("a"), policy, NOW)
+        assert (f"{Optimizer.GREEDY_BY_SCORE.value}: a +1" in alone.message) is (optimizer is Optimizer.GREEDY_BY_SCORE)
+
+
+def test_who_gets_less_of_shared_gpus_says_who_limited_it_and_by_how_much():
+    """Already in the optimizer's step: the limiter has nothing left to cut."""
+    policy = tokens_policy(enable_limiter=True, service_targets=(ServiceTarget("p", priority=1, model_id="b"),))
+    seen = replace(in_need("a", "b"), inventory=gpus(1))
+    (loser, winner), _ = decide(seen, known("a", "b"), policy, NOW)
+    (step,) = loser.limits
+    assert (step.stage, step.limited_by, step.fewer) == ("optimize", "gpu-limiter A100", 1)
+    assert loser.reason is Reason.GPU_LIMITED
+    assert loser.message.startswith("1 replica fewer than wanted (gpu-limiter A100); ")
+    assert "greedy-by-score finds no GPUs for it" in loser.message
+    assert not winner.limits
+
+
+# --- the queueing model -----------------------------------------------------------------------------------------------
+
+
+def test_without_a_budget_the_model_based_optimizer_gives_what_is_needed():
+    """1.5 requests/s at 0.5476 per replica take three."""
+    found = decided(fleet("x", "y"), replace(QUEUEING, **premium("x", "y")))
+    assert numbers(found) == {"x": 3, "y": 3}
+    assert "model-based: x +2" in found["x"].message
+
+
+@pytest.mark.parametrize(
+    ("policy", "delayed", "expected"),
+    [
+        (BestEffort.NONE, False, {"x": 3, "y": 1, "z": 1}),
+        (BestEffort.PRIORITY_EXHAUSTIVE, False, {"x": 3, "y": 2, "z": 1}),
+        (BestEffort.PRIORITY_ROUND_ROBIN, True, {"x": 3, "y": 2, "z": 1}),
+        (BestEffort.ROUND_ROBIN, True, {"x": 3, "y": 2, "z": 1}),
+    ],
+)
+def test_three_free_gpus_go_by_service_class(policy, delayed, expected):
+    """The first class has its two, the second cannot have its two; what it gets of the last one, the policy says."""
+    solver = SolverPolicy(best_effort=policy, delayed=delayed)
+    asked = replace(QUEUEING, **premium("x", "y", "z"), enable_limiter=True, solver=solver)
+    found = decided(fleet("x", "y", "z"), asked, gpus(3))
+    assert numbers(found) == expected
+    for name, decision in found.items():
+        fewer = 3 - expected[name]
+        limits = [(step.stage, step.limited_by, step.fewer) for step in decision.limits]
+        assert limits == ([("optimize", "gpu-limiter A100", fewer)] if fewer else [])
+    assert found["z"].reason is Reason.GPU_LIMITED
+    assert "model-based finds no GPUs for it" in found["z"].message
+
+
+def test_round_robin_takes_turns_among_equals():
+    """Four GPUs for three models of one class that need two each, and none of them may have all."""
+    classes = premium("x", "y", "z")
+    same = tuple(replace(target, priority=1) for target in classes["service_targets"])
+    solver = SolverPolicy(best_effort=BestEffort.ROUND_ROBIN)
+    asked = replace(QUEUEING, **(classes | {"service_targets": same}), enable_limiter=True, solver=solver)
+    assert numbers(decided(fleet("x", "y", "z", rate=2.5), asked, gpus(3))) == {"x": 2, "y": 2, "z": 2}
+
+
+def test_the_cheapest_accelerator_that_has_gpus_is_taken():
+    """An H100 carries it all for 100; without a free one it takes four A100 more, at 400 each."""
+    policy = replace(QUEUEING, enable_limiter=True)
+    pair = Snapshot.of(
+        [variant("a", cost=400.0), variant("h", accelerator="H100", cost=100.0, gpus_per_replica=2)],
+        [pod("a", success_rate=6.0), pod("h", success_rate=6.0)],
+    )
+    pools = [AcceleratorPool("A100", 10, 5), AcceleratorPool("H100", 8, 6)]
+    assert numbers(decided(pair, policy, Inventory.of(pools))) == {"a": 1, "h": 2}
+    pools[1] = AcceleratorPool("H100", 8, 7)
+    found = decided(pair, policy, Inventory.of(pools))
+    assert numbers(found) == {"a": 5, "h": 1}
+    assert [(step.stage, step.limited_by, step.fewer) for step in found["h"].limits] == [
+        ("optimize", "gpu-limiter H100", 1)
+    ]
+
+
+def test_a_quota_of_the_namespace_binds_the_solver_by_its_name():
+    """Nine GPUs are free, the namespace may request one of them."""
+    quota = GpuQuota("ns", "nvidia.com/gpu", 4, 3, "team")
+    inventory = Inventory.of([AcceleratorPool("A100", 100, 91)], [quota])
+    solver = SolverPolicy(best_effort=BestEffort.PRIORITY_EXHAUSTIVE)
+    policy = replace(QUEUEING, **premium("x"), enable_limiter=True, solver=solver)
+    found = decided(fleet("x"), policy, inventory)["x"]
+    assert found.desired == 2
+    assert [(step.limited_by, step.fewer) for step in found.limits] == [("ResourceQuota ns/team", 1)]
+
+
+def test_the_solver_may_be_limited_alone_or_not_at_all():
+    """``unlimited`` false keeps it to the GPUs without a limiter; true leaves the cutting to the limiter."""
+    base = replace(QUEUEING, **premium("x"))
+    alone = decided(fleet("x"), replace(base, solver=SolverPolicy(unlimited=False)), gpus(1))["x"]
+    assert (alone.desired, [step.stage for step in alone.limits]) == (1, ["optimize"])
+    assert "limit" not in {step.stage for step in alone.steps}
+    cut = decided(fleet("x"), replace(base, solver=SolverPolicy(unlimited=True), limited_mode=True), gpus(1))["x"]
+    assert (cut.desired, [step.stage for step in cut.limits]) == (2, ["limit"])
+
+
+@pytest.mark.parametrize("solver", [SolverPolicy(), SolverPolicy(unlimited=False)])
+def test_an_unknown_inventory_stops_growth_or_is_declared_unlimited(solver):
+    """By the fail mode that is configured, and either is said."""
+    policy = replace(QUEUEING, **premium("x"), enable_limiter=True, solver=solver)
+    closed = decided(fleet("x"), policy, detail="nodes may not be listed")["x"]
+    assert (closed.desired, closed.reason) == (1, Reason.GPU_LIMITED)
+    assert [(step.stage, step.limited_by, step.fewer) for step in closed.limits] == [
+        ("optimize", "gpu-limiter inventory", 2)
+    ]
+    declared = replace(policy, unknown_inventory=UnknownInventory.UNLIMITED)
+    opened = decided(fleet("x"), declared, detail="nodes may not be listed")["x"]
+    assert (opened.desired, opened.reason) == (3, Reason.SCALE_UP)
+    assert "(nodes may not be listed): growth is not limited then" in opened.steps[-1].reason
+
+
+def test_what_the_limiter_denies_goes_to_the_next_variant():
+    """The solver was told to look at no GPUs; with the ceiling of the limiter the cost-aware rule goes on."""
+    policy = replace(QUEUEING, enable_limiter=True, solver=SolverPolicy(unlimited=True))
+    pair = Snapshot.of(
+        [variant("a", cost=400.0), variant("h", accelerator="H100", cost=100.0)],
+        [pod("a", success_rate=6.0), pod("h", success_rate=6.0)],
+    )
+    found = decided(pair, policy, Inventory.of([AcceleratorPool("A100", 10, 1), AcceleratorPool("H100", 8, 8)]))
+    assert numbers(found) == {"a": 5, "h": 1}
+    assert "cost-aware: a +4" in found["a"].message
+
+
+def test_a_variant_whose_pods_find_no_node_is_left_out():
+    """No replica of it is counted on, and none more is asked for."""
+    pair = Snapshot.of(
+        [variant("a", cost=40.0), variant("h", accelerator="H100", cost=1.0, unschedulable_pods=1)],
+        [pod("a", success_rate=6.0), pod("h", success_rate=6.0)],
+    )
+    assert numbers(decided(pair, QUEUEING)) == {"a": 5, "h": 1}
+
+
+def test_when_no_variant_may_grow_the_reason_is_that_of_the_bounds():
+    """Nothing is denied by GPUs, so nobody says so."""
+    seen = Snapshot.of([variant(cost=40.0, bounds=Bounds(1, 1))], [pod(success_rate=1.5)])
+    found = decided(seen, QUEUEING)["a"]
+    assert (found.desired, found.reason) == (1, Reason.NO_CANDIDATE)
+    assert "at the maximum 1" in found.message
+    assert [(step.stage, step.limited_by, step.fewer) for step in found.limits] == [("optimize", "the scaler", 2)]
+
+
+def test_what_a_maximum_leaves_missing_is_counted():
+    """Three are needed, the scaler allows two; the cheapest variant at its maximum would have the third."""
+    two = Bounds(None, 2, maximum_origin="HPA ns/a")
+    for policy in (
+        QUEUEING,
+        replace(QUEUEING, saturation=replace(QUEUEING.saturation, optimizer_name=Optimizer.COST_AWARE)),
+    ):
+        found = decided(Snapshot.of([variant(cost=40.0, bounds=two)], [pod(success_rate=1.5)]), policy)["a"]
+        assert found.desired == 2
+        assert [(step.stage, step.limited_by, step.fewer) for step in found.limits] == [("optimize", "HPA ns/a", 1)]
+
+
+def test_shrinks_once_nothing_speaks_against_it():
+    """The first cycle does not know how fast the queues grow; the second takes what the rest can carry."""
+    seen = Snapshot.of([variant(replicas=4, cost=40.0)], [pod(number=n, success_rate=0.1) for n in range(4)])
+    _, memory = decide(seen, Memory(), QUEUEING, NOW)
+    (decision,), _ = decide(seen, memory, QUEUEING, NOW + 60)
+    assert (decision.desired, decision.reason) == (2, Reason.SCALE_DOWN)
+    assert "model-based: a -2" in decision.message
+
+
+def test_cost_aware_may_be_chosen_for_the_queueing_model():
+    """Its need, answered by the other rule."""
+    chosen = SaturationPolicy(analyzer_name=Analyzer.QUEUEING, optimizer_name=Optimizer.COST_AWARE)
+    found = decided(fleet("x"), replace(KNOWN, **premium("x"), saturation=chosen))["x"]
+    assert found.desired == 3
+    assert "cost-aware: x +2" in found.message
+
+
+def test_unit_costs_count_where_no_variant_states_a_cost():
+    """Per GPU; not where one variant says what it costs, nor where one accelerator has no unit cost."""
+    costs = (AcceleratorCost("A100", 4000.0), AcceleratorCost("H100", 40.0))
+    pair = [variant("a"), variant("h", accelerator="H100", gpus_per_replica=2)]
+    pods = [pod("a", success_rate=1.5), pod("h", success_rate=9.0)]
+    policy = replace(QUEUEING, profiles=(KNOWN.profiles[0], H100), accelerator_costs=costs)
+    assert numbers(decided(Snapshot.of(pair, pods), policy)) == {"a": 1, "h": 2}
+    stated = [replace(pair[0], cost=9.0), pair[1]]
+    assert numbers(decided(Snapshot.of(stated, pods), policy)) == {"a": 2, "h": 1}
+    unknown = replace(policy, accelerator_costs=costs[:1])
+    assert numbers(decided(Snapshot.of(pair, pods), unknown)) == {"a": 2, "h": 1}
+    dear = replace(policy, accelerator_costs=(costs[0], AcceleratorCost("H100", 2001.0)))
+    assert numbers(decided(Snapshot.of(pair, pods), dear)) == {"a": 2, "h": 1}
+
+
+# --- HYBRID -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_second_opinion_keeps_to_the_gpus_that_there_are():
+    """It wants three replicas and finds one GPU; best effort takes that, and says what it did not get."""
+    solver = SolverPolicy(best_effort=BestEffort.PRIORITY_EXHAUSTIVE)
+    policy = replace(HYBRID, **premium("x"), enable_limiter=True, solver=solver)
+    found = decided(fleet("x"), policy, gpus(1))["x"]
+    assert (found.desired, found.reason) == (2, Reason.MODEL_BASED)
+    assert [(step.stage, step.limited_by, step.fewer) for step in found.limits] == [
+        ("arbitrate", "gpu-limiter A100", 1)
+    ]
+    nothing = decided(fleet("x"), policy, gpus(0))["x"]
+    assert nothing.desired == 1
+    assert [(step.stage, step.limited_by, step.fewer) for step in nothing.limits] == [
+        ("arbitrate", "gpu-limiter A100", 2)
+    ]
+
+
+def test_an_unlimited_second_opinion_is_held_to_budget_and_bounds_by_the_arbitration():
+    """Pools, quotas, GPUs that nobody has or nobody knows of, and the maximum of the scaler."""
+    policy = replace(HYBRID, **premium("x"), enable_limiter=True, solver=SolverPolicy(unlimited=True))
+
+    def limits(inventory, **fields):
+        seen = fleet("x")
+        seen = replace(seen, variants=(replace(seen.variants[0], **fields),))
+        found = decided(seen, policy, inventory, detail="not read")["x"]
+        return found.desired, [(step.stage, step.limited_by, step.fewer) for step in found.limits]
+
+    assert limits(gpus(9)) == (3, [])
+    assert limits(gpus(1)) == (2, [("arbitrate", "the GPU budget", 1)])
+    assert limits(gpus(3), gpus_per_replica=2) == (2, [("arbitrate", "the GPU budget", 1)])
+    assert limits(gpus(9, kind="H100")) == (1, [("arbitrate", "the GPU budget", 2)])
+    assert limits(None) == (1, [("arbitrate", "the GPU budget", 2)])
+    assert limits(None, status_desired=2) == (2, [("arbitrate", "the GPU budget", 1)])
+    quota = GpuQuota("ns", "nvidia.com/gpu", 4, 4, "team")
+    assert limits(Inventory.of([AcceleratorPool("A100", 9, 1)], [quota])) == (1, [("arbitrate", "the GPU budget", 2)])
+    assert limits(gpus(9), bounds=Bounds(None, 2, maximum_origin="HPA ns/x")) == (2, [])
+    free = replace(policy, unknown_inventory=UnknownInventory.UNLIMITED)
+    assert decided(fleet("x"), free, None, detail="not read")["x"].desired == 3
