@@ -1,0 +1,115 @@
+"""Rights that few other tests need, each used under the shipped roles and told by the API server's own record."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from e2e import gateway as gateways
+from e2e.controlplane.api import Api, Body
+from e2e.controlplane.audit import accesses, logs_in
+from e2e.controlplane.cluster import ControlPlane
+from e2e.controlplane.polling import eventually
+from e2e.gateway import gateway
+from e2e.kustomize import DEPLOY
+from e2e.load import Reading
+from e2e.manifests import MAIN_CONFIG_MAP, SERVICE_ACCOUNT, Variant
+from e2e.rights import Right
+from e2e.scene import Scene
+
+ASLEEP = Variant(name="asleep", replicas=0)
+OLDER_GROUP = "inference.networking.x-k8s.io"
+
+
+def test_a_model_is_woken_and_troubles_are_told_again(scene: Scene):
+    """Pools of both groups are watched, a Service is read, a scale is written, an event is counted up."""
+    scene.api.apply(_older_definition())
+    metrics = scene.fixed_metrics()
+    metrics.set(ASLEEP.name, Reading(kv_usage=0.1))
+    with gateway(scene, ASLEEP) as queue:
+        scene.deploy(ASLEEP)
+        scene.declare(ASLEEP)
+        scene.start_controller()
+        scene.wait(lambda: scene.desired(ASLEEP.name) == 0, timeout_seconds=60, what="a number of zero")
+        queue.hold(2)
+        scene.wait(lambda: scene.replicas(ASLEEP.name) >= 1, timeout_seconds=60, what="the first replica")
+    for value in ("soon", "later", "soon"):  # the third is told by the event of the first
+        scene.configure(MAIN_CONFIG_MAP, {"GLOBAL_OPT_INTERVAL": value})
+        scene.wait(lambda value=value: _told(scene, value), timeout_seconds=60, what=f"an event about {value}")
+    expected = {
+        Right("", "services", "get"),
+        Right("apps", "deployments/scale", "patch"),
+        Right("", "events", "patch"),
+        Right(gateways.GROUP, "inferencepools", "watch"),
+        Right(OLDER_GROUP, "inferencepools", "watch"),
+    }
+    scene.wait(lambda: expected <= _made(scene), timeout_seconds=60, what=f"requests {expected}")
+
+
+@pytest.mark.parametrize(
+    ("role", "may", "may_not"),
+    [
+        ("view", {"get", "list", "watch"}, {"create", "patch", "update", "delete"}),
+        ("edit", {"get", "list", "watch", "create", "patch", "update", "delete"}, {"deletecollection"}),
+        ("admin", {"get", "create", "delete", "deletecollection"}, set[str]()),
+    ],
+)
+def test_people_work_with_the_kind_by_the_built_in_roles(
+    own_control_plane: ControlPlane, namespace: str, role: str, may: set[str], may_not: set[str]
+):
+    """Whoever views, edits or administers a namespace does so with the variants there: the API server aggregates."""
+    api = own_control_plane.api
+    for path in sorted((DEPLOY / "rbac").glob("variantautoscaling_*_role.yaml")):
+        api.apply_yaml(path.read_text(encoding="utf-8"))
+    person = f"{role}-{namespace}"
+    api.apply(_binding(person, role, namespace=namespace))
+    for verb in sorted(may):
+        eventually(
+            lambda verb=verb: _may(api, person, verb, namespace=namespace), timeout_seconds=30, what=f"{role}: {verb}"
+        )
+    assert not [verb for verb in may_not if _may(api, person, verb, namespace=namespace)]
+    assert not _may(api, person, "get", namespace="default")
+
+
+def _binding(person: str, role: str, *, namespace: str) -> Body:
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "person", "namespace": namespace},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": person}],
+    }
+
+
+def _may(api: Api, person: str, verb: str, *, namespace: str) -> bool:
+    """Ask the API server what somebody may do with VariantAutoscalings."""
+    what = {"group": "llmd.ai", "resource": "variantautoscalings", "verb": verb, "namespace": namespace}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": person, "resourceAttributes": what},
+    }
+    return bool(api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]["allowed"])
+
+
+def _older_definition() -> Body:
+    definition = copy.deepcopy(gateways.DEFINITION)
+    definition["metadata"]["name"] = f"inferencepools.{OLDER_GROUP}"
+    definition["spec"]["group"] = OLDER_GROUP
+    definition["spec"]["versions"][0]["name"] = "v1alpha2"
+    return definition
+
+
+def _told(scene: Scene, value: str) -> bool:
+    return any(value in message for message in scene.events("InvalidConfiguration"))
+
+
+def _made(scene: Scene) -> set[Right]:
+    """Return what the controller of a scene was allowed."""
+    return {
+        Right(access.group, access.resource, access.verb)
+        for access in accesses(logs_in(scene.plane.layout.audit_log.parent), namespace=scene.namespace)
+        if access.account == SERVICE_ACCOUNT and not access.forbidden
+    }
