@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 DEFAULT_RUN_SECONDS: Final = 110.0
 """Wall time that a run aims at when no speed is given."""
 
+_NOTHING: Final = Given({}, {}, {})
+
 Tick = Callable[[], Awaitable[None]]
 
 
@@ -147,18 +149,22 @@ def _first(error: BaseException) -> str:
     return str(error)
 
 
-async def play(world: World, *, duration_seconds: float, tick: Tick) -> None:
-    """Run the controller in the world for ``duration_seconds`` of virtual time; ``tick`` follows every scrape."""
-    async with world.open() as endpoints, _controller(world, endpoints):
+async def play(world: World, *, duration_seconds: float, tick: Tick, given: Given = _NOTHING) -> None:
+    """Run the controller in the world for ``duration_seconds`` of virtual time; ``tick`` follows every scrape.
+
+    ``given`` are flags and environment of the controller beside those that say where the world is.
+    """
+    async with world.open() as endpoints, _controller(world, endpoints, given):
         await world.run(duration_seconds, tick=tick)
 
 
 @asynccontextmanager
-async def _controller(world: World, endpoints: Endpoints) -> AsyncIterator[None]:
+async def _controller(world: World, endpoints: Endpoints, more: Given) -> AsyncIterator[None]:
     """Run the application in the world for the length of a block. An error of its ends the block."""
     given = Given(
-        {},
+        more.flags,
         {
+            **more.environment,
             "PROMETHEUS_BASE_URL": endpoints.prometheus_url,
             "PROMETHEUS_ALLOW_HTTP": "true",
             "METRICS_BIND_ADDRESS": "127.0.0.1:0",

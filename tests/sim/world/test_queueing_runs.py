@@ -1,0 +1,102 @@
+"""Whole runs with the queueing model: the real controller in the embedded world, over real HTTP, in virtual time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from wva import log
+from wva.cli import main
+from wva.cli.demo import play
+from wva.decide.pipeline import conclude
+from wva.decide.queueing.trace import fleet_trace
+from wva.model.recording import Recording
+from wva.settings import Given
+from wva.sim.world.scenario import Scenario, VariantPlan, load
+from wva.sim.world.workloads import Loading
+from wva.sim.world.world import World
+
+MINUTE = 60.0
+FAST = Loading(40.0, 60.0)
+TITLE = "five times the load within a second, and too few of the cheap GPUs"
+VARIANTS = (VariantPlan("h100", "H100", 40.0, loading=FAST), VariantPlan("a100", "A100", 20.0, loading=FAST))
+GPUS = {"H100": 3, "A100": 2}
+
+
+def surge(name: str, entry: str) -> Scenario:
+    """Return the scenario with an entry of the saturation ConfigMap."""
+    return Scenario(
+        name,
+        TITLE,
+        VARIANTS,
+        load((0, 3), (4, 3), (4, 15), (14, 15)),
+        duration_seconds=12 * MINUTE,
+        saturation={"default": f"enableLimiter: true\n{entry}"},
+        gpus=GPUS,
+    )
+
+
+async def _nothing() -> None:
+    return
+
+
+@pytest.fixture(autouse=True)
+def _debug_log() -> Iterator[None]:
+    """Log everything, and put back afterwards what was set up."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    log.configure(level="debug", encoding="json")
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def replayed(folder: Path) -> list[list[str]]:
+    """Return the solution of each recorded cycle, computed again."""
+    solutions = []
+    for path in sorted(folder.glob("cycle-*.json")):
+        recording = msgspec.json.decode(path.read_bytes(), type=Recording)
+        outcome = conclude(recording.snapshot, recording.memory, recording.policy, recording.now)
+        costs = recording.policy.accelerator_costs
+        solutions.append(list(fleet_trace(outcome.opinions, recording.snapshot.inventory, costs)))
+    return solutions
+
+
+def explained(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Return the solution that ``wva decide --explain`` prints of the last cycle."""
+    capsys.readouterr()
+    assert main(["decide", "--explain", str(max(folder.glob("cycle-*.json")))]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    return lines[lines.index("Solution of the model-based optimizer:") + 1 :]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("entry", "proactive", "words"),
+    [("analyzerName: queueing\n", "false", "model-based: "), ("", "true", "Hybrid mode: ")],
+    ids=["queueing", "hybrid"],
+)
+async def test_a_run_decides_logs_its_solution_and_can_be_replayed(
+    entry: str, proactive: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Replicas follow the load; every cycle has its solution in the debug log, and its recording has the same again."""
+    scenario = surge(f"proactive-{proactive}", entry)
+    world = World(scenario, seed=1)
+    given = Given({"record_dir": str(tmp_path)}, {"EXPERIMENTAL_PROACTIVE_MODEL": proactive, "LOG_LEVEL": "debug"}, {})
+    with capture_logs() as lines:
+        await play(world, duration_seconds=scenario.duration_seconds, tick=_nothing, given=given)
+    told = [line["solution"] for line in lines if line.get("event_name") == "solution_found"]
+    assert len(told) >= scenario.duration_seconds / scenario.interval_seconds - 1
+    assert told == replayed(tmp_path)
+    assert told[-1] == explained(tmp_path, capsys)
+    assert any(words in entry.message for entry in world.timeline.decisions)
+    serving = {name: max(point.ready for point in run.points) for name, run in world.timeline.variants.items()}
+    assert sum(serving.values()) > len(VARIANTS)
+    assert all(count <= GPUS[name.upper()] for name, count in serving.items())
