@@ -1,0 +1,169 @@
+"""The samples as a user finds them: valid, about the same two variants, and accepted by what reads them."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e import kustomize
+from e2e.controlplane.api import Body
+from e2e.external_metrics import read_rules
+from e2e.kustomize import DEPLOY
+from e2e.packaging.schemas import Kubeconform
+from wva.api.meta import Key
+from wva.api.variantautoscaling import ACCELERATOR_LABEL
+from wva.collect.live_policy import LivePolicy
+from wva.model.policy import Policy
+from wva.settings import Given, load
+
+SAMPLES = DEPLOY / "samples"
+DIRECTORIES = sorted(path.parent.name for path in SAMPLES.glob("*/kustomization.yaml"))
+SCALERS = ("hpa", "hpa-scale-to-zero", "keda", "keda-scale-to-zero")
+ADAPTERS = ("prometheus-adapter-values.yaml", "prometheus-adapter-values-openshift.yaml")
+
+
+@cache
+def rendered(name: str) -> list[Body]:
+    """Return the objects of a sample."""
+    return kustomize.render(SAMPLES / name)
+
+
+def of_kind(name: str, kind: str) -> list[Body]:
+    """Return the objects of a kind in a sample."""
+    return [item for item in rendered(name) if item["kind"] == kind]
+
+
+def test_every_object_is_valid(tmp_path: Path):
+    """Strictly, in every directory; and there is no folder or file that is no sample."""
+    assert {*DIRECTORIES, *ADAPTERS} == {path.name for path in SAMPLES.iterdir()}
+    assert Kubeconform(tmp_path).problems({name: rendered(name) for name in DIRECTORIES}) == []
+
+
+def test_variants_say_what_they_need():
+    """Accelerator, cost as text, the model, and a Deployment that the quick start has."""
+    deployments = {item["metadata"]["name"]: item for item in of_kind("two-variants", "Deployment")}
+    variants = of_kind("variantautoscalings", "VariantAutoscaling")
+    assert len(variants) == 2
+    for item in variants:
+        accelerator = item["metadata"]["labels"][ACCELERATOR_LABEL]
+        target = deployments[item["spec"]["scaleTargetRef"]["name"]]
+        (container,) = target["spec"]["template"]["spec"]["containers"]
+        assert f"--accelerator={accelerator}" in container["args"]
+        assert f"--model={item['spec']['modelID']}" in container["args"]
+        assert float(item["spec"]["variantCost"]) > 0
+    assert len({item["spec"]["modelID"] for item in variants}) == 1
+    assert len({item["spec"]["variantCost"] for item in variants}) == 2
+    assert of_kind("two-variants", "VariantAutoscaling") == variants
+
+
+@pytest.mark.parametrize("name", SCALERS)
+def test_every_variant_has_one_scaler_and_its_own_number(name: str):
+    """Target, selector or query name the variant that scales it; zero is where the sample says so."""
+    variants = {item["spec"]["scaleTargetRef"]["name"]: item for item in of_kind("two-variants", "VariantAutoscaling")}
+    kind = "HorizontalPodAutoscaler" if name.startswith("hpa") else "ScaledObject"
+    scalers = {item["spec"]["scaleTargetRef"]["name"]: item["spec"] for item in of_kind(name, kind)}
+    assert scalers.keys() == variants.keys()
+    for target, spec in scalers.items():
+        minimum = spec["minReplicas" if kind == "HorizontalPodAutoscaler" else "minReplicaCount"]
+        assert minimum == (0 if name.endswith("zero") else 1)
+        assert number_of(spec) == variants[target]["metadata"]["name"]
+
+
+def number_of(spec: Body) -> str:
+    """Return the variant whose number a scaler applies, and check that it applies the number itself."""
+    if "metrics" in spec:
+        (metric,) = spec["metrics"]
+        external = metric["external"]
+        assert external["metric"]["name"] == "wva_desired_replicas"
+        assert external["target"] == {"type": "AverageValue", "averageValue": "1"}
+        variant: str = external["metric"]["selector"]["matchLabels"]["variant_name"]
+        return variant
+    (trigger,) = spec["triggers"]
+    assert trigger["metadata"]["ignoreNullValues"] == "false"
+    assert (trigger["metricType"], trigger["metadata"]["threshold"]) == ("AverageValue", "1")
+    assert spec["fallback"]["behavior"] == "currentReplicas"
+    found = re.fullmatch(
+        r'max\(wva_desired_replicas\{exported_namespace="models",variant_name="([^"]+)"\}\)',
+        trigger["metadata"]["query"],
+    )
+    assert found is not None
+    return found[1]
+
+
+def test_the_query_follows_the_namespace(tmp_path: Path):
+    """KEDA's query names the namespace, and it is changed in one line."""
+    for name in ("keda", "keda-scale-to-zero", "scale-to-zero"):
+        copy_in(tmp_path, name, namespace="prod")
+    for item in kustomize.render(tmp_path / "keda"):
+        assert 'exported_namespace="prod"' in item["spec"]["triggers"][0]["metadata"]["query"]
+
+
+def copy_in(folder: Path, name: str, *, namespace: str) -> None:
+    """Copy a sample and change its namespace as a user does."""
+    (folder / name).mkdir()
+    for file in (SAMPLES / name).iterdir():
+        text = file.read_text(encoding="utf-8").replace("namespace: models\n", f"namespace: {namespace}\n")
+        (folder / name / file.name).write_text(text, encoding="utf-8")
+
+
+def test_keda_reads_with_the_authority_of_the_component():
+    """The ClusterTriggerAuthentication that the ScaledObjects name is the one of the component."""
+    (authentication,) = [
+        item
+        for item in yaml.safe_load_all((DEPLOY / "components" / "keda" / "trigger_authentication.yaml").read_text())
+        if item
+    ]
+    for item in of_kind("keda", "ScaledObject"):
+        (trigger,) = item["spec"]["triggers"]
+        reference = trigger["authenticationRef"]
+        assert (reference["kind"], reference["name"]) == (authentication["kind"], authentication["metadata"]["name"])
+
+
+@pytest.mark.parametrize("name", ["scale-to-zero", "queueing"])
+def test_config_maps_are_taken_without_a_word(name: str):
+    """Under a name that is looked for, nothing rejected, and the model of the quick start gets something else."""
+    (item,) = of_kind(name, "ConfigMap")
+    settings = load(Given({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})).settings
+    live = LivePolicy(settings)
+    before: Policy = live.current
+    outcome = live.apply(Key(settings.pod_namespace, item["metadata"]["name"]), item["data"])
+    assert (outcome.problems, outcome.ignored) == ((), "")
+    assert live.warnings() == []
+    assert live.current != before
+    models = {yaml.safe_load(entry).get("model_id") for entry in item["data"].values()}
+    (served,) = {item["spec"]["modelID"] for item in of_kind("variantautoscalings", "VariantAutoscaling")}
+    assert models == {None, served}
+
+
+def test_the_monitor_finds_every_pod_of_the_quick_start():
+    """By its labels and its port."""
+    (monitor,) = of_kind("podmonitor", "PodMonitor")
+    (expression,) = monitor["spec"]["selector"]["matchExpressions"]
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert expression["operator"] == "Exists"
+    assert not endpoint.get("honorLabels")
+    for item in of_kind("two-variants", "Deployment"):
+        template = item["spec"]["template"]
+        assert expression["key"] in template["metadata"]["labels"]
+        (container,) = template["spec"]["containers"]
+        assert endpoint["port"] in {port["name"] for port in container["ports"]}
+
+
+def test_both_adapters_have_one_rule():
+    """Kubernetes and OpenShift differ in where Prometheus is and who asks, not in what is asked."""
+    first, second = (read_rules(SAMPLES / name) for name in ADAPTERS)
+    assert first == second
+    (rule,) = first
+    assert rule.metrics_query.startswith("max by (variant_name, exported_namespace) (")
+
+
+def test_openshift_chooses_the_adapters_user():
+    """The chart's own user and group would be refused by restricted-v2; the token is the adapter's own."""
+    values = yaml.safe_load((SAMPLES / ADAPTERS[1]).read_text(encoding="utf-8"))
+    assert values["podSecurityContext"]["fsGroup"] is None
+    assert values["securityContext"]["runAsUser"] is None
+    assert any(argument.startswith("--prometheus-token-file=") for argument in values["extraArguments"])

@@ -1,0 +1,117 @@
+"""The samples as the guide applies them: every directory with kubectl, and the quick start scales."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e import tools
+from e2e.controlplane.api import Api
+from e2e.controlplane.cluster import ControlPlane
+from e2e.controlplane.keda import KEDA_NAMESPACE
+from e2e.external_metrics import external_metrics_adapter
+from e2e.foreign_kinds import serve_monitors
+from e2e.kustomize import DEPLOY
+from e2e.load import FixedMetrics, Reading
+from e2e.scene import Scene
+
+SAMPLES = DEPLOY / "samples"
+DIRECTORIES = sorted(path.parent.name for path in SAMPLES.glob("*/kustomization.yaml"))
+MODEL, CHEAP, DEAR = "acme/chat", "chat-a100", "chat-h100"
+TIGHT = Reading(kv_usage=0.77)
+RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+IN_CLUSTER = "https://kube-prometheus-stack-prometheus.workload-variant-autoscaler-monitoring.svc.cluster.local:9090"
+
+
+@pytest.fixture
+def kinds(own_control_plane: ControlPlane) -> Iterator[Api]:
+    """Serve every kind of the samples, and let KEDA read Prometheus by the component."""
+    api = own_control_plane.api
+    serve_monitors(api)
+    api.apply_yaml((DEPLOY / "crd" / "llmd.ai_variantautoscalings.yaml").read_text(encoding="utf-8"))
+    api.resource("VariantAutoscaling")
+    authority = base64.b64encode(own_control_plane.layout.authority.read_bytes()).decode()
+    secret = {"name": "prometheus-ca", "namespace": KEDA_NAMESPACE}
+    api.apply({"apiVersion": "v1", "kind": "Secret", "metadata": secret, "data": {"ca.crt": authority}})
+    component = DEPLOY / "components" / "keda" / "trigger_authentication.yaml"
+    api.apply_yaml(component.read_text(encoding="utf-8"))
+    return api
+
+
+@pytest.mark.parametrize("sample", DIRECTORIES)
+def test_kubectl_applies_it(kinds: Api, own_control_plane: ControlPlane, namespace: str, sample: str, tmp_path: Path):
+    """Into a restricted namespace, without a warning; and a second time nothing changes."""
+    kinds.patch("Namespace", namespace, {"metadata": {"labels": RESTRICTED}})
+    folder = copied(tmp_path, namespace=namespace) / sample
+    first = apply(own_control_plane, folder, namespace=namespace)
+    assert "created" in first
+    second = apply(own_control_plane, folder, namespace=namespace)
+    assert "created" not in second
+    assert "configured" not in second.replace(f"namespace/{namespace} configured", "")
+
+
+def test_the_quick_start_scales_by_keda(kinds: Api, scene: Scene, tmp_path: Path):
+    """Two commands beside a controller: under load the cheaper variant grows and the dearer one does not."""
+    folder = copied(tmp_path, namespace=scene.namespace, prometheus=scene.plane.prometheus_api.url)
+    metrics = _quick_start(scene, folder)
+    apply(scene.plane, folder / "keda", namespace=scene.namespace)
+    _grows(scene, metrics)
+    assert kinds.list("ScaledObject", namespace=scene.namespace)
+
+
+@pytest.mark.disruptive
+@pytest.mark.usefixtures("kinds")
+def test_the_quick_start_scales_by_hpa(scene: Scene, tmp_path: Path):
+    """With plain HPAs and the adapter's rule for OpenShift, which is that for Kubernetes, too."""
+    folder = copied(tmp_path, namespace=scene.namespace)
+    metrics = _quick_start(scene, folder)
+    scraped = f'wva_desired_replicas{{exported_namespace="{scene.namespace}"}}'
+    scene.wait(lambda: scene.plane.prometheus_api.query(scraped), timeout_seconds=30, what="the number in Prometheus")
+    with external_metrics_adapter(scene.plane, SAMPLES / "prometheus-adapter-values-openshift.yaml"):
+        apply(scene.plane, folder / "hpa", namespace=scene.namespace)
+        _grows(scene, metrics)
+
+
+def _quick_start(scene: Scene, folder: Path) -> FixedMetrics:
+    """Apply the two variants and start a controller; the emulated pods report what the test sets."""
+    metrics = scene.fixed_metrics()
+    for name in (CHEAP, DEAR):
+        metrics.set(name, Reading(kv_usage=0.5), model=MODEL)
+    apply(scene.plane, folder / "two-variants", namespace=scene.namespace)
+    scene.start_controller()
+    for name in (CHEAP, DEAR):
+        scene.wait(lambda name=name: scene.source(name) == "measured", timeout_seconds=60, what=f"{name} measured")
+    return metrics
+
+
+def _grows(scene: Scene, metrics: FixedMetrics) -> None:
+    for name in (CHEAP, DEAR):
+        metrics.set(name, TIGHT, model=MODEL)
+    scene.wait(lambda: scene.ready_replicas(CHEAP) >= 2, timeout_seconds=120, what="growth of the cheaper variant")
+    assert {change.variant for change in scene.history.changes()} == {CHEAP}
+
+
+def copied(folder: Path, *, namespace: str, prometheus: str = IN_CLUSTER) -> Path:
+    """Copy the samples, and change namespace and address of Prometheus as a user does."""
+    for file in SAMPLES.rglob("*.yaml"):
+        text = file.read_text(encoding="utf-8")
+        text = text.replace("namespace: models\n", f"namespace: {namespace}\n").replace(IN_CLUSTER, prometheus)
+        target = folder / file.relative_to(SAMPLES)
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    return folder
+
+
+def apply(plane: ControlPlane, folder: Path, *, namespace: str) -> str:
+    """Apply a directory with kubectl, which must not warn; return what it said."""
+    done = tools.run("kubectl", "--kubeconfig", plane.kubeconfig, "--namespace", namespace, "apply", "-k", folder)
+    assert done.returncode == 0, done.stderr
+    assert "arning" not in done.stderr.replace(_ADOPTED.format(namespace=namespace), ""), done.stderr
+    return done.stdout
+
+
+# kubectl's own word about a Namespace that was created by other means.
+_ADOPTED = "Warning: resource namespaces/{namespace} is missing the kubectl.kubernetes.io/last-applied-configuration"
