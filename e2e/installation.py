@@ -174,7 +174,8 @@ class Installation:
         return value
 
     def _path(self, inside: str) -> Path:
-        return self._directory / inside.lstrip("/")
+        path = Path(inside)
+        return path if path.is_relative_to(self._directory) else self._directory / inside.lstrip("/")
 
     # -- what the kubelet does -----------------------------------------------------------------------------------
 

@@ -1,14 +1,11 @@
 """A release of the chart on the real control plane, and its controller as a process.
 
-The pods of its Deployment are kwok's and run nothing. So the same controller is run here: with a token of the chart's
-own ServiceAccount, the flags and the environment of the Deployment as the API server has it, and the ConfigMaps of the
-release. What differs is where it listens, and that the files it is to read are made here instead of mounted.
+The pods of its Deployment are kwok's and run nothing, so the same controller is run as an ``Installation``: under the
+release's ServiceAccount, with its flags, environment and ConfigMaps.
 """
 
 from __future__ import annotations
 
-import base64
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,15 +13,12 @@ from typing import Any
 import yaml
 
 from e2e import tools
-from e2e.controller import Addresses, Controller
+from e2e.controller import Controller
 from e2e.controlplane.api import Body
 from e2e.controlplane.cluster import ControlPlane
-from e2e.controlplane.ports import free_ports
-from e2e.controlplane.processes import Process
-from e2e.packaging.chart import CHART, fullname
+from e2e.installation import Installation
+from e2e.packaging.chart import CHART, fullname, parsed
 from e2e.scene import Launch, Scene
-
-_LISTENS = ("--metrics-bind-address", "--health-probe-bind-address")
 
 
 class Release:
@@ -36,7 +30,7 @@ class Release:
         self.name = name
         self.namespace = namespace
         self._directory = directory
-        self._processes: list[Process] = []
+        self._controllers: list[Controller] = []
 
     @property
     def fullname(self) -> str:
@@ -71,10 +65,10 @@ class Release:
 
     def objects(self) -> list[Body]:
         """Return the objects of the release as Helm has them."""
-        return [item for item in yaml.safe_load_all(self.helm("get", "manifest", self.name)) if item]
+        return parsed(self.helm("get", "manifest", self.name))
 
     def connection(self) -> dict[str, Any]:
-        """Return values that lead to the Prometheus of this control plane, with files that exist on this machine."""
+        """Return values that lead to the Prometheus of this control plane, with files where this machine has them."""
         return {
             "baseURL": self.plane.prometheus_api.url,
             "monitoringNamespace": self.namespace,
@@ -105,58 +99,20 @@ class Release:
         )
 
     def start(self, scene: Scene, launch: Launch) -> Controller:
-        """Run its controller; a scene records what it publishes, scraped with the token of the chart's own reader."""
-        spec = self.deployment()["spec"]["template"]["spec"]
-        (container,) = spec["containers"]
-        account = spec["serviceAccountName"]
-        self._mount(account)
-        ports = free_ports(("metrics", "probes"))
-        addresses = Addresses(f"127.0.0.1:{ports['metrics']}", f"127.0.0.1:{ports['probes']}")
-        flags = [flag for flag in container["args"] if flag.split("=")[0] not in _LISTENS]
-        assert len(flags) == len(container["args"]) - len(_LISTENS)
-        environment = {
-            **self._environment(container["env"]),
-            "KUBECONFIG": str(self.plane.kubeconfig_for_service_account(self.namespace, account)),
-            **addresses.environment(),
-        }
-        process = launch(self.name, [sys.executable, "-m", "wva", *flags], environment=environment)
-        self._processes.append(process)
-        token = self.plane.service_account_token(self.namespace, f"{self.fullname}-metrics-reader")
-        return scene.follow(process, addresses, token=token, home=self.namespace)
+        """Run its controller; a scene records what it publishes, scraped as the chart's ServiceMonitor says."""
+        items = [item for item in self.objects() if not item["metadata"]["name"].endswith("-vllm-mon")]
+        installation = Installation(self.plane, items, directory=self._directory, settings={})
+        controller = installation.start(launch)
+        self._controllers.append(controller)
+        scene.controllers.append(controller)
+        scene.keep_scraping(installation.scrape_job(controller))
+        scene.history.watch(controller)
+        return controller
 
     def stop(self) -> None:
         """Stop what was started."""
-        for process in self._processes:
-            process.stop()
-
-    def _mount(self, account: str) -> None:
-        """Write what the kubelet would mount, where the main ConfigMap says it is."""
-        config = self.config_map("variantautoscaling-config")
-        authority = self.plane.api.get("ConfigMap", f"{self.fullname}-prometheus-ca", namespace=self.namespace)
-        for path, text in (
-            (Path(config["PROMETHEUS_CA_CERT_PATH"]), authority["data"]["ca.crt"]),
-            (Path(config["PROMETHEUS_TOKEN_PATH"]), self.plane.service_account_token(self.namespace, account)),
-        ):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-
-    def _environment(self, entries: Sequence[Body]) -> dict[str, str]:
-        found = {}
-        for entry in entries:
-            source = entry.get("valueFrom", {})
-            if "value" in entry:
-                found[entry["name"]] = entry["value"]
-            elif "fieldRef" in source:
-                assert source["fieldRef"]["fieldPath"] == "metadata.namespace"
-                found[entry["name"]] = self.namespace
-            else:
-                reference = source["secretKeyRef"]
-                secret = self.plane.api.get("Secret", reference["name"], namespace=self.namespace)
-                encoded = secret.get("data", {}).get(reference["key"])
-                assert encoded or reference["optional"]
-                if encoded:
-                    found[entry["name"]] = base64.b64decode(encoded).decode()
-        return found
+        for controller in self._controllers:
+            controller.process.stop()
 
     def _written(self, values: Mapping[str, Any]) -> Path:
         path = self._directory / f"{self.name}.yaml"

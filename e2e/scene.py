@@ -166,16 +166,10 @@ class Scene:
         watched = "" if cluster_wide else self.namespace
         argv = [sys.executable, "-m", "wva", "run", f"--watch-namespace={watched}", *flags]
         token = self.plane.service_account_token(self.namespace, manifests.SCRAPER)
-        return self.follow(self._launch(name, argv, environment=settings), addresses, token=token, secure=secure)
-
-    def follow(
-        self, process: Process, addresses: Addresses, *, token: str, secure: bool = True, home: str = ""
-    ) -> Controller:
-        """Record and scrape what a started controller publishes; ``home`` is its namespace where it is another one."""
-        controller = Controller(process, addresses, token=token, secure=secure)
+        controller = Controller(self._launch(name, argv, environment=settings), addresses, token=token, secure=secure)
         self.controllers.append(controller)
         controller.wait_serving()
-        labels = {"namespace": home or self.namespace, "pod": controller.name}  # as service discovery puts them
+        labels = {"namespace": self.namespace, "pod": controller.name}  # as service discovery puts them
         self._scrape(controller.name, addresses.metrics, token=token if secure else "", labels=labels)
         self.history.watch(controller)
         return controller

@@ -134,9 +134,8 @@ def test_scalers_select_the_variants_own_series(instance: str):
 def test_names_fit():
     """A long release makes names that Services and label values may have, and no two of them alike."""
     items = CASES["long-release"].render()
-    assert all(
-        len(item["metadata"]["name"]) <= 63 for item in items if item["kind"] in {"Service", "VariantAutoscaling"}
-    )
+    limited = {"Service", "VariantAutoscaling", "Deployment"}
+    assert all(len(item["metadata"]["name"]) <= 63 for item in items if item["kind"] in limited)
     selector = only(items, "HorizontalPodAutoscaler")["spec"]["metrics"][0]["external"]["metric"]["selector"]
     assert selector["matchLabels"]["variant_name"] == only(items, "VariantAutoscaling")["metadata"]["name"]
 
