@@ -33,10 +33,9 @@ ENGINES = {
 LOW_RATE, HIGH_RATE = 2.0, 22.0
 STEP_SECONDS, SERVED_SECONDS = 200.0, 90.0
 INTERVAL = "10s"
-# Floors that hold whatever the phase of the cycles against the step, and the machine. The aim is further away: four of
-# five requests within a second, eight points more than the old arithmetic, at a tenth more cost; the report tells.
-WITHIN_A_SECOND = 0.70
-DEARER_BY = 1.50
+WITHIN_A_SECOND = 0.80
+BETTER_BY = 0.08
+DEARER_BY = 1.10
 
 
 @dataclass
@@ -93,7 +92,7 @@ def _fleet(scene: Scene) -> Fleet:
 @pytest.mark.disruptive  # not to others: it measures times, and needs the machine for itself
 @pytest.mark.timeout(900)
 def test_a_surge_is_met_in_time(sides: dict[str, Side]):
-    """More users see their first token within a second than under the old arithmetic, at a bounded cost."""
+    """Four of five users see their first token within a second, clearly more than before, for hardly more cost."""
     for side in sides.values():
         side.scene.wait_ready(A100, H100)
         side.fleet.offer(LOW_RATE)
@@ -114,7 +113,7 @@ def test_a_surge_is_met_in_time(sides: dict[str, Side]):
     print(report)
     sized, compatible = sides["sized"], sides["compatible"]
     assert sized.attained() >= WITHIN_A_SECOND, report
-    assert sized.attained() > compatible.attained(), report
+    assert sized.attained() >= compatible.attained() + BETTER_BY, report
     assert sized.cost <= compatible.cost * DEARER_BY, report
 
 

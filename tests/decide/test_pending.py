@@ -20,13 +20,21 @@ def test_pending_replicas_that_suffice_stop_further_growth():
 
 
 def test_the_next_cheapest_grows_when_pending_replicas_do_not_suffice():
-    """Eight full replicas need 8 * 0.95 / 0.7, that is eleven: two more beside the one on its way."""
+    """Eight full replicas, one on its way: two idle ones would bring the mean spare back, so one is added."""
     story = Story()
     variants = (variant("a", replicas=2, ready_replicas=1, cost=5), variant("b", replicas=7, cost=50))
     story.cycle(*variants, a=[HOT], b=[HOT] * 7)
     decisions = story.cycle(*variants, after=30, a=[HOT], b=[HOT] * 7)
-    assert numbers(decisions) == {"a": 2, "b": 9}
+    assert numbers(decisions) == {"a": 2, "b": 8}
     assert reasons(decisions) == {"a": "ReplicasPending", "b": "ScaleUp"}
+
+
+def test_growth_beside_pending_replicas_is_half_of_what_there_is_at_most():
+    """With a trigger as high as the threshold no number of idle ones would do: nine are there, five are added."""
+    story = Story(policy(kv_cache_threshold=0.5, kv_spare_trigger=0.5))
+    variants = (variant("a", replicas=2, ready_replicas=1, cost=5), variant("b", replicas=7, cost=50))
+    story.cycle(*variants, a=[HOT], b=[HOT] * 7)
+    assert numbers(story.cycle(*variants, after=30, a=[HOT], b=[HOT] * 7)) == {"a": 2, "b": 12}
 
 
 def test_replicas_asked_for_a_moment_ago_get_time_to_show():

@@ -2,91 +2,53 @@
 
 Stands between the stages, so that they do not know each other: an analyzer fills it, an optimizer asks it whether the
 model should grow, whether replicas on their way would be enough, and what speaks against fewer replicas.
-
-Spare is what a replica can still take before it counts as saturated: K - kv (share of the KV cache) and Q - queue
-(requests), floored at 0. Saturated replicas count with a spare of 0: the load they carry has to go somewhere.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from wva.decide.settling import Progress
+from wva.decide.spare import NO_RISE, Evidence, Rise, Spare, kv_target
 from wva.decide.wording import replicas
 from wva.model.absence import Absence
 from wva.model.decision import MetricsVerdict
+from wva.model.memory import Shrink
 from wva.model.metrics import Coverage
 from wva.model.policy import SaturationPolicy
 from wva.model.variant import ModelKey, VariantKey
 
-_ROUNDING: Final = 1e-9
+GROWTH_SPACING_SECONDS: Final = 30.0
+"""How long replicas that were asked for may be on their way before more are."""
+
+_CLEAR_OF_TRIGGER: Final = 0.85
+"""The share of a usage, or of a load, that is clear of it: neither noise nor the removal of one replica leads there."""
+
+
+class Pressure(StrEnum):
+    """What has become of the load that the replicas hold, since the cycle before."""
+
+    RISES = "rises"
+    LASTS = "lasts"
+    FALLS = "falls"
 
 
 @dataclass(frozen=True, slots=True)
-class Spare:
-    """Spare of one signal, summed over the replicas that report it freshly; ``used`` is the sum of the usages."""
+class History:
+    """What earlier cycles, and the age of the replicas, add to the samples of now.
 
-    count: int
-    total: float
-    used: float = 0.0
+    ``filling`` replicas became Ready so recently that what they report says nothing; ``told`` is what the others do.
+    ``pressure`` is None when nobody remembers what it was. ``regretted`` is a shrink that was too much.
+    """
 
-    @staticmethod
-    def of(usages: Iterable[float], *, threshold: float) -> Spare:
-        """Add up the spares; fsum makes the sum independent of the order."""
-        known = list(usages)
-        return Spare(len(known), math.fsum(max(0.0, threshold - usage) for usage in known), math.fsum(known))
-
-    @property
-    def mean(self) -> float | None:
-        """Plain mean over the replicas, None when none reports."""
-        return self.total / self.count if self.count else None
-
-    def mean_with_idle(self, idle: int, *, threshold: float) -> float | None:
-        """Mean if ``idle`` replicas without load joined, None when none reports."""
-        return (self.total + idle * threshold) / (self.count + idle) if self.count else None
-
-    def needed(self, *, target: float, serving: int) -> int:
-        """Return how many replicas would each have a usage of ``target`` if ``serving`` ones shared it equally.
-
-        The ratio that an HPA forms. A target of 0 can never be reached: twice as many then.
-        """
-        if not self.count or self.used <= 0:
-            return 0
-        if target <= 0:
-            return 2 * serving
-        return math.ceil(serving * (self.used / self.count) / target - _ROUNDING)
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What some replicas of a model report: the spares of both signals, and how many report and are saturated."""
-
-    kv: Spare
-    queue: Spare
-    reporting: int
-    saturated: int
-
-    def growth_wish(self, policy: SaturationPolicy) -> str | None:
-        """Return in words why there should be more replicas, None when there need not be."""
-        if self.saturated == self.reporting:
-            return f"{self.saturated} of {self.reporting} reporting replicas saturated"
-        shortages = []
-        if _below(self.kv.mean, policy.kv_spare_trigger):
-            shortages.append(_shortage("KV", self.kv, policy.kv_spare_trigger))
-        if _below(self.queue.mean, policy.queue_spare_trigger):
-            shortages.append(_shortage("queue", self.queue, policy.queue_spare_trigger))
-        return " and ".join(shortages) or None
-
-    def needed(self, policy: SaturationPolicy, *, serving: int) -> int:
-        """Return how many replicas bring the mean of both signals back to its trigger; ``serving`` share the load."""
-        kv_target = policy.kv_cache_threshold - policy.kv_spare_trigger
-        queue_target = policy.queue_length_threshold - policy.queue_spare_trigger
-        return max(
-            self.kv.needed(target=kv_target, serving=serving), self.queue.needed(target=queue_target, serving=serving)
-        )
+    filling: int = 0
+    told: Evidence | None = None
+    pressure: Pressure | None = None
+    rise: Rise = NO_RISE
+    regretted: Shrink | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +108,7 @@ class ModelAssessment:
     evidence: Evidence
     newest: Evidence | None = None
     hold: Absence | None = None
+    history: History = History()
 
     @property
     def kv(self) -> Spare:
@@ -200,19 +163,65 @@ class ModelAssessment:
     def shortage(self) -> int:
         """Return how many replicas are missing beside those that serve and those on their way; at least 1.
 
-        If only the newest replicas can tell, the older ones count as just right, and the answer is at most half as many
-        as there are: what is new gets most of the requests, and looks busier than all will be.
+        If only the newest replicas can tell, the older ones count as just right: what is new gets most of the requests,
+        and looks busier than all will be. If all have been there for long, what they hold will have risen once more by
+        the time that others serve.
         """
-        told = self.newest or self.evidence
-        missing = told.needed(self.policy, serving=told.reporting) - told.reporting - self.in_flight
-        return max(1, missing if self.newest is None else min(missing, math.ceil(self.level / 2)))
+        told, newest, policy = self.told, self.newest, self.policy
+        if self.coming:
+            missing = told.missing(policy) - self.coming
+        elif newest is not None:
+            missing = newest.missing(policy)
+        else:
+            missing = told.missing(policy, rise=self.history.rise)
+        return max(1, min(missing, self._most))
 
-    def saturated_with_idle(self, idle: int) -> bool:
-        """Whether the model would still want to grow if ``idle`` replicas without load joined."""
-        policy = self.policy
-        kv = self.kv.mean_with_idle(idle, threshold=policy.kv_cache_threshold)
-        queue = self.queue.mean_with_idle(idle, threshold=policy.queue_length_threshold)
-        return _below(kv, policy.kv_spare_trigger) or _below(queue, policy.queue_spare_trigger)
+    @property
+    def told(self) -> Evidence:
+        """What those replicas report that have been there for long enough to say anything."""
+        return self.history.told or self.evidence
+
+    @property
+    def _most(self) -> int:
+        """How many replicas may be added at once: as many as there are, fewer while an answer is under way."""
+        half = math.ceil(self.level / 2)
+        if self.in_flight:
+            return int(min(half, self.told.idle_needed(self.policy) - self.coming))
+        return half if self.history.filling or self.newest is not None else self.level
+
+    @property
+    def in_flight_seconds(self) -> float:
+        """How long the youngest replicas on their way have been asked for; infinite when there are none."""
+        ages = (variant.progress.age_seconds for variant in self.variants if variant.progress.in_flight)
+        return min(ages, default=math.inf)
+
+    @property
+    def coming(self) -> int:
+        """Replicas to count on whose effect nobody has measured: on their way, or serving since a moment ago."""
+        return self.in_flight + self.history.filling
+
+    @property
+    def coming_suffice(self) -> bool:
+        """Whether the model would not want to grow any more if those that are coming joined without load."""
+        return self.told.idle_needed(self.policy) <= self.coming
+
+    def start_objection(self, removed: int) -> str | None:
+        """Return in words why a shrink by ``removed`` should not begin, None when it may.
+
+        Usage grows faster than the load per replica: what is left has to stay clear of the trigger, and of the load at
+        which a shrink was regretted.
+        """
+        objection = self.shrink_objection(removed)
+        if objection is not None:
+            return objection
+        left, used, regretted = self.ready - removed, self.kv.used, self.history.regretted
+        usage, limit = used / left, kv_target(self.policy) * _CLEAR_OF_TRIGGER
+        if usage > limit:
+            words = f"on {replicas(left)} the mean KV usage would be {usage:.4g}"
+            return f"{words}, above {limit:.4g} and too near to the trigger"
+        if regretted is not None and left <= regretted.replicas and used > regretted.kv_used * _CLEAR_OF_TRIGGER:
+            return f"with {replicas(regretted.replicas)} it was regretted at hardly more load"
+        return None
 
     def shrink_objection(self, removed: int) -> str | None:
         """Return in words why ``removed`` replicas fewer cannot carry the load; None when they can.
@@ -235,14 +244,6 @@ class ModelAssessment:
         if not spare_queue >= policy.queue_spare_trigger:
             return _too_little("queue", left, spare_queue, policy.queue_spare_trigger)
         return None
-
-
-def _below(mean: float | None, trigger: float) -> bool:
-    return mean is not None and mean < trigger
-
-
-def _shortage(signal: str, spare: Spare, trigger: float) -> str:
-    return f"mean spare {signal} {spare.mean:.4g} below trigger {trigger:.4g} on {replicas(spare.count)}"
 
 
 def _too_little(signal: str, left: int, spare: float, trigger: float) -> str:

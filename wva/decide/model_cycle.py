@@ -7,9 +7,10 @@ cost-aware rule or its share of the GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from wva.decide.analyze.history import recall, remember
 from wva.decide.analyze.saturation import VariantReport, assess, drafts
 from wva.decide.analyze.tokens import TokenInputs, analyze_tokens
 from wva.decide.arbitrate import arbitrate
@@ -24,7 +25,7 @@ from wva.decide.optimize.sized import sized
 from wva.decide.settling import Moment, Progress, progress_of
 from wva.model.capacity import LearnedCapacity
 from wva.model.decision import Decision
-from wva.model.memory import Memory, VariantMemory
+from wva.model.memory import Memory, ModelMemory, VariantMemory
 from wva.model.metrics import ReplicaMetrics
 from wva.model.optimizers import Analyzer, Optimizer
 from wva.model.policy import Compatibility, Policy
@@ -41,6 +42,7 @@ class Cycle:
     now: float
     memory: Memory
     remembered: dict[VariantKey, VariantMemory]
+    histories: dict[ModelKey, ModelMemory]
     replicas: dict[VariantKey, tuple[ReplicaMetrics, ...]]
     failures: dict[str, str]
     counts: dict[ModelKey, RequestCounts]
@@ -62,12 +64,17 @@ class Cycle:
             now,
             memory,
             memory.by_key(),
+            {entry.key: entry for entry in memory.models},
             {key: tuple(pods) for key, pods in replicas.items()},
             failures,
             {counts.model: counts for counts in snapshot.request_counts},
             {queue.model: queue for queue in snapshot.queues},
             GpuView.of(snapshot, policy),
         )
+
+    def history(self, model: ModelKey) -> ModelMemory:
+        """Return what is remembered of a model; nothing, if that is how it is."""
+        return self.histories.get(model, ModelMemory(model))
 
     def report(self, variant: Variant, deadline_seconds: float) -> VariantReport:
         """Return where a variant stands, with its Ready pods."""
@@ -124,8 +131,11 @@ def analyze(key: ModelKey, variants: list[Variant], cycle: Cycle) -> ModelCycle:
     reports = tuple(report for report in everything if _takes_part(report.progress.variant, compatible=compatible))
     failure = cycle.failures.get(key.namespace)
     assessment = assess(key, reports=reports, policy=saturation, failure=failure, now=cycle.now)
-    if compatible or cycle.policy.analyzer_for(key) is not Analyzer.TOKENS:
+    if compatible:
         return ModelCycle(key, assessment, reports)
+    if cycle.policy.analyzer_for(key) is not Analyzer.TOKENS:
+        history = recall(reports, cycle.history(key), policy=saturation, now=cycle.now)
+        return ModelCycle(key, replace(assessment, history=history), reports)
     inputs = TokenInputs(everything, cycle.queues.get(key), failure)
     capacity, learned = analyze_tokens(
         key,
@@ -136,6 +146,13 @@ def analyze(key: ModelKey, variants: list[Variant], cycle: Cycle) -> ModelCycle:
     )
     assessment = replace(assessment, hold=capacity.hold)
     return ModelCycle(key, assessment, reports, Gap(assessment, capacity), learned)
+
+
+def remembered(model: ModelCycle, decisions: Sequence[Decision], cycle: Cycle) -> ModelMemory | None:
+    """Return what the next cycle must know of a model beside its variants; None where sized growth has no say."""
+    if model.gap is not None or cycle.policy.compatibility is not None:
+        return None
+    return remember(model.assessment, decisions, model.reports, before=cycle.history(model.key), now=cycle.now)
 
 
 def with_opinions(models: list[ModelCycle], cycle: Cycle) -> tuple[list[ModelCycle], QueueingMemory]:

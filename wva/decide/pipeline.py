@@ -21,7 +21,7 @@ from wva.decide.overflow import Budgeting, Drafts, overflow
 from wva.decide.settling import Progress, settle
 from wva.model.decision import Decision, Limit, MetricsVerdict, Reason, Source, Step
 from wva.model.inventory import Inventory
-from wva.model.memory import Memory, VariantMemory
+from wva.model.memory import Memory, ModelMemory, VariantMemory
 from wva.model.metrics import Coverage
 from wva.model.optimizers import Optimizer
 from wva.model.policy import Compatibility, Policy
@@ -69,9 +69,22 @@ def conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> 
     opinions = [model.answer or model.opinion for model in models]
     return Outcome(
         tuple(decision for decision, _ in entries),
-        Memory(tuple(remembered for _, remembered in entries), memory.capacity.updated(learned, now=now), observed),
+        Memory(
+            tuple(remembered for _, remembered in entries),
+            memory.capacity.updated(learned, now=now),
+            observed,
+            _histories(models, limited, cycle),
+        ),
         tuple(opinion for opinion in opinions if opinion is not None),
     )
+
+
+def _histories(models: Sequence[ModelCycle], decisions: Iterable[Decision], cycle: Cycle) -> tuple[ModelMemory, ...]:
+    of_model: dict[ModelKey, list[Decision]] = {}
+    for decision in decisions:
+        of_model.setdefault(decision.model, []).append(decision)
+    found = [model_cycle.remembered(model, of_model[model.key], cycle) for model in models]
+    return tuple(sorted((entry for entry in found if entry is not None), key=lambda entry: entry.key))
 
 
 def _models(variants: Iterable[Variant]) -> tuple[dict[ModelKey, list[Variant]], list[Variant]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from wva import log
@@ -134,7 +134,7 @@ class Optimizer:
         if new is not None:
             decided = new.source is not Source.CURRENT_REPLICAS
             kept.append(VariantMemory(key, new.desired, None, new.coverage.expected, decided))
-        self._memory = _sorted(kept)
+        self._memory = _with_variants(self._memory, kept)
 
     async def _guarded_cycle(self) -> None:
         try:
@@ -173,7 +173,7 @@ class Optimizer:
             return after
         kept = [entry for entry in after.variants if entry.key not in overtaken]
         kept += [entry for entry in self._memory.variants if entry.key in overtaken]
-        return _sorted(kept)
+        return _with_variants(after, kept)
 
     def _publish(self, decisions: tuple[Decision, ...]) -> list[Decision]:
         """Hand the decisions on. No await in here: the caches cannot change between the check and the record.
@@ -196,5 +196,6 @@ class Optimizer:
         return published
 
 
-def _sorted(entries: list[VariantMemory]) -> Memory:
-    return Memory(tuple(sorted(entries, key=lambda entry: entry.key)))
+def _with_variants(memory: Memory, entries: list[VariantMemory]) -> Memory:
+    """Return a memory with these entries of variants; what has been learned of models stays."""
+    return replace(memory, variants=tuple(sorted(entries, key=lambda entry: entry.key)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from wva.model.capacity import NOTHING_LEARNED, CapacityMemory
 from wva.model.queueing import NOTHING_OBSERVED, QueueingMemory
-from wva.model.variant import VariantKey
+from wva.model.variant import ModelKey, VariantKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,52 @@ class VariantMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class PodPeak:
+    """What a replica has reported: KV usage (share) and queue length (requests), None where it was not fresh."""
+
+    pod: str
+    kv_usage: float | None
+    queue_length: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shrink:
+    """A shrink of a model: the replicas that it leaves, the sum of all KV usages before it, and a time.
+
+    The time, in seconds since the epoch, is when it was decided; of one that is regretted, when it was regretted.
+    """
+
+    replicas: int
+    kv_used: float
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMemory:
+    """What sized growth remembers of a model.
+
+    ``peaks`` are those with which the next ones are compared, sorted by pod; ``shrunk`` is the last shrink until it is
+    regretted, ``regretted`` the last one after which the model wanted to grow.
+    """
+
+    key: ModelKey
+    peaks: tuple[PodPeak, ...] = ()
+    shrunk: Shrink | None = None
+    regretted: Shrink | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """One entry per variant of the last cycle, sorted by key, and what has been learned of the capacity of models.
 
-    ``queueing`` is what the queueing analyzer has seen and learned.
+    ``queueing`` is what the queueing analyzer has seen and learned; ``models`` has an entry for each model that sized
+    growth decides on, sorted by key.
     """
 
     variants: tuple[VariantMemory, ...] = ()
     capacity: CapacityMemory = NOTHING_LEARNED
     queueing: QueueingMemory = NOTHING_OBSERVED
+    models: tuple[ModelMemory, ...] = ()
 
     def by_key(self) -> dict[VariantKey, VariantMemory]:
         """Return the entries by variant."""

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from wva.decide.analyze.evidence import absence, coverage, verdict
-from wva.decide.assessment import Evidence, ModelAssessment, Spare, VariantAssessment
+from wva.decide.assessment import ModelAssessment, VariantAssessment
 from wva.decide.settling import Progress
+from wva.decide.spare import Evidence, Spare
 from wva.model.decision import Decision, Reason, Source
 from wva.model.metrics import SAMPLE_WINDOW_SECONDS, ReplicaMetrics
 from wva.model.policy import SaturationPolicy
@@ -45,8 +46,8 @@ def assess(
         key=key,
         policy=policy,
         variants=tuple(_assess_variant(report, policy, failure) for report in reports),
-        evidence=_evidence(replicas, policy),
-        newest=_evidence(newest, policy) if newest else None,
+        evidence=evidence_of(replicas, policy),
+        newest=evidence_of(newest, policy) if newest else None,
         hold=absence(replicas, failure=failure),
     )
 
@@ -70,7 +71,8 @@ def _assess_variant(report: VariantReport, policy: SaturationPolicy, failure: st
     )
 
 
-def _evidence(replicas: Sequence[ReplicaMetrics], policy: SaturationPolicy) -> Evidence:
+def evidence_of(replicas: Sequence[ReplicaMetrics], policy: SaturationPolicy) -> Evidence:
+    """Return what some replicas of a model report together."""
     kv, queue = _spares(replicas, policy)
     return Evidence(
         kv,

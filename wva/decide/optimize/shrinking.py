@@ -111,7 +111,7 @@ def _shrink(model: ModelAssessment) -> _Shrink:
     objections = []
     for shrinker in candidates:
         removed = _outstanding(model) + _step(shrinker)
-        objection = model.shrink_objection(removed)
+        objection = model.start_objection(removed)
         if objection is None:
             choice = f"dearest variant that can shrink: {shrinker.key.name} (cost {shrinker.cost:g})"
             words = f"{replicas(model.ready - removed)} can carry the load; {choice}"

@@ -15,18 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
-from wva.decide.assessment import ModelAssessment, VariantAssessment
+from wva.decide.assessment import GROWTH_SPACING_SECONDS, ModelAssessment, Pressure, VariantAssessment
 from wva.decide.optimize.eligibility import has_room, obstacle, obstacles, smallest_growth, starting
 from wva.decide.optimize.move import Move, apply_all
 from wva.decide.optimize.shrinking import settle_down
 from wva.decide.wording import replicas
 from wva.model.decision import Decision, Reason
 from wva.model.variant import VariantKey
-
-GROWTH_SPACING_SECONDS: Final = 30.0
-"""How long replicas that were asked for may be on their way before more are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +68,30 @@ def _too_early(model: ModelAssessment, wish: str) -> _Growth | None:
     suffices = _pending_suffices(model, wish)
     if suffices is not None:
         return suffices
-    ages = [variant.progress.age_seconds for variant in model.variants if variant.progress.in_flight]
-    youngest = min(ages, default=GROWTH_SPACING_SECONDS)
+    youngest = model.in_flight_seconds
     if youngest < GROWTH_SPACING_SECONDS:
         words = f"{wish}; {replicas(model.in_flight)} asked for or ready {youngest:.0f} s ago get time to show"
         return _Growth(Reason.GROWTH_SETTLING, words)
-    newest = model.newest
-    if newest is not None and newest.growth_wish(model.policy) is None:
-        words = f"{wish}, but that was before the newest {replicas(newest.reporting)} served, and those have spare"
-        return _Growth(Reason.GROWTH_SETTLING, words)
+    settling = _settling(model, wish)
+    return None if settling is None else _Growth(Reason.GROWTH_SETTLING, settling)
+
+
+def _settling(model: ModelAssessment, wish: str) -> str | None:
+    """Return in words why what is measured is about a load that has been answered, None when it is not."""
+    newest, history = model.newest, model.history
+    if newest is not None and not history.filling and newest.growth_wish(model.policy) is None:
+        return f"{wish}, but that was before the newest {replicas(newest.reporting)} served, and those have spare"
+    if history.pressure is Pressure.FALLS:
+        return f"{wish}, but less than in the cycle before: what has piled up is being worked off"
+    if history.pressure is Pressure.LASTS and (newest is not None or history.filling):
+        return f"{wish}, but no more than before the newest replicas served"
     return None
 
 
 def _pending_suffices(model: ModelAssessment, wish: str) -> _Growth | None:
-    coming = model.in_flight
-    if not coming or model.saturated_with_idle(coming):
+    if not model.coming or not model.coming_suffice:
         return None
-    return _Growth(Reason.PENDING_SUFFICES, f"{wish}, but {replicas(coming)} on the way would be enough")
+    return _Growth(Reason.PENDING_SUFFICES, f"{wish}, but {replicas(model.coming)} on the way would be enough")
 
 
 def _placed(candidates: Sequence[VariantAssessment], count: int) -> dict[VariantKey, int]:

@@ -1,0 +1,206 @@
+"""What earlier cycles say: whether a load has been answered, and which shrink was too much."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import NOW, policy, replica, stale, variant
+from tests.decide.story import FULL, HOT, IDLE, Load, Story
+from wva.decide.pipeline import decide
+from wva.model.decision import Decision, Reason
+from wva.model.memory import Memory, ModelMemory, PodPeak, Shrink
+from wva.model.policy import Analyzer, Compatibility, Policy
+from wva.model.snapshot import Snapshot
+from wva.model.variant import ModelKey
+
+MODEL = ModelKey("ns", "m")
+REGRET, KEPT = 600.0, 3600.0
+
+
+def decided(
+    ages: list[float | None], loads: list[Load], *, before: list[Load] | None = None, ready: int | None = None
+) -> Decision:
+    """Decide on replicas that became Ready so many seconds ago; ``before`` is what the first of them had reported."""
+    replicas = [
+        replace(replica(f"a-{number}", kv=kv, queue=queue), ready_since=None if age is None else NOW - age)
+        for number, (age, (kv, queue)) in enumerate(zip(ages, loads, strict=True))
+    ]
+    peaks = tuple(PodPeak(f"a-{number}", *peak) for number, peak in enumerate(before or []))
+    seen = Snapshot.of([variant(replicas=ready or len(ages))], replicas)
+    return decide(seen, Memory(models=(ModelMemory(MODEL, peaks),)), Policy(), NOW)[0][0]
+
+
+def test_replicas_that_came_a_moment_ago_count_as_idle():
+    """Two of them would relieve one that is full, whatever they report while they fill up; one would not."""
+    decision = decided([900, 5, 5], [FULL] * 3)
+    assert (decision.desired, decision.reason) == (3, Reason.PENDING_SUFFICES)
+    assert "2 replicas on the way would be enough" in decision.message
+    assert decided([900, 900, 5, 5], [FULL] * 4).desired == 6
+
+
+def test_replicas_that_came_a_moment_ago_say_nothing_of_the_load():
+    """Their spare is no proof that they are enough while what the others hold still rises."""
+    decision = decided([900, 900, 5, 5], [(0.95, 20), (0.95, 20), IDLE, IDLE], before=[(0.95, 9), (0.95, 9)])
+    assert (decision.desired, decision.reason) == (6, Reason.SCALE_UP)
+
+
+def test_a_replica_fills_up_for_twenty_seconds():
+    """From then on it counts like any other: nobody is on the way any more."""
+    assert decided([900, 19, 19], [FULL] * 3).reason is Reason.PENDING_SUFFICES
+    assert decided([900, 20, 20], [FULL] * 3).reason is Reason.SCALE_UP
+
+
+@pytest.mark.parametrize("ages", [[900, 900, 25, 25], [900, 900, 5, 5]], ids=["newest", "filling"])
+def test_a_load_that_has_been_answered_is_not_answered_twice(ages):
+    """The older ones hold no more than before the newest served: the peak is what it was."""
+    decision = decided(ages, [FULL] * 4, before=[FULL] * (4 if ages[-1] > 20 else 2))
+    assert (decision.desired, decision.reason) == (4, Reason.GROWTH_SETTLING)
+    assert "but no more than before the newest replicas served" in decision.message
+
+
+def test_what_is_being_worked_off_is_no_load():
+    """Ten requests less in each queue than in the cycle before."""
+    decision = decided([900, 900], [(0.95, 20)] * 2, before=[(0.95, 30)] * 2)
+    assert (decision.desired, decision.reason) == (2, Reason.GROWTH_SETTLING)
+    assert "less than in the cycle before: what has piled up is being worked off" in decision.message
+
+
+def test_a_load_that_lasts_is_answered_when_nobody_has_come_lately():
+    """As full as before, and no reason why that should change."""
+    assert decided([900, 900], [FULL] * 2, before=[FULL] * 2).desired == 4
+
+
+def test_less_of_a_queue_because_others_have_joined_is_no_less_load():
+    """The third one is new to the comparison: its share is what the others have lost."""
+    assert decided([None] * 3, [(0.95, 9)] * 3, before=[(0.95, 14)] * 2).desired == 6
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "rises"),
+    [
+        ((0.95, 9), (0.95, 8), True),
+        ((0.95, 9.4), (0.95, 9), False),
+        ((0.95, 4), (0.95, 0), False),
+        ((0.85, 9), (0.6, 9), True),
+        ((0.99, 9), (0.8, 9), False),
+    ],
+    ids=["queue", "a little", "below the threshold", "usage", "above the threshold"],
+)
+def test_a_tenth_of_a_threshold_is_a_change(now, before, rises):
+    """KV usage counts up to its threshold and a queue from its own on; less than a tenth is noise."""
+    decision = decided([900, 900, 25], [now, now, FULL], before=[before, before, FULL])
+    assert (decision.reason is Reason.SCALE_UP) == rises
+
+
+def test_a_signal_that_is_not_fresh_is_not_compared():
+    """Nor is a replica of which nothing was known: without any comparison nothing speaks against growth."""
+    before = [(None, None), (0.95, None)]
+    assert decided([900, 25], [(stale(0.9), 9), (None, 9)], before=before).reason is Reason.SCALE_UP
+    assert decided([900, 25], [FULL] * 2).reason is Reason.SCALE_UP
+
+
+def test_a_rise_is_expected_to_go_on_until_others_serve():
+    """From 0.2 to 0.75 in a cycle: the next one is at 1.3, for which four replicas are needed, not three."""
+    assert decided([900, 900], [(0.75, 0)] * 2, before=[(0.2, 0)] * 2).desired == 4
+    assert decided([900, 900], [(0.75, 0)] * 2, before=[(0.75, 0)] * 2).desired == 3
+
+
+def test_peaks_are_remembered_as_long_as_what_was_asked_for_is_awaited():
+    """What rises until the answer comes is compared with what led to it."""
+    story = Story()
+    story.cycle(variant(), a=[(0.95, 9)])
+    assert [peak.queue_length for peak in story.memory.models[0].peaks] == [9.0]
+    story.cycle(variant(replicas=2, ready_replicas=1), after=10, a=[(0.95, 30)])
+    assert [peak.queue_length for peak in story.memory.models[0].peaks] == [9.0]
+    story.cycle(variant(replicas=2, ready_replicas=1), after=40, a=[(0.95, 30)])
+    assert [peak.queue_length for peak in story.memory.models[0].peaks] == [30.0]
+
+
+def test_replicas_that_fill_up_are_not_remembered():
+    """Next time they would seem to rise."""
+    young = replace(replica("a-1"), ready_since=NOW - 5)
+    seen = Snapshot.of([variant(replicas=2)], [replica("a-0"), young])
+    _, memory = decide(seen, Memory(), Policy(), NOW)
+    assert [peak.pod for peak in memory.models[0].peaks] == ["a-0"]
+
+
+def test_only_sized_growth_remembers_models():
+    """The token analyzer learns capacities, and the compatibility mode forgets as v0.5 did."""
+    for chosen in (policy(compatibility=Compatibility.V0_5), policy(analyzer_name=Analyzer.TOKENS)):
+        story = Story(chosen)
+        story.cycle(variant(), a=[FULL])
+        assert story.memory.models == ()
+
+
+def test_a_shrink_stays_clear_of_the_trigger():
+    """Four at 0.5 would be three at 0.67, below 0.7: but a replica with more to do holds its requests for longer."""
+    decision = Story().cycle(variant(replicas=4), a=[(0.5, 0)] * 4)["a"]
+    assert (decision.desired, decision.reason) == (4, Reason.SHRINK_UNSAFE)
+    assert (
+        decision.message == "on 3 replicas the mean KV usage would be 0.6667, above 0.595 and too near to the trigger"
+    )
+    assert Story().cycle(variant(replicas=4), a=[(0.44, 0)] * 4)["a"].desired == 3
+
+
+def test_a_shrink_that_has_begun_is_withdrawn_only_at_the_trigger():
+    """Between the two nothing changes: no swinging."""
+    story = Story()
+    assert story.cycle(variant(replicas=4), a=[(0.44, 0)] * 4)["a"].desired == 3
+    assert story.cycle(variant(replicas=4), after=30, a=[(0.5, 0)] * 4)["a"].desired == 3
+    assert story.cycle(variant(replicas=4), after=60, a=[(0.55, 0)] * 4)["a"].desired == 4
+
+
+def regretful(*, after: float = 60.0, maximum: int = 4) -> Story:
+    """Shrink from four replicas at 0.4 to three, and want to grow some seconds later."""
+    story = Story()
+    assert story.cycle(variant(replicas=4), a=[(0.4, 0)] * 4)["a"].desired == 3
+    assert story.memory.models[0].shrunk == Shrink(3, 1.6, NOW)
+    assert story.cycle(variant(replicas=3, maximum=maximum), after=after, a=[HOT] * 3)["a"].desired == maximum
+    return story
+
+
+def test_a_regretted_shrink_is_not_repeated_at_hardly_less_load():
+    """Three were too few at 1.6: they are tried again from 0.85 of that on."""
+    story = regretful()
+    assert (story.memory.models[0].shrunk, story.memory.models[0].regretted) == (None, Shrink(3, 1.6, NOW + 60))
+    decision = story.cycle(variant(replicas=4), after=300, a=[(0.35, 0)] * 4)["a"]
+    assert (decision.desired, decision.reason) == (4, Reason.SHRINK_UNSAFE)
+    assert decision.message == "with 3 replicas it was regretted at hardly more load"
+    assert story.cycle(variant(replicas=4), after=330, a=[(0.33, 0)] * 4)["a"].desired == 3
+
+
+def test_a_regret_is_about_no_more_replicas_than_were_left():
+    """From five to four is another matter."""
+    assert regretful(maximum=5).cycle(variant(replicas=5), after=300, a=[(0.32, 0)] * 5)["a"].desired == 4
+
+
+def test_a_regret_passes():
+    """Requests change: after an hour it is tried again."""
+    story = regretful()
+    assert story.cycle(variant(replicas=4), after=60 + KEPT - 1, a=[(0.4, 0)] * 4)["a"].desired == 4
+    assert story.cycle(variant(replicas=4), after=60 + KEPT, a=[(0.4, 0)] * 4)["a"].desired == 3
+
+
+def test_growth_long_after_a_shrink_is_no_regret():
+    """The load has risen since, as it does every morning."""
+    assert regretful(after=REGRET - 1).memory.models[0].regretted is not None
+    later = regretful(after=REGRET).memory.models[0]
+    assert (later.shrunk, later.regretted) == (None, None)
+
+
+def test_a_withdrawn_shrink_is_regretted():
+    """Before the scaler acted the load was too much for those that would have been left."""
+    story = Story()
+    story.cycle(variant(replicas=2), a=[(0.2, 0)] * 2)
+    assert story.cycle(variant(replicas=2), after=30, a=[(0.4, 0)] * 2)["a"].reason is Reason.SHRINK_WITHDRAWN
+    assert story.memory.models[0].regretted == Shrink(1, 0.4, NOW + 30)
+
+
+def test_a_model_that_is_held_regrets_nothing():
+    """Nothing is known of its load."""
+    story = Story()
+    story.cycle(variant(replicas=4), a=[(0.4, 0)] * 4)
+    story.cycle(variant(replicas=3), after=60, a=[(None, None)] * 3)
+    assert story.memory.models[0].shrunk is not None
