@@ -119,6 +119,19 @@ def _shrinks_and_grows(scene: Scene, metrics: Any, releases: list[Release]) -> N
     assert grown == {releases[0].variant}
 
 
+def test_values_of_0_5_0_run_in_one_namespace(scene: Scene, releases: list[Release], launch: Launch):
+    """They confine the controller to a namespace: that of its variant, with Roles there that are enough."""
+    release, _ = releases
+    scene.fixed_metrics().set(CHEAP.name, IDLE)
+    scene.deploy(CHEAP)
+    said = release.install(_values(scene, release, CHEAP), V0_5)
+    assert f"watches {scene.namespace}\n" in said
+    assert "WARNING: the certificate of Prometheus is not verified." in said
+    controller = release.start(scene, launch)
+    scene.wait(lambda: scene.source(release.variant) == "measured", timeout_seconds=60, what="the variant measured")
+    assert controller.readiness()[0] == 200, controller.readiness()
+
+
 def test_upgrade_rollback_and_uninstall(scene: Scene, releases: list[Release]):
     """From the values of version 0.5.0; the definition is upgraded by the documented step, and variants stay."""
     release, _ = releases
