@@ -112,16 +112,26 @@ open_control_plane() {
   change "${KUBECTL[@]}" taint nodes --all node-role.kubernetes.io/control-plane-
 }
 
-# equip NODE NUMBER
+# equip NODE NUMBER: what an earlier type left on the node goes.
 equip() {
-  local product vendor labels
+  local product vendor other labels amounts
   product=$(gpu_of "$TYPE" "$2" "$MODEL")
   vendor=$(vendor_of "$TYPE" "$product")
   labels=("$vendor/gpu.count=$GPUS" "$vendor/gpu.product=$product" "$vendor/gpu.memory=$MEMORY")
-  [[ $TYPE != *-mix ]] || labels+=("gpu-config=$GPUS$(short_name "$product")")
+  if [[ $TYPE == *-mix ]]; then
+    labels+=("gpu-config=$GPUS$(short_name "$product")")
+  else
+    labels+=(gpu-config-)
+  fi
+  amounts="\"$vendor/gpu\":\"$GPUS\""
+  for other in nvidia.com amd.com intel.com; do
+    [[ $other != "$vendor" ]] || continue
+    labels+=("$other/gpu.count-" "$other/gpu.product-" "$other/gpu.memory-")
+    amounts+=",\"$other/gpu\":null"
+  done
   change "${KUBECTL[@]}" label node "$1" --overwrite "${labels[@]}"
   change "${KUBECTL[@]}" patch node "$1" --subresource status --type merge --patch \
-    "{\"status\":{\"capacity\":{\"$vendor/gpu\":\"$GPUS\"},\"allocatable\":{\"$vendor/gpu\":\"$GPUS\"}}}"
+    "{\"status\":{\"capacity\":{$amounts},\"allocatable\":{$amounts}}}"
 }
 
 equip_all() {

@@ -144,6 +144,8 @@ class World:
         found = self.objects.get(self.key(argv[0], argv[1], namespace), {"metadata": {"labels": {}}})
         for pair in argv[2:]:
             name, _, text = pair.partition("=")
+            if not text:
+                continue
             if found["metadata"]["labels"].get(name, text) != text and not over:
                 raise Failure(f"error: '{name}' already has a value, and --overwrite is false")
             found["metadata"]["labels"][name] = text
