@@ -69,6 +69,11 @@ class FleetNeed:
     shrinks: bool
 
     @property
+    def name(self) -> str:
+        """Name of the model, by which ties are broken."""
+        return f"{self.model.namespace}/{self.model.model_id}"
+
+    @property
     def missing(self) -> float:
         """Requests per second that are not carried yet, 0 when all are."""
         missing = self.demand - carried(self.carriers)
@@ -94,16 +99,15 @@ class Grant:
 
 def plan(needs: Sequence[FleetNeed], fleet: Fleet = UNLIMITED) -> tuple[Grant, ...]:
     """Return what every model gets, in their order."""
-    growing = {str(number): need for number, need in enumerate(needs) if need.missing > 0}
+    growing = {need.name: need for need in needs if need.missing > 0}
     wanted = _chosen(growing, UNLIMITED)
     chosen = wanted if fleet.options.unlimited else _chosen(growing, fleet)
     grants = []
-    for number, need in enumerate(needs):
+    for need in needs:
         numbers, short = cover(need.demand, need.carriers, shrinks=need.shrinks)
         grant = Grant(numbers, numbers, short)
-        if need.missing > 0:
-            name = str(number)
-            grant = Grant(_numbers(need, chosen.get(name)), _numbers(need, wanted.get(name)), short)
+        if need.name in growing:
+            grant = Grant(_numbers(need, chosen.get(need.name)), _numbers(need, wanted.get(need.name)), short)
         grants.append(_bound(grant, need, fleet.gpus))
     return tuple(grants)
 
