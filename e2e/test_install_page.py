@@ -1,0 +1,114 @@
+"""The page for newcomers, walked from top to bottom: every command is copied from it and run."""
+
+from __future__ import annotations
+
+import shlex
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e import tools
+from e2e.conftest import Launch
+from e2e.controlplane.audit import refused
+from e2e.documented import ROOT, run_page, steps
+from e2e.external_metrics import external_metrics_adapter
+from e2e.foreign_kinds import serve_monitors
+from e2e.installed_chart import Release
+from e2e.load import FixedMetrics, Reading
+from e2e.scene import CYCLE_SECONDS, Scene
+from e2e.test_prometheus_adapter import VALUES as ADAPTER
+
+PAGE = ROOT / "docs" / "install.md"
+DEPLOYMENTS = ("chat-h100", "chat-a100")
+RELEASE = "workload-variant-autoscaler"
+LOCAL = ("baseURL", "tls", "token")
+"""What is otherwise on this machine: where Prometheus is, and where the mounted files lie."""
+
+
+@pytest.fixture
+def release(scene: Scene, tmp_path: Path) -> Iterator[Release]:
+    """Give the release of the page; afterwards nothing of it is left, and nobody of it was refused anything."""
+    namespace = f"wva-system-{uuid.uuid4().hex[:6]}"
+    found = Release(scene.plane, RELEASE, namespace=namespace, directory=tmp_path)
+    yield found
+    found.stop()
+    for name in (*DEPLOYMENTS, RELEASE):
+        found.helm("uninstall", name, "--ignore-not-found")
+    scene.api.delete("Namespace", namespace)
+    assert not refused([scene.plane.layout.audit_log.parent], namespace=namespace)
+
+
+@pytest.mark.disruptive
+def test_page_from_top_to_bottom(scene: Scene, release: Release, launch: Launch, tmp_path: Path):
+    """With nothing but its commands the controller is installed, two variants scale, and everything goes again."""
+    serve_monitors(scene.api)
+    metrics = scene.fixed_metrics()
+    _report(metrics, Reading(kv_usage=0.5))
+    connection = release.connection()
+    authority = tmp_path / "authority.crt"
+    authority.write_text(connection["caCert"], encoding="utf-8")
+    with external_metrics_adapter(scene.plane, ADAPTER):
+        written = run_page(
+            PAGE,
+            environment={
+                "KUBECONFIG": str(scene.plane.kubeconfig),
+                "PATH": f"{_tools(tmp_path, release)}:/usr/bin:/bin",
+            },
+            yours={
+                "WVA_NS": release.namespace,
+                "MODELS_NS": scene.namespace,
+                "MON_NS": release.namespace,
+                "PROMETHEUS_URL": connection["baseURL"],
+                "PROMETHEUS_CA": str(authority),
+                "IMAGE_REPOSITORY": "registry.example/wva",
+            },
+            events={
+                "the controller runs": lambda: _start(release, scene, launch),
+                "the controller stops": release.stop,
+                "load comes": lambda: _report(metrics, Reading(kv_usage=0.85)),
+            },
+        )
+    everything = "\n".join(written)
+    assert "kvSpareTrigger: 0.2" in everything
+    assert '"metricName":"wva_desired_replicas"' in everything.replace(" ", "")
+    assert "ImmutableConfigChangeRejected" in everything
+    assert written[-1].count("variantautoscalings.llmd.ai") == 1, "the kind outlives the releases"
+
+
+def test_page_says_why_a_block_is_not_run():
+    """All but those that need a network to pods."""
+    kinds = [step.kind for step in steps(PAGE)]
+    assert kinds.count("skipped") == 1
+    assert kinds.count("run") > 10
+
+
+def _start(release: Release, scene: Scene, launch: Launch) -> None:
+    release.wait_available()
+    release.start(scene, launch)
+
+
+def _report(metrics: FixedMetrics, reading: Reading) -> None:
+    for name in DEPLOYMENTS:
+        metrics.set(name, reading, model="acme/chat")
+
+
+def _tools(directory: Path, release: Release) -> Path:
+    """Return a folder with kubectl, and with a helm that is told what is otherwise here, and not to let us wait."""
+    folder = directory / "bin"
+    folder.mkdir()
+    (folder / "kubectl").symlink_to(tools.binary("kubectl"))
+    local = directory / "local.yaml"
+    connection = {key: value for key, value in release.connection().items() if key in LOCAL}
+    values = {"wva": {"prometheus": connection, "reconcileInterval": f"{CYCLE_SECONDS}s"}}
+    local.write_text(yaml.safe_dump(values), encoding="utf-8")
+    helm = folder / "helm"
+    real = shlex.quote(str(tools.binary("helm")))
+    more = f"--values {shlex.quote(str(local))}"
+    helm.write_text(
+        f'#!/bin/sh\ncase "$1" in upgrade) exec {real} "$@" {more};; esac\nexec {real} "$@"\n', encoding="utf-8"
+    )
+    helm.chmod(0o755)
+    return folder
