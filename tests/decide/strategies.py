@@ -5,6 +5,8 @@ Values sit on a coarse grid half of the time, so that thresholds are met exactly
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import strategies as st
 
 from tests.builders import NOW
@@ -16,6 +18,15 @@ from wva.model.snapshot import CollectionFailure, Snapshot
 from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
 
 MAX_REPLICAS = 5
+GENERATED: Counter[str] = Counter()
+"""How many cycles were drawn; the summary of a run says it."""
+
+
+def counted(recording: Recording) -> Recording:
+    """Count a drawn cycle."""
+    GENERATED["cycles"] += 1
+    return recording
+
 
 names = st.sampled_from("abcde")
 namespaces = st.sampled_from(["ns", "other"])
@@ -134,9 +145,5 @@ def policies(draw: st.DrawFn, *, compatibility: Compatibility | None = None) -> 
 def cycles(draw: st.DrawFn, *, compatibility: Compatibility | None = None) -> Recording:
     """Draw all inputs of a cycle."""
     snapshot = draw(snapshots())
-    return Recording(
-        now=NOW,
-        policy=draw(policies(compatibility=compatibility)),
-        memory=draw(memories(snapshot)),
-        snapshot=snapshot,
-    )
+    policy = draw(policies(compatibility=compatibility))
+    return counted(Recording(now=NOW, policy=policy, memory=draw(memories(snapshot)), snapshot=snapshot))

@@ -1,4 +1,4 @@
-"""Says at the end how many recorded cases have been run, also when several processes ran them.
+"""Says at the end how many recorded cases have been run and cycles drawn, also when several processes did it.
 
 ``tests/conftest.py`` takes these hooks: with pytest-xdist the process that prints collects nothing, so it reads no
 ``conftest.py`` further down.
@@ -11,14 +11,17 @@ from typing import Any
 
 import pytest
 
+from tests.decide.strategies import GENERATED
 from tests.golden.vectors import TALLIES, tally_of
 
 _KEY = "recorded_cases"
+_DRAWN = "drawn_cycles"
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Take over what one process of pytest-xdist has counted; without that plugin nobody calls this."""
+    GENERATED.update(getattr(node, "workeroutput", {}).get(_DRAWN, {}))
     for title, (run, left_out) in getattr(node, "workeroutput", {}).get(_KEY, {}).items():
         total = tally_of(title)
         total.run += run
@@ -29,12 +32,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Hand over what this process has counted, if it is one of several."""
     output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
+        output[_DRAWN] = dict(GENERATED)
         output[_KEY] = {title: (count.run, dict(count.left_out)) for title, count in TALLIES.items()}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print one line per file of recorded cases."""
+    """Print one line per file of recorded cases, and how many cycles were drawn."""
     if TALLIES:
         terminalreporter.section("recorded cases")
     for title, count in sorted(TALLIES.items()):
         terminalreporter.write_line(f"{title}: {count}")
+    if GENERATED:
+        terminalreporter.write_line(f"cycles drawn for the properties of decisions: {GENERATED['cycles']}")

@@ -15,7 +15,7 @@ from wva.decide.limit import LIMITER, Claim, GpuBudget, Stock, limit
 from wva.decide.limit_v05 import limit_v05
 from wva.decide.model_cycle import Cycle, ModelCycle, Shared
 from wva.decide.optimize.by_capacity import Gap
-from wva.decide.optimize.cost_aware import Candidate
+from wva.decide.optimize.cost_aware import Candidate, spread
 from wva.decide.optimize.greedy import Need, share
 from wva.decide.overflow import Budgeting, Drafts, overflow
 from wva.decide.settling import Progress, settle
@@ -149,7 +149,8 @@ def _shared(models: Sequence[ModelCycle], cycle: Cycle, budget: GpuBudget | None
     stock = Stock.of(budget.inventory, (progress.variant for model in models for progress in model.progresses))
     needs = [_need(gap, budget.inventory, cycle.policy) for gap, _ in growing]
     served = share(needs, stock.free_by_accelerator())
-    return {gap.capacity.key: _served(gap, served[gap.capacity.key]) for gap, _ in growing}
+    equal = {need.model: tuple(spread(need.candidates, served[need.model])) for need in needs}
+    return {gap.capacity.key: _served(gap, equal[gap.capacity.key]) for gap, _ in growing}
 
 
 def _sharing(model: ModelCycle, gap: Gap, policy: Policy) -> Optimizer | None:

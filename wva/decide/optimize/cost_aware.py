@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from wva.decide.balance import balanced
 from wva.model.variant import VariantKey
 
 
@@ -93,7 +94,7 @@ def shrink(candidates: Sequence[Candidate], spare: float, *, limit: int | None =
 def spread(before: Sequence[Candidate], after: Sequence[Candidate]) -> list[Candidate]:
     """Return ``after`` with the change of equal variants shared among them, so that they differ by one at most.
 
-    Equal are those that differ in name and number only. Who began with more keeps more when they grow.
+    Equal are those that differ in name and number only.
     """
     result = list(after)
     groups: dict[Candidate, list[int]] = {}
@@ -101,14 +102,9 @@ def spread(before: Sequence[Candidate], after: Sequence[Candidate]) -> list[Cand
         groups.setdefault(replace(candidate, key=VariantKey("", ""), number=0), []).append(index)
     for indexes in groups.values():
         change = sum(after[index].number - before[index].number for index in indexes)
-        numbers = {index: before[index].number for index in indexes}
-        for _ in range(abs(change)):
-            if change > 0:
-                numbers[min(numbers, key=lambda index: (numbers[index], before[index].key))] += 1
-            else:
-                numbers[max(numbers, key=lambda index: (numbers[index], before[index].key))] -= 1
+        numbers = balanced({before[index].key: before[index].number for index in indexes}, change)
         for index in indexes:
-            result[index] = replace(after[index], number=numbers[index])
+            result[index] = replace(after[index], number=numbers[before[index].key])
     return result
 
 

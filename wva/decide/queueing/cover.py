@@ -9,10 +9,11 @@ in the next cycle.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
+from wva.decide.balance import balanced
 from wva.model.variant import VariantKey
 
 SHRINK_SHARE: Final = 0.9
@@ -20,6 +21,8 @@ SHRINK_SHARE: Final = 0.9
 
 ROUNDING: Final = 1e-9
 """Share of an amount that is nothing but rounding."""
+
+_NOBODY: Final = VariantKey("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,24 @@ def cover(demand: float, carriers: Sequence[Carrier], *, shrinks: bool) -> tuple
         return numbers, _grow(numbers, carriers, missing)
     if shrinks:
         _shrink(numbers, carriers, demand)
+        numbers = spread(carriers, numbers)
     return numbers, 0.0
+
+
+def spread(carriers: Sequence[Carrier], numbers: Mapping[VariantKey, int]) -> dict[VariantKey, int]:
+    """Return the numbers with the change of equal variants shared among them, so that they differ by one at most.
+
+    Equal are those that differ in name and number only.
+    """
+    groups: dict[Carrier, list[Carrier]] = {}
+    for carrier in carriers:
+        stuck = carrier.planned - carrier.counted
+        groups.setdefault(replace(carrier, key=_NOBODY, planned=stuck, counted=0), []).append(carrier)
+    shared = dict(numbers)
+    for equal in groups.values():
+        change = sum(numbers[carrier.key] - carrier.planned for carrier in equal)
+        shared |= balanced({carrier.key: carrier.planned for carrier in equal}, change)
+    return shared
 
 
 def _grow(numbers: dict[VariantKey, int], carriers: Sequence[Carrier], missing: float) -> float:

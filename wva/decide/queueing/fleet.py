@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from wva.decide.limit import LIMITER
-from wva.decide.queueing.cover import ROUNDING, Carrier, carried, cover
+from wva.decide.queueing.cover import ROUNDING, Carrier, carried, cover, spread
 from wva.decide.queueing.solvers import Allocations, solve
 from wva.decide.queueing.system import Allocation, Load, Options, Server
 from wva.model.variant import ModelKey, VariantKey
@@ -167,7 +167,8 @@ def _within(carrier: Carrier, rooms: Mapping[VariantKey, tuple[int, str]]) -> Ca
 def _numbers(need: FleetNeed, chosen: Allocation | None) -> dict[VariantKey, int]:
     parts = () if chosen is None else chosen.parts or (chosen,)
     added = {part.accelerator: part.replicas for part in parts}
-    return {carrier.key: carrier.planned + added.get(str(carrier.key), 0) for carrier in need.carriers}
+    numbers = {carrier.key: carrier.planned + added.get(str(carrier.key), 0) for carrier in need.carriers}
+    return spread(need.carriers, numbers)
 
 
 class _Market:

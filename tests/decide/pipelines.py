@@ -1,0 +1,245 @@
+"""Cycles for every analyzer and optimizer: what each of them looks at is drawn, so that all of it is decided on.
+
+The engines of a pod report one of a few states: a state is one draw, where ten signals would be ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hypothesis import strategies as st
+
+from tests.builders import NOW, sample, stale
+from tests.decide.strategies import counted, cycles, namespaces
+from wva.model.capacity import CapacityMemory, LearnedCapacity
+from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory, UnknownInventory
+from wva.model.memory import Memory, VariantMemory
+from wva.model.metrics import EngineSignals, ReplicaMetrics, Sample, SampleState
+from wva.model.optimizers import Analyzer, BestEffort, Optimizer, SolverPolicy
+from wva.model.policy import Policy, QueueingPolicy, QueueingRules, SaturationPolicy, ScaleToZeroEntry, ScaleToZeroRules
+from wva.model.queueing import Backlog, QueueingMemory
+from wva.model.recording import Recording
+from wva.model.service import PerformanceProfile, ServiceTarget
+from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
+from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
+
+CACHE_TOKENS = 16_000
+LOADS = (0.0, 0.05, 0.3, 0.6, 0.9, 1.5)
+"""Shares of what a replica carries."""
+
+PROFILES = tuple(
+    PerformanceProfile(20.58, 0.41, 5.2, 0.1, 4, model_id=model, accelerator="A100") for model in ("m", "n")
+)
+TARGETS = (ServiceTarget("Premium", 1, ttft_milliseconds=500, itl_milliseconds=24, model_id="m"),)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An analyzer with its optimizer; ``hybrid`` asks the model-based optimizer beside it."""
+
+    name: str
+    analyzer: Analyzer
+    optimizer: Optimizer
+    hybrid: bool = False
+
+    def __str__(self) -> str:
+        """Return its name, for the id of a test."""
+        return self.name
+
+    @property
+    def asks_engines(self) -> bool:
+        """Whether more than the two signals of a pod is looked at."""
+        return self.hybrid or self.analyzer is not Analyzer.PERCENTAGE
+
+    def evidence(self, replica: ReplicaMetrics) -> bool:
+        """Tell whether a replica reports all that a shrink by this kind has to stand on."""
+        engine = replica.engine or EngineSignals()
+        needed = {
+            Analyzer.PERCENTAGE: (replica.kv_usage, replica.queue_length),
+            Analyzer.TOKENS: (replica.kv_usage, replica.queue_length, engine.kv_capacity_tokens),
+            Analyzer.QUEUEING: (engine.success_rate, engine.running, engine.waiting),
+        }
+        return all(signal.state is SampleState.FRESH for signal in needed[self.analyzer])
+
+
+SIZED = Kind("sized", Analyzer.PERCENTAGE, Optimizer.SIZED)
+ONE_STEP = Kind("one-step", Analyzer.PERCENTAGE, Optimizer.ONE_STEP)
+COST_AWARE = Kind("cost-aware", Analyzer.TOKENS, Optimizer.COST_AWARE)
+GREEDY = Kind("greedy", Analyzer.TOKENS, Optimizer.GREEDY_BY_SCORE)
+QUEUEING = Kind("queueing", Analyzer.QUEUEING, Optimizer.MODEL_BASED)
+QUEUEING_GREEDY = Kind("queueing-greedy", Analyzer.QUEUEING, Optimizer.GREEDY_BY_SCORE)
+HYBRID = Kind("hybrid", Analyzer.PERCENTAGE, Optimizer.BY_ANALYZER, hybrid=True)
+HYBRID_TOKENS = Kind("hybrid-tokens", Analyzer.TOKENS, Optimizer.BY_ANALYZER, hybrid=True)
+KINDS = (SIZED, ONE_STEP, COST_AWARE, GREEDY, QUEUEING, QUEUEING_GREEDY, HYBRID, HYBRID_TOKENS)
+
+
+def engine(load: float) -> EngineSignals:
+    """Return what a pod reports under a share of what it carries; beyond all of it requests wait."""
+    served = min(load, 1.0)
+    return EngineSignals(
+        kv_capacity_tokens=sample(CACHE_TOKENS),
+        kv_usage=sample(served),
+        input_tokens=sample(100),
+        output_tokens=sample(178),
+        prefix_hit_rate=sample(0),
+        waiting=sample(20 * max(0.0, load - 1)),
+        running=sample(round(4 * served)),
+        success_rate=sample(0.5 * served),
+        time_to_first_token=sample(0.02 + 0.1 * load),
+        inter_token_latency=sample(0.0205 + 0.002 * served),
+    )
+
+
+_REPORTS = tuple(engine(load) for load in LOADS)
+_GAPS = (
+    replace(_REPORTS[2], kv_capacity_tokens=sample(None), success_rate=sample(None)),
+    replace(_REPORTS[1], kv_capacity_tokens=stale(CACHE_TOKENS), running=stale(1)),
+    replace(_REPORTS[0], waiting=Sample(SampleState.INVALID, detail="2 series for one pod")),
+    replace(_REPORTS[3], input_tokens=sample(None), output_tokens=sample(None)),
+    EngineSignals(),
+)
+engines = st.sampled_from([*_REPORTS * 3, *_GAPS])
+calm_engines = st.sampled_from(_REPORTS[:3])
+
+
+def asking(kind: Kind, saturation: SaturationPolicy) -> SaturationPolicy:
+    """Return the thresholds with the analyzer and the optimizer of a kind."""
+    return replace(saturation, analyzer_name=kind.analyzer, optimizer_name=kind.optimizer)
+
+
+def policy_of(kind: Kind, policy: Policy) -> Policy:
+    """Return a policy that asks for a kind, for every model."""
+    overrides = tuple(replace(each, policy=asking(kind, each.policy)) for each in policy.overrides)
+    policy = replace(policy, saturation=asking(kind, policy.saturation), overrides=overrides)
+    return replace(policy, proactive_model=kind.hybrid)
+
+
+@st.composite
+def policies(draw: st.DrawFn, kind: Kind, policy: Policy, *, limited: bool) -> Policy:
+    """Draw what else a policy may say: the limiter, scaling to zero, targets and parameters of models, the solver."""
+    policy = policy_of(kind, policy)
+    entry = ScaleToZeroEntry("default", "", None, draw(st.booleans()), 600.0)
+    policy = replace(
+        policy,
+        enable_limiter=limited or kind.optimizer is Optimizer.GREEDY_BY_SCORE or draw(st.booleans()),
+        unknown_inventory=draw(st.sampled_from(UnknownInventory)),
+        scale_to_zero=ScaleToZeroRules(entry),
+    )
+    if kind.analyzer is Analyzer.QUEUEING or kind.hybrid:
+        multiplier, tuned = draw(st.sampled_from([3.0, 1.5])), draw(st.booleans())
+        own, best_effort = QueueingPolicy(multiplier, tuned), draw(st.sampled_from(BestEffort))
+        policy = replace(
+            policy,
+            queueing=QueueingRules(own) if kind.analyzer is Analyzer.QUEUEING else QueueingRules(),
+            profiles=draw(st.sampled_from([PROFILES, PROFILES, PROFILES[:1], ()])),
+            service_targets=draw(st.sampled_from([TARGETS, ()])),
+            solver=SolverPolicy(draw(st.none() | st.booleans()), draw(st.booleans()), best_effort),
+        )
+    return policy
+
+
+def known_for_long(models: list[ModelKey]) -> CapacityMemory:
+    """Return the memory of a process that has looked at models for an hour."""
+    return CapacityMemory(tuple(LearnedCapacity(model, NOW - 3600) for model in models))
+
+
+@st.composite
+def memories(draw: st.DrawFn, memory: Memory, models: list[ModelKey]) -> Memory:
+    """Draw what else the last cycle may have left: capacities learned, backlogs seen."""
+    seen = draw(st.sampled_from([(), tuple(Backlog(model, NOW - 60, 4.0) for model in models)]))
+    learned = draw(st.sampled_from([CapacityMemory(), known_for_long(models)]))
+    return replace(memory, capacity=learned, queueing=QueueingMemory(seen))
+
+
+@st.composite
+def inventories(draw: st.DrawFn) -> Inventory:
+    """Draw GPUs and quotas."""
+    pools = []
+    for name in draw(st.sampled_from([("A100",), ("A100", "H100"), ()])):
+        capacity = draw(st.integers(0, 30))
+        pools.append(AcceleratorPool(name, capacity, draw(st.integers(0, capacity))))
+    quota = st.builds(GpuQuota, namespaces, st.just("nvidia.com/gpu"), st.integers(0, 20), st.integers(0, 10))
+    return Inventory.of(pools, draw(st.lists(quota, max_size=2)))
+
+
+queue_sizes = st.sampled_from([sample(None), sample(0), sample(0), sample(7), stale(3)])
+counts = st.sampled_from([None, 0.0, 0.0, 0.0, 3.0])
+
+
+@st.composite
+def cycles_of(draw: st.DrawFn, kind: Kind, *, limited: bool = False) -> Recording:
+    """Draw all inputs of a cycle that is decided on by a kind; ``limited``: with a GPU budget in any case."""
+    recording = draw(cycles())
+    snapshot = recording.snapshot
+    models = sorted({variant.model for variant in snapshot.variants})
+    variants = tuple(
+        replace(variant, gpus_per_replica=draw(st.sampled_from([1, 1, 2, 4])), unschedulable_pods=stuck)
+        for variant in snapshot.variants
+        for stuck in [draw(st.sampled_from([0, 0, 0, 1]))]
+    )
+    replicas, queues = snapshot.replicas, ()
+    if kind.asks_engines:
+        states = draw(st.sampled_from([engines, calm_engines]))
+        replicas = tuple(replace(replica, engine=draw(states)) for replica in replicas)
+        queues = tuple(SchedulerQueue(model, draw(queue_sizes), sample(None)) for model in models)
+    policy = draw(policies(kind, recording.policy, limited=limited))
+    asked = tuple(RequestCounts(model, 600.0, draw(counts), draw(counts)) for model in models)
+    snapshot = replace(
+        snapshot,
+        variants=variants,
+        replicas=replicas,
+        queues=queues,
+        request_counts=asked if draw(st.booleans()) else (),
+        inventory=draw(inventories() if limited else st.none() | inventories()) if policy.counts_gpus else None,
+    )
+    return replace(recording, snapshot=snapshot, policy=policy, memory=draw(memories(recording.memory, models)))
+
+
+def under(recording: Recording, load: float) -> Recording:
+    """Return a cycle in which every replica has a share of the load that it carries."""
+    signals = engine(load)
+    queue = sample(min(signals.waiting.value or 0.0, 4.0))
+    replicas = tuple(
+        replace(each, kv_usage=signals.kv_usage, queue_length=queue, engine=signals)
+        for each in recording.snapshot.replicas
+    )
+    return replace(recording, snapshot=replace(recording.snapshot, replicas=replicas))
+
+
+@st.composite
+def equals(draw: st.DrawFn, kind: Kind, *, costs: Sequence[float] = (10.0,)) -> Recording:
+    """Draw variants of one model that differ in name, number and cost at most, under equal load.
+
+    Their numbers are one apart at most, and what was published last is what exists. Everything is known that a kind may
+    want to know; whose optimizer shares GPUs has more of them than it needs.
+    """
+    model = ModelKey("ns", "m")
+    least, load = draw(st.integers(1, 4)), draw(st.sampled_from(LOADS))
+    bounds = Bounds(draw(st.none() | st.just(1)), draw(st.none() | st.integers(5, 9)))
+    variants, replicas, entries = [], [], []
+    for name in sorted(draw(st.sets(st.sampled_from("abcdef"), min_size=2, max_size=4))):
+        key, count = VariantKey("ns", name), least + draw(st.integers(0, 1))
+        found = Variant(key, model, name, "A100", draw(st.sampled_from(costs)), count, bounds=bounds)
+        variants.append(replace(found, current_replicas=count, ready_replicas=count))
+        entries.append(VariantMemory(key, count, None, count))
+        replicas += [ReplicaMetrics(f"{name}-{number}", key) for number in range(count)]
+    queueing = QueueingRules(QueueingPolicy(tuning_enabled=False) if kind.analyzer is Analyzer.QUEUEING else None)
+    policy = replace(policy_of(kind, Policy()), queueing=queueing, profiles=PROFILES)
+    observed = QueueingMemory((Backlog(model, NOW - 60, 0.0),))
+    memory = Memory(tuple(entries), known_for_long([model]), observed)
+    waiting = SchedulerQueue(model, sample(draw(st.sampled_from([0, 5]))), sample(None))
+    snapshot = replace(Snapshot.of(variants, replicas), queues=(waiting,))
+    if kind.optimizer is Optimizer.GREEDY_BY_SCORE:
+        policy = replace(policy, enable_limiter=True)
+        snapshot = replace(snapshot, inventory=Inventory.of([AcceleratorPool("A100", 1000, 0)]))
+    return counted(under(Recording(now=NOW, policy=policy, memory=memory, snapshot=snapshot), load))
+
+
+@st.composite
+def more_and_more(draw: st.DrawFn, kind: Kind) -> tuple[Recording, Recording]:
+    """Draw a cycle of variants at different costs, and the same one under at least as much load; without a budget."""
+    recording = draw(equals(kind, costs=(10.0, 10.0, 4.0)))
+    loads = sorted(draw(st.sampled_from(LOADS)) for _ in range(2))
+    first, second = (under(recording, load) for load in loads)
+    return first, second

@@ -1,0 +1,74 @@
+"""Cycles that the properties of the whole pipeline once failed on, each as it was found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import NOW, variant
+from tests.decide.pipelines import (
+    GREEDY,
+    HYBRID,
+    HYBRID_TOKENS,
+    KINDS,
+    PROFILES,
+    QUEUEING,
+    QUEUEING_GREEDY,
+    Kind,
+    known_for_long,
+    policy_of,
+    under,
+)
+from wva.decide.pipeline import decide
+from wva.model.inventory import AcceleratorPool, Inventory
+from wva.model.memory import Memory, VariantMemory
+from wva.model.metrics import ReplicaMetrics
+from wva.model.optimizers import Analyzer
+from wva.model.policy import Policy, QueueingPolicy, QueueingRules
+from wva.model.queueing import Backlog, QueueingMemory
+from wva.model.recording import Recording
+from wva.model.snapshot import Snapshot
+from wva.model.variant import ModelKey, Variant
+
+MODEL = ModelKey("ns", "m")
+
+
+def cycle(kind: Kind, *, load: float, **numbers: int) -> Recording:
+    """Return a cycle of equal variants with so many replicas each, all of which are known and report."""
+    variants: list[Variant] = [variant(name, replicas=count) for name, count in numbers.items()]
+    pods = [ReplicaMetrics(f"{each.key.name}-{n}", each.key) for each in variants for n in range(each.current_replicas)]
+    entries = tuple(VariantMemory(each.key, each.current_replicas, None, each.current_replicas) for each in variants)
+    queueing = QueueingRules(QueueingPolicy(tuning_enabled=False) if kind.analyzer is Analyzer.QUEUEING else None)
+    policy = replace(policy_of(kind, Policy()), queueing=queueing, profiles=PROFILES, enable_limiter=True)
+    memory = Memory(entries, known_for_long([MODEL]), QueueingMemory((Backlog(MODEL, NOW - 60, 0.0),)))
+    snapshot = replace(Snapshot.of(variants, pods), inventory=Inventory.of([AcceleratorPool("A100", 1000, 0)]))
+    return under(Recording(NOW, policy, memory, snapshot), load)
+
+
+def decided(recording: Recording) -> dict[str, int]:
+    """Return the number of every variant."""
+    decisions, _ = decide(recording.snapshot, recording.memory, recording.policy, recording.now)
+    return {decision.key.name: decision.desired for decision in decisions}
+
+
+@pytest.mark.parametrize("kind", [QUEUEING, HYBRID, HYBRID_TOKENS], ids=str)
+def test_what_the_model_adds_goes_to_whoever_has_fewer(kind):
+    """The queueing model gave every replica to the first of equal variants, which ended up with two more."""
+    assert decided(cycle(kind, load=0.6, a=2, b=1)) == {"a": 2, "b": 2}
+
+
+@pytest.mark.parametrize("kind", [GREEDY, QUEUEING_GREEDY], ids=str)
+def test_what_is_shared_among_models_is_shared_among_equal_variants(kind):
+    """Sharing by score gave every replica to the first of equal variants."""
+    numbers = decided(cycle(kind, load=1.5, a=2, b=2, c=1))
+    assert sum(numbers.values()) > 5
+    assert max(numbers.values()) - min(numbers.values()) <= 1
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_shrink_takes_from_whoever_has_more(kind):
+    """Whatever shrinks a model, the variants that are equal stay so."""
+    numbers = decided(cycle(kind, load=0.05, a=3, b=4, c=4))
+    assert sum(numbers.values()) < 11
+    assert max(numbers.values()) - min(numbers.values()) <= 1

@@ -1,0 +1,224 @@
+"""What holds for every cycle, whatever analyzes and optimizes it.
+
+Each property is tested for each kind of pipeline over the whole of ``decide``. The default profile draws thirty cycles
+for each of them, more than two thousand together; the nightly one a hundred times as many.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import assume, event, given, settings
+from hypothesis import strategies as st
+
+from tests.decide.pipelines import KINDS, cycles_of, equals, more_and_more
+from wva.decide.pipeline import decide
+from wva.model.decision import Decision
+from wva.model.inventory import Inventory
+from wva.model.recording import Recording
+from wva.model.snapshot import Snapshot
+from wva.model.variant import Variant
+
+CI_CYCLES, NIGHTLY_CYCLES = 2_000, 200_000
+SHARE = 0.3
+"""Examples of a property for one kind, as a share of those that a profile asks for."""
+
+PROPERTIES: list[str] = []
+shuffles = st.randoms(use_true_random=False)
+
+
+def for_every_kind(test: Callable[..., None]) -> Any:
+    """Test a property for every kind of pipeline."""
+    PROPERTIES.append(test.__name__)
+    limited = settings(max_examples=round(settings().max_examples * SHARE))
+    return pytest.mark.parametrize("kind", KINDS, ids=str)(limited(test))
+
+
+def decided(recording: Recording) -> tuple[Decision, ...]:
+    """Decide on a drawn cycle."""
+    return decide(recording.snapshot, recording.memory, recording.policy, recording.now)[0]
+
+
+def before(recording: Recording, variant: Variant) -> int:
+    """Return the number that a variant had before, as far as its bounds allow."""
+    entry = recording.memory.by_key().get(variant.key)
+    number = (entry.desired if entry else 0) or variant.status_desired or max(1, variant.current_replicas)
+    return variant.bounds.clamp(number)
+
+
+def taken(variant: Variant, desired: int) -> int:
+    """Return the GPUs of the replicas beyond what exists or comes by itself."""
+    more = desired - max(variant.current_replicas, variant.bounds.minimum or 0)
+    return max(0, more) * max(1, variant.gpus_per_replica)
+
+
+def active_siblings(recording: Recording, variant: Variant) -> list[Variant]:
+    """Return the variants of the same model that have replicas."""
+    return [each for each in recording.snapshot.variants if each.active and each.model == variant.model]
+
+
+def test_the_profiles_draw_as_many_cycles_as_promised():
+    """Thousands where every change is tested, hundreds of thousands each night."""
+    drawn = len(PROPERTIES) * len(KINDS) * SHARE
+    assert drawn * settings.get_profile("default").max_examples >= CI_CYCLES
+    assert drawn * settings.get_profile("nightly").max_examples >= NIGHTLY_CYCLES
+
+
+@for_every_kind
+@given(data=st.data())
+def test_bounds_are_never_exceeded(kind, data):
+    """Neither by a variant that runs, unless it may go to zero, nor by one that comes back."""
+    recording = data.draw(cycles_of(kind))
+    for variant, decision in zip(recording.snapshot.variants, decided(recording), strict=True):
+        assert variant.bounds.maximum is None or decision.desired <= variant.bounds.maximum
+        assert decision.desired in {0, variant.bounds.clamp(decision.desired)}
+
+
+@for_every_kind
+@given(data=st.data())
+def test_the_gpu_budget_is_never_exceeded(kind, data):
+    """Of no pool and no quota is more taken than is free."""
+    recording = data.draw(cycles_of(kind, limited=True))
+    inventory = recording.snapshot.inventory
+    pools: Counter = Counter()
+    quotas: Counter = Counter()
+    for variant, decision in zip(recording.snapshot.variants, decided(recording), strict=True):
+        gpus = taken(variant, decision.desired)
+        pool = inventory.pool_of(variant.accelerator or variant.status_accelerator)
+        assert pool is not None or gpus == 0
+        if gpus:
+            event("grows")
+            pools[pool] += gpus
+            for quota in set(inventory.quotas_for(variant.key.namespace, pool.resource)):
+                quotas[quota] += gpus
+    assert all(count <= pool.free for pool, count in pools.items())
+    assert all(count <= quota.free for quota, count in quotas.items())
+
+
+@for_every_kind
+@given(data=st.data())
+def test_nothing_shrinks_except_on_fresh_complete_evidence(kind, data):
+    """Below both its number and its replicas a variant goes only if every replica of its model reports."""
+    recording = data.draw(cycles_of(kind))
+    for variant, decision in zip(recording.snapshot.variants, decided(recording), strict=True):
+        lowest = min(before(recording, variant), variant.bounds.clamp(variant.current_replicas))
+        if not variant.active or decision.desired >= lowest:
+            continue
+        event("shrinks")
+        siblings = {each.key for each in active_siblings(recording, variant)}
+        pods = [replica for replica in recording.snapshot.replicas if replica.variant in siblings]
+        assert pods
+        assert all(kind.evidence(replica) for replica in pods)
+        assert all(variant.key.namespace not in failure.namespaces for failure in recording.snapshot.failures)
+
+
+@for_every_kind
+@given(data=st.data())
+def test_zero_only_when_it_is_allowed(kind, data):
+    """A model goes there idle, asked for and seen by every replica; a variant alone only as far as its scaler does."""
+    recording = data.draw(cycles_of(kind))
+    requests = {counts.model: counts for counts in recording.snapshot.request_counts}
+    decisions = decided(recording)
+    numbers = {decision.key: decision.desired for decision in decisions}
+    for variant in recording.snapshot.variants:
+        if not variant.active or numbers[variant.key]:
+            continue
+        siblings = active_siblings(recording, variant)
+        if any(numbers[each.key] for each in siblings):
+            event("a sibling carries on")
+            assert variant.bounds.minimum == 0
+            continue
+        event("to zero")
+        keys = {each.key for each in siblings}
+        pods = [replica for replica in recording.snapshot.replicas if replica.variant in keys]
+        assert recording.policy.scale_to_zero_for(variant.model).enabled
+        assert (requests[variant.model].finished, requests[variant.model].in_progress) == (0, 0)
+        assert all(kind.evidence(replica) and not replica.queue_length.value for replica in pods)
+
+
+@for_every_kind
+@given(data=st.data())
+def test_a_decision_is_a_function_of_its_inputs(kind, data):
+    """Twice the same, memory included, and the same again from what was written down."""
+    recording = data.draw(cycles_of(kind))
+    first = decide(recording.snapshot, recording.memory, recording.policy, recording.now)
+    assert decide(recording.snapshot, recording.memory, recording.policy, recording.now) == first
+    again = msgspec.json.decode(msgspec.json.encode(recording), type=Recording)
+    assert decide(again.snapshot, again.memory, again.policy, again.now) == first
+
+
+@for_every_kind
+@given(data=st.data(), shuffle=shuffles)
+def test_listing_order_never_matters(kind, data, shuffle):
+    """Of variants, pods, failures, requests, queues, pools, quotas, and of what is remembered."""
+    recording = data.draw(cycles_of(kind))
+
+    def shuffled(items):
+        found = list(items)
+        shuffle.shuffle(found)
+        return tuple(found)
+
+    seen = recording.snapshot
+    inventory = seen.inventory
+    snapshot = Snapshot(
+        variants=shuffled(seen.variants),
+        replicas=shuffled(seen.replicas),
+        failures=shuffled(seen.failures),
+        inventory=None if inventory is None else Inventory(shuffled(inventory.pools), shuffled(inventory.quotas)),
+        inventory_detail=seen.inventory_detail,
+        request_counts=shuffled(seen.request_counts),
+        queues=shuffled(seen.queues),
+    )
+    memory = replace(recording.memory, variants=shuffled(recording.memory.variants))
+    expected = decide(seen, recording.memory, recording.policy, recording.now)
+    assert decide(snapshot, memory, recording.policy, recording.now) == expected
+
+
+@for_every_kind
+@given(data=st.data())
+def test_more_load_never_lowers_the_supplied_capacity(kind, data):
+    """With the same memory and no budget, wherever the lesser load says enough to decide on.
+
+    All replicas carry alike here, so that their number is what they supply.
+    """
+    decisions = [decided(recording) for recording in data.draw(more_and_more(kind))]
+    assume(not any(decision.held for decision in decisions[0]))
+    less, more = (sum(decision.desired for decision in found) for found in decisions)
+    event(f"{more - less:+d}")
+    assert less <= more
+
+
+@for_every_kind
+@given(data=st.data())
+def test_equal_variants_differ_by_one_replica_at_most(kind, data):
+    """However they grow or shrink."""
+    recording = data.draw(equals(kind))
+    numbers = [decision.desired for decision in decided(recording)]
+    event(f"{sum(numbers) - len(recording.snapshot.replicas):+d}")
+    assert max(numbers) - min(numbers) <= 1
+
+
+@for_every_kind
+@given(data=st.data(), shuffle=shuffles)
+def test_renaming_equal_variants_permutes_the_result(kind, data, shuffle):
+    """Names decide who, never how many."""
+    recording = data.draw(equals(kind))
+    seen = recording.snapshot
+    keys = [variant.key for variant in seen.variants]
+    others = list(keys)
+    shuffle.shuffle(others)
+    renamed = dict(zip(keys, others, strict=True))
+    snapshot = Snapshot.of(
+        [replace(variant, key=renamed[variant.key]) for variant in seen.variants],
+        [replace(replica, variant=renamed[replica.variant]) for replica in seen.replicas],
+    )
+    entries = [replace(entry, key=renamed[entry.key]) for entry in recording.memory.variants]
+    memory = replace(recording.memory, variants=tuple(sorted(entries, key=lambda entry: entry.key)))
+    everything = replace(seen, variants=snapshot.variants, replicas=snapshot.replicas)
+    again = replace(recording, snapshot=everything, memory=memory)
+    assert sorted(each.desired for each in decided(again)) == sorted(each.desired for each in decided(recording))
