@@ -66,6 +66,24 @@ def test_one_step_adds_a_single_replica_where_sized_growth_adds_what_is_missing(
         assert Story(story.policy).cycle(variant(replicas=2), a=[BUSY] * 2)["a"].desired == 2
 
 
+def test_what_a_maximum_keeps_from_sized_growth_is_counted_for_the_cheapest_variant():
+    """Two full replicas want to double: the maximum leaves one, or none; a sibling with room takes the rest."""
+    three = Bounds(None, 3, maximum_origin="HPA ns/a")
+
+    def limits(*others, maximum=three):
+        one = variant(replicas=2, cost=1.0, bounds=maximum)
+        found = Story().cycle(one, *others, a=[FULL] * 2, **{each.key.name: [FULL] for each in others})
+        steps = [(name, step) for name, decision in found.items() for step in decision.limits]
+        return numbers(found), [(name, step.stage, step.limited_by, step.fewer) for name, step in steps]
+
+    assert limits() == ({"a": 3}, [("a", "optimize", "HPA ns/a", 1)])
+    full = Bounds(None, 2, maximum_origin="HPA ns/a")
+    assert limits(maximum=full) == ({"a": 2}, [("a", "optimize", "HPA ns/a", 2)])
+    assert limits(variant("b")) == ({"a": 3, "b": 3}, [])
+    both = limits(variant("b", bounds=Bounds(None, 1)), maximum=full)
+    assert both == ({"a": 2, "b": 1}, [("a", "optimize", "HPA ns/a", 3)])
+
+
 # --- analyzers that know capacities -----------------------------------------------------------------------------------
 
 

@@ -14,24 +14,25 @@ from some replicas, shrinking from all of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from wva.decide.assessment import GROWTH_SPACING_SECONDS, ModelAssessment, Pressure, VariantAssessment
-from wva.decide.optimize.eligibility import has_room, obstacle, obstacles, smallest_growth, starting
+from wva.decide.optimize.eligibility import ceiling, has_room, obstacle, obstacles, smallest_growth, starting
 from wva.decide.optimize.move import Move, apply_all
 from wva.decide.optimize.shrinking import settle_down
 from wva.decide.wording import replicas
-from wva.model.decision import Decision, Reason
+from wva.model.decision import NOBODY, Decision, Limit, Reason
 from wva.model.variant import VariantKey
 
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
-    """The new numbers of those who grow (nobody: empty), and why or why not."""
+    """The new numbers of those who grow (nobody: empty), why or why not, and whom a maximum keeps from more."""
 
     reason: Reason
     words: str
     numbers: dict[VariantKey, int] = field(default_factory=dict)
+    limits: dict[VariantKey, Limit] = field(default_factory=dict)
 
 
 def sized(model: ModelAssessment, drafts: tuple[Decision, ...], *, most: int | None = None) -> tuple[Decision, ...]:
@@ -47,7 +48,9 @@ def sized(model: ModelAssessment, drafts: tuple[Decision, ...], *, most: int | N
 
 
 def _moves(model: ModelAssessment, wish: str, growth: _Growth) -> list[Move]:
-    return [_move(variant, growth, wish) for variant in model.variants]
+    moves = [_move(variant, growth, wish) for variant in model.variants]
+    limits = [growth.limits.get(variant.key, NOBODY) for variant in model.variants]
+    return [replace(move, limit=limit) for move, limit in zip(moves, limits, strict=True)]
 
 
 def _sized_growth(model: ModelAssessment, wish: str, most: int) -> _Growth:
@@ -58,9 +61,13 @@ def _sized_growth(model: ModelAssessment, wish: str, most: int) -> _Growth:
     pending = [variant for variant in model.variants if starting(variant)]
     missing = min(model.shortage(), most)
     numbers = _placed(eligible or pending, missing)
+    placed = sum(numbers[variant.key] - variant.level for variant in model.variants if variant.key in numbers)
+    limits = ceiling(model.variants, numbers, missing - placed)
     if not numbers:
-        return _nobody(model, wish)
-    return _Growth(Reason.SIBLING_GROWS, f"{wish}; {replicas(missing)} more, {_choice(model, numbers)}", numbers)
+        return _nobody(model, wish, limits)
+    return _Growth(
+        Reason.SIBLING_GROWS, f"{wish}; {replicas(missing)} more, {_choice(model, numbers)}", numbers, limits
+    )
 
 
 def _too_early(model: ModelAssessment, wish: str) -> _Growth | None:
@@ -123,8 +130,8 @@ def _choice(model: ModelAssessment, numbers: dict[VariantKey, int]) -> str:
     return f"{which}: {names}"
 
 
-def _nobody(model: ModelAssessment, wish: str) -> _Growth:
-    return _Growth(Reason.NO_CANDIDATE, f"{wish}, but no variant can grow ({obstacles(model)})")
+def _nobody(model: ModelAssessment, wish: str, limits: dict[VariantKey, Limit]) -> _Growth:
+    return _Growth(Reason.NO_CANDIDATE, f"{wish}, but no variant can grow ({obstacles(model)})", limits=limits)
 
 
 def _move(variant: VariantAssessment, growth: _Growth, wish: str) -> Move:
