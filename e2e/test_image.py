@@ -54,7 +54,7 @@ def inside(image: Path, *program: str, options: Sequence[str] = ()) -> list[str]
 
 def output(image: Path, *program: str) -> str:
     """Return what a program in the image writes; it must succeed."""
-    done = subprocess.run(inside(image, *program), capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(inside(image, *program), capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -132,7 +132,7 @@ def test_both_names_answer(image: Path, command: str):
 @pytest.mark.parametrize("program", ["/bin/sh", "/usr/bin/env", "/usr/bin/apt-get"])
 def test_no_shell_and_no_package_manager(image: Path, program: str):
     """What would help an intruder cannot be started, since it is not there."""
-    done = subprocess.run(inside(image, program), capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(inside(image, program), capture_output=True, text=True, check=False, timeout=240)
     assert (done.returncode, done.stderr) == (confined.NOT_FOUND, f"{program}: No such file or directory\n")
 
 

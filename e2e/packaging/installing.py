@@ -27,8 +27,15 @@ _READS = {
     "podman": {"image"},
     "openssl": {"x509"},
 }
+_TOOL = """\
+#!{interpreter} -IS
+import sys
+sys.path.append("{folder}")
+import recorded_tool
+sys.exit(recorded_tool.main())
+"""  # a module, so that it is compiled once and not at each of some forty calls
 _CONTEXTS = ("--context", "--kube-context")
-_TIMEOUT_SECONDS = 60
+_TIMEOUT_SECONDS = 240
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +110,8 @@ class Machine:
             found = shutil.which(name)
             assert found, f"{name} is not on this machine"
             (self._path / name).symlink_to(found)
-        tool = (Path(__file__).parent / "recorded_tool.py").read_text(encoding="utf-8")
         for name in set(RECORDED) - set(without):
-            (self._path / name).write_text(f"#!{sys.executable} -IS\n{tool}", encoding="utf-8")
+            (self._path / name).write_text(_TOOL.format(interpreter=sys.executable, folder=Path(__file__).parent))
             (self._path / name).chmod(0o755)
         self.change(**world)
 

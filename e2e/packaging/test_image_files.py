@@ -88,7 +88,7 @@ def test_bytecode_is_found_at_its_prefix_and_has_no_asserts(tmp_path: Path):
     code = (
         f"import sys; sys.pycache_prefix={str(into)!r}; sys.path.append({str(source)!r});import part; print(part.value)"
     )
-    done = subprocess.run([sys.executable, "-ISBOc", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-ISBOc", code], capture_output=True, text=True, check=False, timeout=240)
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 
@@ -103,7 +103,7 @@ def test_another_standard_library_is_compiled_anew(tmp_path: Path):
         f"import sys; sys.pycache_prefix={str(tmp_path / 'bytecode')!r}; sys.path.append({str(tmp_path)!r});"
         "import module; print(module.value)"
     )
-    done = subprocess.run([sys.executable, "-ISBOc", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-ISBOc", code], capture_output=True, text=True, check=False, timeout=240)
     assert (done.stdout, done.stderr) == ("2\n", "")
 
 
