@@ -15,14 +15,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from wva.decide.wording import replicas
+from wva.decide.wording import LIMITER, replicas
 from wva.model.decision import Decision, Reason
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory, UnknownInventory
 from wva.model.service import LOWEST_PRIORITY
 from wva.model.variant import Variant, VariantKey
 
 STAGE: Final = "limit"
-LIMITER: Final = "gpu-limiter"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from wva.decide.limit import LIMITER, STAGE, Claim
+from wva.decide.limit import STAGE, Claim
+from wva.decide.wording import LIMITER
 from wva.model.decision import Decision, Reason
 from wva.model.inventory import Inventory
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from wva.decide import model_cycle
-from wva.decide.limit import LIMITER, Claim, GpuBudget, Stock, limit
+from wva.decide.limit import Claim, GpuBudget, Stock, limit
 from wva.decide.limit_v05 import limit_v05
 from wva.decide.model_cycle import Cycle, ModelCycle, Shared
 from wva.decide.optimize.by_capacity import Gap
@@ -19,6 +19,7 @@ from wva.decide.optimize.cost_aware import Candidate, spread
 from wva.decide.optimize.greedy import Need, share
 from wva.decide.overflow import Budgeting, Drafts, overflow
 from wva.decide.settling import Progress, settle
+from wva.decide.wording import LIMITER
 from wva.model.decision import Decision, Limit, MetricsVerdict, Reason, Source, Step
 from wva.model.inventory import Inventory
 from wva.model.memory import Memory, ModelMemory, VariantMemory

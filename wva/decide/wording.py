@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+LIMITER: Final = "gpu-limiter"
+"""Who limits a number for want of GPUs; the accelerator follows."""
+
 
 def replicas(count: int) -> str:
     """Return ``1 replica``, ``2 replicas``."""

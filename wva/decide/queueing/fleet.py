@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from wva.decide.limit import LIMITER
 from wva.decide.queueing.cover import ROUNDING, Carrier, carried, cover, spread
 from wva.decide.queueing.solvers import Allocations, solve
 from wva.decide.queueing.system import Allocation, Load, Options, Server
+from wva.decide.wording import LIMITER
 from wva.model.variant import ModelKey, VariantKey
 
 SEVERAL: Final = "several"
