@@ -100,6 +100,9 @@ CASES = {
     "instance": Case(values=_keys(wva__controllerInstance="blue")),
     "namespace-of-the-variant": Case(values=_keys(wva__namespaceScoped=True)),
     "namespace-of-the-release": Case(values=_keys(wva__namespaceScoped=True, va__enabled=False)),
+    "roles-only": Case(
+        values=_keys(wva__namespaceScoped=True, wva__metrics__secure=False, wva__epp__tokenSource="none")
+    ),
     "named-namespace": Case(values=_keys(wva__namespaceScoped=True, wva__watchNamespace="models")),
     "one-replica": Case(values=_keys(wva__replicaCount=1, wva__leaderElection__enabled=False)),
     "no-disruption-budget": Case(values=_keys(wva__podDisruptionBudget__enabled=False)),
@@ -242,6 +245,7 @@ CASES = {
             },
         )
     ),
+    "no-start-from-zero": Case(values=_keys(wva__scaleFromZeroMaxConcurrency=0)),
     "thresholds": Case(
         values=_keys(
             wva__capacityScaling__default={

@@ -227,6 +227,12 @@ def test_a_static_setting_replaces_the_pods_and_a_live_one_does_not():
     assert template({"wva": {"reconcileInterval": "10s", "logging": {"level": "debug"}}}) == template({})
 
 
+def test_without_starts_from_zero_nothing_writes_to_workloads():
+    """The right goes with the feature."""
+    assert "deployments/scale" in str(CASES["default"].render())
+    assert "deployments/scale" not in str(CASES["no-start-from-zero"].render())
+
+
 def test_immutable_is_the_main_config_map_alone():
     """As the table says."""
     items = CASES["immutable"].render()
