@@ -1,0 +1,143 @@
+"""What holds for every decision when the age of replicas and earlier cycles are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import assume, event, given
+from hypothesis import strategies as st
+
+from tests.builders import NOW
+from tests.decide.strategies import MAX_REPLICAS, cycles, kv_usages, queue_lengths
+from wva.decide.pipeline import decide
+from wva.model.decision import Decision, Reason
+from wva.model.memory import Memory, ModelMemory, PodPeak, Shrink
+from wva.model.metrics import ReplicaMetrics, Sample, SampleState
+from wva.model.recording import Recording
+from wva.model.variant import ModelKey
+
+ages = st.none() | st.sampled_from([0.0, 5.0, 19.0, 20.0, 25.0, 59.0, 60.0, 900.0])
+shuffles = st.randoms(use_true_random=False)
+
+
+@st.composite
+def lived(draw) -> Recording:
+    """Draw a cycle with a past: ages of replicas, peaks of some of them, shrinks and regrets."""
+    recording = draw(cycles())
+    replicas = tuple(_aged(replica, draw(ages)) for replica in recording.snapshot.replicas)
+    models = sorted({variant.model for variant in recording.snapshot.variants})
+    entries = []
+    for model in models:
+        pods = draw(st.lists(st.sampled_from(sorted({replica.pod for replica in replicas} | {"gone"})), unique=True))
+        peaks = [PodPeak(pod, draw(st.none() | kv_usages), draw(st.none() | queue_lengths)) for pod in sorted(pods)]
+        shrink = st.none() | st.builds(
+            Shrink, st.integers(1, MAX_REPLICAS), st.floats(0, MAX_REPLICAS), st.sampled_from([NOW - 30, NOW - 4000])
+        )
+        entries.append(ModelMemory(model, tuple(peaks), draw(shrink), draw(shrink)))
+    return replace(
+        recording,
+        snapshot=replace(recording.snapshot, replicas=replicas),
+        memory=replace(recording.memory, models=tuple(entries)),
+    )
+
+
+def _aged(replica: ReplicaMetrics, age: float | None) -> ReplicaMetrics:
+    return replace(replica, ready_since=None if age is None else NOW - age)
+
+
+def decided(recording: Recording) -> tuple[tuple[Decision, ...], Memory]:
+    """Decide on a drawn cycle."""
+    return decide(recording.snapshot, recording.memory, recording.policy, recording.now)
+
+
+def total(recording: Recording, model: ModelKey) -> int:
+    """Return the replicas that a model gets."""
+    return sum(decision.desired for decision in decided(recording)[0] if decision.model == model)
+
+
+@given(lived(), st.data())
+def test_more_load_never_lowers_the_number_of_replicas(recording, data):
+    """Whatever is remembered: fuller replicas and longer queues ask for as many replicas or more."""
+    fuller = tuple(_fuller(replica, data) for replica in recording.snapshot.replicas)
+    loaded = replace(recording, snapshot=replace(recording.snapshot, replicas=fuller))
+    for model in {variant.model for variant in recording.snapshot.variants}:
+        assert total(loaded, model) >= total(recording, model)
+
+
+def _fuller(replica: ReplicaMetrics, data) -> ReplicaMetrics:
+    more = data.draw(st.sampled_from([0.0, 0.1, 0.5]))
+    return replace(
+        replica, kv_usage=_raised(replica.kv_usage, more), queue_length=_raised(replica.queue_length, 10 * more)
+    )
+
+
+def _raised(sample: Sample, by: float) -> Sample:
+    return replace(sample, value=sample.value + by) if sample.state is SampleState.FRESH else sample
+
+
+@given(lived())
+def test_what_is_remembered_never_takes_a_replica_away(recording):
+    """A past may keep a shrink from beginning; only the present can begin one."""
+    forgotten = replace(recording, memory=replace(recording.memory, models=()))
+    for remembering, fresh in zip(decided(recording)[0], decided(forgotten)[0], strict=True):
+        if remembering.reason is Reason.SCALE_DOWN:
+            event("shrinks")
+            assert fresh.reason in {Reason.SCALE_DOWN, Reason.SIBLING_SHRINKS}
+
+
+@given(lived())
+def test_numbers_are_within_bounds_and_at_most_doubled(recording):
+    """A past may ask for more at once, never for more than there is."""
+    decisions, _ = decided(recording)
+    for variant, decision in zip(recording.snapshot.variants, decisions, strict=True):
+        if not variant.active:
+            continue
+        assert variant.bounds.clamp(decision.desired) == decision.desired
+    remembered = recording.memory.by_key()
+    for model in {variant.model for variant in recording.snapshot.variants if variant.active}:
+        before = grown = 0
+        for variant, decision in zip(recording.snapshot.variants, decisions, strict=True):
+            if variant.model == model and variant.active:
+                number = (remembered[variant.key].desired if variant.key in remembered else 0) or (
+                    variant.status_desired or 0
+                )
+                level = max(variant.bounds.clamp(number or variant.current_replicas), variant.current_replicas)
+                before += level
+                grown += max(0, decision.desired - variant.bounds.clamp(level))
+        assert grown <= max(before, 1)
+
+
+@given(lived())
+def test_what_has_been_asked_for_is_not_asked_for_again_at_once(recording):
+    """The same world, the memory of the first pass: no number grows twice."""
+    assume(not recording.snapshot.failures)
+    first, memory = decided(recording)
+    second, _ = decide(recording.snapshot, memory, recording.policy, recording.now)
+    for before, after in zip(first, second, strict=True):
+        if before.reason is Reason.SCALE_UP:
+            event("grows")
+            assert after.desired == before.desired
+
+
+@given(lived(), shuffles)
+def test_listing_order_never_matters(recording, shuffle):
+    """Of replicas neither, nor of what is remembered of models."""
+    replicas, models = list(recording.snapshot.replicas), list(recording.memory.models)
+    shuffle.shuffle(replicas)
+    shuffle.shuffle(models)
+    shuffled = replace(
+        recording,
+        snapshot=replace(recording.snapshot, replicas=tuple(replicas)),
+        memory=replace(recording.memory, models=tuple(models)),
+    )
+    assert decided(shuffled) == decided(recording)
+
+
+@given(lived())
+def test_one_memory_per_model_that_runs(recording):
+    """In the order of the keys; what is gone is forgotten, and only pods that report are remembered."""
+    _, memory = decided(recording)
+    running = sorted({variant.model for variant in recording.snapshot.variants if variant.active})
+    assert [entry.key for entry in memory.models] == running
+    for entry in memory.models:
+        assert sorted(peak.pod for peak in entry.peaks) == [peak.pod for peak in entry.peaks]
