@@ -139,7 +139,7 @@ def test_every_selector_picks_the_controllers_pods(overlay: str):
     selectors = [
         spec["selector"]["matchLabels"],
         one(items, "Service")["spec"]["selector"],
-        one(items, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        *(item["spec"]["selector"]["matchLabels"] for item in items if item["kind"] == "PodDisruptionBudget"),
         one(items, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
         *(
             constraint["labelSelector"]["matchLabels"]
@@ -234,7 +234,7 @@ def test_openshift_uses_what_openshift_gives():
     """Thanos with the account's token, both certificates of the service CA, its monitoring's role and label."""
     items = rendered("openshift")
     settings = load(Given({}, {}, main_config(items))).settings
-    assert settings.prometheus_token_path == "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    assert settings.prometheus_token_path == "/var/run/secrets/wva/prometheus/token"
     trusted = one(items, "ConfigMap", ending="openshift-service-ca")
     assert trusted["metadata"]["annotations"] == {"service.beta.openshift.io/inject-cabundle": "true"}
     annotations = one(items, "Service")["metadata"]["annotations"]
