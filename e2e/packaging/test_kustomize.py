@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import re
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -263,3 +265,23 @@ def test_defaults_of_the_namespace_are_those_of_the_settings():
     assert (
         one(rendered("kubernetes"), "Namespace")["metadata"]["name"] == Settings.model_fields["pod_namespace"].default
     )
+
+
+def test_the_guide_names_every_folder_and_its_example_renders(tmp_path: Path):
+    """What is described exists, what exists is described, and the kustomization of the page is a good one."""
+    page = (DEPLOY.parent / "docs" / "kustomize.md").read_text(encoding="utf-8")
+    folders = {path.parent.relative_to(DEPLOY) for path in DEPLOY.glob("*/kustomization.yaml")}
+    folders |= {path.parent.relative_to(DEPLOY) for path in DEPLOY.glob("[!sb]*/*/kustomization.yaml")}
+    undescribed = {folder for folder in folders if f"`deploy/{folder}`" not in page}
+    assert undescribed == {Path("observability")}, "a page of its own"
+    for sample in DEPLOY.glob("samples/*/kustomization.yaml"):
+        assert f"`{sample.parent.name}`" in page, sample
+    for named in re.findall(r"`deploy/([\w/-]+)`", page):
+        assert (DEPLOY / named).exists(), named
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    own = example.replace("../deploy", os.path.relpath(DEPLOY, tmp_path.resolve()))
+    (tmp_path / "kustomization.yaml").write_text(own, encoding="utf-8")
+    items = kustomize.render(tmp_path)
+    assert main_config(items)["PROMETHEUS_BASE_URL"] == "https://prometheus.monitoring.svc:9090"
+    assert container(items)["image"] == f"registry.example/wva:{__version__}"
+    assert one(items, "ClusterTriggerAuthentication")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import yaml
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import SecretStr
 
@@ -15,6 +16,12 @@ from wva.publish.explanation import FAMILIES
 from wva.settings import Settings, origin_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+NOT_THE_CONTROLLERS = {
+    "metrics-reader",
+    "variantautoscaling-admin-role",
+    "variantautoscaling-editor-role",
+    "variantautoscaling-viewer-role",
+}
 
 
 def table(header, rows):
@@ -94,7 +101,25 @@ def _query(text):
     return "`" + text.replace('"ns"', '"..."') + "`"
 
 
+def rights_table():
+    """Return one row per resource that a role of the controller is about."""
+    rows = []
+    for file in sorted((DOCS.parent / "deploy" / "rbac").glob("*.yaml")):
+        for item in yaml.safe_load_all(file.read_text(encoding="utf-8")):
+            if item.get("kind") not in {"Role", "ClusterRole"} or item["metadata"]["name"] in NOT_THE_CONTROLLERS:
+                continue
+            for rule in item["rules"]:
+                what = "<br>".join(
+                    f"`{resource}{'.' if group else ''}{group}`{' (names)' if 'resourceNames' in rule else ''}"
+                    for group in rule["apiGroups"]
+                    for resource in rule["resources"]
+                )
+                rows.append((f"`{item['metadata']['name']}`", item["kind"], what, ", ".join(rule["verbs"])))
+    return table(("Role", "Kind", "Resources", "Verbs"), rows)
+
+
 TABLES = {
+    "security.md": {"rights": rights_table},
     "configuration.md": {"settings": settings_table},
     "metrics.md": {
         "variant-metrics": variant_metrics_table,
