@@ -30,8 +30,8 @@
 {{- end }}
 
 {{- define "wva.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "wva.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "wva.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "wva.podSelectorLabels" -}}

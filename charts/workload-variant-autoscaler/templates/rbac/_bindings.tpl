@@ -8,7 +8,7 @@ kind: {{ $kind }}Binding
 metadata:
   name: {{ trimSuffix "-role" $name }}-rolebinding
   {{- with index . 3 }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels:
     {{- include "wva.labels" $root | nindent 4 }}
@@ -16,11 +16,11 @@ metadata:
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ $kind }}
-  name: {{ $name }}
+  name: {{ $name | quote }}
 subjects:
   - kind: ServiceAccount
-    name: {{ include "wva.serviceAccountName" $root }}
-    namespace: {{ $root.Release.Namespace }}
+    name: {{ include "wva.serviceAccountName" $root | quote }}
+    namespace: {{ $root.Release.Namespace | quote }}
 {{- end }}
 
 {{/* (list $ name namespace): head of a role; without a namespace of a ClusterRole. */}}
@@ -31,7 +31,7 @@ kind: {{ ternary "ClusterRole" "Role" (empty (index . 2)) }}
 metadata:
   name: {{ include "wva.fullname" $root }}-{{ index . 1 }}
   {{- with index . 2 }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels:
     {{- include "wva.labels" $root | nindent 4 }}
