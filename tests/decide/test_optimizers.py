@@ -186,6 +186,11 @@ def test_a_quota_of_the_namespace_binds_the_solver_by_its_name():
     found = decided(fleet("x"), policy, inventory)["x"]
     assert found.desired == 2
     assert [(step.limited_by, step.fewer) for step in found.limits] == [("ResourceQuota ns/team", 1)]
+    seen = fleet("x")
+    seen = replace(seen, variants=(replace(seen.variants[0], gpus_per_replica=2),))
+    twice = Inventory.of([AcceleratorPool("A100", 100, 91)], [replace(quota, used=1)])
+    found = decided(seen, policy, twice)["x"]
+    assert (found.desired, [step.limited_by for step in found.limits]) == (2, ["ResourceQuota ns/team"])
 
 
 def test_the_solver_may_be_limited_alone_or_not_at_all():

@@ -84,6 +84,22 @@ def test_neither_bounds_nor_budget_are_passed():
     assert "out of reach" in found.steps[-1].reason
 
 
+def test_a_step_says_who_kept_the_model_from_more_and_by_how_much():
+    """The solver, the budget and the bounds, whatever becomes of the number."""
+    denied = replace(opinion(5), denied=2, limited_by="gpu-limiter A100")
+
+    def limit(saturation, model, **limits):
+        (step,) = arbitrate(decision(3, saturation), model, **({"bounds": Bounds()} | limits)).steps
+        return step.limited_by, step.fewer
+
+    assert limit(3, opinion(5)) == ("", 0)
+    for saturation in (3, 5, 6):
+        assert limit(saturation, denied) == ("gpu-limiter A100", 2)
+    assert limit(3, denied, most=4) == ("the GPU budget", 3)
+    assert limit(3, denied, most=1) == ("the GPU budget", 4)
+    assert limit(3, opinion(5), bounds=Bounds(None, 4, maximum_origin="HPA")) == ("HPA", 1)
+
+
 numbers = st.integers(0, 8)
 
 

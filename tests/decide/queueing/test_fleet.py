@@ -147,6 +147,14 @@ def test_best_effort_gives_what_one_variant_can():
     assert numbers(plan([one], fleet)) == {"m-cheap": 3, "m-dear": 0}
 
 
+def test_best_effort_prefers_the_variant_that_costs_less_for_what_it_carries():
+    """One GPU, and each may have one replica more: 12 for three requests per second goes before 10 for one."""
+    one = need(9.0, carrier("small", 10.0, 1.0, highest=2), carrier("large", 12.0, 3.0, highest=2))
+    types = dict.fromkeys((each.key for each in one.carriers), "A100")
+    fleet = limited({"A100": 1}, types, policy=BestEffort.PRIORITY_EXHAUSTIVE)
+    assert numbers(plan([one], fleet)) == {"m-small": 1, "m-large": 2}
+
+
 def test_a_quota_binds_by_its_name():
     """Five GPUs are free, the quota leaves two replicas: best effort gives these."""
     needs, types = several(5.0)
