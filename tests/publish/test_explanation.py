@@ -40,8 +40,8 @@ def scene():
 STEPS = (
     Step("analyze", "draft", 2, 2),
     Step("optimize", "grow", 2, 9),
-    Step("enforce", "9 is above the maximum 7 of HPA va", 9, 7, "HPA va"),
-    Step("limit", "gpu-limiter H100 has 1 GPU left", 7, 3, "gpu-limiter H100"),
+    Step("enforce", "9 is above the maximum 7 of HPA va", 9, 7, "HPA va", 2),
+    Step("limit", "gpu-limiter A has 1 GPU left", 7, 3, "gpu-limiter A", 4),
 )
 PAGE = """\
 wva_desired_reason{held="false",namespace="ns",reason="GpuLimited",variant_name="va"} 1.0
@@ -49,8 +49,8 @@ wva_desired_step_replicas{namespace="ns",stage="analyze",variant_name="va"} 2.0
 wva_desired_step_replicas{namespace="ns",stage="optimize",variant_name="va"} 9.0
 wva_desired_step_replicas{namespace="ns",stage="enforce",variant_name="va"} 7.0
 wva_desired_step_replicas{namespace="ns",stage="limit",variant_name="va"} 3.0
-wva_desired_limited_replicas{limited_by="HPA va",namespace="ns",stage="enforce",variant_name="va"} 2.0
-wva_desired_limited_replicas{limited_by="gpu-limiter H100",namespace="ns",stage="limit",variant_name="va"} 4.0
+wva_desired_limited_replicas{limit="maximum",limited_by="HPA va",namespace="ns",stage="enforce",variant_name="va"} 2.0
+wva_desired_limited_replicas{limit="gpus",limited_by="gpu-limiter A",namespace="ns",stage="limit",variant_name="va"} 4.0
 wva_maximum_replicas{namespace="ns",variant_name="va"} 7.0
 wva_settling_since_timestamp_seconds{namespace="ns",variant_name="va"} 1.7e+09
 wva_variant_cost{accelerator_type="H100",model_name="org/model",namespace="ns",variant_name="va"} 10.0
@@ -59,7 +59,7 @@ wva_variant_cost{accelerator_type="H100",model_name="org/model",namespace="ns",v
 
 def test_the_page_of_one_variant_is_exactly_this(scene):
     """Alerts and dashboards depend on every word."""
-    scene.bounds[KEY] = Bounds(maximum=7)
+    scene.bounds[KEY] = Bounds(maximum=7, maximum_origin="HPA va")
     scene.ledger.record([decision(3, reason=Reason.GPU_LIMITED, steps=STEPS, settling_since=NOW)])
     assert scene.page() == PAGE.splitlines()
 
@@ -84,17 +84,20 @@ def test_a_held_number_says_so(scene):
 
 def test_a_stage_that_spoke_twice_counts_with_its_last_word(scene):
     """A page with one series twice would be refused as a whole."""
-    steps = (*STEPS, Step("limit", "a step that its scaler ignores", 3, 2, "gpu-limiter H100"))
+    steps = (*STEPS, Step("limit", "a step that its scaler ignores", 3, 2, "gpu-limiter A", 1))
     scene.ledger.record([decision(2, steps=steps)])
     found = scene.page("wva_desired_step_replicas") + scene.page("wva_desired_limited_replicas")
     assert len(found) == len({line.rpartition(" ")[0] for line in found})
     assert [line.rpartition(" ")[2] for line in found if 'stage="limit"' in line] == ["2.0", "1.0"]
 
 
-def test_a_limit_that_took_nothing_is_none(scene):
-    """Whoever is named without taking a replica binds nothing."""
-    scene.ledger.record([decision(3, steps=(Step("enforce", "at the maximum", 3, 3, "HPA va"),))])
-    assert scene.page("wva_desired_limited") == []
+def test_a_limit_of_an_unknown_amount_is_there(scene):
+    """That somebody limits is news, though nobody knows by how many."""
+    scene.bounds[KEY] = Bounds(maximum=3, maximum_origin="HPA va")
+    scene.ledger.record([decision(3, steps=(Step("optimize", "no GPUs", 3, 3, "ResourceQuota ns/gpus"),))])
+    (line,) = scene.page("wva_desired_limited")
+    assert 'limit="gpus",limited_by="ResourceQuota ns/gpus"' in line
+    assert line.endswith(" 0.0")
 
 
 def test_a_dropped_variant_and_a_standby_show_nothing(scene):
@@ -111,7 +114,7 @@ def test_a_dropped_variant_and_a_standby_show_nothing(scene):
 def test_an_instance_label_is_on_every_series():
     """As on the numbers themselves."""
     scene = Scene(instance="blue")
-    scene.bounds[KEY] = Bounds(maximum=7)
+    scene.bounds[KEY] = Bounds(maximum=7, maximum_origin="HPA va")
     scene.ledger.record([decision(3, steps=STEPS, settling_since=NOW)])
     assert len({line.partition("{")[0] for line in scene.page()}) == len(FAMILIES)
     assert all('controller_instance="blue"' in line for line in scene.page())

@@ -20,6 +20,10 @@ from wva.model.variant import Bounds, VariantKey
 from wva.publish.ledger import Ledger
 from wva.publish.metrics import INSTANCE_LABEL
 
+MAXIMUM: Final = "maximum"
+GPUS: Final = "gpus"
+"""What keeps a number small: the maximum of its scaler or annotation, or the GPUs that there are (limiter, quota)."""
+
 BoundsOf = Callable[[VariantKey], Bounds | None]
 Row = tuple[tuple[str, ...], float]
 """The values of the labels after variant_name and namespace, and the value of the sample."""
@@ -57,9 +61,11 @@ def _steps(decision: Decision, _: Bounds) -> list[Row]:
     return [((stage,), after) for stage, after in last.items()]
 
 
-def _limits(decision: Decision, _: Bounds) -> list[Row]:
-    last = {step.stage: step for step in decision.limits if step.before > step.after}
-    return [((stage, step.limited_by), step.before - step.after) for stage, step in last.items()]
+def _limits(decision: Decision, bounds: Bounds) -> list[Row]:
+    last = {(step.stage, step.limited_by): step.fewer for step in decision.limits}
+    return [
+        ((stage, MAXIMUM if by == bounds.maximum_origin else GPUS, by), fewer) for (stage, by), fewer in last.items()
+    ]
 
 
 def _settling(decision: Decision, _: Bounds) -> list[Row]:
@@ -82,9 +88,9 @@ FAMILIES: Final = (
     ),
     Family(
         "wva_desired_limited_replicas",
-        "Replicas that somebody withholds, by stage (enforce: the maximum, limit: the GPU budget) and who it is; "
-        "absent while nobody does.",
-        ("stage", "limited_by"),
+        "Replicas that somebody withholds, by stage, limit (maximum: of the scaler or an annotation, gpus) and who it "
+        "is; 0 is an amount that nobody knows, and there is no series while nobody does.",
+        ("stage", "limit", "limited_by"),
         _limits,
     ),
     Family(

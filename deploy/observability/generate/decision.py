@@ -64,7 +64,7 @@ _HOW: Final = Row(
         ),
         steps(
             "Who keeps it from being larger",
-            "Replicas that were wanted and not given, by stage and by whom: enforce is a maximum, limit the budget.",
+            "Replicas that were wanted and not given, by stage and by whom: a maximum, or the GPUs that there are.",
             Query(
                 or_none(of_variants("wva_desired_limited_replicas", _CHOSEN, "stage", "limited_by"), "limited_by"),
                 f"{_NAME} {{{{stage}}}} {{{{limited_by}}}}",
