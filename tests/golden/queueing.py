@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.golden.vectors import Case
+from tests.golden.vectors import Better, Case, Verdict
 from wva.decide.queueing.service import IterationTime, PrefillDecode, Queue, RequestSize
 
 VERSIONS = ("v051", "v080")
@@ -26,21 +26,23 @@ def queue(case: Case) -> Queue:
     )
 
 
-def decode_only(case: Case) -> str | None:
-    """Leave out latencies of requests without prompt: the original subtracts a prefill that it did not add."""
-    instance = case["instance"]
-    biased = "delta" in instance["parms"] and instance["avg_input_tokens"] == 0
-    return "requests without prompt, where the latencies of the original are biased" if biased else None
+def better(tested: str) -> Verdict:
+    """Return the verdict on cases whose recorded latencies cannot be true; ``tested`` is where ours are tested.
 
+    Of requests without prompt the original subtracts a prefill that it did not add (optimizer.md 8.1, item 3); where
+    service times do not depend on the batch it divides 0 by 0.
+    """
 
-def not_numbers(case: Case) -> str | None:
-    """Leave out service times that do not depend on the batch: the original's latencies are not numbers."""
-    parameters = case["instance"]["parms"]
-    return "beta = delta = 0, where the original divides 0 by 0" if _flat(parameters) else None
+    def verdict(case: Case) -> Better | None:
+        instance = case["instance"]
+        parameters = instance["parms"]
+        if "delta" in parameters and instance["avg_input_tokens"] == 0:
+            return Better("requests without prompt have no prefill", tested)
+        if "delta" in parameters and parameters["beta"] == parameters["delta"] == 0:
+            return Better("service times that do not depend on the batch", tested)
+        return None
 
-
-def _flat(parameters: Case) -> bool:
-    return bool("delta" in parameters and parameters["beta"] == parameters["delta"] == 0)
+    return verdict
 
 
 def within(expected: float, *, rel: float, extra: float = 0.0) -> Any:

@@ -22,10 +22,11 @@ _DRAWN = "drawn_cycles"
 def pytest_testnodedown(node: Any) -> None:
     """Take over what one process of pytest-xdist has counted; without that plugin nobody calls this."""
     GENERATED.update(getattr(node, "workeroutput", {}).get(_DRAWN, {}))
-    for title, (run, left_out) in getattr(node, "workeroutput", {}).get(_KEY, {}).items():
+    for title, (run, better, partly) in getattr(node, "workeroutput", {}).get(_KEY, {}).items():
         total = tally_of(title)
         total.run += run
-        total.left_out |= Counter(left_out)  # every process leaves out the same ones
+        total.better |= Counter(better)  # every process finds the same ones
+        total.partly += Counter(partly)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -33,11 +34,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
         output[_DRAWN] = dict(GENERATED)
-        output[_KEY] = {title: (count.run, dict(count.left_out)) for title, count in TALLIES.items()}
+        output[_KEY] = {title: (count.run, dict(count.better), dict(count.partly)) for title, count in TALLIES.items()}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print one line per file of recorded cases, and how many cycles were drawn."""
+    """Print how many cases of each file were run, what is better here, and how many cycles were drawn."""
     if TALLIES:
         terminalreporter.section("recorded cases")
     for title, count in sorted(TALLIES.items()):

@@ -9,23 +9,29 @@ What the engines tell is compared likewise.
 
 from __future__ import annotations
 
+import asyncio
+import re
+
 import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.collect.cluster import Cluster
 from tests.collect.doubles import NOW, FakePrometheus
-from tests.golden.vectors import close, parameters, tally
-from wva.collect.answers import ErrorKind, InstantVector, Series
+from tests.golden.vectors import Better, close, parameters, tally
+from wva.collect.answers import ErrorKind, InstantVector, PrometheusError, Series
 from wva.collect.queries import EngineSignal
+from wva.collect.request_counts import count_requests
 from wva.collect.samples import Classifier
 from wva.collect.scheduler_queue import SchedulerQueueJoin
 from wva.collect.snapshot import Collector, CollectorSettings
+from wva.godurations import parse_duration
 from wva.instruments import Instruments
 from wva.model.metrics import Freshness, SampleState
 from wva.model.variant import ModelKey
 
 SECTION = "replica_metrics"
 QUEUE_SECTION = "scheduler_queue"
+COUNT_SECTION = "request_count"
 ENGINES = {
     "vllm:cache_config_info": EngineSignal.CACHE_CONFIG,
     "vllm:request_generation_tokens": EngineSignal.OUTPUT_TOKENS,
@@ -116,15 +122,18 @@ async def _collect(case):
 
 
 def _asks_nobody(case):
-    """Leave out a failing query that we would not ask: there is no variant to ask it for."""
+    """Tell a failing query that we would not ask: there is no variant to ask it for."""
     targets = {va["deployment"] for va in case["variant_autoscalings"]}
     failing = any(
         answer.get("error") and any(metric in answer["query"] for metric in METRICS) for answer in case["prometheus"]
     )
-    return "failing query without a variant" if failing and not targets & set(case["tracked_deployments"]) else None
+    if not failing or targets & set(case["tracked_deployments"]):
+        return None
+    tested = "collect/test_collector.py::test_nothing_is_asked_without_an_active_variant"
+    return Better("without a variant nothing is asked that could fail", tested)
 
 
-@pytest.mark.parametrize("case", parameters("collector", section=SECTION, left_out=_asks_nobody))
+@pytest.mark.parametrize("case", parameters("collector", section=SECTION, better=_asks_nobody))
 async def test_replicas_are_those_of_the_original(case):
     """Mapping, KV usage, queue length, accelerator and cost of every replica; a failing query is a failure."""
     tally("collector", SECTION).run += 1
@@ -173,6 +182,38 @@ def _compare_engine(replica, expected):
             assert close(sample.fresh_value or 0.0, expected[name])
         else:
             assert sample.state is SampleState.INVALID
+
+
+def _unknown_is_not_idle(case):
+    """Tell an answer that is no number, which the original took for no request at all."""
+    values = [series["value"] for answer in case["prometheus"] for series in answer["result"]]
+    tested = "collect/test_request_counts.py::test_what_is_no_number_of_requests_makes_everything_unknown"
+    return Better("what is no number of requests is not 0", tested) if "NaN" in values else None
+
+
+@pytest.mark.parametrize("case", parameters("collector", section=COUNT_SECTION, better=_unknown_is_not_idle))
+async def test_finished_requests_are_counted_like_the_original(case):
+    """Over the same time, and unknown without an answer."""
+    tally("collector", COUNT_SECTION).run += 1
+    model, retention = ModelKey("ns", "m"), parse_duration(case["retention"])
+    asked = []
+
+    async def answer(query, at):
+        asked.append(query.text)
+        if any(row.get("error") for row in case["prometheus"]):
+            return PrometheusError(ErrorKind.SERVER, "recorded error")
+        labels = {"namespace": "ns", "model_name": "m"}
+        rows = [series["value"] for row in case["prometheus"] for series in row["result"]]
+        return InstantVector(
+            tuple(Series({**labels, "signal": "finished"}, (at, value)) for value in rows)
+            + tuple(Series({**labels, "signal": signal}, (at, "0")) for signal in ("running", "waiting"))
+        )
+
+    deadline = asyncio.get_running_loop().time() + 30
+    (found,) = await count_requests({model: retention}, answer, now=NOW, deadline=deadline)
+    assert found.finished == case["expected"]
+    spans = [re.search(r"\[(\w+)\]", row["query"]).group(1) for row in case["prometheus"]]
+    assert all(f"[{span}]" in asked[0] for span in spans)
 
 
 @pytest.mark.parametrize("case", parameters("collector", section=QUEUE_SECTION))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.golden.vectors import parameters, tally
+from tests.golden.vectors import Better, parameters, tally
 from wva.api.core import Node, Pod
 from wva.collect.gpus import GPU_RESOURCES
 from wva.collect.inventory import NODE_INDEX, node_index, node_pools
@@ -20,6 +20,8 @@ from wva.sim.apiserver import errors
 from wva.sim.apiserver.kinds import KindSpec
 from wva.sim.apiserver.selectors import select
 
+REQUESTS = ("container_requests", "init_container_requests")
+ASPECT = "gpu_discovery better here"
 NODES = KindSpec(group="", version="v1", plural="nodes", kind="Node", namespaced=False)
 
 
@@ -43,7 +45,7 @@ def wire_node(row):
 
 
 def foreign_vendor(row):
-    """Leave out pods with GPUs of a vendor that their node has not: the original adds them to the node's product."""
+    """Tell pods with GPUs of a vendor that their node has not: the original adds them to the node's product."""
     labels = {node["name"]: node["labels"] for node in row["nodes"] or []}
     running = (pod for pod in row["pods"] or [] if pod["phase"] not in {"Succeeded", "Failed"})
     for pod in running:
@@ -51,11 +53,14 @@ def foreign_vendor(row):
             for resource in GPU_RESOURCES:
                 known = labels.get(pod["node"], {})
                 if known and requests.get(resource, "0") != "0" and f"{resource}.product" not in known:
-                    return "with GPUs of a vendor that the node has not"
+                    return Better(
+                        "GPUs of a vendor that the node has not are not taken from those that it has",
+                        "golden/test_gpu_discovery.py::test_what_the_node_has_not_is_not_taken_from_it",
+                    )
     return None
 
 
-@pytest.mark.parametrize("row", parameters("pipeline", section="gpu_discovery", left_out=foreign_vendor))
+@pytest.mark.parametrize("row", parameters("pipeline", section="gpu_discovery", better=foreign_vendor))
 def test_gpus_are_found_like_the_original(row):
     """Per node and product what is there, per product what is taken; a selector that is none finds nothing."""
     tally("pipeline", "gpu_discovery").run += 1
@@ -63,6 +68,47 @@ def test_gpus_are_found_like_the_original(row):
         with pytest.raises(errors.ApiError):
             select(NODES, labels=row["env_WVA_NODE_SELECTOR"])
         return
+    capacity, usage = found_in(row)
+    expected = recorded_capacity(row)
+    taken = {}
+    for product, count in (row["expected_usage"] or {}).items():
+        taken[normalize_accelerator(product)] = taken.get(normalize_accelerator(product), 0) + count
+    assert capacity == expected
+    assert {name: count for name, count in usage.items() if count} == {name: n for name, n in taken.items() if n}
+
+
+@pytest.mark.parametrize(
+    "row", parameters("pipeline", section="gpu_discovery", better=foreign_vendor, aspect=ASPECT, recorded=False)
+)
+def test_what_the_node_has_not_is_not_taken_from_it(row):
+    """The nodes have what was recorded, and no more of it is taken than pods of the same vendor take."""
+    tally("pipeline", ASPECT).run += 1
+    capacity, usage = found_in(row)
+    assert capacity == recorded_capacity(row)
+    ours = {resource for node in row["nodes"] for resource in GPU_RESOURCES if f"{resource}.product" in node["labels"]}
+    rows = [{**pod, **{field: own(pod.get(field), ours) for field in REQUESTS}} for pod in row["pods"]]
+    assert usage == found_in({**row, "pods": rows})[1]
+    recorded = {}
+    for product, count in (row["expected_usage"] or {}).items():
+        recorded[normalize_accelerator(product)] = recorded.get(normalize_accelerator(product), 0) + count
+    assert all(count <= recorded.get(name, 0) for name, count in usage.items())
+
+
+def own(requests, resources):
+    """Return the requests of containers for these resources alone."""
+    return [{name: count for name, count in container.items() if name in resources} for container in requests or []]
+
+
+def recorded_capacity(row):
+    """Return GPUs by node and short name of the product."""
+    return {
+        node: {normalize_accelerator(product): found["count"] for product, found in products.items()}
+        for node, products in (row["expected_capacity"] or {}).items()
+    }
+
+
+def found_in(row):
+    """Return GPUs by node and product, and those that are taken by product."""
     chosen = select(NODES, labels=row["env_WVA_NODE_SELECTOR"])
     pods = Store()
     pods.add_index(NODE_INDEX, node_index)
@@ -75,12 +121,4 @@ def test_gpus_are_found_like_the_original(row):
             for pool in node_pools(msgspec.convert(recorded, Node), pods):
                 capacity.setdefault(recorded["metadata"]["name"], {})[pool.accelerator] = pool.capacity
                 usage[pool.accelerator] = usage.get(pool.accelerator, 0) + pool.used
-    expected = {
-        node: {normalize_accelerator(product): found["count"] for product, found in products.items()}
-        for node, products in (row["expected_capacity"] or {}).items()
-    }
-    taken = {}
-    for product, count in (row["expected_usage"] or {}).items():
-        taken[normalize_accelerator(product)] = taken.get(normalize_accelerator(product), 0) + count
-    assert capacity == expected
-    assert {name: count for name, count in usage.items() if count} == {name: n for name, n in taken.items() if n}
+    return capacity, usage

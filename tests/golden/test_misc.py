@@ -1,23 +1,27 @@
 """Small recorded behaviours of the original: texts, ages, ConfigMap entries.
 
 Two rules differ on purpose in ConfigMap entries. The original judged an entry before its defaults were applied; ours
-are compared with the recorded column ``accepted_if_defaults_applied_first``. And ours additionally refuses NaN: such
-entries are left out here.
+are compared with the recorded column ``accepted_if_defaults_applied_first``. And ours additionally refuses NaN.
 """
 
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 import yaml
 
-from tests.golden.vectors import close, parameters, tally
+from tests.golden.vectors import Better, close, parameters, tally
 from wva.collect.config.saturation import parse_saturation
 from wva.collect.promql import escape_label_value
+from wva.collect.queries import chunk_queries, engine_queries
+from wva.collect.request_counts import request_query
 from wva.godurations import format_promql_duration, parse_duration, parse_positive_duration
 from wva.model.metrics import ORIGINAL_FRESHNESS, Freshness
+from wva.model.optimizers import Analyzer
 
+METRIC = r"(?:vllm:|inference_)\w+"
 ENTRY_FIELDS = {
     "kvCacheThreshold": "kv_cache_threshold",
     "queueLengthThreshold": "queue_length_threshold",
@@ -26,9 +30,26 @@ ENTRY_FIELDS = {
 }
 
 
-def _rows(section, left_out=lambda _: None):
+def _rows(section, better=lambda _: None):
     """Return the rows of a section as parameters."""
-    return parameters("misc", section=section, left_out=left_out)
+    return parameters("misc", section=section, better=better)
+
+
+@pytest.mark.parametrize("section", ["query_templates", "build_query"])
+def test_no_series_of_the_original_is_left_unasked(section):
+    """Our grouped queries look at every metric that its queries for one model looked at."""
+    texts = [query.text for query in (*chunk_queries(["ns"]), *engine_queries(["ns"]), request_query(["ns"], 600))]
+    asked = set(re.findall(METRIC, " ".join(texts)))
+    for param in _rows(section):
+        (row,) = param.values
+        tally("misc", section).run += 1
+        assert set(re.findall(METRIC, row.get("template") or row["expected"])) <= asked, row["name"]
+
+
+def test_answers_are_not_kept_by_model():
+    """The keys of the original's answers are told apart in the summary; ours are kept by chunk of namespaces."""
+    kept = Better("answers are kept by query", "collect/test_answer_cache.py::test_another_namespace_is_asked_for")
+    assert parameters("misc", section="cache_key", better=lambda _: kept) == []
 
 
 @pytest.mark.parametrize("row", _rows("escape_promql"))
@@ -65,12 +86,16 @@ def test_retention_periods_are_accepted_like_the_original(row):
 
 
 def _refused_by_us_alone(row):
-    """Say which of our own rules refuses an entry, judged by its text."""
+    """Tell which of our own rules refuses an entry or a part of it, judged by its text."""
     parsed = yaml.safe_load(row["yaml"]) if row["parsed"] is not None else None
     if not isinstance(parsed, dict):
         return None
+    if parsed.get("analyzerName", "") not in set(Analyzer):
+        tested = "collect/test_saturation_config.py::test_an_unknown_analyzer_is_the_percentage_analyzer"
+        return Better("an analyzer that there is not is told", tested)
     numbers = [value for value in parsed.values() if isinstance(value, float)]
-    return "with NaN" if any(math.isnan(value) for value in numbers) else None
+    tested = "collect/test_saturation_config.py::test_a_value_outside_its_field_is_rejected"
+    return Better("NaN is refused", tested) if any(math.isnan(value) for value in numbers) else None
 
 
 @pytest.mark.parametrize("row", _rows("saturation_config_entry", _refused_by_us_alone))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from tests.golden.vectors import Case, parameters, tally
+from tests.golden.vectors import Better, Case, parameters, tally
 from wva.api.apps import Container, ResourceRequirements
 from wva.api.meta import Key
 from wva.collect.gpus import gpus_per_replica
@@ -34,16 +34,22 @@ def entries(case: Case) -> list[dict]:
     return found
 
 
-def left_out(case: Case) -> str | None:
-    """Leave out where our reading of the ConfigMap differs, judged by its text."""
+def better(case: Case) -> Better | None:
+    """Tell where our reading of the ConfigMap differs, judged by its text."""
     if any(entry.get("namespace") for entry in entries(case)):
-        return "with a namespace in an entry, which we obey"
+        return Better(
+            "the namespace of an entry is obeyed",
+            "collect/test_config_parsers.py::test_the_namespace_of_a_scale_to_zero_entry_is_honoured",
+        )
     if any(str(entry.get("retention_period")).startswith(("-", "0")) for entry in entries(case)):
-        return "with a retention that is not positive, for which we reject the entry"
+        return Better(
+            "an entry whose retention is not positive is rejected",
+            "collect/test_config_parsers.py::test_a_retention_period_that_is_none_rejects_its_entry",
+        )
     return None
 
 
-@pytest.mark.parametrize("case", parameters(NAME, section="enforcer", left_out=left_out))
+@pytest.mark.parametrize("case", parameters(NAME, section="enforcer", better=better))
 def test_recorded_enforcer(case):
     """Targets, whether they were changed, whether requests were asked for, and over how long."""
     tally(NAME, "enforcer").run += 1
@@ -122,13 +128,14 @@ def test_recorded_product_name(case):
     assert normalize_accelerator(case["in"]) == case["expected"]
 
 
-def limits_only(case: Case) -> str | None:
-    """Leave out templates with limits and no requests: Kubernetes fills them in, so we count them."""
+def limits_only(case: Case) -> Better | None:
+    """Tell templates with limits and no requests: Kubernetes fills them in, so we count them."""
     limits = any(limits for limits in case.get("container_limits") or [])
-    return "with limits, which we count" if limits else None
+    tested = "collect/test_variants.py::test_gpus_are_summed_over_containers_and_vendors"
+    return Better("limits count as requests", tested) if limits else None
 
 
-@pytest.mark.parametrize("case", parameters(NAME, section="gpus_per_replica", left_out=limits_only))
+@pytest.mark.parametrize("case", parameters(NAME, section="gpus_per_replica", better=limits_only))
 def test_recorded_gpus_per_replica(case):
     """The sum of the requests over containers and vendors, at least 1."""
     tally(NAME, "gpus_per_replica").run += 1

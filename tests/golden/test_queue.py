@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.golden.queueing import decode_only, not_numbers, queue, within
+from tests.decide.queueing.test_chain import direct
+from tests.golden.queueing import better, queue, within
 from tests.golden.vectors import Case, parameters, tally
 from wva.decide.queueing.results import Performance
 from wva.decide.queueing.sizing import perform
@@ -12,11 +13,8 @@ from wva.decide.queueing.sizing import perform
 NAME = "queue"
 TIGHT = 1e-9
 LOOSE = 2e-4
-
-
-def left_out(case: Case) -> str | None:
-    """Leave out what has no recorded numbers that could be true."""
-    return decode_only(case) or not_numbers(case)
+ASPECT = "v051 better here"
+BETTER = better("golden/test_queue.py::test_what_is_better_here_is_the_sum_over_all_states")
 
 
 def recorded_words(found: Performance) -> dict[str, float]:
@@ -43,18 +41,35 @@ def room(response: float, output_tokens: float) -> dict[str, float]:
     }
 
 
-@pytest.mark.parametrize("case", parameters(NAME, section="v051", left_out=left_out))
+@pytest.mark.parametrize("case", parameters(NAME, section="v051", better=BETTER))
 def test_known_parameters(case):
     """Steady state with alpha, beta, gamma and delta."""
     tally(NAME, "v051").run += 1
     check(case)
 
 
-@pytest.mark.parametrize("case", parameters(NAME, section="v080", left_out=left_out))
+@pytest.mark.parametrize("case", parameters(NAME, section="v080", better=BETTER))
 def test_estimated_parameters(case):
     """Steady state with alpha, beta and gamma."""
     tally(NAME, "v080").run += 1
     check(case)
+
+
+@pytest.mark.parametrize("case", parameters(NAME, section="v051", better=BETTER, aspect=ASPECT, recorded=False))
+def test_what_is_better_here_is_the_sum_over_all_states(case):
+    """Where the recorded latencies cannot be true, ours are those of the states added up one by one."""
+    tally(NAME, ASPECT).run += 1
+    (found,) = perform([queue(case)], [case["rate_rps"]])
+    assert found is not None
+    throughput, wait, serving, loss = direct(queue(case), case["rate_rps"])
+    assert found.throughput == within(throughput, rel=TIGHT)
+    assert found.wait == within(wait, rel=TIGHT, extra=1e-12 * found.response)
+    assert found.serving == within(serving, rel=TIGHT)
+    assert found.loss == within(loss, rel=TIGHT, extra=1e-300)
+    instance = case["instance"]
+    law = queue(case).parameters.law(queue(case).request)
+    decoding = (instance["avg_output_tokens"] - 1) * found.itl
+    assert found.prefill + decoding == within(law.base + law.slope * found.batch, rel=TIGHT)
 
 
 def check(case: Case) -> None:

@@ -1,7 +1,7 @@
 """Recorded passes of the original's scale-from-zero loop: who is started for which queue.
 
-Left out is what ours does otherwise on purpose (engine.md 8): a pool claims no workload without a selector or in
-another namespace, an absent apiVersion is ``apps/v1``.
+Better on purpose (engine.md 8): a pool claims no workload without a selector or in another namespace, an absent
+apiVersion is ``apps/v1``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.builders import variant
-from tests.golden.vectors import parameters, tally
+from tests.golden.vectors import Better, parameters, tally
 from wva.api.inference import InferencePool
 from wva.collect.gateway_queue import parse_queues
 from wva.collect.pools import PoolStores
@@ -22,18 +22,23 @@ from wva.model.decision import Decision
 from wva.model.variant import ModelKey, VariantKey
 
 HTTP_OK = 200
+POOLS = "collect/test_pools.py"
 
 
 def on_purpose(row):
-    """Say what ours does otherwise."""
+    """Say what ours does better."""
     namespaces = {deployment["namespace"] for deployment in row["deployments"] or []}
     for pool in row["pools"] or []:
         if not pool["selector"]:
-            return "with a pool without selector"
+            return Better("a pool without a selector claims nothing", f"{POOLS}::test_an_empty_selector_claims_nothing")
         if pool["namespace"] not in namespaces:
-            return "with a pool of another namespace"
+            return Better(
+                "a pool has no say in another namespace", f"{POOLS}::test_pools_of_one_name_in_two_namespaces_are_two"
+            )
     if any(not va["scale_target_api_version"] for va in row["variant_autoscalings"] or []):
-        return "without apiVersion"
+        return Better(
+            "an absent apiVersion is apps/v1", "collect/test_targets.py::test_an_absent_api_version_means_apps_v1"
+        )
     return None
 
 
@@ -77,7 +82,7 @@ def variant_at(va, deployment):
     )
 
 
-@pytest.mark.parametrize("row", parameters("scale_from_zero", left_out=on_purpose))
+@pytest.mark.parametrize("row", parameters("scale_from_zero", better=on_purpose))
 def test_the_same_targets_are_started(row):
     """One replica each, for the queue of exactly their model."""
     tally("scale_from_zero").run += 1

@@ -4,34 +4,54 @@ from __future__ import annotations
 
 import pytest
 
-from tests.golden.queueing import decode_only, not_numbers, queue, within
+from tests.golden.queueing import better, queue, within
 from tests.golden.vectors import Case, parameters, tally
-from wva.decide.queueing.results import Sizing
-from wva.decide.queueing.sizing import size
+from wva.decide.queueing.results import Performance, Sizing
+from wva.decide.queueing.sizing import perform, size
 from wva.decide.queueing.targets import Target
 
 NAME = "size"
 TIGHT = 1e-9
 LOOSE = 1e-4
+ASPECT = "v051 better here"
+BETTER = better("golden/test_size.py::test_what_is_better_here_meets_its_targets_and_no_higher_rate_does")
 
 
-def left_out(case: Case) -> str | None:
-    """Leave out what has no recorded numbers that could be true."""
-    return decode_only(case) or not_numbers(case)
-
-
-@pytest.mark.parametrize("case", parameters(NAME, section="v051", left_out=left_out))
+@pytest.mark.parametrize("case", parameters(NAME, section="v051", better=BETTER))
 def test_known_parameters(case):
     """Highest rate with alpha, beta, gamma and delta."""
     tally(NAME, "v051").run += 1
     check(case)
 
 
-@pytest.mark.parametrize("case", parameters(NAME, section="v080", left_out=left_out))
+@pytest.mark.parametrize("case", parameters(NAME, section="v080", better=BETTER))
 def test_estimated_parameters(case):
     """Highest rate with alpha, beta and gamma."""
     tally(NAME, "v080").run += 1
     check(case)
+
+
+@pytest.mark.parametrize("case", parameters(NAME, section="v051", better=BETTER, aspect=ASPECT, recorded=False))
+def test_what_is_better_here_meets_its_targets_and_no_higher_rate_does(case):
+    """Where the recorded latencies cannot be true, ours are within the targets up to the rate, and not above it."""
+    tally(NAME, ASPECT).run += 1
+    one, target = queue(case), case["target"]
+    (found,) = size([one], [Target(**target)])
+    if found.rate is None:
+        (lowest,) = perform([one], [found.lowest_rate])
+        assert not within_targets(lowest, target)
+        return
+    limit = min(found.ttft.rate, found.itl.rate, found.tps_rate)
+    at, above = perform([one, one], [limit, limit * (1 + 1e-3)])
+    assert within_targets(at, target)
+    assert found.rate == within(at.throughput, rel=TIGHT)
+    assert limit in {found.tps_rate, found.highest_rate} or not within_targets(above, target)
+
+
+def within_targets(performance: Performance, target: Case) -> bool:
+    """Tell whether latencies are within the targets that are given, up to rounding."""
+    latencies = {"ttft": performance.ttft, "itl": performance.itl}
+    return all(found <= target[name] * (1 + 1e-8) for name, found in latencies.items() if target[name] > 0)
 
 
 def check(case: Case) -> None:

@@ -236,12 +236,7 @@ def nearly(value: object) -> object:
     return near(value) if isinstance(value, float) else value
 
 
-def order_sensitive(case: Case) -> str | None:
-    """Leave out what the original itself decided differently from run to run."""
-    return "order sensitive in the original" if case["order_sensitive"] else None
-
-
-@pytest.mark.parametrize("case", parameters(NAME, left_out=order_sensitive))
+@pytest.mark.parametrize("case", parameters(NAME))
 def test_recorded_case(case):
     """Results, store and history after every step are those of the original."""
     tally(NAME).run += 1

@@ -1,7 +1,8 @@
 """Recorded cases of the original controller v0.5.1: where they are, which run, and how many did.
 
-The folder is that of the environment variable WVA_VECTORS if it is set, else ``data`` beside this file. A case is left
-out by a predicate on its input only, with a reason, and is counted.
+The folder is that of the environment variable WVA_VECTORS if it is set, else ``data`` beside this file. A case that
+records what is better here is told apart by a predicate on its input only; it names the test of the better behaviour,
+and is counted.
 """
 
 from __future__ import annotations
@@ -19,24 +20,51 @@ from typing import Any
 import pytest
 
 Case = dict[str, Any]
-LeftOut = Callable[[Case], str | None]
 
 TOLERANCE = 1e-9
 FOLDER = Path(os.environ.get("WVA_VECTORS") or Path(__file__).parent / "data")
 
 
-@dataclass
-class Tally:
-    """How many cases of a file and section were run, and how many left out for which reason."""
+@dataclass(frozen=True)
+class Better:
+    """Why a recorded case is not what is wanted (its verdict is ``fix``), and the test of what is.
 
-    run: int = 0
-    left_out: Counter[str] = field(default_factory=Counter)
+    The test is named as ``file::function``, the file below ``tests``.
+    """
+
+    reason: str
+    test: str
+
+    def __post_init__(self) -> None:
+        """Remember the test, so that somebody can look whether it exists."""
+        BETTER_TESTS.add(self.test)
 
     def __str__(self) -> str:
-        """Return the line for the summary."""
-        words = f"{self.run} cases run, {self.left_out.total()} left out"
-        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(self.left_out.items()))
-        return f"{words} ({reasons})" if reasons else words
+        """Return the words for the summary."""
+        return f"{self.reason} [{self.test}]"
+
+
+Verdict = Callable[[Case], Better | None]
+BETTER_TESTS: set[str] = set()
+
+
+@dataclass
+class Tally:
+    """How many cases of a file and section were run, and how many record what is better here, by reason and test.
+
+    ``partly`` are those of the run ones that were compared but for something that is better here.
+    """
+
+    run: int = 0
+    better: Counter[str] = field(default_factory=Counter)
+    partly: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        """Return the lines for the summary."""
+        words = f"{self.run} cases run, {self.better.total()} with the verdict fix, 0 left out"
+        fixed = [f"{count} fix: {reason}" for reason, count in sorted(self.better.items())]
+        partly = [f"{count} run but for: {reason}" for reason, count in sorted(self.partly.items())]
+        return "\n    ".join([words, *fixed, *partly])
 
 
 TALLIES: dict[str, Tally] = {}
@@ -76,12 +104,18 @@ def close(found: float, expected: float) -> bool:
 
 
 def parameters(
-    name: str, *, section: str = "cases", left_out: LeftOut = lambda _: None, aspect: str | None = None
+    name: str,
+    *,
+    section: str = "cases",
+    better: Verdict = lambda _: None,
+    aspect: str | None = None,
+    recorded: bool = True,
 ) -> list[Any]:
     """Return the cases of a section as parameters; one that is skipped when the file or section is not there.
 
-    ``left_out`` says why a case does not apply to us, judged by its input; None runs it. ``aspect`` counts them apart,
-    where several tests look at the same cases.
+    ``better`` says of a case, judged by its input, what is done better and where that is tested; None runs it.
+    ``aspect`` counts them apart, where several tests look at the same cases. Without ``recorded`` the parameters are
+    the others: what is done better, to be tested with the inputs of the recording.
     """
     content = find(name)
     rows = None if content is None else _rows(content, section)
@@ -89,14 +123,14 @@ def parameters(
         reason = f"golden_{name}.json.gz {section} is not present in {FOLDER}"
         return [pytest.param(None, id="absent", marks=pytest.mark.skip(reason=reason))]
     count = tally(name, aspect or section)
-    count.left_out.clear()
+    count.better.clear()
     kept = []
     for number, case in enumerate(rows):
-        reason = left_out(case)
-        if reason is None:
+        verdict = better(case)
+        if (verdict is None) is recorded:
             kept.append(pytest.param(case, id=str(case.get("id", f"{section}-{number:04}"))))
-        else:
-            count.left_out[reason] += 1
+        elif recorded:
+            count.better[str(verdict)] += 1
     return kept
 
 
