@@ -71,9 +71,9 @@ async def test_a_step_of_the_load_is_answered_early_and_large() -> None:
     sized, old = [await _run(STEP, entry) for entry in ("{}", "compatibility: v0.5")]
     attained, before = (world.timeline.summary(world.model)["ttft_attainment"] for world in (sized, old))
     assert attained >= 0.8
-    assert attained > before + 0.05
+    assert attained >= before + 0.08
     first = next(entry for entry in sized.timeline.decisions if (entry.previous or entry.desired) < entry.desired)
     assert first.at_seconds - MINUTE <= 20.0
     assert first.desired - first.current >= 2
     costs = [world.timeline.summary(world.model)["replica_cost"] for world in (sized, old)]
-    assert costs[0] <= 1.2 * costs[1]
+    assert costs[0] <= 1.1 * costs[1]
