@@ -33,7 +33,7 @@ def granted() -> set[Right]:
 
 
 def unused(rights: Iterable[Right], made: Iterable[Access]) -> list[Right]:
-    """Return the rights that no allowed request needed; where an object has a right of its own the general one is not."""
+    """Return the rights that no allowed request needed; one of an object itself goes before the general one."""
     given = set(rights)
     used = set()
     for access in made:
