@@ -63,7 +63,9 @@ environment_namespace() { ensure_namespace "$1"; }
 
 environment_prometheus() { :; }
 
-environment_adapter_values() { :; }
+environment_adapter_values() { printf 'prometheus-adapter-values.yaml'; }
+
+environment_authority_key() { printf 'ca.crt'; }
 
 environment_authority() { own_authority; }
 

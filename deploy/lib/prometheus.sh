@@ -134,14 +134,12 @@ deploy_adapter() {
       "With KEDA use a ScaledObject (actuator: keda in the chart), and set DEPLOY_PROMETHEUS_ADAPTER=false"
     return 0
   fi
-  adapter_authority
   local version=()
   [[ -z ${PROMETHEUS_ADAPTER_VERSION:-} ]] || version=(--version "$PROMETHEUS_ADAPTER_VERSION")
-  ADAPTER_VALUES=(--values "$DEPLOY/samples/prometheus-adapter-values.yaml")
-  environment_adapter_values
+  adapter_authority
   change "${HELM[@]}" upgrade --install "$ADAPTER" "$ADAPTER" --repo "$CHARTS" --namespace "$MONITORING_NAMESPACE" \
-    "${ADAPTER_VALUES[@]}" --set-string "prometheus.url=$(prometheus_host)" --set "prometheus.port=$(prometheus_port)" \
-    ${version[@]+"${version[@]}"}
+    --values "$DEPLOY/samples/$(environment_adapter_values)" --set-string "prometheus.url=$(prometheus_host)" \
+    --set "prometheus.port=$(prometheus_port)" ${version[@]+"${version[@]}"}
 }
 
 # external_metrics_backend: NAMESPACE/NAME of the Service behind external metrics; empty when there is none.
@@ -150,15 +148,16 @@ external_metrics_backend() {
     --output 'jsonpath={.spec.service.namespace}/{.spec.service.name}' 2>/dev/null || true
 }
 
-# The adapter mounts its CA from the ConfigMap prometheus-ca.
+# The adapter mounts its CA from the ConfigMap prometheus-ca; the values of the environment say under which key.
 adapter_authority() {
-  local manifest
+  local manifest key
+  key=$(environment_authority_key)
   if [[ $DRY_RUN == true && ! -e $CA_FILE ]]; then
-    change "${KUBECTL[@]}" create configmap prometheus-ca --namespace "$MONITORING_NAMESPACE" --from-file "ca.crt=$CA_FILE"
+    change "${KUBECTL[@]}" create configmap prometheus-ca --namespace "$MONITORING_NAMESPACE" --from-file "$key=$CA_FILE"
     return 0
   fi
   manifest=$("${KUBECTL[@]}" create configmap prometheus-ca --namespace "$MONITORING_NAMESPACE" \
-    --from-file "ca.crt=$CA_FILE" --dry-run=client --output yaml)
+    --from-file "$key=$CA_FILE" --dry-run=client --output yaml)
   change_with "$manifest" "${KUBECTL[@]}" apply --filename -
 }
 

@@ -33,7 +33,9 @@ environment_namespace() { ensure_namespace "$1" "$USER_MONITORING"; }
 # The adapter asks Thanos with its own ServiceAccount, which the chart lets it do.
 environment_prometheus() { [[ $DEPLOY_PROMETHEUS_ADAPTER != true ]] || printf 'serviceAccountName: "%s"' "$ADAPTER"; }
 
-environment_adapter_values() { ADAPTER_VALUES+=(--values "$DEPLOY/openshift/prometheus-adapter-values.yaml"); }
+environment_adapter_values() { printf 'prometheus-adapter-values-openshift.yaml'; }
+
+environment_authority_key() { printf 'service-ca.crt'; }
 
 # The service CA first: it lasts. The certificate of Thanos itself, the last resort, is renewed often.
 environment_authority() {

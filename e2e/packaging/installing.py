@@ -88,10 +88,14 @@ class Outcome:
         return call
 
     def values(self, name: str = "workload-variant-autoscaler") -> dict[str, str]:
-        """Return the values that a release is given: those that the script chose, and those on the command line."""
+        """Return the values that a release gets: those that the script chose, and over them those of the caller."""
+        return self.chosen(name) | self.given(name)
+
+    def given(self, name: str = "workload-variant-autoscaler") -> dict[str, str]:
+        """Return the values on the command line, which win over every file."""
         words = self.release(name).words
         pairs = [words[at + 1] for at, word in enumerate(words) if word in {"--set", "--set-string", "--set-file"}]
-        return self.chosen(name) | dict(pair.split("=", 1) for pair in pairs)
+        return dict(pair.split("=", 1) for pair in pairs)
 
     def chosen(self, name: str = "workload-variant-autoscaler") -> dict[str, str]:
         """Return the values that the script chose for a release, by their paths."""

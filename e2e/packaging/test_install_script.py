@@ -305,7 +305,7 @@ def test_every_variable_becomes_the_value_it_means(machine: Machine):
         KUBE_CONTEXT="there",
     )  # fmt: skip
     assert outcome.code == 0, outcome.err
-    assert outcome.values("mine") == {
+    assert outcome.given("mine") == {
         "wva.image.repository": "registry.example.org:5000/wva",
         "wva.image.tag": "1.2",
         "wva.imagePullPolicy": "Never",
@@ -342,7 +342,7 @@ def test_what_the_script_chooses_goes_below_a_values_file(machine: Machine):
     values = machine.folder / "values.yaml"
     values.write_text("wva: {prometheus: {tls: {insecureSkipVerify: true}}}\n", encoding="utf-8")
     outcome = machine.run(**QUIET, VALUES_FILE=str(values), PROM_CA_CERT_PATH=str(certificate(machine)))
-    assert set(outcome.values()) - set(outcome.chosen()) == {"wva.prometheus.caCert"}
+    assert set(outcome.given()) == {"wva.prometheus.caCert"}
     assert outcome.chosen() == {
         "wva.prometheus.monitoringNamespace": MONITORING,
         "wva.prometheus.baseURL": f"https://kube-prometheus-stack-prometheus.{MONITORING}.svc.cluster.local:9090",

@@ -80,7 +80,13 @@ def test_openshift_uses_its_own_monitoring(tmp_path: Path):
     }
     assert labelled == {"workload-variant-autoscaler-system", "llm-d-inference-scheduler"}
     adapter = outcome.release("prometheus-adapter").words
-    assert str(DEPLOY / "openshift" / "prometheus-adapter-values.yaml") in adapter
+    values = DEPLOY / "samples" / "prometheus-adapter-values-openshift.yaml"
+    assert adapter[adapter.index("--values") + 1] == str(values)
+    [manifest] = [json.loads(call.stdin) for call in outcome.beginning("kubectl apply --filename")]
+    [(key, certificate)] = manifest["data"].items()
+    assert certificate == PEM.format("first")
+    arguments = yaml.safe_load(values.read_text(encoding="utf-8"))["extraArguments"]
+    assert f"--prometheus-ca-file=/etc/prometheus-ca/{key}" in arguments
     assert adapter[adapter.index("--namespace") + 1] == USER_MONITORING
     assert outcome.values("prometheus-adapter")["prometheus.port"] == "9091"
 
