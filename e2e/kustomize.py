@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,12 @@ ALREADY_IN = {
 """The components that an overlay has by itself; naming one twice is an error of kustomize."""
 NAMESPACE = "workload-variant-autoscaler-system"
 PREFIX = "workload-variant-autoscaler-"
+
+
+def combinations(overlay: str) -> list[tuple[str, ...]]:
+    """Return every set of components that an overlay has not already, the empty one first."""
+    more = [name for name in COMPONENTS if name not in ALREADY_IN[overlay]]
+    return [part for size in range(len(more) + 1) for part in itertools.combinations(more, size)]
 
 
 def write(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from functools import cache
@@ -14,7 +13,7 @@ import yaml
 
 from e2e import kustomize
 from e2e.controlplane.api import Body
-from e2e.kustomize import ALREADY_IN, COMPONENTS, DEPLOY, OVERLAYS, PREFIX
+from e2e.kustomize import DEPLOY, OVERLAYS, PREFIX, combinations
 from e2e.packaging.schemas import Kubeconform
 from wva import __version__
 from wva.api.meta import Key
@@ -39,12 +38,6 @@ def rendered(overlay: str, components: tuple[str, ...] = (), *, namespace: str =
             prefix=prefix,
         )
         return kustomize.render(own)
-
-
-def combinations(overlay: str) -> list[tuple[str, ...]]:
-    """Return every set of components that an overlay has not already."""
-    more = [name for name in COMPONENTS if name not in ALREADY_IN[overlay]]
-    return [part for size in range(len(more) + 1) for part in itertools.combinations(more, size)]
 
 
 def one(items: list[Body], kind: str, *, ending: str = "") -> Body:
