@@ -5,7 +5,9 @@ from __future__ import annotations
 from tests.builders import NOW, variant
 from tests.decide.story import BUSY, FULL, HOT, Story, numbers, reasons
 from wva.model.decision import Reason
+from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.memory import VariantMemory
+from wva.model.policy import Policy
 
 ASLEEP = {"replicas": 0, "minimum": 0, "cost": 5.0}
 
@@ -64,3 +66,13 @@ def test_the_past_of_a_variant_that_was_switched_off_says_nothing():
     assert story.remembers("a") == VariantMemory(story.remembers("a").key, 2, None, 2)
     decisions = story.cycle(variant("a", replicas=0, minimum=0, desired=2), variant("b"), after=30, b=[BUSY])
     assert numbers(decisions) == {"a": 0, "b": 1}
+
+
+def test_who_keeps_a_variant_at_zero_is_said():
+    """It would be called back, and there is no GPU for it: the steps say so, though it looks like one at zero."""
+    story = Story(Policy(enable_limiter=True), inventory=Inventory.of([AcceleratorPool("A100", 1, 1)]))
+    decision = story.cycle(variant("a", **ASLEEP), variant("b", maximum=1), b=[HOT])["a"]
+    assert (decision.desired, decision.reason) == (0, Reason.INACTIVE)
+    assert decision.message.startswith("scaled to zero; limited to 0: 1 replica fewer than wanted, gpu-limiter A100")
+    assert [(step.stage, step.limited_by, step.fewer) for step in decision.limits] == [("limit", "gpu-limiter A100", 1)]
+    assert story.remembers("a").desired == 0

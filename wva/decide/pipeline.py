@@ -200,10 +200,16 @@ def _priority(policy: Policy, model: ModelKey) -> int:
 
 
 def _entry(decision: Decision, progress: Progress, now: float) -> Entry:
-    """Return the decision with its clock; a variant that stays at zero has neither number nor clock."""
+    """Return the decision with its clock; a variant that stays at zero has neither number nor clock.
+
+    Who kept it there is said all the same.
+    """
     if progress.variant.active or decision.desired > 0:
         return settle(decision, progress, now=now)
-    return _inactive(progress.variant)
+    kept, remembered = _inactive(progress.variant)
+    if decision.limits:
+        kept = replace(kept, message=f"{kept.message}; {decision.message}", steps=decision.steps)
+    return kept, remembered
 
 
 def _inactive(variant: Variant) -> Entry:
