@@ -12,7 +12,7 @@ import re
 import pytest
 import yaml
 
-from tests.golden.vectors import Better, close, parameters, tally
+from tests.golden.vectors import Better, close, parameters, tally, tally_of, worked_examples
 from wva.collect.config.saturation import parse_saturation
 from wva.collect.promql import escape_label_value
 from wva.collect.queries import chunk_queries, engine_queries
@@ -44,6 +44,16 @@ def test_no_series_of_the_original_is_left_unasked(section):
         (row,) = param.values
         tally("misc", section).run += 1
         assert set(re.findall(METRIC, row.get("template") or row["expected"])) <= asked, row["name"]
+
+
+@pytest.mark.parametrize("example", worked_examples("promql"), ids=lambda example: example["id"])
+def test_worked_example(example):
+    """Escaping, and durations as PromQL has them."""
+    tally_of("engine_vectors.json.gz promql").run += 1
+    if "params" in example:
+        assert f'model_name="{escape_label_value(example["params"]["modelID"])}"' in example["expected"]
+    else:
+        assert format_promql_duration(parse_duration(example["go_duration"])) == example["expected"]
 
 
 def test_answers_are_not_kept_by_model():

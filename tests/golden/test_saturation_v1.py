@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.golden.vectors import Case, near, parameters, tally
+from tests.golden.vectors import Case, near, parameters, tally, tally_of, worked_examples
 from wva.decide.analyze.saturation_v05 import analyze
 from wva.decide.assessment_v05 import ModelLoad, ReplicaLoad, Target, VariantState
 from wva.decide.optimize.one_step_v05 import targets
@@ -30,6 +30,19 @@ def test_recorded_case(case):
     assert as_recorded(analysis) == expected_analysis(expected["analysis"])
     assert {target.variant: target.target for target in found} == expected["targets"]
     assert [decision(target) for target in found] == expected_decisions(expected["decisions"])
+
+
+@pytest.mark.parametrize("case", worked_examples("saturation_v1"), ids=lambda case: case["id"])
+def test_worked_example(case):
+    """What an example says of analysis and targets."""
+    tally_of("engine_vectors.json.gz saturation_v1").run += 1
+    policy = SaturationPolicy(**case["config"])
+    analysis = analyze([replica_load(row) for row in case["replicas"]], policy)
+    found = as_recorded(analysis)
+    states = [VariantState(**state) for state in case["states"]]
+    found["targets"] = {target.variant: target.target for target in targets(analysis, states)}
+    for name, expected in case["expected"].items():
+        assert found[name] == (near(expected) if isinstance(expected, float) else expected), name
 
 
 def replica_load(row: Case) -> ReplicaLoad:

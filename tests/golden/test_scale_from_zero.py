@@ -27,6 +27,10 @@ POOLS = "collect/test_pools.py"
 
 def on_purpose(row):
     """Say what ours does better."""
+    texts = [pod["metrics_text"] for pool in row["pools"] or [] for pod in pool.get("epp_pods") or []]
+    if any('target_model_name=""' in text for text in texts):
+        tested = "collect/test_gateway_queue.py::test_queues_by_model"
+        return Better("without a target model the model asked for is meant", tested)
     namespaces = {deployment["namespace"] for deployment in row["deployments"] or []}
     for pool in row["pools"] or []:
         if not pool["selector"]:

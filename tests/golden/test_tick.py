@@ -16,6 +16,7 @@ import re
 from dataclasses import replace
 
 import pytest
+import yaml
 from prometheus_client import CollectorRegistry
 
 from tests.collect.cluster import Cluster
@@ -60,6 +61,11 @@ def _better(case):
     if any("default" not in entries for entries in _local_maps(case).values()):
         tested = "model/test_policy.py::test_each_kind_of_rules_falls_back_by_itself"
         return Better("the entries of a namespace win one by one over those for everybody", tested)
+    entries = [yaml.safe_load(text) for text in case["saturation_global"].values()]
+    models = {va["model_id"] for va in case["variant_autoscalings"]}
+    if any(isinstance(entry, dict) and entry.get("model_id") in models for entry in entries):
+        tested = "model/test_policy.py::test_an_entry_for_the_namespace_beats_one_for_every_namespace"
+        return Better("the entry of a model is obeyed", tested)
     return None
 
 
@@ -216,7 +222,7 @@ def _inventory(case):
         assert "((" in selector, "only a selector that nobody can parse is recorded"
         return None
     pools = []
-    for row in case["nodes"] or []:
+    for row in case.get("nodes") or []:
         for resource in GPU_RESOURCES:
             product = row["labels"].get(f"{resource}.product")
             if product:

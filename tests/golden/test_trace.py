@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.decide.loop import Loop, Workload
-from tests.golden.vectors import find, parameters, tally
+from tests.golden.vectors import find, parameters, tally, tally_of, worked_examples
 from wva.model.policy import Compatibility, Policy, ScaleToZeroEntry, ScaleToZeroRules
 
 NAME = "trace"
@@ -135,3 +135,11 @@ def test_a_long_first_request_is_not_killed():
     _, loop, loads = replayed("trace-09", ticks=40)
     assert [step["va"] for step in loop.replicas].count(0) == next(t for t, load in enumerate(loads) if load) + 1
     assert serving(loop) >= 1
+
+
+@pytest.mark.parametrize("example", worked_examples("trace"), ids=lambda example: example["id"])
+def test_worked_example(example):
+    """It is one of the recorded loops, which are run above."""
+    tally_of("engine_vectors.json.gz trace").run += 1
+    recorded = {case["id"]: case for case in find("trace")["cases"]}
+    assert recorded[example["golden_ref"].split("#")[1]]["steps"] == example["expected"]

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.golden.vectors import Case, near, parameters, tally
+from tests.golden.vectors import Case, near, parameters, tally, tally_of, worked_examples
 from wva.decide.analyze import tokens_arithmetic as arithmetic
 from wva.decide.analyze.tokens_arithmetic import Workload
 from wva.model.capacity import CapacityRecord, EngineKind, K2History, LearnedFrom
@@ -250,6 +250,19 @@ def test_recorded_case(case):
         if "history_after" in step:
             history = {key: list(past.values) for key, past in original.history.items()}
             assert history == nearly(step["history_after"])
+
+
+@pytest.mark.parametrize("case", worked_examples("saturation_v2"), ids=lambda case: case["id"])
+def test_worked_example(case):
+    """The results of an example's analyses, one after the other."""
+    tally_of("engine_vectors.json.gz saturation_v2").run += 1
+    original, found = Original(), []
+    for step in case["steps"]:
+        if step["op"] == "load_deployment":
+            original.load(step)
+        else:
+            found.append(original.analyze(step))
+    assert found == nearly(case["expected"])
 
 
 @pytest.mark.parametrize("case", parameters(NAME, section="estimate_capacity"))

@@ -68,6 +68,13 @@ class Tally:
 
 
 TALLIES: dict[str, Tally] = {}
+_SAME_FORM = {
+    ("pipeline", "enforcer"): "enforcer",
+    ("pipeline", "limiter"): "limiter",
+    ("scale_from_zero", "cases"): "scale_from_zero",
+    ("tick", "cases"): "tick",
+}
+"""Sections that the worked examples of an area are run with."""
 
 
 def tally(name: str, section: str = "cases") -> Tally:
@@ -125,13 +132,45 @@ def parameters(
     count = tally(name, aspect or section)
     count.better.clear()
     kept = []
-    for number, case in enumerate(rows):
+    for number, case in enumerate([*rows, *_further(name, section, rows)]):
         verdict = better(case)
         if (verdict is None) is recorded:
             kept.append(pytest.param(case, id=str(case.get("id", f"{section}-{number:04}"))))
         elif recorded:
             count.better[str(verdict)] += 1
     return kept
+
+
+def worked_examples(area: str) -> list[Case]:
+    """Return the worked examples of an area, the input spread out beside ``id`` and ``expected``."""
+    return [
+        {**(row["input"] if isinstance(row["input"], dict) else {"steps": row["input"]}), **_about(row)}
+        for row in _examples()
+        if row["area"] == area
+    ]
+
+
+def _about(row: Case) -> Case:
+    return {"id": row["id"], "expected": row["expected"], "golden_ref": row["golden_ref"]}
+
+
+@functools.cache
+def _examples() -> tuple[Case, ...]:
+    path = FOLDER / "engine_vectors.json.gz"
+    return tuple(json.loads(gzip.decompress(path.read_bytes()))["examples"]) if path.exists() else ()
+
+
+def _further(name: str, section: str, rows: list[Case]) -> list[Case]:
+    """Return the worked examples in the form of a section that it does not have itself."""
+    area = _SAME_FORM.get((name, section))
+    examples = [] if area is None else worked_examples(area)
+    if area == "limiter":
+        examples = [{**example, **example["expected"]} for example in examples]
+    return [example for example in examples if not any(_same(example, row) for row in rows)]
+
+
+def _same(example: Case, row: Case) -> bool:
+    return all(row.get(key) == value for key, value in example.items() if key not in {"id", "expected", "golden_ref"})
 
 
 def _rows(content: Case, section: str) -> list[Case] | None:
