@@ -287,6 +287,17 @@ async def test_memory_goes_from_cycle_to_cycle(scene):
     assert [entry.desired for entry in scene.recordings[1].memory.variants] == [2]
 
 
+async def test_a_variant_that_goes_takes_nothing_with_it_that_was_learned_of_models(scene):
+    """Its entry goes; peaks, capacities and service times of models stay."""
+    async with scene.running():
+        before = scene.recordings[-1].memory
+        scene.ledger.drop(VariantKey("ns", "a"))
+        await scene.advance(INTERVAL)
+    after = scene.recordings[-1].memory
+    assert (before.models, after.variants) == ((), ())
+    assert [entry.key.model_id for entry in after.models] == ["m"]
+
+
 async def test_a_policy_that_changed_counts_from_the_next_cycle(scene):
     """It is read anew each time."""
     scene.configuration.policy = policy(kv_cache_threshold=0.99, queue_length_threshold=100.0, kv_spare_trigger=0.0)
