@@ -6,14 +6,17 @@ import asyncio
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.golden.summary import pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown
 
 __all__ = ["pytest_sessionfinish", "pytest_terminal_summary", "pytest_testnodedown"]
 
-settings.register_profile("default", deadline=None)
-settings.register_profile("nightly", deadline=None, max_examples=10_000)
+ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A loaded machine is no reason to fail."""
+
+settings.register_profile("default", ANY_SPEED)
+settings.register_profile("nightly", ANY_SPEED, max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
