@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -39,6 +41,7 @@ KUBERNETES: Body = {
 SERVING = f"{FULL_NAME}-metrics-tls"
 VALUES: dict[str, Body] = {
     "kubernetes": KUBERNETES,
+    "kubernetes+without-scale-from-zero": {**KUBERNETES, "scaleFromZeroMaxConcurrency": 0},
     "dev": {
         "prometheus": {**KUBERNETES["prometheus"], "tls": {"insecureSkipVerify": True}},
         "metrics": KUBERNETES["metrics"],
@@ -91,8 +94,11 @@ OF_TOOLS = {
 
 @cache
 def of_kustomize(overlay: str) -> list[Body]:
-    """Return the objects of an overlay."""
-    return kustomize.render(DEPLOY / "overlays" / overlay)
+    """Return the objects of an overlay, ``OVERLAY+COMPONENT`` with one component more."""
+    name, _, component = overlay.partition("+")
+    with TemporaryDirectory() as directory:
+        components = [component] if component else []
+        return kustomize.render(kustomize.write(Path(directory), DEPLOY / "overlays" / name, components=components))
 
 
 @cache
@@ -107,7 +113,7 @@ def by_name(items: list[Body]) -> dict[tuple[str, str], Body]:
     return {(item["kind"], item["metadata"]["name"]): item for item in items}
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", VALUES)
 def test_they_have_the_same_objects(overlay: str):
     """By kind and name, but for those with a reason; and no reason is left over."""
     ours, theirs = by_name(of_kustomize(overlay)), by_name(of_chart(overlay))
@@ -115,7 +121,7 @@ def test_they_have_the_same_objects(overlay: str):
     assert theirs.keys() - ours.keys() <= ONLY_CHART.keys()
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", VALUES)
 def test_each_object_is_the_same(overlay: str):
     """After taking away what a tool writes on everything, and what is compared by its meaning."""
     ours, theirs = by_name(of_kustomize(overlay)), by_name(of_chart(overlay))
@@ -123,21 +129,26 @@ def test_each_object_is_the_same(overlay: str):
         assert normal(ours[key]) == normal(theirs[key]), key
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", VALUES)
 def test_each_process_has_the_same_settings(overlay: str):
     """Flags, environment and ConfigMap together: every setting, whichever way it is given."""
     assert settings_of(of_kustomize(overlay)) == settings_of(of_chart(overlay))
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", VALUES)
 def test_the_same_thresholds_are_in_force(overlay: str):
     """What the other ConfigMaps say, as the controller reads them."""
     assert policy_of(of_kustomize(overlay)) == policy_of(of_chart(overlay))
 
 
+def test_every_overlay_is_compared():
+    """One that is added needs values that mean it."""
+    assert {name.partition("+")[0] for name in VALUES} == set(OVERLAYS)
+
+
 def test_the_reasons_are_needed():
     """An entry that no overlay needs any more is taken away."""
-    extra = {key for overlay in OVERLAYS for key in by_name(of_kustomize(overlay)).keys() - by_name(of_chart(overlay))}
+    extra = {key for overlay in VALUES for key in by_name(of_kustomize(overlay)).keys() - by_name(of_chart(overlay))}
     assert extra == ONLY_KUSTOMIZE.keys()
 
 
