@@ -147,6 +147,14 @@ def test_best_effort_gives_what_one_variant_can():
     assert numbers(plan([one], fleet)) == {"m-cheap": 3, "m-dear": 0}
 
 
+@pytest.mark.parametrize("policy", list(BestEffort)[1:])
+def test_best_effort_passes_no_bound(policy):
+    """The scaler leaves one replica, though there are GPUs for more."""
+    one = need(9.0, carrier("v", 1.0, 1.0, highest=2), carrier("w", 2.0, 1.0))
+    types = dict(zip((each.key for each in one.carriers), ("A100", "H100"), strict=True))
+    assert numbers(plan([one], limited({"A100": 4, "H100": 0}, types, policy=policy))) == {"m-v": 2, "m-w": 1}
+
+
 def test_best_effort_prefers_the_variant_that_costs_less_for_what_it_carries():
     """One GPU, and each may have one replica more: 12 for three requests per second goes before 10 for one."""
     one = need(9.0, carrier("small", 10.0, 1.0, highest=2), carrier("large", 12.0, 3.0, highest=2))

@@ -86,10 +86,7 @@ def _exhaustive(leftovers: Sequence[Leftover], stock: Stock, chosen: dict[str, A
 
 
 def _round_robin(leftovers: Sequence[Leftover], stock: Stock, chosen: dict[str, Allocation]) -> None:
-    """Give one replica to each in turn until nobody can have another one.
-
-    Nobody ends up with more than wanted: all of it was not there at the start.
-    """
+    """Give one replica to each in turn until nobody can have another one, or wants one."""
     picked: dict[str, tuple[Allocation, int]] = {}
     active = list(leftovers)
     while active:
@@ -97,7 +94,7 @@ def _round_robin(leftovers: Sequence[Leftover], stock: Stock, chosen: dict[str, 
         for leftover in active:
             name = leftover.server.name
             option, given = picked.get(name) or (_first(leftover, stock), 0)
-            if option is not None and stock.take(leftover.server, option, 1):
+            if option is not None and given < option.replicas and stock.take(leftover.server, option, 1):
                 picked[name] = option, given + 1
                 staying.append(leftover)
         active = staying
