@@ -321,5 +321,15 @@ CASES = {
     "vllm-inside-the-cluster": Case(
         values=_keys(vllmService__type="ClusterIP", vllmService__scheme="https"), apis=[MONITORING]
     ),
+    "alerts-and-dashboards": Case(
+        values=_keys(observability__alerts__enabled=True, observability__dashboards__enabled=True)
+    ),
+    "alerts-where-they-are-taken": Case(
+        apis=[MONITORING],
+        values=_keys(
+            observability__alerts={"enabled": "auto", "labels": {"release": "kube-prometheus-stack"}},
+            observability__dashboards={"enabled": True, "labels": None, "annotations": None},
+        ),
+    ),
     "vllm-on-a-port-of-the-clusters-choice": Case(values=_keys(vllmService__nodePort=0)),
 }

@@ -93,6 +93,9 @@ OTHERS: dict[str, Any] = {
     "vllmService.scheme": "https",
     "vllmService.type": "ClusterIP",
     "vllmService.serviceMonitor.enabled": False,
+    "observability.alerts.labels": {"a": "b"},
+    "observability.dashboards.labels": {"a": "b"},
+    "observability.dashboards.annotations": {"a": "b"},
     **{f"wva.prometheus.metricsCache.{key}": "9s" for key in (
         "ttl", "cleanupInterval", "fetchInterval", "freshThreshold", "staleThreshold", "unavailableThreshold"
     )},
@@ -117,6 +120,9 @@ CONTEXT: dict[str, chart.Body] = {
     "wva.epp.secretName": nested("wva.epp", {"tokenSource": "secret", "secretName": "a"}),
     "wva.epp.secretKey": nested("wva.epp", {"tokenSource": "secret", "secretName": "a"}),
     "wva.leaderElection.enabled": nested("wva.replicaCount", 1),
+    "observability.alerts.labels": nested("observability.alerts.enabled", True),
+    "observability.dashboards.labels": nested("observability.dashboards.enabled", True),
+    "observability.dashboards.annotations": nested("observability.dashboards.enabled", True),
     "vllmService.serviceMonitor.insecureSkipVerify": nested("vllmService.scheme", "https"),
 }
 
