@@ -206,9 +206,10 @@ def fleets(draw):
                 highest=highest,
                 grows=draw(st.booleans()),
                 cards=draw(st.integers(1, 3)),
+                accelerator=draw(st.sampled_from(["A100", "H100"])),
             )
             carriers.append(replace(one, lowest=min(1, planned)))
-            types[one.key] = draw(st.sampled_from(["A100", "H100"]))
+            types[one.key] = one.accelerator
         demand = draw(st.sampled_from([0.0, 0.3, 2.0, 7.7, 20.0]))
         needs.append(need(demand, *carriers, model=f"m{number}", rank=draw(st.integers(1, 2))))
     options = Options(draw(st.booleans()), draw(st.sampled_from(list(BestEffort))), draw(st.booleans()))
