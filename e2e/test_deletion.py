@@ -73,7 +73,7 @@ def test_deployment_deleted_and_recreated(scene: Scene):
     first, *_ = scene.wait(
         lambda: scene.history.published("coming", since_seconds=recreated), timeout_seconds=5, what="a recorded number"
     )
-    # The sibling's peak of the last minute still counts, so its first decision may be to grow, to twice what it has at most.
+    # The sibling's peak of the last minute still counts, so the first decision may be to grow, at most to twice that.
     assert first in (1, 2), f"a new Deployment begins with its own replicas, not with {first} as its predecessor ended"
     scene.wait(
         lambda: scene.condition("coming", "MetricsAvailable").status == "True", timeout_seconds=30, what="metrics"
