@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builders import NOW, variant
+from tests.builders import NOW, sample, variant
 from tests.decide.pipelines import (
+    COST_AWARE,
     GREEDY,
     HYBRID,
     HYBRID_TOKENS,
@@ -25,10 +26,10 @@ from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.memory import Memory, VariantMemory
 from wva.model.metrics import ReplicaMetrics
 from wva.model.optimizers import Analyzer
-from wva.model.policy import Policy, QueueingPolicy, QueueingRules
+from wva.model.policy import Policy, QueueingPolicy, QueueingRules, ScaleToZeroEntry, ScaleToZeroRules
 from wva.model.queueing import Backlog, QueueingMemory
 from wva.model.recording import Recording
-from wva.model.snapshot import Snapshot
+from wva.model.snapshot import RequestCounts, Snapshot
 from wva.model.variant import ModelKey, Variant
 
 MODEL = ModelKey("ns", "m")
@@ -72,3 +73,18 @@ def test_a_shrink_takes_from_whoever_has_more(kind):
     numbers = decided(cycle(kind, load=0.05, a=3, b=4, c=4))
     assert sum(numbers.values()) < 11
     assert max(numbers.values()) - min(numbers.values()) <= 1
+
+
+def test_an_idle_model_rests_whatever_is_known_of_its_capacity():
+    """That nothing is held and nothing waits is evidence enough for zero; how much would fit is not asked."""
+    recording = cycle(COST_AWARE, load=0.0, a=2)
+    first, second = recording.snapshot.replicas
+    blind = replace(second, engine=replace(second.engine, kv_capacity_tokens=sample(None)))
+    allowed = ScaleToZeroRules(ScaleToZeroEntry("default", "", None, True, 600.0))
+    snapshot = replace(
+        recording.snapshot, replicas=(first, blind), request_counts=(RequestCounts(MODEL, 600.0, 0.0, 0.0),)
+    )
+    policy = replace(recording.policy, scale_to_zero=allowed)
+    assert decided(replace(recording, snapshot=snapshot, policy=policy)) == {"a": 0}
+    unasked = replace(snapshot, request_counts=())
+    assert decided(replace(recording, snapshot=unasked, policy=policy)) == {"a": 2}
