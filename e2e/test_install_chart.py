@@ -70,6 +70,7 @@ def test_default_values_scale_two_variants(scene: Scene, releases: list[Release]
         _shrinks_and_grows(scene, metrics, releases)
 
 
+@pytest.mark.disruptive
 def test_development_values_scale_by_keda(scene: Scene, releases: list[Release], launch: Launch):
     """With the values for development they do so by KEDA, and the log is for people."""
     metrics = scene.fixed_metrics()
@@ -132,6 +133,7 @@ def test_values_of_0_5_0_run_in_one_namespace(scene: Scene, releases: list[Relea
     assert controller.readiness()[0] == 200, controller.readiness()
 
 
+@pytest.mark.disruptive
 def test_upgrade_rollback_and_uninstall(scene: Scene, releases: list[Release]):
     """From the values of version 0.5.0; the definition is upgraded by the documented step, and variants stay."""
     release, _ = releases

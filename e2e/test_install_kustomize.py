@@ -36,6 +36,7 @@ def scene(own_control_plane: ControlPlane, namespace: str, launch: Launch) -> It
         yield Scene(own_control_plane, namespace, launch=launch, history=history, stack=stack)
 
 
+@pytest.mark.disruptive
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_two_variants_scale_under_what_is_rendered(scene: Scene, overlay: str, tmp_path: Path, launch: Launch):
     """Nothing but the rendered objects and the steps of the guide: the cheaper variant grows, the dearer one shrinks.
