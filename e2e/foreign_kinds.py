@@ -7,8 +7,8 @@ from e2e.controlplane.build import PROMETHEUS_OPERATOR
 
 
 def serve_monitors(api: Api) -> None:
-    """Let the API server take ServiceMonitors and PodMonitors, and wait until it does."""
-    for kind in ("ServiceMonitor", "PodMonitor"):
+    """Let the API server take the Prometheus Operator's kinds that we use, and wait until it does."""
+    for kind in ("ServiceMonitor", "PodMonitor", "PrometheusRule"):
         (file,) = PROMETHEUS_OPERATOR.binary("crds").glob(f"monitoring.coreos.com_{kind.lower()}s.yaml")
         api.apply_yaml(file.read_text(encoding="utf-8"))
         api.resource(f"{kind}.monitoring.coreos.com")
