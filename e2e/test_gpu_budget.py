@@ -22,7 +22,7 @@ from wva.collect.bounds import MAX_REPLICAS_ANNOTATION
 FULL, CALM, IDLE = Reading(kv_usage=0.95, waiting=9), Reading(kv_usage=0.5), Reading(kv_usage=0.05)
 TIGHT = Reading(kv_usage=0.77)  # one idle replica more would be enough
 BUDGET = 8
-QUIET_SECONDS = 35  # what was asked for has 30 s to show before more is asked for
+QUIET_SECONDS = 65  # for a minute after new replicas came only a rising load asks for more
 CHAT = Variant(name="chat", cost=50, model="demo/chat", replicas=2, gpus=2)
 BATCH = Variant(name="batch", cost=10, model="demo/batch", replicas=2)
 BATCH_ELSEWHERE = Variant(name="batch-elsewhere", cost=20, model="demo/batch", accelerator="A100")
