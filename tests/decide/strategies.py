@@ -6,6 +6,7 @@ Values sit on a coarse grid half of the time, so that thresholds are met exactly
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -147,3 +148,20 @@ def cycles(draw: st.DrawFn, *, compatibility: Compatibility | None = None) -> Re
     snapshot = draw(snapshots())
     policy = draw(policies(compatibility=compatibility))
     return counted(Recording(now=NOW, policy=policy, memory=draw(memories(snapshot)), snapshot=snapshot))
+
+
+def fuller(recording: Recording, data: st.DataObject) -> Recording:
+    """Return the cycle with replicas that report as much load or more; what they do not report stays unknown."""
+    replicas = tuple(_fuller(replica, data) for replica in recording.snapshot.replicas)
+    return replace(recording, snapshot=replace(recording.snapshot, replicas=replicas))
+
+
+def _fuller(replica: ReplicaMetrics, data: st.DataObject) -> ReplicaMetrics:
+    more = data.draw(st.sampled_from([0.0, 0.1, 0.5]))
+    return replace(
+        replica, kv_usage=_raised(replica.kv_usage, more), queue_length=_raised(replica.queue_length, 10 * more)
+    )
+
+
+def _raised(sample: Sample, by: float) -> Sample:
+    return replace(sample, value=sample.value + by) if sample.state is SampleState.FRESH else sample

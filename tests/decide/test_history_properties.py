@@ -8,11 +8,11 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from tests.builders import NOW
-from tests.decide.strategies import MAX_REPLICAS, cycles, kv_usages, queue_lengths
+from tests.decide.strategies import MAX_REPLICAS, cycles, fuller, kv_usages, queue_lengths
 from wva.decide.pipeline import decide
 from wva.model.decision import Decision, Reason
 from wva.model.memory import Memory, ModelMemory, PodPeak, Shrink
-from wva.model.metrics import ReplicaMetrics, Sample, SampleState
+from wva.model.metrics import ReplicaMetrics
 from wva.model.recording import Recording
 from wva.model.variant import ModelKey
 
@@ -58,21 +58,9 @@ def total(recording: Recording, model: ModelKey) -> int:
 @given(lived(), st.data())
 def test_more_load_never_lowers_the_number_of_replicas(recording, data):
     """Whatever is remembered: fuller replicas and longer queues ask for as many replicas or more."""
-    fuller = tuple(_fuller(replica, data) for replica in recording.snapshot.replicas)
-    loaded = replace(recording, snapshot=replace(recording.snapshot, replicas=fuller))
+    loaded = fuller(recording, data)
     for model in {variant.model for variant in recording.snapshot.variants}:
         assert total(loaded, model) >= total(recording, model)
-
-
-def _fuller(replica: ReplicaMetrics, data) -> ReplicaMetrics:
-    more = data.draw(st.sampled_from([0.0, 0.1, 0.5]))
-    return replace(
-        replica, kv_usage=_raised(replica.kv_usage, more), queue_length=_raised(replica.queue_length, 10 * more)
-    )
-
-
-def _raised(sample: Sample, by: float) -> Sample:
-    return replace(sample, value=sample.value + by) if sample.state is SampleState.FRESH else sample
 
 
 @given(lived())

@@ -13,7 +13,7 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from tests.builders import NOW
-from tests.decide.strategies import cycles, namespaces
+from tests.decide.strategies import cycles, fuller, namespaces
 from wva.decide.pipeline import decide
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
 from wva.model.memory import Memory, VariantMemory
@@ -158,21 +158,9 @@ def test_zero_only_when_it_is_allowed_and_the_model_idle(recording):
 @given(cycles(), st.data())
 def test_more_load_never_lowers_the_number_of_replicas(recording, data):
     """With the same memory and no budget: fuller replicas and longer queues ask for as many replicas or more."""
-    fuller = tuple(_fuller(replica, data) for replica in recording.snapshot.replicas)
-    loaded = replace(recording, snapshot=replace(recording.snapshot, replicas=fuller))
+    loaded = fuller(recording, data)
     for model in {variant.model for variant in recording.snapshot.variants}:
         assert _total(loaded, model) >= _total(recording, model)
-
-
-def _fuller(replica: ReplicaMetrics, data) -> ReplicaMetrics:
-    more = data.draw(st.sampled_from([0.0, 0.1, 0.5]))
-    return replace(
-        replica, kv_usage=_raised(replica.kv_usage, more), queue_length=_raised(replica.queue_length, 10 * more)
-    )
-
-
-def _raised(sample: Sample, by: float) -> Sample:
-    return replace(sample, value=sample.value + by) if sample.state is SampleState.FRESH else sample
 
 
 def _total(recording: Recording, model: ModelKey) -> int:

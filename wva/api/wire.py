@@ -34,7 +34,7 @@ def decode_object(decoder: msgspec.json.Decoder[V], data: bytes | msgspec.Raw) -
     except msgspec.ValidationError:
         pass
     try:
-        pruned = msgspec.json.encode(_without_nulls(decode(_any, data)))
+        pruned = msgspec.json.encode(without_nulls(decode(_any, data)))
     except RecursionError as error:
         raise msgspec.DecodeError("nested too deeply") from error
     return decode(decoder, pruned)
@@ -43,8 +43,8 @@ def decode_object(decoder: msgspec.json.Decoder[V], data: bytes | msgspec.Raw) -
 _any: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
-def _without_nulls(value: Any) -> Any:
-    """Return a JSON value without the fields that are null; in a list a null is an item and stays."""
+def without_nulls(value: Any) -> Any:
+    """Return a JSON or YAML value without the fields that are null; in a list a null is an item and stays."""
     if isinstance(value, dict):
-        return {name: _without_nulls(field) for name, field in value.items() if field is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+        return {str(name): without_nulls(field) for name, field in value.items() if field is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value

@@ -9,6 +9,7 @@ from typing import Any, Final, TextIO
 import msgspec
 import yaml
 
+from wva.api import wire
 from wva.api.core import ConfigMap, Lease
 from wva.api.meta import Key, ObjectMeta
 from wva.migration.finding import Finding, Severity
@@ -84,7 +85,7 @@ class Manifests:
         named = metadata if isinstance(metadata, dict) else {}
         key = Key(str(named.get("namespace") or _DEFAULT_NAMESPACE), str(named.get("name", "")))
         try:
-            reader({**_without_nulls(document), "metadata": {**_without_nulls(named), **key._asdict()}})
+            reader({**wire.without_nulls(document), "metadata": {**wire.without_nulls(named), **key._asdict()}})
         except (msgspec.ValidationError, ValueError) as error:
             problem = f"cannot be read: {error} (in {origin})"
             self.findings.append(Finding(Severity.MUST, kind, key, problem, "mend the field that is named"))
@@ -99,12 +100,6 @@ class Manifests:
 
 def _appender(items: list[Any], type_: type[Any]) -> Reader:
     return lambda document: items.append(msgspec.convert(document, type_, strict=False))
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(name): _without_nulls(field) for name, field in value.items() if field is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _files(path: Path) -> Iterator[Path]:
