@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, Final
 
 from e2e.packaging.chart import CHART
 from e2e.packaging.chart_values import values
@@ -47,7 +47,7 @@ FORMER: dict[str, Any] = {
     "wva.configMap.immutable": False,
     "wva.controllerInstance": "",
     "wva.enabled": True,
-    "wva.image.repository": "llm-d/llm-d-workload-variant-autoscaler",
+    "wva.image.repository": None,
     "wva.image.tag": "latest",
     "wva.imagePullPolicy": "Always",
     "wva.metrics.enabled": True,
@@ -60,7 +60,8 @@ FORMER: dict[str, Any] = {
     "wva.reconcileInterval": "60s",
     "wva.scaleToZero": False,
 }
-"""The documented defaults of the chart of version 0.5; of the image its name."""
+"""The documented defaults of the chart of version 0.5; None stands for what IN_WORDS describes."""
+IN_WORDS: Final = {"wva.image.repository": "the image of the Go controller"}
 
 
 def values_table() -> str:
@@ -76,7 +77,7 @@ def deviations_table() -> str:
     """Return one row per default that differs."""
     now = {value.path: value.default for value in values()}
     rows = [
-        (f"`{path}`", f"`{json.dumps(FORMER[path])}`", f"`{json.dumps(now[path])}`", why)
+        (f"`{path}`", IN_WORDS.get(path) or f"`{json.dumps(FORMER[path])}`", f"`{json.dumps(now[path])}`", why)
         for path, why in sorted(DEVIATIONS.items())
     ]
     return _table(("Default of", "Was", "Is", "Why"), rows)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import yaml
+
 from tests.docs.rendering import DOCS
 from wva.api.variantautoscaling import ConditionType, TargetReason
 from wva.cli.main import build_parser
@@ -68,6 +70,14 @@ def test_every_source_of_a_number_is_described():
     """The values of wva_desired_source."""
     text = (DOCS / "metrics.md").read_text()
     assert all(source.value in text for source in Source)
+
+
+def test_the_role_of_a_scraper_is_called_as_it_is_installed():
+    """The overlays put a prefix before the name that stands in deploy/rbac."""
+    role = yaml.safe_load((ROOT / "deploy" / "rbac" / "metrics_reader_role.yaml").read_text(encoding="utf-8"))
+    overlay = yaml.safe_load((ROOT / "deploy" / "base" / "manager" / "kustomization.yaml").read_text(encoding="utf-8"))
+    named = set(re.findall(r"--clusterrole=(\S*metrics-reader)", (DOCS / "metrics.md").read_text(encoding="utf-8")))
+    assert named == {f"{overlay['namePrefix']}{role['metadata']['name']}"}
 
 
 def test_every_command_that_the_pages_name_exists():

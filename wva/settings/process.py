@@ -106,7 +106,8 @@ class ProcessSettings(BaseModel):
         Switch, given("inferno-metric-aliases", keys=("WVA_INFERNO_METRIC_ALIASES",), metavar="BOOL")
     ] = Field(
         False,
-        description="Publish each wva_* gauge about variants a second time as inferno_*, the name of older manifests.",
+        description="Publish wva_current_replicas, wva_desired_replicas, wva_desired_ratio and wva_desired_source a "
+        "second time under their older names, which begin with inferno_ instead of wva_.",
     )
 
     @property
