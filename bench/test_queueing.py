@@ -5,9 +5,8 @@ of one queue, plain floats where there is one number only, the same method for t
 computed twice. What a cycle does around the candidates is the same code in both. Beside it stands our own evaluation
 given one candidate at a time, which pays for arrays of one row.
 
-Figures of the original in Go, on another machine of this size (optimizer.md 10): construct and size at batch 64 367 us
-per candidate; a cycle of 200 servers x 5 accelerators 591 ms for the candidates, 0.17 ms for the unlimited and 0.38 ms
-for the greedy solver.
+The Go controller took, on another machine of this size: 367 us per candidate to construct and size it at batch 64; for
+200 servers x 5 accelerators 591 ms for the candidates, 0.17 ms for the unlimited and 0.38 ms for the greedy solver.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def parse_bool(text: str) -> bool:
 def format_promql_duration(seconds: float) -> str:
     """Return a duration as PromQL text: the largest of d, h, m that divides it, else whole seconds, at least ``1s``.
 
-    The same text as the original's (engine.md 2.2), so that recorded queries compare equal.
+    v0.5.1 writes the same text, so recorded queries can be compared.
     """
     nanoseconds = round(seconds * _NANOSECONDS_PER_SECOND)
     if nanoseconds < _NANOSECONDS_PER_SECOND:

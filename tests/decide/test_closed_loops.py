@@ -1,4 +1,7 @@
-"""Closed loops that froze the original: the same workload and HPA, our numbers (engine.md 10, rows 1, 3 and 5)."""
+"""Closed loops that froze the Go controller: the same workload and HPA, with our numbers.
+
+They show rows 1, 3 and 5 of docs/decisions.md#departures-from-v051.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The departures from v0.5.1 of docs/decisions.md, row by row: what the original did, and what we do.
+"""What v0.5.1 did and what we do instead, in the rows of docs/decisions.md#departures-from-v051.
 
-Each test gives both modes the same inputs and expects different numbers. The row numbers are those of engine.md 10.
+Each test gives the same inputs to both modes and expects different numbers.
 """
 
 from __future__ import annotations

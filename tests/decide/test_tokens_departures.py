@@ -1,4 +1,4 @@
-"""Where the token analyzer departs from v0.5.1: row 33 of the list of defects, one test each."""
+"""Where the token analyzer differs from v0.5.1 (docs/token-analyzer.md#departures-from-the-original), one test each."""
 
 from __future__ import annotations
 

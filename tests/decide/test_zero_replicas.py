@@ -13,7 +13,7 @@ ASLEEP = {"replicas": 0, "minimum": 0, "cost": 5.0}
 
 
 def test_the_cheapest_is_called_back_when_its_sibling_is_saturated():
-    """engine.md 10, row 15: the original never considered it."""
+    """The Go controller never considered a variant at zero replicas."""
     decisions = Story().cycle(variant("a", **ASLEEP), variant("b", cost=50), b=[FULL])
     assert numbers(decisions) == {"a": 1, "b": 1}
     assert reasons(decisions) == {"a": "ScaleUp", "b": "SiblingGrows"}

@@ -29,8 +29,8 @@ def queue(case: Case) -> Queue:
 def better(tested: str) -> Verdict:
     """Return the verdict on cases whose recorded latencies cannot be true; ``tested`` is where ours are tested.
 
-    Of requests without prompt the original subtracts a prefill that it did not add (optimizer.md 8.1, item 3); where
-    service times do not depend on the batch it divides 0 by 0.
+    For requests without a prompt the original subtracts a prefill time that it never added. Where service times do not
+    depend on the batch it divides 0 by 0.
     """
 
     def verdict(case: Case) -> Better | None:

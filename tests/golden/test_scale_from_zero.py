@@ -1,7 +1,7 @@
 """Recorded passes of the original's scale-from-zero loop: who is started for which queue.
 
-Better on purpose (engine.md 8): a pool claims no workload without a selector or in another namespace, an absent
-apiVersion is ``apps/v1``.
+Ours differs on purpose: a pool claims no workload if it has no selector, or if the workload is in another namespace. An
+absent apiVersion means ``apps/v1``.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Deployment(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def current_replicas(self) -> int:
-        """The replicas that exist; while the status is still empty, those asked for (engine.md 1.4)."""
+        """The replicas that exist. While the status is still empty: the replicas of the spec."""
         return self.existing_replicas or self.spec_replicas
 
 

@@ -1,7 +1,7 @@
-"""InferencePool in both groups, as far as finding the endpoint picker (EPP) of a workload needs it (surface.md 4.7).
+"""InferencePool of both API groups: the fields that lead from a workload to its endpoint picker (EPP).
 
-``inference.networking.k8s.io/v1`` and ``inference.networking.x-k8s.io/v1alpha2`` say the same in two shapes; both have
-``match_labels`` and ``picker``.
+``inference.networking.k8s.io/v1`` and ``inference.networking.x-k8s.io/v1alpha2`` have the same content in two shapes.
+Both structs offer ``match_labels`` and ``picker``.
 """
 
 from __future__ import annotations

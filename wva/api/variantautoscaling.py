@@ -1,6 +1,6 @@
-"""``VariantAutoscaling`` (llmd.ai/v1alpha1): spec, status, condition types and reasons (surface.md 1).
+"""``VariantAutoscaling`` (llmd.ai/v1alpha1): spec, status, condition types and reasons.
 
-The schema that the API server enforces is written once in ``crd``; these structs are what the controller reads of it.
+``crd`` has the schema that the API server enforces. These structs have the part that the controller reads.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _SAME_MOMENT_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """What the cache obeys (surface.md 2.3, ``PROMETHEUS_METRICS_CACHE_*``).
+    """The settings of the cache: ``PROMETHEUS_METRICS_CACHE_*``.
 
     ``ttl_seconds`` None: not set. ``fetch_interval_seconds`` 0: nothing is fetched in the background. ``max_size``
     counts chunks of namespaces, 0 is no limit. ``interval_seconds`` is that of the cycles.

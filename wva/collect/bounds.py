@@ -1,8 +1,8 @@
-"""What the scaler of a target can reach: bounds from its HPA or ScaledObject, narrowed by the VA's annotations.
+"""The bounds of a target: those of its HPA or ScaledObject, narrowed by the annotations of the VA.
 
-A number outside of what the scaler can set would never be reached, and a controller that waits for it stands still
-(engine.md 10, row 1). Several scalers on one target are answered with what all of them allow. An HPA that KEDA made for
-a ScaledObject says less than the ScaledObject itself (KEDA goes below its HPA's minimum on its own), so it is left out.
+A scaler never sets a number outside of its bounds, and a controller that waits for such a number would wait for ever.
+If several scalers scale one target, the bounds are what all of them allow. The HPA that KEDA makes for a ScaledObject
+is left out: KEDA itself scales below the minimum of that HPA, so only the ScaledObject has the real bounds.
 """
 
 from __future__ import annotations

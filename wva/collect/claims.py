@@ -1,11 +1,11 @@
-"""Which VariantAutoscalings this controller decides on (surface.md 4.8): one rule for loops, reconciler and series.
+"""Which VariantAutoscalings this controller decides on: one rule for loops, reconciler and series.
 
-With an instance: those labelled for it. Without one: all of them, labelled or not. None in a namespace that is excluded
-by its annotation. Where two controllers would take the
-same variant, one leaves it to the other, or both would write its status in turns and publish two numbers:
+A controller with an instance decides on the variants that are labelled for it; a controller without one decides on all
+variants. Neither decides on variants in a namespace that is excluded by its annotation. If two controllers would take
+the same variant, both would write its status in turns and publish two numbers. So one of them leaves it to the other:
 
 - an instance that the variant is labelled for goes before a controller without an instance;
-- between two of equal rank (the same instance twice, or none twice) whoever has it keeps it.
+- between two of equal rank (the same instance twice, or none twice) the controller that has the variant keeps it.
 
 The ``Claimed`` condition says who has it. It counts while the status is kept up to date: every owner renews
 ``lastRunTime`` at least every ten minutes, so a claim that has not been renewed for ALIVE_SECONDS belongs to nobody.

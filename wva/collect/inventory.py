@@ -1,9 +1,9 @@
-"""Nodes, pods and quotas in, the GPUs of the cluster out (engine.md 5.2).
+"""Nodes, pods and quotas in, the GPUs of the cluster out.
 
-Counted are the nodes that new pods can come to and that name their product; on those, what the scheduled pods of
-everybody take. The original counted only the pods it had just decided about, and cordoned nodes as well.
+The inventory has the nodes that accept new pods and name their GPU product, and the GPUs that scheduled pods take on
+them, in every namespace. v0.5.1 counted only the pods that it had just decided about, and cordoned nodes as well.
 
-What cannot be counted is said instead of guessed: without nodes to read there is no inventory, only a reason.
+GPUs that cannot be counted are not guessed. If the nodes cannot be read, there is no inventory, only a reason.
 """
 
 from __future__ import annotations

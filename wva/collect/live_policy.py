@@ -1,8 +1,8 @@
-"""The policy in force, changing with the ConfigMaps that say how to decide (surface.md 2.6, 3).
+"""The policy in force. It changes with the ConfigMaps that say how to decide.
 
-What does not parse leaves the last good value in force and is remembered as a problem, so that the variants it concerns
-can say so. What a ConfigMap says now depends on nothing but the ConfigMaps that are there and the namespaces that may
-have their own, in whatever order they came; only a broken entry has a past, the last good one.
+An entry that does not parse leaves the last good value in force. It is remembered as a problem, so that the variants
+which it concerns can report it. Otherwise the policy depends only on the ConfigMaps that exist and on the namespaces
+that may have their own, in any order of arrival: only a broken entry depends on the past.
 """
 
 from __future__ import annotations

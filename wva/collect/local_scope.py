@@ -1,4 +1,4 @@
-"""Which namespaces may have ConfigMaps of their own, and where those ConfigMaps are (surface.md 2.6)."""
+"""Which namespaces may have ConfigMaps of their own, and where those ConfigMaps are."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from wva.collect.credential_files import UnusableFileError
 
 @dataclass(frozen=True, slots=True)
 class PrometheusSettings:
-    """Connection settings (surface.md 2.3, ``PROMETHEUS_*``).
+    """Settings of the connection to Prometheus: ``PROMETHEUS_*``.
 
     ``bearer_token`` wins over ``token_path``. Paths are of files in PEM; empty means not set. ``server_name`` is the
     name that the certificate must carry when it differs from the host of the URL.

@@ -1,10 +1,10 @@
 """Every PromQL text of a cycle, in one place.
 
-Four queries for each chunk of at most 100 namespaces, whatever the number of models, variants and pods in them:
+Four queries for each chunk of at most 100 namespaces, for any number of models, variants and pods in them:
 the two signals, and for each the time of its last sample. The latter is needed because an instant query stamps its
 results with the evaluation time, and ``max_over_time`` shows a series for a minute after its last sample.
 
-The signals are the highest value of the last minute over the engines of a pod, as in the original (engine.md 2.2),
+The signals are the highest value of the last minute over the engines of a pod, as in v0.5.1,
 grouped by model and namespace as well, since one answer carries them all.
 
 Two more for each chunk in which the analyzer of some model asks for them, restricted to the namespaces of such models:

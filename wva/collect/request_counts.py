@@ -1,8 +1,8 @@
-"""How many requests a model had lately and has now: what scaling to zero has to know (engine.md 5.1).
+"""The finished, running and waiting requests of a model, which scaling to zero has to know.
 
-One query per retention period in use and hundred namespaces, about the models that may go to zero and run. The original
-asked for finished requests alone, so a model busy with its first long request was taken for idle: here what runs and
-what waits, in the engines and at the gateway, is asked in the same breath. Whatever is missing stays unknown.
+There is one query per retention period in use and hundred namespaces, about the models that run and may go to zero.
+v0.5.1 asked for finished requests alone, so it took a model that was busy with its first long request for idle. This
+query also asks for the requests that run or wait, in the engines and at the gateway. A missing count stays unknown.
 """
 
 from __future__ import annotations

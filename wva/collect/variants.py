@@ -1,4 +1,4 @@
-"""From VariantAutoscalings and Deployments to the variants of a cycle (engine.md 1.4).
+"""From VariantAutoscalings and Deployments to the variants of a cycle.
 
 Only accepted ones become variants: of this controller, not being deleted, target found and not contested. Everything
 that a restart must not forget (number, start of a hold, start of a model load) is read back from the objects.

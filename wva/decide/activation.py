@@ -1,8 +1,8 @@
 """From zero: which variant of a model is started when requests wait at the gateway, and with how many replicas.
 
-Only the cheapest variant that can be started is (engine.md 8 started all of them), and only when no variant of the
-model runs or starts already: then there is somebody to serve, and the optimizer decides about more. Pure: what to do
-with the answer is the loop's business.
+It is the cheapest variant that can be started; v0.5.1 started all of them. Nothing is started while a variant of the
+model runs or starts: that variant serves the requests, and the optimizer decides about more replicas. This module is
+pure; the loop acts on the answer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """HYBRID: the saturation analyzer and the model-based optimizer both have a number; one is published. No numpy.
 
-Saturation may veto a shrink and force growth: what it sees has happened. The model may grow earlier, and may shrink
-only what saturation permits as well. So the larger number counts, within the bounds and the budget. No opinion of the
-model leaves the number of the saturation analyzer alone; it is never taken for 0 (optimizer.md 6.4, and 8.1, item 17).
+Saturation may veto a shrink and force growth, because it sees what has happened. The model may grow earlier, and may
+shrink only what saturation permits as well. So the larger number counts, within the bounds and the budget. If the model
+has no opinion, the number of the saturation analyzer stays. No opinion is never taken for 0.
 """
 
 from __future__ import annotations

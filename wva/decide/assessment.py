@@ -226,7 +226,7 @@ class ModelAssessment:
     def shrink_objection(self, removed: int) -> str | None:
         """Return in words why ``removed`` replicas fewer cannot carry the load; None when they can.
 
-        Only meaningful while the evidence is complete. The order of operations is that of engine.md 3.5.
+        Only meaningful while the evidence is complete. The order of operations is that of v0.5.1.
         """
         if self.saturated:
             return f"{self.saturated} of {self.ready} replicas saturated"

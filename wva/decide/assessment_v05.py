@@ -1,7 +1,4 @@
-"""What stands between the stages in the compatibility mode: inputs and results of the arithmetic of v0.5.
-
-Spec: engine.md 3.
-"""
+"""Inputs and results of the stages of the compatibility mode (docs/design/compatibility-v05.md)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""``compatibility: v0.5``: the numbers of the old controller from our Snapshot (engine.md 1.5, 2.3 and 3).
+"""``compatibility: v0.5``: the numbers of the Go controller from our Snapshot (docs/design/compatibility-v05.md).
 
-Exactly three things come back: the target arithmetic with its transition rule, a sample that is not fresh counting as 0
-beside a fresh or an impossible (NaN) one, and the number published without a decision (the one in the status, 0
-included); and, where it is switched on, the enforcer that knows finished requests only. Conditions, sources, bounds and
-the accelerator of last resort stay ours.
+Three things come back: the target arithmetic with its transition rule; a sample that is not fresh counts as 0 beside a
+fresh or an impossible (NaN) one; and without a decision the number in the status is published, also when it is 0. Where
+scale to zero is switched on, the enforcer that knows finished requests only comes back too. Conditions, sources, bounds
+and the accelerator ``unknown`` stay ours.
 """
 
 from __future__ import annotations

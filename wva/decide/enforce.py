@@ -1,11 +1,10 @@
 """Third stage: zero only when it is allowed, and no number outside what the scaler of the target can reach.
 
 ``rest`` takes an idle model to zero if its policy says so; ``keep_one`` leaves every other model one replica;
-``enforce`` moves a number into its bounds (engine.md 10, row 1): one out of reach would keep the variant unfinished for
-ever.
+``enforce`` moves a number into its bounds, because a variant never reaches a number outside of them.
 
-Idle is more than no finished request (engine.md 10, row 8). Missing data is not idleness, a request that runs or waits
-is none either, an unfinished change is waited for, and a model that was started a moment ago gets its retention period.
+A model is idle only if no request finished within its retention period, none runs or waits, no change is unfinished and
+the model was not started within that period. Missing data never counts as idle.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The enforcer of v0.5, for the compatibility mode (engine.md 5.1).
+"""The enforcer of v0.5, for the compatibility mode (docs/design/compatibility-v05.md#enforcer).
 
-It knows the finished requests only: none within the retention period takes every variant to zero, whatever runs, waits
-or is on its way. Where scaling to zero is not allowed, a model whose targets are all zero keeps one replica.
+It knows the finished requests only. If there were none within the retention period, every variant goes to zero, also
+while requests run or wait. Where scaling to zero is not allowed, a model whose targets are all zero keeps one replica.
 """
 
 from __future__ import annotations

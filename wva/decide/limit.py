@@ -1,9 +1,10 @@
-"""Last stage: no number beyond the GPUs that there are (engine.md 5.2; 10, row 16).
+"""Last stage: no number beyond the GPUs that exist.
 
-Over all models at once: what grows is served in the order of priority, least spare, lowest cost and name, each with as
-many whole replicas as fit into the free GPUs of its accelerator and the quotas of its namespace. Free is what no
-scheduled pod has, less what pods that wait for a node will take; so a shrink decided now frees nothing before it has
-happened. A number is never cut below the replicas that exist, nor below the minimum that the scaler sets by itself.
+All models are limited together. Variants that grow are served in the order of priority, least spare, lowest cost and
+name. Each gets as many whole replicas as fit into the free GPUs of its accelerator and the quotas of its namespace. A
+GPU is free if no scheduled pod has it and no pod that waits for a node will take it, so a shrink that is decided now
+frees nothing before its pods are gone. A number is never cut below the replicas that exist or the minimum of the
+scaler.
 
 While nobody knows how many GPUs there are, nothing grows beyond what was granted before, unless the policy says that
 growth is unlimited then; either is said in the decision.

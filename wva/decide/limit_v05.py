@@ -1,7 +1,8 @@
-"""The GPU limiter of v0.5, for the compatibility mode (engine.md 5.2).
+"""The GPU limiter of v0.5, for the compatibility mode (docs/design/compatibility-v05.md#gpu-limiter).
 
-It differs from ours: only the replicas of this pass's decisions count as used, labels are compared as they are written,
-the remainder of a grant that makes no whole replica is lost, and an inventory that cannot be read limits nothing.
+It differs from ours: only the replicas of this cycle's decisions count as used, labels are compared as they are
+written, the remainder of a grant that makes no whole replica is lost, and an inventory that cannot be read limits
+nothing.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ DEFAULT_SCALE_DOWN_BOUNDARY: Final = 0.70
 K2_WINDOW: Final = 10
 RECORD_SECONDS: Final = 7 * 24 * 3600.0
 HISTORY_SECONDS: Final = 24 * 3600.0
-"""Ages at which records and histories are forgotten (engine.md 4.5)."""
+"""Ages at which records and histories are forgotten."""
 
 
 class CapacityBasis(StrEnum):

@@ -1,8 +1,8 @@
 """GPUs of the cluster as values: how many there are, how many are taken, and what a namespace may take.
 
-Whoever reads nodes, pods and ResourceQuotas fills an Inventory; the limiter asks it. Names of accelerators are
-normalised here, once for both sides: nodes say ``NVIDIA-A100-PCIE-80GB`` where a variant's label says ``A100``
-(engine.md 5.2 and 10, row 16). Cards of one product with different memory share a pool.
+``wva.collect.inventory`` fills an Inventory from nodes, pods and ResourceQuotas; the limiter asks it. This module
+normalises names of accelerators, once for both sides: nodes say ``NVIDIA-A100-PCIE-80GB`` where the label of a variant
+says ``A100``. Cards of one product with different memory share a pool.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def fits(optimizer: Optimizer, analyzer: Analyzer) -> bool:
 
 
 class BestEffort(StrEnum):
-    """What those get that cannot have all they need (``saturationPolicy``, optimizer.md 4.3)."""
+    """What servers get that cannot have all they need (``saturationPolicy``)."""
 
     NONE = "None"
     PRIORITY_EXHAUSTIVE = "PriorityExhaustive"
@@ -54,7 +54,7 @@ class BestEffort(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SolverPolicy:
-    """How the model-based optimizer shares GPUs among all models (optimizer.md 1.1).
+    """How the model-based optimizer shares GPUs among all models.
 
     ``unlimited`` None asks for what fits into the GPUs that there are whenever a GPU budget is in force; True never
     looks at them, False always does. ``delayed``: best effort only after all classes were served, not after each.

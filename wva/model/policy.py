@@ -27,9 +27,9 @@ DEFAULT_SLO_MULTIPLIER: Final = 3.0
 class Compatibility(StrEnum):
     """Old behaviour that can be asked for by name.
 
-    ``v0.5`` brings back the V1 target arithmetic with its transition rule (engine.md 3.4-3.6), missing or NaN sample =
-    0 (2.3), and the number published without a decision (1.5); and where scaling to zero or the GPU limiter is switched
-    on, their arithmetic (5.1, 5.2).
+    ``v0.5`` brings back the target arithmetic of v0.5 with its transition rule, its reading of a missing or NaN sample
+    as 0, and its number without a decision. Where scaling to zero or the GPU limiter is switched on, it brings back
+    their arithmetic too (docs/design/compatibility-v05.md).
     """
 
     V0_5 = "v0.5"
@@ -37,7 +37,7 @@ class Compatibility(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SaturationPolicy:
-    """Thresholds of the saturation analyzers (engine.md 3, 4), complete and valid.
+    """Thresholds of the saturation analyzers, complete and valid.
 
     A replica is saturated at ``kv_cache_threshold`` (K, share of the KV cache) or ``queue_length_threshold`` (Q,
     waiting requests). The model grows when the mean spare KV is below ``kv_spare_trigger`` (k) or the mean spare
@@ -122,7 +122,7 @@ class ScaleToZeroEntry:
 
 @dataclass(frozen=True, slots=True)
 class QueueingPolicy:
-    """Settings of the queueing analyzer (surface.md 3.5).
+    """Settings of the queueing analyzer.
 
     Replicas are planned for a utilization of 1 - 1 / ``slo_multiplier`` while no target is given: targets are in
     milliseconds, and 0 means that they are derived. ``tuning_enabled``: the parameters of a replica are learned while

@@ -1,7 +1,7 @@
 """What the queueing analyzer remembers from cycle to cycle, and what it thinks of a model. Values without numpy.
 
-Parameters are those of a replica as it can be observed from outside (optimizer.md 2.1, the later parameterisation): an
-iteration over n requests takes alpha + n * (beta * computed tokens + gamma * resident tokens) milliseconds.
+Parameters are those that can be learned from what a replica reports: an iteration over n requests takes
+alpha + n * (beta * computed tokens + gamma * resident tokens) milliseconds.
 """
 
 from __future__ import annotations

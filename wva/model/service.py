@@ -10,7 +10,7 @@ from typing import Final
 
 HIGHEST_PRIORITY: Final = 1
 LOWEST_PRIORITY: Final = 100
-"""Priorities of service classes; what is outside counts as the lowest (optimizer.md 1.1)."""
+"""Priorities of service classes; a priority outside of this range counts as the lowest."""
 
 MAX_BATCH_SIZE: Final = 100_000
 """Requests that one replica computes at once at most; the time to size a replica grows with it."""
@@ -18,7 +18,7 @@ MAX_BATCH_SIZE: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class ServiceTarget:
-    """The objectives of one model in its service class (surface.md 3.3); an objective of 0 is none.
+    """The objectives of one model in its service class; an objective of 0 is none.
 
     ``priority`` is 1 (most important) to 100. ``ttft_milliseconds`` is the time to the first token,
     ``itl_milliseconds`` the time per further token, ``tps`` tokens per second.
@@ -43,10 +43,10 @@ class AcceleratorCost:
 
 @dataclass(frozen=True, slots=True)
 class PerformanceProfile:
-    """Known parameters of one replica of a model on an accelerator (optimizer.md 1.1, model Q4).
+    """Known parameters of one replica of a model on an accelerator.
 
     A decode step with n requests takes ``alpha`` + ``beta`` * n milliseconds; prefill of i tokens takes ``gamma`` +
-    ``delta`` * i * n. ``max_batch_size`` requests run at once when answers have ``at_tokens`` tokens (0: whatever their
+    ``delta`` * i * n. ``max_batch_size`` requests run at once when answers have ``at_tokens`` tokens (0: of any
     length); 0 means not known. A replica needs ``accelerator_count`` accelerators.
     """
 

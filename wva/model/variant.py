@@ -1,7 +1,7 @@
 """Variants and models: who is scaled, and what is known of its workload.
 
 A *model* is a served model id in a namespace; a *variant* is one VariantAutoscaling and its Deployment. ``Variant`` is
-the state of one variant at one instant, taken from the caches (engine.md 1.4).
+the state of one variant at one instant, taken from the caches.
 """
 
 from __future__ import annotations

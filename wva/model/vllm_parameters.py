@@ -1,6 +1,6 @@
 """What a Deployment says of the vLLM engine in its pods: the arguments that bound how many tokens it carries.
 
-Defaults are vLLM's own (engine.md 4.4). ``read_parameters`` reads a pod template; how an argument is written
+Defaults are vLLM's own. ``read_parameters`` reads a pod template; how an argument is written
 (``--max-num-seqs=64``, ``--max_num_seqs 64``, inside ``sh -c``) is a matter of this module alone.
 """
 

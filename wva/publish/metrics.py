@@ -1,4 +1,4 @@
-"""The series about variants: the product's output, wire-compatible with the original (surface.md 5.3).
+"""The series about variants: the product's output, with the names and labels of v0.5.1.
 
 Nothing is stored here: every scrape reads the ledger and the Deployment cache, so exactly one series exists per known
 variant, a dropped variant's series are gone with the next scrape, and a change of accelerator cannot leave two behind.

@@ -5,8 +5,8 @@ None comes out. None means that nothing new would be said. New are: another numb
 status or reason changed, a first or removed condition, another message of one that names bad input. A message whose
 numbers moved is not new; it travels with the next patch, at the latest with the heartbeat.
 
-Spec: surface.md 1.3, 1.4 and 4.3. Departures: all conditions are persisted; ``desiredOptimizedAlloc`` is written whole
-or removed; nothing is written without news.
+Three things differ from v0.5.1: all conditions are persisted; ``desiredOptimizedAlloc`` is written whole or removed;
+and nothing is written without news.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Who is asking: the bearer token of a request, reviewed by the API server and remembered for a while.
 
-A token lives in the request and in the review, nowhere else: the memory knows its SHA-256 only, no log line and no
-error carries it (surface.md 5.2; the original remembers for one minute, here an accepted token counts for five, but
-never longer than it says itself).
+A token is in the request and in the review and nowhere else: the memory has only its SHA-256, and no log line or error
+carries it. An accepted token is remembered for five minutes, but never beyond its own expiry.
 """
 
 from __future__ import annotations

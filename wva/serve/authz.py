@@ -1,7 +1,7 @@
 """May this client do that: an access review by the API server for the path and the verb, remembered for a while.
 
 RBAC grants it as ``nonResourceURLs`` with the verb ``get``. HEAD asks for ``get`` too, since it tells less; any other
-method asks for its own name in lower case, as the API server does (surface.md 5.2).
+method asks for its own name in lower case, as the API server does.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each certificate gets a TLS context of its own, made from bytes that were read once; the server asks for the context in
 force at each handshake. So a change is one assignment: a handshake sees the old pair or the new one, never half of
 each, and open connections go on. Files are polled: that works on every volume type, also where the kubelet swaps a
-symlinked directory and a watch on the file itself never fires (surface.md 5.2).
+symlinked directory and a watch on the file itself never fires.
 """
 
 from __future__ import annotations

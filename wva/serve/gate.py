@@ -1,7 +1,7 @@
-"""The gate in front of the pages: nobody gets past it whom the API server does not know and allow.
+"""The gate in front of the pages: only clients that the API server knows and allows get past it.
 
-It stands before the choice of the page, so that without a right to it nobody learns which pages exist: 401 without a
-good token, 403 without the right, 500 when the API server cannot be asked (surface.md 5.2).
+The gate answers before a page is chosen, so that a client without the right does not learn which pages exist: 401
+without a good token, 403 without the right, 500 when the API server cannot be asked.
 """
 
 from __future__ import annotations

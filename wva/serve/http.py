@@ -4,7 +4,7 @@ In comes an address, a handler and, for HTTPS, where the certificate in force is
 answers. Parsing is aiohttp's. What stands here is what the parser leaves open: how many connections there may be, how
 long a handshake, a request, an answer and a pause between requests may take, and how much may be sent before a request
 is complete. At the limit of connections a new one takes the place of one that nobody is waiting on, the never useful
-first, so that a peer which holds connections open cannot keep the scraper out (surface.md 5.1, 5.2).
+first, so that a peer which holds connections open cannot keep the scraper out.
 """
 
 from __future__ import annotations

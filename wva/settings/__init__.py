@@ -1,4 +1,4 @@
-"""Settings of the process: flags over environment over main ConfigMap over defaults (surface.md 2)."""
+"""Settings of the process: flags over environment over main ConfigMap over defaults."""
 
 from __future__ import annotations
 

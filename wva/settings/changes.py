@@ -1,4 +1,4 @@
-"""What a new main ConfigMap asks to change that needs a restart (surface.md 2.5).
+"""What a new main ConfigMap asks to change that needs a restart.
 
 A static setting counts as changed when the ConfigMap now gives another value than it gave when the process started,
 whether or not a flag or the environment overrides it: the value in force stays either way, and the next start would

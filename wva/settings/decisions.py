@@ -1,4 +1,4 @@
-"""Settings of what is decided, by whom and from which ConfigMaps (surface.md 2.3)."""
+"""Settings of what is decided, by whom and from which ConfigMaps."""
 
 from __future__ import annotations
 

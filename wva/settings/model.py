@@ -1,4 +1,4 @@
-"""Every setting of the process, each described once (surface.md 2.2, 2.3).
+"""Every setting of the process, each described once.
 
 A field says its type, default and meaning; the ``Origin`` in its annotation says where it may be given. The fields
 lie in one module for each concern and are one flat object here.

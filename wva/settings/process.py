@@ -1,4 +1,4 @@
-"""Settings of the process itself: where it listens, who leads, how it logs (surface.md 2.2)."""
+"""Settings of the process itself: where it listens, who leads, how it logs."""
 
 from __future__ import annotations
 

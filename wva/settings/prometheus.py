@@ -1,4 +1,4 @@
-"""Settings of what is asked of Prometheus: the connection, and how long an answer counts (surface.md 2.3)."""
+"""Settings of what is asked of Prometheus: the connection, and how long an answer counts."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from wva.model.variant import Variant, VariantKey
 
 MODEL = "m"
 A100 = PerformanceProfile(20.58, 0.41, 5.2, 0.1, 4, model_id=MODEL, accelerator="A100")
-"""The shipped sample: a replica takes 0.5476 requests/s of 100 + 178 tokens within 500 and 24 ms (optimizer.md 9.2)."""
+"""The shipped sample: a replica takes 0.5476 requests/s of 100 + 178 tokens within 500 and 24 ms."""
 
 H100 = PerformanceProfile(7.47, 0.044, 15.415, 0.000337, 16, model_id=MODEL, accelerator="H100")
 PREMIUM = ServiceTarget("Premium", 1, ttft_milliseconds=500, itl_milliseconds=24, model_id=MODEL)

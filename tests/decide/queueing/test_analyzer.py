@@ -24,7 +24,7 @@ KEY = ModelKey(NAMESPACE, MODEL)
 
 
 def test_replicas_for_the_arrivals():
-    """0.6667 requests/s at 0.5476 per replica take two (optimizer.md 9.2)."""
+    """0.6667 requests/s at 0.5476 per replica take two."""
     analysis = Analysis()
     opinion = analysis.cycle({variant(cost=40.0): [pod(success_rate=40 / 60)]})
     (one,) = opinion.variants

@@ -26,7 +26,7 @@ def one(queue: Queue, rate: float) -> Performance:
 
 
 def test_worked_example_with_known_parameters():
-    """optimizer.md 9.1: two at once, two waiting, 8 requests/s."""
+    """Two requests in service at most, two waiting at most, and 8 requests/s arrive."""
     found = one(Queue(PrefillDecode(10, 2, 20, 0.05), RequestSize(100, 11), 2, 2), 8.0)
     assert found.throughput == pytest.approx(7.24208, rel=1e-6)
     assert found.response == pytest.approx(208.2285, abs=1e-4)
@@ -41,7 +41,7 @@ def test_worked_example_with_known_parameters():
 
 
 def test_worked_example_with_estimated_parameters():
-    """optimizer.md 9.4: the time to first token includes the first decode step."""
+    """With these parameters the time to first token includes the first decode step."""
     found = one(Queue(IterationTime(8, 0.05, 0.0005), RequestSize(128, 64), 2, 2), 2.0)
     assert found.throughput == pytest.approx(1.879041, rel=1e-6)
     assert found.serving == pytest.approx(1.051441, abs=1e-6)

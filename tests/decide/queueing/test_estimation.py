@@ -139,7 +139,7 @@ def test_the_original_s_guess_refuses_nonsense():
 
 
 def test_targets_from_parameters_of_both_kinds():
-    """Three times an idle iteration, plus the prompt (optimizer.md 9.8)."""
+    """Three times an idle iteration, plus the prompt."""
     traffic = Traffic(1.0, 512, 128, 60, 9)
     found = derived_target(3.0, [IterationTime(8.1, 0.09997947, 0.00138772)], traffic)
     assert (found.ttft, found.itl) == (pytest.approx(76.20, abs=0.01), pytest.approx(25.20, abs=0.01))

@@ -19,7 +19,7 @@ A100 = Queue(SAMPLE, RequestSize(100, 178), 4, 40)
 
 
 def test_worked_example():
-    """optimizer.md 9.2: the time to first token binds, the inter-token latency never does."""
+    """The time to first token limits the rate, the inter-token latency never does."""
     (found,) = size([A100], [Target(500, 24)])
     assert found.rate == pytest.approx(0.5475938, rel=1e-6)
     assert (found.ttft.where, found.itl.where) == (Where.INTERIOR, Where.UNCONSTRAINED)
@@ -47,7 +47,7 @@ def test_a_target_below_the_idle_latency_is_infeasible(target, which, flat):
     [(20.99, True, Where.UNCONSTRAINED), (30.0, True, Where.UNCONSTRAINED), (20.0, False, Where.INFEASIBLE)],
 )
 def test_a_flat_latency_is_met_at_every_rate_or_at_none(itl, feasible, where):
-    """With one request at a time the inter-token latency does not depend on the rate (optimizer.md 8.1, item 1)."""
+    """With one request at a time the inter-token latency does not depend on the rate."""
     (found,) = size([Queue(SAMPLE, RequestSize(100, 178), 1, 10)], [Target(0, itl)])
     assert (found.rate is not None) is feasible
     assert (found.itl.where, found.itl.flat) == (where, True)

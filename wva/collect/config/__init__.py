@@ -1,4 +1,4 @@
-"""The ConfigMaps that say how to decide: text in, values of ``wva.model.policy`` out (surface.md 3).
+"""The ConfigMaps that say how to decide: text in, values of ``wva.model.policy`` out.
 
 ``reading`` makes mappings of YAML text, ``fields`` says what may stand in a field, ``entry`` what an entry is and why
 one is rejected, ``layers`` what a namespace says itself and what it takes over. One module for each kind of ConfigMap

@@ -1,4 +1,4 @@
-"""What accelerators cost and what models do on them, as measured beforehand (optimizer.md 5.1, 5.3).
+"""The ConfigMaps with the cost of accelerators and the measured performance of models on them.
 
 ``accelerator-unit-costs`` has a key for each accelerator, with the device's product name and its cost per hour as
 JSON or YAML. The performance ConfigMap has entries under any keys, with the field names of the original's logs and

@@ -1,7 +1,7 @@
-"""The ConfigMap of the queueing model: for whom it decides, and what for (surface.md 3.5).
+"""The ConfigMap of the queueing model: for which models it decides, and with which targets.
 
-An entry switches the queueing analyzer on for its model, ``default`` for every model. The global ``default`` says how
-the model-based optimizer shares GPUs among all models (optimizer.md 1.1).
+An entry switches the queueing analyzer on for its model, the entry ``default`` for every model. The global ``default``
+also says how the model-based optimizer shares GPUs among all models.
 """
 
 from __future__ import annotations

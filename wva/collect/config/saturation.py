@@ -1,4 +1,4 @@
-"""The saturation ConfigMap: thresholds and analyzer of each model (surface.md 3.2)."""
+"""The saturation ConfigMap: thresholds and analyzer of each model."""
 
 from __future__ import annotations
 

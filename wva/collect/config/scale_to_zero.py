@@ -1,4 +1,4 @@
-"""The scale-to-zero ConfigMap: which models may go to zero replicas, and when (surface.md 3.4)."""
+"""The scale-to-zero ConfigMap: which models may go to zero replicas, and when."""
 
 from __future__ import annotations
 

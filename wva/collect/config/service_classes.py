@@ -1,4 +1,4 @@
-"""The ConfigMap of service classes: what is asked of each model (surface.md 3.3, optimizer.md 1.1).
+"""The ConfigMap of service classes: the objectives and the priority of each model.
 
 Two forms. A key like ``premium.yaml`` holds one class: ``name``, ``priority`` and ``data``, a list of models with their
 objectives. The older form has a list of classes with one model each under any key. Objectives go by two names each:

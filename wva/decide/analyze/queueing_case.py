@@ -3,7 +3,7 @@
 A variant is sized with the parameters that were learned while it served, as soon as these are firm, else with the known
 ones of its model and accelerator, so that a cold start can be sized. A variant of which neither is there gets no
 opinion: it keeps its number, and what it answers is not asked of the others. The load is that of the model, and all of
-its variants carry it together (departure: the original sized every variant for all of it, optimizer.md 8.1, item 12).
+its variants carry it together. (The Go controller sized every variant for the whole load.)
 
 Growth stands on what is seen, a shrink on all of it: every replica judged, nothing on its way, parameters firm.
 """

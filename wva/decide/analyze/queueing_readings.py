@@ -1,7 +1,7 @@
 """What the samples say of the traffic of a model: arrivals, mean requests, latencies. No numpy.
 
-Arrivals are the requests that were answered and those that made the queues longer: an overloaded replica answers no
-more than it can, so that completions alone would never show that more is asked for (optimizer.md 8.1, item 13).
+Arrivals are the requests that were answered and those that made the queues longer. Completions alone would not show an
+overload: an overloaded replica completes no more requests than it can, however many arrive.
 """
 
 from __future__ import annotations

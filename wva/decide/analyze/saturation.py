@@ -1,9 +1,9 @@
 """The percentage analyzer: KV usage and queue length of the replicas in, the assessment of their model out.
 
-A replica is saturated when a fresh KV usage reaches K or a fresh queue length reaches Q (engine.md 3.1). Departures
-from v0.5.1 (engine.md 10, rows 6, 7, 14, 23): saturated replicas count in the means with a spare of 0, a sample that is
-not fresh is unknown instead of 0, variants without samples belong to the model, and a model whose reporting replicas
-are all saturated wants to grow whatever its triggers are.
+A replica is saturated when a fresh KV usage reaches K or a fresh queue length reaches Q. Four things differ from v0.5.1
+(docs/decisions.md#departures-from-v051, rows 6, 7, 14 and 23): saturated replicas count in the means with a spare of 0;
+a sample that is not fresh is unknown instead of 0; variants without samples belong to the model; and a model whose
+reporting replicas are all saturated wants to grow with any triggers.
 """
 
 from __future__ import annotations

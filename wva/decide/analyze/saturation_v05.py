@@ -1,7 +1,8 @@
-"""The percentage analyzer of v0.5, for the compatibility mode (engine.md 3.1-3.5).
+"""The percentage analyzer of v0.5, for the compatibility mode.
 
-Bit for bit, so the order of operations matters: saturated replicas take no part in the means, the means of the model
-are made from those of its variants, and the removal simulation forms the quotient N/(N-1) first.
+The formulas are in docs/design/compatibility-v05.md#percentage-analyzer. The order of operations matters, because the
+results must be the same to the last bit: the means of the model are made from those of its variants, and the simulated
+removal of a replica forms the quotient N/(N-1) first.
 """
 
 from __future__ import annotations

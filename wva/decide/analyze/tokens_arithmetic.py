@@ -1,7 +1,7 @@
-"""The formulas of the token analyzer (engine.md 4.2-4.7), each on its own, in tokens.
+"""The formulas of docs/token-analyzer.md#the-formulas, one function for each, in tokens.
 
-Plain numbers in and out, so that they can be held to the recorded cases of v0.5.1. What a missing number means is
-decided by who calls: ``tokens`` and ``tokens_learning``.
+They take and return plain numbers, so that tests can compare them with the recorded cases of v0.5.1. The callers,
+``tokens`` and ``tokens_learning``, decide what a missing number means.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def effective(k1: int, *, observed: int = 0, history: int = 0, derived: int = 0)
 
 
 def derived_capacity(parameters: VllmParameters | None, workload: Workload) -> int:
-    """Return what the arguments of an engine let it carry of a workload (engine.md 4.3), 0 when nothing follows.
+    """Return what the arguments of an engine let it carry of a workload; 0 when they do not tell.
 
     At a time B tokens are computed per step and S sequences run; on the average half of an answer is there.
     """
@@ -88,7 +88,7 @@ def charge(requests: float, workload: Workload, *, size_bytes: float = 0.0) -> f
 def idle_capacity(
     record: CapacityRecord | None, *, workload: Workload, policy: SaturationPolicy, sibling: CapacityRecord | None
 ) -> tuple[int, CapacityBasis]:
-    """Return what a replica of a variant without usable replicas would carry, from its record (engine.md 4.6).
+    """Return what a replica of a variant without usable replicas would carry, from its record.
 
     ``sibling`` is the record of another variant with compatible engines, None when there is none.
     """

@@ -1,8 +1,9 @@
-"""Cost-aware: what a model lacks or can spare, in the analyzer's unit, becomes replicas (engine.md Annex A).
+"""Cost-aware: the capacity that a model lacks or can spare, in the analyzer's unit, becomes replicas.
 
-Growth takes the variants in the order of cost per capacity and gives each as many replicas as the gap needs and its
-bounds allow; what does not fit overflows to the next. Shrinking takes the dearest first. In one pass a model grows or
-shrinks, never both. Nothing is skipped for having replicas on their way: the analyzer has counted them as supply.
+Growth takes the variants in the order of cost per capacity. Each gets as many replicas as the gap needs and its bounds
+allow; the rest of the gap goes to the next variant. Shrinking takes the most expensive variant first. In one cycle a
+model grows or shrinks, never both. A variant with replicas on their way is not skipped: the analyzer has counted them
+as supply.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Greedy by score: scarce GPUs are shared among the models that need them (engine.md Annex A).
+"""Greedy by score: scarce GPUs are shared among the models that need them.
 
-The weight of a model is priority times what it lacks. The heaviest one is served until it is no heavier than the mean
-of those that still wait, then whoever is the heaviest now: so GPUs go to everybody who needs some, and most to those
-who need most. Within a model the rule is that of cost-aware growth, bounded by the free GPUs of each accelerator.
+The weight of a model is its priority times the capacity that it lacks. The heaviest model is served until its weight is
+no more than the mean of the models that still wait; then the model that is the heaviest now is served, and so on. So
+every model that needs GPUs gets some, and the model that needs most gets most. Within a model the rule is that of
+cost-aware growth, bounded by the free GPUs of each accelerator.
 """
 
 from __future__ import annotations

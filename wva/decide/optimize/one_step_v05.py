@@ -1,4 +1,4 @@
-"""The target arithmetic of v0.5 with its transition rule, for the compatibility mode (engine.md 3.6)."""
+"""The target arithmetic of v0.5 with its transition rule (docs/design/compatibility-v05.md#target-numbers)."""
 
 from __future__ import annotations
 

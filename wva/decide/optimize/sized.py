@@ -7,8 +7,8 @@ time to show: the scaler's and the pods', while they are on their way, and that 
 minute.
 
 The cheapest variants grow, the dearest shrinks, by one. Every number is looked at again in every cycle: an unfinished
-change is kept only while the evidence still speaks for it (engine.md 10, rows 3 and 5). Growth needs fresh evidence
-from some replicas, shrinking from all of them.
+change is kept only while the evidence still speaks for it. Growth needs fresh evidence from some replicas, shrinking
+from all of them.
 """
 
 from __future__ import annotations

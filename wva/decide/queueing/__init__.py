@@ -1,4 +1,6 @@
-"""The model-based optimizer: replicas as queues, sized by targets, allocated at the lowest cost (optimizer.md).
+"""The model-based optimizer: replicas as queues, sized by targets, allocated at the lowest cost.
+
+docs/queueing-model.md says what it decides, docs/design/queueing-formulas.md how it computes.
 
 Doors for the pipeline:
 

@@ -1,10 +1,12 @@
-"""Candidate allocations: for every server and accelerator the replicas that meet the targets (optimizer.md 3).
+"""Candidate allocations: for every server and accelerator the replicas that meet the targets.
+
+Formulas: docs/design/queueing-formulas.md#candidates-and-their-value.
 
 All pairs are sized together, then evaluated together at the load that each replica would get. A pair without a
 candidate says why.
 
-Departures: a TPS target asks for the tokens per second that are promised or those that arrive, whichever is more
-(optimizer.md 8.1, item 8); a profile without ``at_tokens`` has its batch at any number of tokens; batches are bounded.
+Three things differ from the Go controller: a TPS target asks for the larger of the promised and the arriving tokens per
+second; a profile without ``at_tokens`` has its batch at any number of tokens; batches are bounded.
 """
 
 from __future__ import annotations

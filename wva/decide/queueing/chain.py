@@ -1,4 +1,6 @@
-"""Steady state of many replicas at once: the birth-death chain of optimizer.md 2.2 to 2.5 in numpy, float64.
+"""Steady state of many replicas at once: a birth-death chain in numpy, float64.
+
+Formulas: docs/design/queueing-formulas.md#steady-state.
 
 Each row is one queue. The weights of the states below the full batch are kept as logarithms relative to the highest
 service rate, those of the waiting part are summed in closed form (``geometric``), and the mean wait comes from the mean

@@ -1,11 +1,13 @@
-"""Online estimation of alpha, beta and gamma: a windowed fit in log space (optimizer.md 8.3).
+"""Online estimation of alpha, beta and gamma: a windowed fit in log space.
+
+Formulas: docs/design/queueing-formulas.md#learning-the-parameters.
 
 What is minimised per window is the soft-L1 loss of ln(model / observed) for both latencies plus a weak log-normal prior
 at a guess from Little's law. The model is the one that replicas are sized with: same definition of the time to first
 token, same queue, defined at any load, so that overload is no error. All windows are solved in lockstep by damped
 Gauss-Newton steps; derivatives are central differences, evaluated in one block with the steps themselves.
 
-Departure from the original's Kalman filter: no observation can lock the estimate in, since nothing is rejected.
+Unlike the Kalman filter of the Go controller it rejects no observation, so a wrong estimate never stays for ever.
 """
 
 from __future__ import annotations

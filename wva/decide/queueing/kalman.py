@@ -1,7 +1,7 @@
-"""The original's estimator: an extended Kalman filter over (alpha, beta, gamma) (optimizer.md 7.3 and 7.4).
+"""The estimator of the Go controller: an extended Kalman filter over (alpha, beta, gamma).
 
-Kept to the recorded steps of the original, to compare with; ``estimation`` is what decides. Departure: a load beyond
-what the state can serve is evaluated instead of failing.
+It decides nothing (``estimation`` does): tests compare it with recorded steps, to show that our model of an engine is
+the same. It differs in one point: a load beyond what the state can serve is evaluated instead of failing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Targets that nobody stated, derived from the parameters or from what is observed (optimizer.md 7.5). No numpy.
+"""Targets for a model without any: derived from its parameters or from observed latencies. No numpy.
 
-A replica at utilization 1 - 1/k has iterations k times as long as an idle one: with k = 3, a target is what requests
-see while two thirds of the replica are used.
+Formulas: docs/design/queueing-formulas.md#derived-targets. A replica at utilization 1 - 1/k has iterations k times as
+long as an idle one: with k = 3, a target is what requests see while two thirds of the replica are used.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """How long an engine takes for a request: the two parameterisations of the service law, as values without numpy.
 
-An engine computes n requests at once. In both parameterisations (optimizer.md 2.1) the mean service time of a request
-is an affine function of n, and so are the latencies that people ask about:
+An engine computes n requests at once. In both parameterisations the mean service time of a request is an affine
+function of n, and so are its latencies (docs/design/queueing-formulas.md#service-times):
 
 - ``PrefillDecode``: alpha + beta*n ms per output token and gamma + delta*input*n ms for the prompt; known performance
   parameters of a model on an accelerator come in this form.
 - ``IterationTime``: alpha + n*(beta*c + gamma*m) ms per iteration with c computed and m resident tokens; the form that
   can be estimated from what an engine reports.
 
-Departure: without input tokens a request has no prefill, so gamma is left out of the effective batch as well, and the
-single decode step of a request of one token counts in both places (optimizer.md 8.1, items 3 and 4).
+Two things differ from the Go controller: a request without input tokens has no prefill, so gamma is left out of the
+effective batch as well; and the single decode step of an answer of one token counts in both places.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LONGEST: Final = 1e12
 """Bounds of a service time in ms, beyond which rates would have no meaning in floating point."""
 
 QUEUE_TO_BATCH: Final = 10
-"""Requests that may wait per request of the batch (optimizer.md 1.2)."""
+"""Requests that may wait per request of the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Mean(Generic[Number]):
 class ServiceLaw(Generic[Number]):
     """Service of requests of one size: ``base`` + ``slope``*n ms in a batch of n.
 
-    ``first_decode`` is 1 where the time to first token includes the first decode step (optimizer.md 2.5).
+    ``first_decode`` is 1 where the time to first token includes the first decode step.
     """
 
     base: Number

@@ -1,4 +1,4 @@
-"""What servers get when there are not enough cards for all they need (optimizer.md 4.3)."""
+"""What servers get when there are not enough cards for all of them: the policies of best effort."""
 
 from __future__ import annotations
 

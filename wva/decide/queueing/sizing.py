@@ -1,9 +1,9 @@
-"""From targets to the highest rate that one replica can take, for many replicas at once (optimizer.md 2.7).
+"""From targets to the highest rate that one replica can take, for many replicas at once.
 
-The usable rates reach from a thousandth of the service rate of a single request to just below saturation. At both ends
-a latency is compared with its target directly, so that feasibility does not depend on the shape of the curve between
-them: a latency that no rate can change is *flat*, and its target is either met at every rate or at none (departure:
-optimizer.md 8.1, item 1). Between the ends the rate is solved to 1e-12, in the logarithm of the rate.
+The usable rates reach from a thousandth of the service rate of a single request to just below saturation. A latency is
+compared with its target at both ends first, so that feasibility does not depend on the shape of the curve between them:
+a latency that no rate can change is *flat*, and its target is met either at every rate or at none. Between the ends the
+rate is solved to 1e-12, in the logarithm of the rate. Formulas: docs/design/queueing-formulas.md#sizing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from wva.decide.queueing.service import Queue
 from wva.decide.queueing.targets import Target
 
 EPSILON: Final = 0.001
-"""How far the usable rates stay away from nothing and from saturation (optimizer.md 1.2)."""
+"""How far the usable rates stay away from zero and from saturation, as a share."""
 
 STABILITY_SHARE: Final = 0.9
 """Share of the highest rate that may be used when tokens per second are promised."""

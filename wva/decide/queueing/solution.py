@@ -1,7 +1,7 @@
 """A system in, its solution out: candidates, solver, latencies of what was cut, cards per type, and the trace.
 
-Departure: an allocation that was cut for lack of cards is evaluated again, so that its latencies are those of the
-replicas it really gets (optimizer.md 8.1, item 10).
+An allocation that was cut for lack of cards is evaluated again, so that its latencies are those of the replicas that it
+really gets. (The Go controller kept the latencies of the whole allocation.)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who gets what: the unlimited and the greedy solver over candidate allocations, without numpy (optimizer.md 4).
+"""Which server gets which candidate: the unlimited and the greedy solver, without numpy.
 
-Ties are broken by names, so that the same inputs give the same allocation. Departure: a server that needs no replicas
-is recorded with none under limited capacity too (optimizer.md 8.1, item 9).
+Names break ties, so that the same inputs give the same allocation. A server that needs no replicas is in the result
+with none, also under limited capacity. (The Go controller left it out there.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is to be allocated, as values without numpy: accelerators, profiles, classes, servers (optimizer.md 1.1).
+"""What is to be allocated, as values without numpy: accelerators, profiles, classes, servers.
 
 A *server* is what serves one model for one service class. An *allocation* gives it replicas on one accelerator.
 """
@@ -93,7 +93,7 @@ class Load:
 class Allocation:
     """Replicas on an accelerator, what they cost, and what they do.
 
-    ``value`` is what the solvers minimise: the cost of getting there from the current allocation (optimizer.md 3.2).
+    ``value`` is what the solvers minimise: the cost of getting there from the current allocation.
     ``itl``, ``ttft`` and ``wait`` are means in ms, ``rho`` the used share of the batch and ``busy`` the share of time
     with any request, all at the offered load; ``rate`` is what one replica takes within its targets, and ``offered``
     what the server is asked for, both in requests per second. One that leaves ``short`` requests per second of that is
