@@ -135,9 +135,9 @@ def test_the_numbers_of_the_page_are_those_of_the_code():
         f"the last {WINDOW} observations (at most {OBSERVATION_SECONDS / 3600:g} h old)",
         f"less than {STEADY_SHARE * 100:g} % of the traffic",
         f"else {DEFAULT_BATCH}.",
-        f"at most {QUEUE_TO_BATCH} N waiting",
+        f"at most {QUEUE_TO_BATCH} N waiting requests",
         f"k = `sloMultiplier` ({DEFAULT_SLO_MULTIPLIER:g})",
-        f"at most {SHRINK_SHARE * 100:g} % of the rest is in use",
+        f"at most {SHRINK_SHARE * 100:g} % of the remaining capacity is in use",
         f"batch above {MAX_BATCH}",
     ):
         assert words in " ".join(PAGE.split()), words
