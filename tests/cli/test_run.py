@@ -167,6 +167,19 @@ async def test_a_value_that_does_not_parse_is_told_and_survived(start, cluster):
     assert "in force: 60s" in line
 
 
+async def test_what_has_no_effect_is_one_warning(start, cluster):
+    """Flags and keys of the original that do nothing here are accepted, and listed together."""
+    flags = ("--zap-devel=true", "--zap-time-encoding=rfc3339", "--webhook-cert-path=/certs", "--enable-http2=true")
+    process = await start("run", *flags, **cluster, **URL)
+    log = await until_started(process)
+    process.send_signal(signal.SIGTERM)
+    await process.communicate()
+    (line,) = [line for line in log if "without_effect" in line]
+    assert '"level": "warning"' in line
+    assert all(flag.partition("=")[0] in line for flag in flags)
+    assert "--zap-stacktrace-level" not in line
+
+
 @pytest.mark.parametrize("name", ["asyncio", "uvloop"])
 async def test_it_runs_on_the_event_loop_that_is_asked_for(start, cluster, name):
     """And says on which."""

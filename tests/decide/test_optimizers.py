@@ -248,6 +248,17 @@ def test_when_no_variant_may_grow_the_reason_is_that_of_the_bounds():
     assert [(step.stage, step.limited_by, step.fewer) for step in found.limits] == [("optimize", "the scaler", 2)]
 
 
+def test_a_variant_with_room_and_no_known_capacity_says_so():
+    """Beside a sibling at its maximum: each variant has its own reason, in words."""
+    pair = Snapshot.of(
+        [variant("a", cost=40.0, bounds=Bounds(1, 1)), variant("l", accelerator="L4", cost=1.0)],
+        [pod("a", success_rate=6.0), pod("l", success_rate=6.0)],
+    )
+    found = decided(pair, QUEUEING)["a"]
+    assert found.reason is Reason.NO_CANDIDATE
+    assert "(a: at the maximum 1; l: what one of its replicas carries is not known)" in found.message
+
+
 def test_what_a_maximum_leaves_missing_is_counted():
     """Three are needed, the scaler allows two; the cheapest variant at its maximum would have the third."""
     two = Bounds(None, 2, maximum_origin="HPA ns/a")

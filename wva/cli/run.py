@@ -174,8 +174,8 @@ async def _serve(environment: Environment, loaded: Loaded, stop: asyncio.Event) 
     settings = environment.settings
     for problem in loaded.problems:
         logger.warning("setting_rejected", key=problem.key, problem=str(problem))
-    for line in loaded.without_effect:
-        logger.warning("setting_without_effect", setting=line)
+    if loaded.without_effect:
+        logger.warning("settings_without_effect", settings=list(loaded.without_effect))
     for key in unknown_keys(environment.given.config_map):
         logger.warning("setting_unknown", key=key, config_map=settings.config_map_name)
     logger.info(

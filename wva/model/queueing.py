@@ -172,7 +172,8 @@ class ModelOpinion:
 
     ``arrivals`` are the requests per second that arrive: those answered and those that made the queues longer.
     ``hold`` says why there is no opinion at all, ``objection`` why nothing may shrink. ``capacity`` says the same as
-    supply and demand in requests per second, for optimizers that turn these into replicas.
+    supply and demand in requests per second, for optimizers that turn these into replicas. ``candidates`` is the number
+    of ways to carry the demand among which the solver chose.
     """
 
     key: ModelKey
@@ -188,6 +189,7 @@ class ModelOpinion:
     hold: Absence | None = None
     objection: str = ""
     summary: str = ""
+    candidates: int = 0
 
     def of(self, variant: VariantKey) -> VariantOpinion | None:
         """Return the opinion about a variant, None when there is none."""

@@ -435,6 +435,18 @@ def test_trace_of_all_models():
     assert "limit=0" in fleet_trace(opinions, None)[3]
 
 
+def test_the_trace_counts_the_candidates_of_the_solver():
+    """Two while it chooses which variant grows, one while nothing is missing."""
+    pair = {
+        variant("a", cost=40.0): [pod("a", success_rate=6.0)],
+        variant("b", accelerator="H100", cost=60.0): [pod("b", success_rate=9.0)],
+    }
+    steady = {each: [pod(each.key.name)] for each in pair}
+    for load, candidates in ((pair, 2), (steady, 1)):
+        lines = fleet_trace([Analysis().cycle(load)], None)
+        assert [f"; sol={candidates}, " in line for line in lines[:2]] == [True, True]
+
+
 def test_no_models_are_no_opinions():
     """An empty fleet has nothing to say."""
     from wva.decide.analyze.queueing import analyze_queueing  # noqa: PLC0415 - the door itself

@@ -45,6 +45,7 @@ def opinion_of(case: ModelCase, verdict: Verdict, *, need: FleetNeed, grant: Gra
         hold=hold,
         objection=verdict.objection,
         summary=summary,
+        candidates=grant.candidates,
     )
 
 

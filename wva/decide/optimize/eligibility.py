@@ -10,6 +10,7 @@ from wva.decide.wording import replicas
 from wva.model.decision import Limit
 from wva.model.variant import VariantKey
 
+UNKNOWN_CAPACITY: Final = "what one of its replicas carries is not known"
 _MOST_PER_SERVING: Final = 4
 """A variant with replicas on their way has at most this many, for each one that serves."""
 
@@ -93,5 +94,8 @@ def ceiling(
 
 
 def obstacles(model: ModelAssessment) -> str:
-    """Return what keeps each variant from growing, for people."""
-    return "; ".join(f"{variant.key.name}: {obstacle(variant)}" for variant in model.variants)
+    """Return what keeps each variant of a model that cannot grow from growing, for people.
+
+    A variant that the bounds, the scheduler and its replicas leave free grows unless its capacity is unknown.
+    """
+    return "; ".join(f"{variant.key.name}: {obstacle(variant) or UNKNOWN_CAPACITY}" for variant in model.variants)

@@ -84,12 +84,14 @@ class FleetNeed:
 class Grant:
     """Replicas by variant, what they would be without a budget, and requests per second that no variant can carry.
 
+    ``candidates`` is among how many ways to carry the demand the solver chose: 1 for a model that needs nothing more.
     ``bindings`` are those who keep variants from what they would get.
     """
 
     numbers: Mapping[VariantKey, int]
     wanted: Mapping[VariantKey, int]
     short: float = 0.0
+    candidates: int = 1
     bindings: Mapping[VariantKey, str] = field(default_factory=dict)
 
     def denied(self, key: VariantKey) -> int:
@@ -100,14 +102,21 @@ class Grant:
 def plan(needs: Sequence[FleetNeed], fleet: Fleet = UNLIMITED) -> tuple[Grant, ...]:
     """Return what every model gets, in their order."""
     growing = {need.name: need for need in needs if need.missing > 0}
-    wanted = _chosen(growing, UNLIMITED)
-    chosen = wanted if fleet.options.unlimited else _chosen(growing, fleet)
+    candidates, wanted = _chosen(growing, UNLIMITED)
+    chosen = wanted
+    if not fleet.options.unlimited:
+        candidates, chosen = _chosen(growing, fleet)
     grants = []
     for need in needs:
         numbers, short = cover(need.demand, need.carriers, shrinks=need.shrinks)
         grant = Grant(numbers, numbers, short)
         if need.name in growing:
-            grant = Grant(_numbers(need, chosen.get(need.name)), _numbers(need, wanted.get(need.name)), short)
+            grant = Grant(
+                _numbers(need, chosen.get(need.name)),
+                _numbers(need, wanted.get(need.name)),
+                short,
+                len(candidates[need.name]),
+            )
         grants.append(_bound(grant, need, fleet.gpus))
     return tuple(grants)
 
@@ -119,11 +128,11 @@ def _bound(grant: Grant, need: FleetNeed, gpus: Gpus) -> Grant:
     )
 
 
-def _chosen(growing: Mapping[str, FleetNeed], fleet: Fleet) -> Allocations:
-    """Return what the solver chooses for the models that grow, by their names."""
+def _chosen(growing: Mapping[str, FleetNeed], fleet: Fleet) -> tuple[dict[str, list[Allocation]], Allocations]:
+    """Return the candidates of the models that grow, and what the solver chooses for them, by their names."""
     rooms = {} if fleet.options.unlimited else fleet.gpus.rooms
     candidates = {name: _candidates(need, rooms) for name, need in growing.items()}
-    return solve(_Market(growing, fleet), candidates)
+    return candidates, solve(_Market(growing, fleet), candidates)
 
 
 def _candidates(need: FleetNeed, rooms: Mapping[VariantKey, tuple[int, str]]) -> list[Allocation]:

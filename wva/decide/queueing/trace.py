@@ -1,7 +1,8 @@
 """The solution in words, as the original logged it: one line per server, one per type of card. No numpy.
 
 Times are in ms, rates per minute. ``servTime`` is the inter-token latency, ``rho`` the share of time in which a replica
-has any request, ``maxRPM`` what one replica takes within its targets, ``sol`` the number of candidates.
+has any request, ``maxRPM`` what one replica takes within its targets, ``sol`` the number of candidates: the
+allocations among which the solver chose for the server, or for the model of a variant, and 0 without an allocation.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def _opinion_line(opinion: ModelOpinion, variant: VariantOpinion) -> str:
         service_class=opinion.class_name or "-",
         model=opinion.key.model_id,
         load=load,
-        candidates=0 if plan is None else 1,
+        candidates=0 if plan is None else opinion.candidates,
     )
     if plan is None:
         return f"{head}no allocation ({variant.words})"
