@@ -68,7 +68,7 @@ def test_parameters_have_the_defaults_of_the_code():
         f"last {K2_WINDOW} observations",
         f"after {HISTORY_SECONDS / 3600:g} hours",
         f"after {RECORD_SECONDS / 86400:g} days",
-        f"up to {tokens_arithmetic.SHORT_ANSWER:g}, up to {tokens_arithmetic.MEDIUM_ANSWER:g}, more",
+        f"below {tokens_arithmetic.SHORT_ANSWER:g} tokens, below {tokens_arithmetic.MEDIUM_ANSWER:g}, or more",
         f"else {V1_BATCHED_TOKENS} (V1) or {V0_BATCHED_TOKENS} (V0",
         f"bytes/{tokens_arithmetic.BYTES_PER_TOKEN},",
         f"below {tokens_readings._DRAINING:.0%} of the last minute's peak".replace("%", " %"),
