@@ -1,6 +1,6 @@
 """An inference pool in front of a variant: the pool, its endpoint picker's Service and pod, and the picker's metrics.
 
-The picker's pod is one of kwok's, with an address on loopback at which the test answers.
+The picker's pod has an address on loopback, at which the test answers.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from e2e.controlplane.kwok import LOADING, POD_IP
+from e2e.controlplane.kubelet import LOADING, POD_IP
 from e2e.manifests import MODEL, Variant
 from e2e.scene import Scene
 from e2e.scrape_target import ScrapeTarget, scrape_target

@@ -1,6 +1,6 @@
 """A release of the chart on the real control plane, and its controller as a process.
 
-The pods of its Deployment are kwok's and run nothing, so the same controller is run as an ``Installation``: under the
+The pods of its Deployment run nothing, so the same controller is run as an ``Installation``: under the
 release's ServiceAccount, with its flags, environment and ConfigMaps.
 """
 

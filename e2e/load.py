@@ -1,6 +1,6 @@
 """What the pods of a test report: a simulated fleet, or numbers that the test sets.
 
-kwok's pods run nothing, so a process (or a thread) speaks for all Ready pods of a namespace on one page. Both sources
+Pods run nothing here, so a process (or a thread) speaks for all Ready pods of a namespace on one page. Both sources
 follow the pods through ``following``, as a service discovery would.
 """
 

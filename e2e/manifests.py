@@ -9,7 +9,8 @@ from typing import Any
 import yaml
 
 from e2e.controlplane.api import Body
-from e2e.controlplane.kwok import GPU, LOADING, POOL
+from e2e.controlplane.kubelet import LOADING
+from e2e.controlplane.nodes import GPU, POOL
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 CRD = DEPLOY / "crd" / "llmd.ai_variantautoscalings.yaml"
@@ -35,7 +36,7 @@ _AT_ONCE = {
 class Variant:
     """One variant: a Deployment, its VariantAutoscaling and the ScaledObject that applies the number.
 
-    ``loading`` is how long a pod loads its model, in kwok's words (``never`` is one of them). ``minimum`` and
+    ``loading`` is how long a pod loads its model, as its annotation says it (``never`` is possible). ``minimum`` and
     ``maximum`` are the bounds of the ScaledObject, ``gpus`` what each replica takes.
     """
 

@@ -17,7 +17,7 @@ from e2e import manifests
 from e2e.controller import Addresses, Controller
 from e2e.controlplane.api import Api, Body
 from e2e.controlplane.cluster import ControlPlane
-from e2e.controlplane.kwok import POOL, NodePool
+from e2e.controlplane.nodes import POOL, NodePool
 from e2e.controlplane.polling import eventually
 from e2e.controlplane.ports import free_ports
 from e2e.controlplane.processes import Process

@@ -18,7 +18,8 @@ from e2e.controlplane.build import pinned_versions
 from e2e.controlplane.cluster import Cluster, ControlPlane
 from e2e.controlplane.keda import EXTERNAL_METRICS, is_available
 from e2e.controlplane.kubeconfig import read_kubeconfig
-from e2e.controlplane.kwok import GPU, LOADING, NEVER
+from e2e.controlplane.kubelet import LOADING, NEVER
+from e2e.controlplane.nodes import GPU, POOL, NodePool
 from e2e.controlplane.polling import eventually
 from e2e.controlplane.processes import Process, start_ticks
 from e2e.controlplane.prometheus import ScrapeJob
@@ -27,10 +28,11 @@ from e2e.scrape_target import scrape_target
 ROOT = Path(__file__).parent.parent
 
 
-def deployment(name: str, *, namespace: str, replicas: int, loading: str | None = None) -> Body:
-    """Describe a Deployment of pods with one GPU each."""
+def deployment(name: str, *, namespace: str, replicas: int, loading: str | None = None, gpus: int = 1) -> Body:
+    """Describe a Deployment of pods with ``gpus`` GPUs each."""
     labels = {"app": name}
-    container = {"name": "vllm", "image": "vllm", "resources": {"requests": {GPU: "1"}, "limits": {GPU: "1"}}}
+    resources = {"requests": {GPU: str(gpus)}, "limits": {GPU: str(gpus)}}
+    container = {"name": "vllm", "image": "vllm", "resources": resources}
     metadata = {"labels": labels, "annotations": {LOADING: loading} if loading else {}}
     return {
         "apiVersion": "apps/v1",
@@ -99,6 +101,14 @@ def test_scale_subresource_and_deletion(control_plane: Cluster, namespace: str):
     api.wait("Deployment", "shrinking", lambda item: ready_replicas(item) == 2, namespace=namespace, timeout_seconds=15)
     api.scale("Deployment", "shrinking", 0, namespace=namespace)
     eventually(lambda: not api.list("Pod", namespace=namespace), timeout_seconds=15, what="no pods")
+
+
+def test_many_pods_become_ready(control_plane: Cluster, namespace: str):
+    """A hundred pods become Ready, each with an address of its own."""
+    api = control_plane.api
+    api.apply(deployment("many", namespace=namespace, replicas=100, loading="100ms", gpus=0))
+    api.wait("Deployment", "many", lambda item: ready_replicas(item) == 100, namespace=namespace, timeout_seconds=30)
+    assert len({pod["status"]["podIP"] for pod in api.list("Pod", namespace=namespace)}) == 100
 
 
 def test_external_metrics_api_is_available(own_control_plane: ControlPlane):
@@ -227,6 +237,64 @@ def test_restart_and_compaction_give_a_real_410(own_control_plane: ControlPlane,
     assert (
         len([item for item in api.list("ConfigMap", namespace=namespace) if item["metadata"]["name"] in "c0c1c2"]) == 3
     )
+
+
+def bound_pod(name: str, *, namespace: str, node: str) -> Body:
+    """Describe a pod that needs no scheduler."""
+    metadata = {"name": name, "namespace": namespace, "annotations": {LOADING: "100ms"}}
+    spec = {"nodeName": node, "containers": [{"name": "vllm", "image": "vllm"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def is_ready(item: Body) -> bool:
+    """Whether a pod or a node is Ready."""
+    conditions = item.get("status", {}).get("conditions", ())
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+
+
+def taints(node: Body) -> list[str]:
+    """Return the keys of a node's taints."""
+    return [taint["key"] for taint in node["spec"].get("taints", ())]
+
+
+@pytest.mark.disruptive
+def test_kubelet_outlives_a_restart_of_the_api_server(own_control_plane: ControlPlane, namespace: str):
+    """The same process goes on after its back-off: pods bound after the restart become ready."""
+    plane, api = own_control_plane, own_control_plane.api
+    kubelet = plane.kubelet.pid
+    plane.stop_apiserver()
+    try:
+        time.sleep(5)  # it tries, and fails, more than once
+        plane.apiserver.start()
+        api.create(bound_pod("after", namespace=namespace, node=api.list("Node")[0]["metadata"]["name"]))
+        api.wait("Pod", "after", is_ready, namespace=namespace, timeout_seconds=45)
+        assert plane.kubelet.running
+        assert plane.kubelet.pid == kubelet
+    finally:
+        plane.restart_players()
+
+
+@pytest.mark.disruptive
+def test_kubelet_finds_what_happened_while_it_was_away(own_control_plane: ControlPlane, namespace: str):
+    """Nodes and pods that came meanwhile become ready, and pods that were deleted meanwhile go."""
+    plane, api = own_control_plane, own_control_plane.api
+    (old,) = plane.create_nodes(NodePool(product="NVIDIA-L4", nodes=1, reserved=f"{namespace}-old"))
+    api.create(bound_pod("going", namespace=namespace, node=old))
+    api.wait("Pod", "going", is_ready, namespace=namespace, timeout_seconds=15)
+    plane.kubelet.stop()
+    (new,) = plane.create_nodes(NodePool(product="NVIDIA-L4", nodes=1, reserved=f"{namespace}-new"))
+    try:
+        api.create(bound_pod("coming", namespace=namespace, node=new))
+        api.delete("Pod", "going", namespace=namespace)
+        assert "node.kubernetes.io/not-ready" in taints(api.get("Node", new))
+        assert api.get("Pod", "going", namespace=namespace)["metadata"]["deletionTimestamp"]
+    finally:
+        plane.kubelet.start()
+    api.wait("Node", new, lambda item: is_ready(item) and taints(item) == [POOL], timeout_seconds=15)
+    api.wait("Pod", "coming", is_ready, namespace=namespace, timeout_seconds=15)
+    eventually(lambda: api.find("Pod", "going", namespace=namespace) is None, timeout_seconds=15, what="pod gone")
+    for name in (old, new):
+        api.delete("Node", name)
 
 
 @pytest.mark.disruptive

@@ -13,7 +13,7 @@ import yaml
 from e2e import manifests
 from e2e.controller import Controller
 from e2e.controlplane.audit import CONFINED
-from e2e.controlplane.kwok import POOL
+from e2e.controlplane.nodes import POOL
 from e2e.load import FixedMetrics, Reading
 from e2e.manifests import SATURATION_CONFIG_MAP, SERVICE_CLASSES_CONFIG_MAP, Variant
 from e2e.scene import CYCLE_SECONDS, Scene

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from e2e.controlplane.kwok import LOADING, NEVER
+from e2e.controlplane.kubelet import LOADING, NEVER
 from e2e.load import Reading
 from e2e.manifests import SATURATION_CONFIG_MAP, Variant
 from e2e.scene import CYCLE_SECONDS, Scene

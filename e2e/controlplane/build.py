@@ -99,7 +99,6 @@ KUBERNETES = Module(
     },
     stamp="-X k8s.io/component-base/version.gitVersion=v{release}",
 )
-KWOK = Module(name="kwok", path="sigs.k8s.io/kwok", packages={"kwok": "sigs.k8s.io/kwok/cmd/kwok"})
 PROMETHEUS = Module(
     name="prometheus",
     path="github.com/prometheus/prometheus",
@@ -159,7 +158,7 @@ PROMETHEUS_OPERATOR = Module(
     packages={},
     folders={"crds": "example/prometheus-operator-crd"},
 )
-SERVERS = (ETCD, KUBERNETES, KWOK, PROMETHEUS, KEDA)
+SERVERS = (ETCD, KUBERNETES, PROMETHEUS, KEDA)
 TOOLS = (HELM, KUBECTL, KUBECONFORM, PROMTOOL)
 SCHEMAS = (KUBERNETES_API, KEDA_API, PROMETHEUS_OPERATOR)
 ALL = (*SERVERS, *TOOLS, *SCHEMAS)

@@ -16,14 +16,14 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from e2e.controlplane.api import Api, Body
-from e2e.controlplane.build import KEDA, KWOK, SERVERS, BuildError, reported_version
+from e2e.controlplane.build import KEDA, SERVERS, BuildError
 from e2e.controlplane.etcd import Etcd
 from e2e.controlplane.keda import Keda
 from e2e.controlplane.kubeconfig import Endpoint, read_kubeconfig, write_token_kubeconfig
-from e2e.controlplane.kubernetes import ApiServer, controller_manager, is_healthy, scheduler
-from e2e.controlplane.kwok import DEFAULT_POOLS, LOADING, NodePool, create_nodes, kwok
+from e2e.controlplane.kubelet import LOADING
+from e2e.controlplane.kubernetes import ApiServer, controller_manager, is_healthy, kubelet, scheduler
 from e2e.controlplane.layout import Layout
-from e2e.controlplane.polling import eventually
+from e2e.controlplane.nodes import DEFAULT_POOLS, NodePool, create_nodes
 from e2e.controlplane.processes import Process, stop_all
 from e2e.controlplane.prometheus import Prometheus, PrometheusApi, ScrapeJob
 
@@ -103,7 +103,7 @@ class ControlPlane(Cluster):
         self.apiserver = ApiServer(layout, self.etcd)
         self.controller_manager = controller_manager(layout)
         self.scheduler = scheduler(layout)
-        self.kwok = kwok(layout)
+        self.kubelet = kubelet(layout)
         self.prometheus = Prometheus(layout)
         self.keda = Keda(layout)
         super().__init__(layout.directory, layout.kubeconfig("admin"), self.prometheus.api)
@@ -134,16 +134,20 @@ class ControlPlane(Cluster):
         self.apiserver.process.stop(grace_seconds=5)
 
     def start_apiserver(self) -> None:
-        """Start kube-apiserver again, and the programs that play the cluster; wait until they work.
-
-        Left to themselves these wait out their back-off, more than a minute after several restarts, and the test could
-        not tell that from a failure of its own.
-        """
+        """Start kube-apiserver again, and the programs that play the cluster; wait until they work."""
         self.apiserver.start()
-        players = (self.controller_manager, self.scheduler, self.kwok)
+        self.restart_players()
+
+    def restart_players(self) -> None:
+        """Restart the programs that play the cluster and wait until they work again.
+
+        Left to themselves after an outage they wait out their back-off, more than a minute after several restarts, and
+        the test could not tell that from a failure of its own.
+        """
+        players = (self.controller_manager, self.scheduler, self.kubelet)
         in_parallel(*(partial(process.stop, grace_seconds=_STOP_SECONDS) for process in players))
         self._start_controllers()
-        self.kwok.start()
+        self.kubelet.start()
         name = f"probe-{uuid.uuid4().hex[:6]}"
         self.api.create(_probe(name))
         try:
@@ -187,7 +191,6 @@ class ControlPlane(Cluster):
         return {
             **super().versions(),
             "etcd": self.etcd.version(),
-            "kwok": reported_version(KWOK, "kwok"),
             "keda": KEDA.version,
         }
 
@@ -219,11 +222,10 @@ class ControlPlane(Cluster):
             process.wait_ready(partial(is_healthy, address))
 
     def _start_nodes(self, pools: Sequence[NodePool]) -> None:
-        self.kwok.start()
+        self.kubelet.start()
         for pool in pools:
             self.create_nodes(pool)
-        self.kwok.wait_ready(lambda: is_healthy(self.layout.address("kwok"), scheme="http"))
-        eventually(self._nodes_ready, timeout_seconds=30, what="nodes ready")
+        self.kubelet.wait_ready(self._nodes_ready)
 
     def _nodes_ready(self) -> bool:
         return all(
@@ -241,7 +243,7 @@ class ControlPlane(Cluster):
 
 
 def _probe(name: str) -> Body:
-    """Describe a Deployment that is available once controller manager, scheduler and kwok all work."""
+    """Describe a Deployment that is available once controller manager, scheduler and kubelet all work."""
     labels = {"app": name}
     template = {
         "metadata": {"labels": labels, "annotations": {LOADING: "100ms"}},

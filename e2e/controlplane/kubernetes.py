@@ -1,11 +1,13 @@
-"""kube-apiserver, kube-controller-manager and kube-scheduler with the flags that let them run without containers."""
+"""The programs of Kubernetes with the flags that let them run without containers."""
 
 from __future__ import annotations
 
 import ssl
+import sys
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 from e2e.controlplane.api import Api
 from e2e.controlplane.audit import note_start
@@ -17,7 +19,7 @@ from e2e.controlplane.processes import Process
 
 _FEATURE_GATES = "--feature-gates=HPAScaleToZero=true"
 _PROBE_TIMEOUT_SECONDS = 2.0
-# What the life of a workload needs. Node life cycle and taints are left out: kwok's nodes are always healthy.
+# What the life of a workload needs. Node life cycle is left out: the nodes of our kubelet are always healthy.
 _CONTROLLERS = (
     "clusterrole-aggregation-controller", "deployment-controller", "endpoints-controller", "endpointslice-controller",
     "garbage-collector-controller", "horizontal-pod-autoscaler-controller", "namespace-controller",
@@ -59,8 +61,7 @@ class ApiServer:
                 f"--proxy-client-cert-file={proxy.certificate}",
                 f"--proxy-client-key-file={proxy.key}",
                 _FEATURE_GATES,
-                # Pods need no token files, and nobody would take the not-ready taint from the nodes again.
-                "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+                "--disable-admission-plugins=ServiceAccount",  # pods need no token files
                 "--profiling=false",
                 f"--audit-policy-file={layout.audit_policy}",
                 f"--audit-log-path={layout.audit_log}",
@@ -105,6 +106,16 @@ def scheduler(layout: Layout) -> Process:
         "kube-scheduler",
         [KUBERNETES.binary("kube-scheduler"), *_client_flags(layout, "kube-scheduler"), "--kube-api-burst=400"],
         environment={"GOMEMLIMIT": "512MiB"},
+    )
+
+
+def kubelet(layout: Layout) -> Process:
+    """Describe the kubelet of all nodes, a program of ours."""
+    source = Path(__file__).parents[2]
+    return layout.process(
+        "kubelet",
+        [sys.executable, "-m", "e2e.controlplane.kubelet"],
+        environment={"KUBECONFIG": str(layout.kubeconfig("kubelet")), "PYTHONPATH": str(source)},
     )
 
 

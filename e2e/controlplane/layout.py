@@ -19,11 +19,11 @@ from e2e.controlplane.processes import Process
 
 LOOPBACK = "127.0.0.1"
 _PORTS = (
-    "etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "prometheus",
+    "etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "prometheus",
     "keda-operator-probe", "keda-operator-grpc", "keda-adapter", "keda-adapter-metrics",
 )  # fmt: skip
 # Users with a certificate of their own; one group for all, since what is tested is the controller's RBAC, not theirs.
-_USERS = ("admin", "kube-controller-manager", "kube-scheduler", "kwok", "keda")
+_USERS = ("admin", "kube-controller-manager", "kube-scheduler", "kubelet", "keda")
 _ADMIN_GROUP = "system:masters"
 KEDA_NAMESPACE = "keda"
 KEDA_SERVICE = "keda-metrics-apiserver"

@@ -1,4 +1,4 @@
-"""The fleet over HTTP in real time: what e2e gives to a real Prometheus in place of the pods kwok cannot run.
+"""The fleet over HTTP in real time: what e2e gives to a real Prometheus in place of pods, which run nothing there.
 
 The clock is injected. Virtual time is the clock's time since the start; the fleet is brought up to it before each
 answer and by a tick in between, so that a pause of the scraper leaves no hour to be simulated at once.
