@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,22 +14,24 @@ from e2e.controlplane.api import Body
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 OVERLAYS = ("kubernetes", "openshift", "namespace-scoped", "dev")
-COMPONENTS = ("prometheus", "keda", "network-policy", "without-scale-from-zero")
-ALREADY_IN = {
-    "kubernetes": {"prometheus"},
-    "openshift": {"prometheus"},
-    "dev": {"prometheus"},
-    "namespace-scoped": {"prometheus", "network-policy"},
+COMPONENTS = ("keda", "network-policy", "without-scale-from-zero")
+MONITORS = {
+    "kubernetes": "service-monitor",
+    "openshift": "service-monitor-openshift",
+    "namespace-scoped": "service-monitor-http",
+    "dev": "service-monitor",
 }
+"""The component with the ServiceMonitor of each overlay: how /metrics is served there."""
+ALREADY_IN = {"namespace-scoped": {"network-policy"}}
 """The components that an overlay has by itself; naming one twice is an error of kustomize."""
 NAMESPACE = "workload-variant-autoscaler-system"
 PREFIX = "workload-variant-autoscaler-"
 
 
 def combinations(overlay: str) -> list[tuple[str, ...]]:
-    """Return every set of components that an overlay has not already, the empty one first."""
-    more = [name for name in COMPONENTS if name not in ALREADY_IN[overlay]]
-    return [part for size in range(len(more) + 1) for part in itertools.combinations(more, size)]
+    """Return the sets of components to try with an overlay: none first, each by itself, all that go with it last."""
+    fitting = [MONITORS[overlay], *(name for name in COMPONENTS if name not in ALREADY_IN.get(overlay, ()))]
+    return [(), *((name,) for name in fitting), tuple(fitting)]
 
 
 def write(

@@ -17,7 +17,7 @@ from e2e.controlplane.cluster import ControlPlane
 from e2e.foreign_kinds import serve_monitors
 from e2e.history import recording
 from e2e.installation import Installation
-from e2e.kustomize import DEPLOY, OVERLAYS, combinations
+from e2e.kustomize import DEPLOY, MONITORS, OVERLAYS, combinations
 from e2e.load import FixedMetrics, Reading
 from e2e.manifests import Variant
 from e2e.scene import Scene
@@ -99,7 +99,12 @@ def _own(directory: Path, overlay: str, *, system: str, instance: str) -> Path:
         entry = f"- op: add\n  path: /spec/template/spec/containers/0/env/-\n  value: {_variable(instance)}\n"
         patches = [{"target": {"kind": "Deployment"}, "patch": entry}]
     return kustomize.write(
-        directory, DEPLOY / "overlays" / overlay, namespace=system, prefix=f"{overlay}-", patches=patches
+        directory,
+        DEPLOY / "overlays" / overlay,
+        components=[MONITORS[overlay]],
+        namespace=system,
+        prefix=f"{overlay}-",
+        patches=patches,
     )
 
 
@@ -174,3 +179,12 @@ def test_the_api_server_takes_every_combination_without_a_warning(
         assert done.returncode == 0, done.stderr
         assert "arning" not in done.stderr, done.stderr
         assert "deployment.apps" in done.stdout
+
+
+@pytest.mark.parametrize("way", ["-f", "-k"])
+def test_the_kind_is_applied_either_way(own_control_plane: ControlPlane, way: str):
+    """The guides use both, and kubectl reads a folder differently for each."""
+    done = tools.run("kubectl", "--kubeconfig", own_control_plane.kubeconfig, "apply", way, DEPLOY / "crd")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("customresourcedefinition.apiextensions.k8s.io/variantautoscalings.llmd.ai ")
+    assert done.stdout.count("\n") == 1

@@ -12,7 +12,7 @@ import pytest
 
 from e2e import kustomize
 from e2e.controlplane.api import Body
-from e2e.kustomize import DEPLOY, OVERLAYS
+from e2e.kustomize import DEPLOY, MONITORS, OVERLAYS
 from e2e.packaging import chart
 from wva.api.meta import Key
 from wva.cli.flags import expand_booleans, given_flags
@@ -94,10 +94,10 @@ OF_TOOLS = {
 
 @cache
 def of_kustomize(overlay: str) -> list[Body]:
-    """Return the objects of an overlay, ``OVERLAY+COMPONENT`` with one component more."""
+    """Return the objects of an overlay with its monitor, ``OVERLAY+COMPONENT`` with one component more."""
     name, _, component = overlay.partition("+")
     with TemporaryDirectory() as directory:
-        components = [component] if component else []
+        components = [MONITORS[name], *([component] if component else [])]
         return kustomize.render(kustomize.write(Path(directory), DEPLOY / "overlays" / name, components=components))
 
 
@@ -139,6 +139,17 @@ def test_each_process_has_the_same_settings(overlay: str):
 def test_the_same_thresholds_are_in_force(overlay: str):
     """What the other ConfigMaps say, as the controller reads them."""
     assert policy_of(of_kustomize(overlay)) == policy_of(of_chart(overlay))
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_without_the_prometheus_operator_they_are_the_same_too(overlay: str):
+    """The overlay alone is what the chart renders for a cluster that serves no ServiceMonitor."""
+    with TemporaryDirectory() as directory:
+        alone = by_name(kustomize.render(kustomize.write(Path(directory), DEPLOY / "overlays" / overlay)))
+    apis = [chart.OPENSHIFT] if overlay == "openshift" else []
+    theirs = by_name(chart.render({**CONTROLLER_ALONE, "wva": VALUES[overlay]}, apis=apis, release=FULL_NAME))
+    assert alone.keys() - theirs.keys() <= ONLY_KUSTOMIZE.keys()
+    assert theirs.keys() <= alone.keys()
 
 
 def test_every_overlay_is_compared():

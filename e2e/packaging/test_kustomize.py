@@ -13,7 +13,7 @@ import yaml
 
 from e2e import kustomize
 from e2e.controlplane.api import Body
-from e2e.kustomize import DEPLOY, OVERLAYS, PREFIX, combinations
+from e2e.kustomize import COMPONENTS, DEPLOY, MONITORS, OVERLAYS, PREFIX, combinations
 from e2e.packaging.schemas import Kubeconform
 from wva import __version__
 from wva.api.meta import Key
@@ -71,7 +71,7 @@ def test_every_object_is_valid(tmp_path: Path):
     }
     for folder in ("rbac", "base"):
         manifests[folder] = kustomize.render(DEPLOY / folder)
-    assert len(manifests) == 8 + 8 + 8 + 4 + 2
+    assert len(manifests) == 6 + 6 + 6 + 5 + 2
     judged = {
         name: [item for item in items if item["kind"] != "CustomResourceDefinition"]
         for name, items in manifests.items()
@@ -227,7 +227,7 @@ def test_the_pod_is_hardened_and_no_user_is_fixed(overlay: str):
 
 def test_openshift_uses_what_openshift_gives():
     """Thanos with the account's token, both certificates of the service CA, its monitoring's role and label."""
-    items = rendered("openshift")
+    items = rendered("openshift", (MONITORS["openshift"],))
     settings = load(Given({}, {}, main_config(items))).settings
     assert settings.prometheus_token_path == "/var/run/secrets/wva/prometheus/token"
     trusted = one(items, "ConfigMap", ending="openshift-service-ca")
@@ -246,11 +246,48 @@ def test_openshift_uses_what_openshift_gives():
     assert "insecureSkipVerify" not in endpoint["tlsConfig"]
 
 
-def test_the_image_is_that_of_this_version():
-    """A release's manifests install the release."""
-    image = yaml.safe_load((DEPLOY / "base" / "manager" / "kustomization.yaml").read_text(encoding="utf-8"))["images"]
-    assert [entry["newTag"] for entry in image] == [__version__]
+def test_the_image_is_named_in_one_place():
+    """A release's manifests install the release, and the emulated model servers run from the same image."""
+    (named,) = [file for file in DEPLOY.rglob("[Kk]ustomization*") if "newTag" in file.read_text(encoding="utf-8")]
+    assert named.parent == DEPLOY / "components" / "image"
     assert container(rendered("kubernetes"))["image"] == f"wva:{__version__}"
+    for item in kustomize.render(DEPLOY / "samples" / "emulated-vllm"):
+        if item["kind"] == "Deployment":
+            assert item["spec"]["template"]["spec"]["containers"][0]["image"] == f"wva:{__version__}"
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_only_the_monitors_need_the_prometheus_operator(overlay: str):
+    """Every kind of an overlay is Kubernetes' own; the component with the ServiceMonitor is added by choice."""
+    for components in [(), COMPONENTS[1:2], COMPONENTS[2:]]:
+        extra = tuple(name for name in components if (name,) in combinations(overlay))
+        groups = {item["apiVersion"].rpartition("/")[0] for item in rendered(overlay, extra)}
+        assert {group for group in groups if "." in group and not group.endswith(".k8s.io")} == set()
+    assert one(rendered(overlay, (MONITORS[overlay],)), "ServiceMonitor")
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_a_monitor_may_be_added_later_by_itself(overlay: str):
+    """``kubectl apply -k`` of the component brings what it brings as a part of an installation."""
+    whole = one(rendered(overlay, (MONITORS[overlay],)), "ServiceMonitor")
+    assert kustomize.render(DEPLOY / "components" / MONITORS[overlay]) == [whole]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_object_of_a_namespace_says_which(overlay: str):
+    """None lands in the namespace that kubectl happens to use."""
+    default = Settings.model_fields["pod_namespace"].default
+    for item in rendered(overlay, combinations(overlay)[-1]):
+        of_the_cluster = item["kind"].startswith("Cluster") or item["kind"] in {"Namespace", "CustomResourceDefinition"}
+        assert item["metadata"].get("namespace") == (None if of_the_cluster else default), item["metadata"]
+
+
+def test_kubectl_reads_nothing_but_the_kind_in_the_folder_of_the_crd():
+    """``apply -f`` takes every file with one of these endings for an object."""
+    read = [file.name for file in (DEPLOY / "crd").iterdir() if file.suffix in {".yaml", ".yml", ".json"}]
+    assert read == ["llmd.ai_variantautoscalings.yaml"]
+    (kind,) = kustomize.render(DEPLOY / "crd")
+    assert kind == yaml.safe_load((DEPLOY / "crd" / read[0]).read_text(encoding="utf-8"))
 
 
 def test_defaults_of_the_namespace_are_those_of_the_settings():
@@ -263,7 +300,7 @@ def test_defaults_of_the_namespace_are_those_of_the_settings():
 def test_the_guide_names_every_folder_and_its_example_renders(tmp_path: Path):
     """What is described exists, what exists is described, and the kustomization of the page is a good one."""
     page = (DEPLOY.parent / "docs" / "kustomize.md").read_text(encoding="utf-8")
-    folders = {path.parent.relative_to(DEPLOY) for path in DEPLOY.glob("*/kustomization.yaml")}
+    folders = {path.parent.relative_to(DEPLOY) for path in DEPLOY.glob("*/[Kk]ustomization*")}
     folders |= {path.parent.relative_to(DEPLOY) for path in DEPLOY.glob("[!sb]*/*/kustomization.yaml")}
     undescribed = {folder for folder in folders if f"`deploy/{folder}`" not in page}
     assert undescribed == {Path("observability")}, "a page of its own"
