@@ -19,7 +19,7 @@ class DecisionSettings(BaseModel):
         False, description="Let idle models go to zero replicas unless the scale-to-zero ConfigMap says otherwise."
     )
     limited_mode: Annotated[Switch, key("WVA_LIMITED_MODE")] = Field(
-        False, description="Keep the decisions within the GPUs that the nodes have."
+        False, description="Keep the decisions within the GPUs of the nodes."
     )
     node_selector: Annotated[str, key("WVA_NODE_SELECTOR")] = Field(
         "", description="Label selector of the nodes whose GPUs count in limited mode; empty counts all."
@@ -27,7 +27,7 @@ class DecisionSettings(BaseModel):
     scale_from_zero_max_concurrency: Annotated[Count, key("SCALE_FROM_ZERO_ENGINE_MAX_CONCURRENCY")] = Field(
         10,
         ge=0,
-        description="How many models are looked at side by side for requests that wait for a first replica; 0: none.",
+        description="How many endpoint pickers are read at the same time for models at zero; 0: no scale from zero.",
     )
     epp_bearer_token: Annotated[Token, key("EPP_METRIC_READER_BEARER_TOKEN")] = Field(
         SecretStr(""), description="Bearer token for the metrics of endpoint pickers; a leading `Bearer ` is dropped."
@@ -36,7 +36,7 @@ class DecisionSettings(BaseModel):
         "", description="API group of the InferencePools to watch; empty watches both groups."
     )
     proactive_model: Annotated[Switch, key("EXPERIMENTAL_PROACTIVE_MODEL")] = Field(
-        False, description="Run the model-based optimizer beside the analyzer (HYBRID mode); experimental."
+        False, description="Experimental: run the queueing model beside the analyzer (HYBRID mode)."
     )
 
 
@@ -44,12 +44,12 @@ class IdentitySettings(BaseModel):
     """Which controller this is, and the ConfigMaps that it obeys."""
 
     controller_instance: Annotated[str, key("CONTROLLER_INSTANCE", places=ENV_ONLY)] = Field(
-        "", description="Take only variants labelled for this instance and label the metrics with it."
+        "", description="Handle only variants with the label of this instance, and add the label to the metrics."
     )
     pod_namespace: Annotated[str, key("POD_NAMESPACE", places=ENV_ONLY)] = Field(
         "workload-variant-autoscaler-system",
         min_length=1,
-        description="Namespace of the controller: of its ConfigMaps and its Lease.",
+        description="Namespace of the controller, with its ConfigMaps and its Lease.",
     )
     config_map_name: Annotated[str, key("CONFIG_MAP_NAME", places=ENV_ONLY)] = Field(
         "wva-variantautoscaling-config", min_length=1, description="Name of the main ConfigMap."

@@ -29,35 +29,35 @@ class ProcessSettings(BaseModel):
         ),
     ] = Field(":8081", description="Address of /healthz and /readyz; 0 switches them off.")
     leader_elect: Annotated[Switch, given("leader-elect", "enable-leader-election", metavar="BOOL")] = Field(
-        False, description="Elect one leader among several processes through a Lease."
+        False, description="With several processes, let only one decide: the leader, elected through a Lease."
     )
     leader_election_id: Annotated[str, given("leader-election-id")] = Field(
         "72dd1cf1.llm-d.ai", min_length=1, description="Name of the Lease."
     )
     leader_election_lease_duration: Annotated[Duration, given("leader-election-lease-duration", metavar="DURATION")] = (
-        Field(60.0, description="How long a standby waits after the last renewal it saw before it takes over.")
+        Field(60.0, description="How long a standby waits after the leader's last renewal before it takes over.")
     )
     leader_election_renew_deadline: Annotated[Duration, given("leader-election-renew-deadline", metavar="DURATION")] = (
-        Field(50.0, description="How long the leader keeps trying to renew before it gives up leading.")
+        Field(50.0, description="How long the leader tries to renew the Lease before it stops leading.")
     )
     leader_election_retry_period: Annotated[Duration, given("leader-election-retry-period", metavar="DURATION")] = (
-        Field(10.0, description="Time between two attempts to acquire or renew.")
+        Field(10.0, description="Time between two attempts to acquire or renew the Lease.")
     )
     rest_client_timeout: Annotated[Duration, given("rest-client-timeout", metavar="DURATION")] = Field(
         60.0, description="Time limit of one request to the API server."
     )
     metrics_secure: Annotated[Switch, given("metrics-secure", metavar="BOOL")] = Field(
-        True, description="Serve /metrics over HTTPS to clients whom the API server allows; false: HTTP for all."
+        True, description="Serve /metrics over HTTPS to clients that the API server allows; false: plain HTTP for all."
     )
     enable_http2: Annotated[
         Switch,
         given("enable-http2", metavar="BOOL", no_effect="the endpoints speak HTTP/1.1 only; true changes nothing"),
     ] = Field(False, description="Accepted for compatibility.")
     watch_namespace: Annotated[str, given("watch-namespace", metavar="NAMESPACE")] = Field(
-        "", description="Watch this namespace only; empty watches all."
+        "", description="Watch only this namespace; empty watches all."
     )
     metrics_cert_path: Annotated[str, given("metrics-cert-path", metavar="DIR")] = Field(
-        "", description="Directory with the certificate of /metrics; empty makes a self-signed one."
+        "", description="Directory with the certificate of /metrics; empty: WVA makes a self-signed one."
     )
     metrics_cert_name: Annotated[str, given("metrics-cert-name", metavar="FILE")] = Field(
         "tls.crt", description="File name of the certificate in that directory."
@@ -75,10 +75,13 @@ class ProcessSettings(BaseModel):
         "tls.key", description="Accepted for compatibility."
     )
     verbosity: Annotated[Count, given("v", keys=("V",), metavar="N", dynamic=True)] = Field(
-        2, ge=0, le=10, description="Log verbosity of the original: 0 to 3 is info, 4 and above debug. LOG_LEVEL wins."
+        2,
+        ge=0,
+        le=10,
+        description="Log verbosity as in the Go controller: 0 to 3 is info, 4 and above debug. LOG_LEVEL wins.",
     )
     log_level: Annotated[Level | None, given("zap-log-level", keys=("LOG_LEVEL",), metavar="LEVEL", dynamic=True)] = (
-        Field(None, description="debug, info, warn or error; when absent, what the verbosity says.")
+        Field(None, description="Log level: debug, info, warn or error. When absent, the verbosity counts.")
     )
     log_encoding: Annotated[
         Literal["json", "console"], given("zap-encoder", keys=("LOG_ENCODING",), metavar="FORM")
@@ -96,11 +99,11 @@ class ProcessSettings(BaseModel):
     ] = Field("", description="Accepted for compatibility.")
     event_loop: Annotated[Literal["asyncio", "uvloop"], given("event-loop", places=ENV_ONLY)] = Field(
         "asyncio",
-        description="Event loop. uvloop is faster where connections are many, and known to abort the process when they "
-        "are reset while they open.",
+        description="Event loop. uvloop is faster with many connections, but can abort the process when one is reset "
+        "while it opens.",
     )
     record_dir: Annotated[str, given("record-dir", metavar="DIR")] = Field(
-        "", description="Directory for recordings of the last 100 cycles, input of `wva decide`; empty records nothing."
+        "", description="Directory for recordings of the last 100 cycles, for `wva decide`; empty records nothing."
     )
     inferno_metric_aliases: Annotated[
         Switch, given("inferno-metric-aliases", keys=("WVA_INFERNO_METRIC_ALIASES",), metavar="BOOL")

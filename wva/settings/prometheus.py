@@ -34,10 +34,10 @@ class ConnectionSettings(BaseModel):
         "", description="Name expected in the certificate."
     )
     prometheus_bearer_token: Annotated[SecretStr, key("PROMETHEUS_BEARER_TOKEN")] = Field(
-        SecretStr(""), description="Bearer token; wins over the file."
+        SecretStr(""), description="Bearer token; wins over PROMETHEUS_TOKEN_PATH."
     )
     prometheus_token_path: Annotated[str, key("PROMETHEUS_TOKEN_PATH")] = Field(
-        "", description="File with the bearer token, read again when it changes."
+        "", description="File with the bearer token; WVA reads it again when it changes."
     )
 
 
@@ -45,26 +45,26 @@ class MetricsCacheSettings(BaseModel):
     """How long an answer of Prometheus counts. Durations are seconds."""
 
     metrics_cache_enabled: Annotated[Switch, key("PROMETHEUS_METRICS_CACHE_ENABLED", dynamic=True)] = Field(
-        True, description="Let an answer of Prometheus be used again within TTL; false asks in every cycle."
+        True, description="Use an answer of Prometheus again within the TTL; false: every cycle asks."
     )
     metrics_cache_ttl: Annotated[Duration | None, key("PROMETHEUS_METRICS_CACHE_TTL", dynamic=True)] = Field(
-        None, description="How long an answer may be used again; when absent, every cycle asks."
+        None, description="TTL: how long an answer may be used again. When absent, every cycle asks."
     )
     metrics_cache_cleanup_interval: Annotated[
         Duration, key("PROMETHEUS_METRICS_CACHE_CLEANUP_INTERVAL", dynamic=True)
-    ] = Field(60.0, description="Kept answers that were not used for this long are forgotten.")
+    ] = Field(60.0, description="Drop kept answers that were not used for this long.")
     metrics_cache_fetch_interval: Annotated[
         OptionalDuration, key("PROMETHEUS_METRICS_CACHE_FETCH_INTERVAL", dynamic=True)
-    ] = Field(30.0, description="Time between two fetches of kept answers between cycles; 0 fetches none.")
+    ] = Field(30.0, description="How often kept answers are renewed between cycles; 0: never.")
     fresh_threshold: Annotated[Duration, key("PROMETHEUS_METRICS_CACHE_FRESH_THRESHOLD", dynamic=True)] = Field(
         60.0, description="A sample younger than this is fresh."
     )
     stale_threshold: Annotated[Duration, key("PROMETHEUS_METRICS_CACHE_STALE_THRESHOLD", dynamic=True)] = Field(
-        120.0, description="An answer older than this is not used again, whatever TTL says."
+        120.0, description="An answer older than this is not used again, even within the TTL."
     )
     unavailable_threshold: Annotated[Duration, key("PROMETHEUS_METRICS_CACHE_UNAVAILABLE_THRESHOLD", dynamic=True)] = (
-        Field(300.0, description="A sample at least this old counts as missing; between fresh and this it is stale.")
+        Field(300.0, description="A sample this old or older is missing; between this and fresh it is stale.")
     )
     metrics_cache_max_size: Annotated[Count, key("PROMETHEUS_METRICS_CACHE_MAX_SIZE", dynamic=True)] = Field(
-        0, description="How many answers, one for each 100 namespaces, are kept at most; 0 sets no limit."
+        0, description="How many answers are kept at most, one for each 100 namespaces; 0: no limit."
     )
