@@ -6,7 +6,8 @@ for each test, ``launch`` starts a program, ``scene`` is a namespace in which a 
 
 Environment: ``WVA_E2E_KUBECONFIG`` with ``WVA_E2E_PROMETHEUS_URL`` (an existing cluster), ``WVA_E2E_DIRECTORY`` (join
 the control plane of ``python -m e2e.controlplane``), ``WVA_E2E_LOGS`` (where logs go after a failure),
-``WVA_E2E_AUDIT`` (where what the API server noted goes), ``WVA_E2E_CACHE`` (where the binaries are).
+``WVA_E2E_AUDIT`` (where what the API server noted goes), ``WVA_E2E_CACHE`` and ``WVA_E2E_BIN`` (where the binaries
+are), ``WVA_E2E_UNAVAILABLE=skip`` (skip what needs a server or tool that is not there, and say how much that is).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Protocol
 import pytest
 
 from e2e.controlplane.audit import refused
-from e2e.controlplane.build import pinned_versions
+from e2e.controlplane.build import NotBuiltError, pinned_versions, skips_unavailable
 from e2e.controlplane.cluster import Cluster, ControlPlane, ExistingCluster
 from e2e.controlplane.processes import Process
 from e2e.controlplane.session import Session
@@ -37,6 +38,7 @@ _SESSION = pytest.StashKey[Session]()
 _PLANE = pytest.StashKey[ControlPlane]()
 _DISRUPTIVE_TIMEOUT_SECONDS = 600  # it may have to wait for the tests of the other workers
 _STOP_GRACE_SECONDS = 15
+_NOT_RUN = "cannot run here"
 
 
 class Launch(Protocol):
@@ -64,6 +66,39 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("disruptive") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_DISRUPTIVE_TIMEOUT_SECONDS))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, None, None]:
+    """Skip a test whose servers cannot be had, where that was asked for."""
+    with _unavailable_skipped():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    """Skip a test whose tools cannot be had, where that was asked for."""
+    with _unavailable_skipped():
+        return (yield)
+
+
+@contextlib.contextmanager
+def _unavailable_skipped() -> Iterator[None]:
+    try:
+        yield
+    except NotBuiltError as error:
+        if not skips_unavailable():
+            raise
+        pytest.skip(f"{_NOT_RUN}: {error}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly how many tests did not run because a server or tool cannot be had."""
+    skipped = terminalreporter.stats.get("skipped", ())
+    count = sum(_NOT_RUN in str(report.longrepr) for report in skipped)
+    if count:
+        terminalreporter.section("SERVERS OR TOOLS CANNOT BE HAD", sep="!")
+        terminalreporter.line(f"{count} TESTS DID NOT RUN, because a server or tool that they need cannot be had")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -17,11 +17,9 @@ class ToolError(Exception):
 
 
 def binary(name: str) -> Path:
-    """Return where the tool of this name is. BuildError when it is unknown or not built yet."""
+    """Return where the tool of this name is. BuildError when it is unknown, NotBuiltError when it is not there."""
     for module in TOOLS:
         if name in module.packages:
-            if name in module.missing:
-                raise BuildError(f"not built yet: {name}; run: python -m e2e.controlplane.build tools")
             return module.binary(name)
     raise BuildError(f"no tool named {name}")
 

@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from e2e.controlplane.api import Api, Body
-from e2e.controlplane.build import KEDA, SERVERS, BuildError
+from e2e.controlplane.build import KEDA, SERVERS, NotBuiltError
 from e2e.controlplane.etcd import Etcd
 from e2e.controlplane.keda import Keda
 from e2e.controlplane.kubeconfig import Endpoint, read_kubeconfig, write_token_kubeconfig
@@ -272,4 +272,4 @@ def in_parallel(*actions: Callable[[], object]) -> None:
 def _require_binaries() -> None:
     missing = [name for module in SERVERS for name in module.missing]
     if missing:
-        raise BuildError(f"not built yet: {', '.join(missing)}; run: python -m e2e.controlplane.build")
+        raise NotBuiltError(f"not built yet: {', '.join(missing)}; run: python -m e2e.controlplane.build")

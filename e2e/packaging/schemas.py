@@ -112,8 +112,7 @@ def _definition_files() -> list[Path]:
 
 
 def _source(module: Module, folder: str) -> Path:
-    assert not module.missing, "run: python -m e2e.controlplane.build tools"
-    return module.directory / folder
+    return module.binary(folder)
 
 
 def _strict(schema: Any) -> Any:
