@@ -1,0 +1,145 @@
+"""The commands of the documentation: where they stand, who runs each of them, and how.
+
+A command that a reader types stands in a fenced ``sh`` block. The line before the block tells who runs it:
+
+- no such line: tests/docs/test_commands.py runs the block, without a cluster and without the network
+- ``<!-- cluster -->``: e2e/test_pages.py runs it on a real control plane, or the test that OWN_TEST names
+- ``<!-- ci -->``: the line stands in .ci/run as it is
+- ``<!-- yours -->``: the reader sets these variables to what is theirs; the test sets them to what is its own
+- ``*Not run: REASON.*``: no test runs it; the reader sees this line and the reason
+
+``<!-- commands: cluster -->`` on a page says ``cluster`` for each of its blocks that has no line of its own.
+``<!-- then: NAME -->`` between blocks names something that happens by itself on a real cluster and is done by the test.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PAGES: Final = tuple(
+    str(path.relative_to(ROOT))
+    for folder, pattern in ((ROOT, "*.md"), (ROOT / "docs", "**/*.md"), (ROOT / "charts", "**/*.md"))
+    for path in sorted(folder.glob(pattern))
+)
+"""Every page that a reader may copy a command from."""
+OWN_TEST: Final = {"docs/install.md": "e2e/test_install_page.py"}
+"""Pages whose commands need more than the world of e2e/test_pages.py, which runs all others that need a cluster."""
+
+Kind = Literal["here", "cluster", "ci", "yours", "not run", "event"]
+_TIMEOUT_SECONDS: Final = 400
+_FENCE: Final = re.compile(
+    r"(?:^(?:<!-- (?P<mark>cluster|ci|yours) -->|\*Not run: (?P<reason>[^*]+)\.\*)\n{1,2})?"
+    r"^```(?P<language>\w*)\n(?P<text>.*?)^```$"
+    r"|^<!-- then: (?P<event>[^\n]+) -->$",
+    re.MULTILINE | re.DOTALL,
+)
+_ANY_FENCE: Final = re.compile(r"^[ >]*(?:```|~~~)", re.MULTILINE)
+_EXPORT: Final = re.compile(r"^export ([A-Z_]+)=", re.MULTILINE)
+_TYPED: Final = re.compile(
+    r"^(?:\$ .*|(?:sudo )?(?:\S*/)?(?:kubectl|oc|helm|wva|pip|python3?|tox|podman|docker|promtool|curl|git)(?: .*)?)$",
+    re.MULTILINE,
+)
+_OTHER_LANGUAGES: Final = {"", "text", "yaml", "json", "promql", "python"}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that happens on a page. ``text`` is the block, or the name of an event; ``line`` counts from 1."""
+
+    kind: Kind
+    text: str
+    line: int
+    reason: str = ""
+
+
+class CommandFailedError(Exception):
+    """A block of a page did not end with status 0; the text is the block and what it wrote."""
+
+
+def steps_of(text: str) -> Iterator[Step]:
+    """Yield what happens in the text of a page, in order."""
+    usual: Kind = "cluster" if "\n<!-- commands: cluster -->\n" in text else "here"
+    for found in _FENCE.finditer(text):
+        line = text.count("\n", 0, found.end()) + 1
+        if found["event"]:
+            yield Step("event", found["event"], line)
+        elif found["language"] == "sh":
+            kind = "not run" if found["reason"] else found["mark"] or usual
+            yield Step(kind, found["text"], line, found["reason"] or "")
+
+
+def steps(page: str) -> Iterator[Step]:
+    """Yield what happens on a page, in order."""
+    return steps_of((ROOT / page).read_text(encoding="utf-8"))
+
+
+def of_kind(page: str, *kinds: Kind) -> list[Step]:
+    """Return the steps of a page that are of some kinds."""
+    return [step for step in steps(page) if step.kind in kinds]
+
+
+def complaints(text: str) -> Iterator[str]:
+    """Yield what hides a command of a page from the tests."""
+    blocks = [found for found in _FENCE.finditer(text) if found["language"] is not None]
+    if 2 * len(blocks) != len(_ANY_FENCE.findall(text)):
+        yield "a block is indented, quoted or not closed; the tests find blocks that begin at the margin"
+    for found in blocks:
+        language, body = found["language"], found["text"]
+        if language not in {"sh", *_OTHER_LANGUAGES}:
+            yield f"```{language}: a shell block is called sh"
+        elif language in {"", "text"} and (typed := _TYPED.search(body)):
+            yield f"{typed[0]!r} is a command in a block that is not called sh"
+        elif language != "sh" and (found["mark"] or found["reason"]):
+            yield f"```{language}: only a shell block is run"
+
+
+def variables(text: str) -> set[str]:
+    """Return the names that a block exports."""
+    return set(_EXPORT.findall(text))
+
+
+def run_page(
+    page: str,
+    *,
+    environment: Mapping[str, str],
+    yours: Mapping[str, str] | None = None,
+    events: Mapping[str, Callable[[], None]] | None = None,
+) -> list[str]:
+    """Run the blocks of a page that are for a cluster, from top to bottom, and return what each wrote.
+
+    ``yours`` replaces the reader's variables, and must name exactly those; ``events`` must have each event of the page.
+    Raises CommandFailedError.
+    """
+    written = []
+    for step in steps(page):
+        if step.kind == "event":
+            (events or {})[step.text]()
+        elif step.kind == "yours":
+            assert variables(step.text) == set(yours or {})
+        elif step.kind == "cluster":
+            written.append(run(step.text, {**os.environ, **environment, **(yours or {})}, directory=ROOT))
+    return written
+
+
+def run(text: str, environment: Mapping[str, str], *, directory: Path) -> str:
+    """Run a block in a folder and return what it wrote on standard output. Raises CommandFailedError."""
+    done = subprocess.run(  # noqa: S603 - the repository's own pages
+        ["/bin/bash", "-euo", "pipefail", "-c", text],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        timeout=_TIMEOUT_SECONDS,
+    )
+    if done.returncode:
+        raise CommandFailedError(f"{text}\nexit code {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done.stdout

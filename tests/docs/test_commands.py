@@ -1,0 +1,111 @@
+"""Each command of README and docs is run by a test, or the page says next to it that it is not, and why."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.commands import OWN_TEST, PAGES, ROOT, CommandFailedError, complaints, of_kind, run, steps, steps_of
+
+CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+SHOWN = ("deploy", "charts", "docs")
+"""The folders of the repository that commands read."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_command_is_hidden(page):
+    """Indented, under another name, or in a block of output it would not be run."""
+    assert list(complaints((ROOT / page).read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if of_kind(page, "here")])
+def test_the_commands_of_a_page_run(page, tmp_path):
+    """From top to bottom in one folder, by a user without cluster, configuration or anything but the program."""
+    home = tmp_path / "home"
+    home.mkdir()
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in SHOWN:
+        (work / name).symlink_to(ROOT / name)
+    programs = Path(sys.executable).parent
+    environment = {"HOME": str(home), "PATH": f"{programs}:/usr/bin:/bin", "COLUMNS": "120"}
+    for step in of_kind(page, "here"):
+        run(step.text, environment, directory=work)
+
+
+@pytest.mark.parametrize("test", [*OWN_TEST.values(), "e2e/test_pages.py"])
+def test_what_needs_a_cluster_has_its_end_to_end_test(test):
+    """The tests take the commands from the text of the pages, so that none is named twice."""
+    tree = ast.parse((ROOT / test).read_text(encoding="utf-8"))
+    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    assert "run_page" in called
+    assert OWN_TEST.keys() <= set(PAGES)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if of_kind(page, "ci")])
+def test_what_ci_runs_stands_there(page):
+    """Line by line."""
+    for step in of_kind(page, "ci"):
+        assert f"\n{step.text}" in CI
+
+
+def test_a_page_that_promises_every_command_names_the_exceptions():
+    """Where a block is not run, no sentence says that all are."""
+    for page in PAGES:
+        if of_kind(page, "not run"):
+            text = (ROOT / page).read_text(encoding="utf-8")
+            promises = re.findall(
+                r"(?:every|each|all) commands?\b[^.|]*\b(?:runs?|tested|is run|are run)\b", text, re.IGNORECASE
+            )
+            assert promises == [], page
+
+
+def test_a_command_that_fails_is_found(tmp_path):
+    """Also in the middle of a block."""
+    with pytest.raises(CommandFailedError, match="exit code 1"):
+        run("false\ntrue\n", dict(os.environ), directory=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("```sh\ntrue\n```\n", ["here"]),
+        ("<!-- cluster -->\n```sh\ntrue\n```\n", ["cluster"]),
+        ("*Not run: it needs\nthe network.*\n\n```sh\ntrue\n```\n", ["not run"]),
+        ("\n<!-- commands: cluster -->\n```sh\ntrue\n```\n<!-- ci -->\n```sh\ntrue\n```\n", ["cluster", "ci"]),
+        ("<!-- then: load comes -->\n", ["event"]),
+        ("```yaml\na: 1\n```\n", []),
+    ],
+)
+def test_who_runs_a_block_stands_before_it(text, kinds):
+    """In the line before, or before a blank line."""
+    assert [step.kind for step in steps_of(text)] == kinds
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```bash\ntrue\n```\n",
+        "- first:\n  ```sh\n  true\n  ```\n",
+        "```text\n$ wva demo\n```\n",
+        "```\nkubectl get va\n```\n",
+        "```sh\ntrue\n",
+        "~~~sh\ntrue\n~~~\n",
+        "<!-- cluster -->\n```yaml\na: 1\n```\n",
+    ],
+)
+def test_a_hidden_command_is_found(text):
+    """Each way to hide one."""
+    assert len(list(complaints(text))) == 1
+
+
+def test_every_page_is_walked():
+    """Those that the walk would miss are none."""
+    found = {str(path.relative_to(ROOT)) for name in ("docs", "charts") for path in (ROOT / name).rglob("*.md")}
+    assert found | {"README.md", "CHANGELOG.md"} == set(PAGES)
+    assert {step.kind for page in PAGES for step in steps(page)} >= {"here", "cluster", "yours", "not run"}
