@@ -223,6 +223,7 @@ def test_a_static_setting_replaces_the_pods_and_a_live_one_does_not():
         return only(render(values), "Deployment")["spec"]["template"]
 
     assert template({"wva": {"limitedMode": True}}) != template({})
+    assert template({"wva": {"scaleToZero": True}}) != template({})
     assert template({"wva": {"prometheus": {"serverName": "p"}}}) != template({})
     assert template({"wva": {"reconcileInterval": "10s", "logging": {"level": "debug"}}}) == template({})
 

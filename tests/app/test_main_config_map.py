@@ -254,28 +254,17 @@ def held_by_another():
     return {"holderIdentity": "another", "leaseDurationSeconds": 3600, "acquireTime": now, "renewTime": now}
 
 
-async def test_scale_to_zero_is_live(stage):
-    """Models may go to zero from now on, so their requests are counted, and not any more when it is taken back."""
-    stage.deployment()
-    stage.va()
-    await stage.scrape()
-    data = {"GLOBAL_OPT_INTERVAL": "20ms"}
+@pytest.mark.parametrize("flag", ["WVA_SCALE_TO_ZERO", "WVA_LIMITED_MODE"])
+async def test_a_feature_flag_needs_a_restart(stage, flag):
+    """A change is rejected with an event, and the running value stays."""
+    data = {"GLOBAL_OPT_INTERVAL": "1h", flag: "false"}
     async with stage.controller(**start(stage, **data)):
-        await stage.cycles(2)
-        assert counted(stage) == 0
-        stage.config_map(MAIN, {**data, "WVA_SCALE_TO_ZERO": "true"})
-        await until(lambda: counted(stage))
-        stage.config_map(MAIN, data)
-        await taken(stage)
-        await stage.cycles(1)
-        before = counted(stage)
-        await stage.cycles(3)
-        assert counted(stage) == before
-
-
-def counted(stage):
-    """Return how often the requests of models were asked for."""
-    return stage.metric("wva_prometheus_queries_total", query="request_counts", result="success")
+        await until(lambda: stage.metric("wva_leader"))
+        stage.config_map(MAIN, {**data, flag: "true"})
+        (event,) = await until(lambda: stage.events(IMMUTABLE))
+        assert (event["type"], event["involvedObject"]["name"]) == ("Warning", MAIN)
+        assert f"{flag}: false -> true" in event["message"]
+        assert described(stage)[flag] == "false"
 
 
 def described(stage):

@@ -161,11 +161,13 @@ def test_which_config_maps_are_in_force(cluster):
     assert told["service class"] == f"{OWN}/service-classes-config (absent: built-in defaults)"
 
 
-def test_the_settings_that_decisions_need_are_part_of_the_policy(cluster):
-    """Live, as far as they are."""
-    assert not cluster.configuration.policy.scale_to_zero_default
-    cluster.configuration.apply_main({"WVA_SCALE_TO_ZERO": "true"})
-    assert cluster.configuration.policy.scale_to_zero_default
+@pytest.mark.parametrize("name", ["scale_to_zero_default", "limited_mode"])
+def test_the_feature_flags_that_decisions_need_stay_what_they_were(cluster, name):
+    """They are part of the policy, and a change of the main ConfigMap waits for a restart."""
+    assert not getattr(cluster.configuration.policy, name)
+    taken = cluster.configuration.apply_main({"WVA_SCALE_TO_ZERO": "true", "WVA_LIMITED_MODE": "true"})
+    assert not getattr(cluster.configuration.policy, name)
+    assert "WVA_SCALE_TO_ZERO: (not set) -> true" in taken.rejected
 
 
 def test_the_only_namespace_that_is_watched_has_its_say():

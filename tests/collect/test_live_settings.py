@@ -99,13 +99,6 @@ def test_changed_limits_are_logged_together():
     assert line["new"] == {"PROMETHEUS_METRICS_CACHE_FRESH_THRESHOLD": "30s", "PROMETHEUS_METRICS_CACHE_TTL": "10s"}
 
 
-def test_scale_to_zero_is_logged():
-    """It decides whether models may go to nothing."""
-    _, logged = Scene().take(WVA_SCALE_TO_ZERO="true")
-    (line,) = logged
-    assert (line["event"], line["old"], line["new"]) == ("Updated scale to zero config", "false", "true")
-
-
 @pytest.mark.parametrize(
     ("data", "level"), [({"LOG_LEVEL": "debug"}, "debug"), ({"V": "4"}, "debug"), ({"LOG_LEVEL": "error"}, "error")]
 )

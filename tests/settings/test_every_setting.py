@@ -113,7 +113,7 @@ ROWS = {
     ),
     "metrics_cache_max_size": Row((), ("PROMETHEUS_METRICS_CACHE_MAX_SIZE",), 0, "7", 7, live=True),
     "global_opt_interval": duration((), ("GLOBAL_OPT_INTERVAL",), 60.0, live=True),
-    "scale_to_zero": switch((), ("WVA_SCALE_TO_ZERO",), live=True),
+    "scale_to_zero": switch((), ("WVA_SCALE_TO_ZERO",)),
     "limited_mode": switch((), ("WVA_LIMITED_MODE",)),
     "node_selector": text((), ("WVA_NODE_SELECTOR",), value="pool in (gpu),!spot"),
     "scale_from_zero_max_concurrency": Row((), ("SCALE_FROM_ZERO_ENGINE_MAX_CONCURRENCY",), 10, "3", 3),

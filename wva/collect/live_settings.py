@@ -165,7 +165,6 @@ class LiveSettings:
         new = self.current
         self._tell("Updated optimization interval", "interval_updated", ("global_opt_interval",), old)
         self._tell("Updated Prometheus cache config", "metrics_cache_updated", _CACHE, old)
-        self._tell("Updated scale to zero config", "scale_to_zero_updated", ("scale_to_zero",), old)
         before, after = old.effective_log_level, new.effective_log_level
         if before == after:
             return

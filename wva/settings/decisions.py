@@ -15,7 +15,7 @@ class DecisionSettings(BaseModel):
     global_opt_interval: Annotated[VitalDuration, key("GLOBAL_OPT_INTERVAL", dynamic=True)] = Field(
         60.0, description="Time from the start of one cycle to the start of the next."
     )
-    scale_to_zero: Annotated[Switch, key("WVA_SCALE_TO_ZERO", dynamic=True)] = Field(
+    scale_to_zero: Annotated[Switch, key("WVA_SCALE_TO_ZERO")] = Field(
         False, description="Let idle models go to zero replicas unless the scale-to-zero ConfigMap says otherwise."
     )
     limited_mode: Annotated[Switch, key("WVA_LIMITED_MODE")] = Field(

@@ -64,6 +64,7 @@ PROMETHEUS_TOKEN_PATH: {{ .token.path | quote }}
 {{/* Settings that are read at the start only: when they change the pods are replaced. */}}
 {{- define "wva.config.static" -}}
 {{ include "wva.config.connection" . }}
+WVA_SCALE_TO_ZERO: {{ .Values.wva.scaleToZero | quote }}
 WVA_LIMITED_MODE: {{ .Values.wva.limitedMode | quote }}
 {{- with .Values.wva.nodeSelector }}
 WVA_NODE_SELECTOR: {{ . | quote }}
@@ -80,7 +81,6 @@ LOG_ENCODING: {{ .Values.wva.logging.encoding | quote }}
 {{/* Settings that are followed while the process runs. */}}
 {{- define "wva.config.live" -}}
 GLOBAL_OPT_INTERVAL: {{ .Values.wva.reconcileInterval | quote }}
-WVA_SCALE_TO_ZERO: {{ .Values.wva.scaleToZero | quote }}
 LOG_LEVEL: {{ .Values.wva.logging.level | quote }}
 {{- with .Values.wva.prometheus.metricsCache }}
 PROMETHEUS_METRICS_CACHE_ENABLED: {{ .enabled | quote }}
