@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Mapping
 from ipaddress import IPv4Address
 from random import Random
 from typing import Final
@@ -290,7 +291,7 @@ class Pods:
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
         await self._client.request_json("DELETE", PODS.object_path(key), body)
 
-    async def _patch_status(self, pod: Pod, status: dict[str, object]) -> None:
+    async def _patch_status(self, pod: Pod, status: Mapping[str, object]) -> None:
         body = {"metadata": _precondition(pod), "status": status}
         answer = await self._client.patch(PODS, pod.metadata.key, body, subresource="status", content_type=_STRATEGIC)
         self._informer.store.learn(answer, replaces=pod)
