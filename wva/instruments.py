@@ -23,7 +23,7 @@ class Instruments:
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register every metric; a second instance on the same registry is an error of prometheus_client."""
         self.registry = registry
-        # The library doubles each counter with the time of its creation, which nobody reads; the switch is global.
+        # The library doubles each counter with the time of its creation, which has no use; the switch is global.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types here
         self._kubernetes(registry)
         self._queues(registry)

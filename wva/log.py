@@ -2,7 +2,7 @@
 
 Event names are constants in the past tense. Where operators already grep for a text ("Safety net activated"), that text
 is the message and our constant name is the field ``event_name``. Values are shortened, so that no user text can
-flood a line, and anything that is called like a secret is masked, whatever called the logger.
+flood a line, and anything that is called like a secret is masked, for every caller of the logger.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def printable(text: str) -> str:
 
 
 class _Unbreakable(io.TextIOBase):
-    """A stream that loses what it cannot write: a full disk behind stderr, or nobody who reads it, must not end us."""
+    """A stream that loses what it cannot write: a full disk behind stderr, or no reader of it, must not end us."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -1,6 +1,6 @@
 """What every Kubernetes object shares: metadata, conditions, lists, Status, and the key of an object.
 
-The structs are partial on purpose: a field that nobody reads is skipped by the decoder, which is what makes decoding
+The structs are partial on purpose: the decoder skips every field that no code reads, which is what makes decoding
 thousands of pods cheap. They are frozen, so a cache may hand out its own instances.
 """
 
@@ -98,7 +98,7 @@ class ObjectList(msgspec.Struct, Generic[T], frozen=True):
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """One line of a watch stream. ``object`` is decoded by whoever knows the type named by ``type``."""
+    """One line of a watch stream. The reader decodes ``object``, once it knows the type from ``type``."""
 
     type: str
     object: msgspec.Raw

@@ -12,7 +12,7 @@ from wva.api.resource import Resource
 CONFIG_ENABLED_LABEL: Final = "wva.llmd.ai/config-enabled"
 """``true``: ConfigMaps of the namespace count also while there is no VariantAutoscaling in it."""
 EXCLUDE_ANNOTATION: Final = "wva.llmd.ai/exclude"
-"""``true``: its variants are left alone and its ConfigMaps do not count, whatever the label says."""
+"""``true``: its variants are left alone and its ConfigMaps do not count, even with the label."""
 
 
 class Namespace(msgspec.Struct, frozen=True, rename="camel"):

@@ -12,7 +12,7 @@ from wva.api.meta import ObjectMeta
 
 
 class UserInfo(msgspec.Struct, frozen=True, rename="camel"):
-    """Who somebody is; ``extra`` is whatever the authenticator adds, and authorizers may read it."""
+    """The identity of a client; ``extra`` has what the authenticator adds, and authorizers may read it."""
 
     username: str = ""
     uid: str = ""

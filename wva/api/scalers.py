@@ -95,6 +95,6 @@ class ScaledObject(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def paused_at(self) -> int | None:
-        """The replicas at which it is paused; None while it is not, or pauses at whatever there is."""
+        """The replicas at which it is paused; None while it is not paused, or paused at its present replicas."""
         text = self.metadata.annotations.get(PAUSED_REPLICAS_ANNOTATION, "")
         return int(text) if text.isascii() and text.isdecimal() else None

@@ -15,7 +15,7 @@ V = TypeVar("V")
 
 
 def decode(decoder: msgspec.json.Decoder[V], data: bytes | msgspec.Raw) -> V:
-    """Return what ``decoder`` makes of the data. Raises msgspec.DecodeError, whatever is wrong with them."""
+    """Return what ``decoder`` makes of the data. Raises msgspec.DecodeError for any fault in them."""
     try:
         return decoder.decode(data)
     except UnicodeDecodeError as error:

@@ -160,7 +160,7 @@ def _durations(settings: Settings) -> Durations:
 
 
 def _lease_watch(environment: Environment, elector: LeaderElector) -> Informer[Lease]:
-    """Return a watch of the one Lease that wakes the elector when nobody holds it any more."""
+    """Return a watch of the one Lease that wakes the elector when the Lease has no holder any more."""
     informer = Informer(
         environment.client,
         LEASES,

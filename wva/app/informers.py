@@ -65,7 +65,8 @@ class Informers:
 def build_informers(client: KubeClient, *, settings: Settings, instruments: Instruments) -> Informers:
     """Build the informers: the workload kinds in the watched namespaces, ConfigMaps in our own.
 
-    Scalers, nodes and quotas are optional: without them there are no bounds and no inventory, and nobody waits.
+    Scalers, nodes and quotas are optional: without them there are no bounds and no inventory, and the start does not
+    wait for them.
     """
     namespace = settings.watch_namespace
     variants = Informer(client, VARIANT_AUTOSCALINGS, namespace=namespace, instruments=instruments)
@@ -103,7 +104,7 @@ def _local(
 
     One stream for each name instead of one for all ConfigMaps: a cluster has tens of thousands of others, some of them
     a megabyte, and with a field selector on the name neither our memory nor the wire sees them. The number of streams
-    is fixed, whatever the number of namespaces, and a ClusterRole can name the very ConfigMaps: ``resourceNames`` holds
+    is fixed for any number of namespaces, and a ClusterRole can name the very ConfigMaps: ``resourceNames`` holds
     for lists and watches with such a selector. Our own namespace has its own stream and is left out here. A process
     that is confined to one namespace asks for nothing beyond it.
     """

@@ -1,4 +1,4 @@
-"""The server of the probes, which answers from the first second on, whatever else is still being waited for."""
+"""The server of the probes, which answers from the first second on, while the rest of the process still starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wva.serve.pages import ReadinessCheck, probes_handler
 
 
 class Probes:
-    """Listens for the whole life of the process; whoever knows most says what is not ready. Use as ``async with``."""
+    """Listens for the whole life of the process; the part that knows most names what is not ready. An async context."""
 
     def __init__(self, address: Address, *, instruments: Instruments, not_ready: ReadinessCheck) -> None:
         """Prepare; nothing listens before ``__aenter__``."""

@@ -104,7 +104,7 @@ class Servers:
         return Gate(authenticator, Authorizer(reviews, monotonic=clock.monotonic))
 
     def _certificate(self) -> ServingCertificate:
-        """Return the certificate of the settings; its dates are those of the real world, whatever clock decides."""
+        """Return the certificate of the settings; its dates are those of the real world, also with another clock."""
         settings, instruments = self._env.settings, self._env.instruments
         if settings.metrics_cert_path:
             folder = Path(settings.metrics_cert_path)

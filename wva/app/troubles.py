@@ -24,7 +24,7 @@ class Troubles:
     ) -> None:
         """Follow the caches.
 
-        ``unknown`` returns what happens while nobody knows the inventory, None while GPUs are not limited. ``revisit``
+        ``unknown`` returns what happens while the inventory is unknown, None while GPUs are not limited. ``revisit``
         has the variants of a namespace looked at, or all of them.
         """
         self.gateways = GatewayTroubles(informers.pools, changed=revisit)

@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     loaded = load(given)
     show = _show_json if arguments.json else _show_table
     show(loaded, key, found)
-    # While the ConfigMap is unknown nobody can say what is missing.
+    # While the ConfigMap is unknown, missing settings cannot be told.
     problems = _problems(loaded, given) if found.state != "unknown" else []
     for problem in problems:
         fail(problem)

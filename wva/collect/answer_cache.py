@@ -123,7 +123,7 @@ class AnswerCache:
         return bool(seconds) and entry is not None and abs(now - entry.at) >= seconds / 2
 
     def clean(self, *, now: float) -> None:
-        """Forget, once per cleanup interval, what nobody has asked for since the last time."""
+        """Forget, once per cleanup interval, the answers that were not used since the last time."""
         seconds = self._obey().cleanup_interval_seconds
         if self._cleaned is not None and 0 <= now - self._cleaned < seconds:
             return

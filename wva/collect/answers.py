@@ -57,7 +57,7 @@ class InstantVector:
 
 
 class Querier(Protocol):
-    """Whoever answers instant queries."""
+    """A source of answers to instant queries."""
 
     async def query(self, promql: str, *, name: str, at: float) -> InstantVector:
         """Answer a query at a time (seconds since the epoch). Raises PrometheusError."""

@@ -44,7 +44,7 @@ def scaled_index(scaler: HorizontalPodAutoscaler | ScaledObject) -> Iterable[str
 
 
 def bounds_of(va: VariantAutoscaling, scalers: ScalerStores | None) -> Bounds:
-    """Return what can be reached, and who says so; None on a side where nobody sets a limit.
+    """Return what can be reached, and who says so; None on a side without a limit.
 
     An annotation only narrows. One that is no whole number is left out here and told by ``annotation_problems``.
     """

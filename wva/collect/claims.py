@@ -7,8 +7,8 @@ the same variant, both would write its status in turns and publish two numbers. 
 - an instance that the variant is labelled for goes before a controller without an instance;
 - between two of equal rank (the same instance twice, or none twice) the controller that has the variant keeps it.
 
-The ``Claimed`` condition says who has it. It counts while the status is kept up to date: every owner renews
-``lastRunTime`` at least every ten minutes, so a claim that has not been renewed for ALIVE_SECONDS belongs to nobody.
+The ``Claimed`` condition names the controller that has the variant. A controller renews ``lastRunTime`` in the status
+of its variants at least every ten minutes. A claim that was not renewed for ALIVE_SECONDS has ended.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALIVE_SECONDS: Final = 900.0
 """Longer than the heartbeat of the status by a margin for an API server in trouble."""
 
 
-def no_namespace(namespace: str) -> bool:  # noqa: ARG001 - excludes none, whatever its name
+def no_namespace(namespace: str) -> bool:  # noqa: ARG001 - excludes none of any name
     """Exclude nothing."""
     return False
 
@@ -64,7 +64,7 @@ class Claims:
         """Tell whether a controller that has a VA with this label goes before this one, which would take it, too."""
         if self.me.instance:
             return other.instance == self.me.instance
-        # Whatever instance the label names: its controller may be about to take what another one has just given up.
+        # With a label of any instance: its controller may be about to take what another one has just given up.
         return not other.instance or bool(label)
 
     def free_in_seconds(self, va: VariantAutoscaling, now: float) -> float:

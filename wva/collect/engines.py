@@ -46,7 +46,7 @@ class EngineJoin:
             labels = series.metric
             pod = labels.get("namespace", ""), labels.get("pod") or labels.get("pod_name", "")
             model_id = self._models.get(pod)
-            # The size of the cache comes without a model: it is the engine's, whatever names it serves.
+            # The size of the cache comes without a model: it belongs to the engine, with all the names that it serves.
             if model_id is not None and labels.get("model_name", model_id) == model_id:
                 self._series.setdefault(pod, {}).setdefault(labels.get("signal", ""), []).append(series)
 
@@ -55,7 +55,10 @@ class EngineJoin:
         self._failures.update(dict.fromkeys(namespaces, message))
 
     def signals(self, pod: tuple[str, str], *, time: Reading, classifier: Classifier) -> EngineSignals | None:
-        """Return the samples of one pod (namespace, name), None when nobody asks; ``time`` is of its last scrape."""
+        """Return the samples of one pod (namespace, name), None when they are not asked for.
+
+        ``time`` is that of its last scrape.
+        """
         if pod not in self._models:
             return None
         return _Pod(self._series.get(pod, {}), time, classifier, self._failures.get(pod[0], "")).signals()

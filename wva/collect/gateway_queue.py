@@ -1,8 +1,8 @@
 """How many requests wait at the gateway: read from the endpoint pickers (EPP) of a pool, pod by pod.
 
-Prometheus is too slow for this: a workload at zero serves nobody until somebody looks. The picker's pods are found by
-its Service and read directly, without redirects, with a time limit and a size limit. A pod that answers nonsense counts
-as one that does not answer; only a pool of which no pod answers is an error.
+Prometheus is too slow for this: a workload at zero serves no request until the controller looks. The picker's pods are
+found by its Service and read directly, without redirects, with a time limit and a size limit. A pod that answers
+nonsense counts as one that does not answer; only a pool of which no pod answers is an error.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def parse_queues(text: str) -> dict[str, float]:
 
     The model is ``target_model_name``, or ``model_name`` where the target is empty. Only the lines of the one metric
     are parsed. Values that are no positive number say nothing. Raises ValueError on a malformed line, and on a text
-    that does not begin like an exposition: a login page must not pass for a queue in which nobody waits.
+    that does not begin like an exposition: a login page must not pass for an empty queue.
     """
     if not _EXPOSITION.match(text):
         raise NotMetricsError("something that is no page of metrics")

@@ -1,4 +1,4 @@
-"""Why requests that wait at a gateway cannot start a variant: pools that cannot be read, and pools for nobody.
+"""Why requests that wait at a gateway cannot start a variant: unreadable pools, and pools for no variant.
 
 A picker that answers nonsense and one for which nothing waits look the same from the outside: the model stays at zero.
 """
@@ -27,7 +27,7 @@ class GatewayTroubles:
         pools.subscribe(changed)
 
     def report(self, pool: Pool, failure: str) -> None:
-        """Take why a pool cannot be read; empty when it can, or when nobody needs it."""
+        """Take why a pool cannot be read; empty when it can, or when no variant needs it."""
         if self._failures.get(pool, "") == failure:
             return
         if failure:

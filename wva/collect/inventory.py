@@ -36,8 +36,8 @@ class Source(Protocol):
 class InventoryStores:
     """The caches that GPUs are counted in, and whether nodes can be read at all.
 
-    ``pods`` must hold those of every namespace. ``blind`` says why the inventory cannot be known whatever the caches
-    hold, for example because only one namespace is watched; empty when nothing stands in the way.
+    ``pods`` must hold those of every namespace. ``blind`` says why the inventory cannot be known with any content of
+    the caches, for example because only one namespace is watched; empty when it can be known.
     """
 
     nodes: Store[Node]

@@ -63,7 +63,7 @@ class InventoryTroubles:
     ) -> None:
         """Follow the nodes.
 
-        ``unknown`` returns what happens while nobody knows the inventory, None while GPUs are not limited.
+        ``unknown`` returns what happens while the inventory is unknown, None while GPUs are not limited.
         """
         self._stores = stores
         self._unknown = unknown

@@ -161,7 +161,7 @@ class LiveSettings:
             )
 
     def _tell_changes(self, old: Settings) -> None:
-        """Log what changed, and let it take effect where nobody asks for it anew."""
+        """Log what changed, and push it to the parts that do not read the settings again."""
         new = self.current
         self._tell("Updated optimization interval", "interval_updated", ("global_opt_interval",), old)
         self._tell("Updated Prometheus cache config", "metrics_cache_updated", _CACHE, old)

@@ -1,4 +1,4 @@
-"""Which inference pools stand in front of a workload, whatever their API group.
+"""Which inference pools stand in front of a workload, of both API groups.
 
 A pool selects pods by labels in its own namespace. A workload at zero has no pods, so the labels of its pod template
 are compared. A pool without a selector would claim every workload of its namespace; it claims none.

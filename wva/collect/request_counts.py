@@ -123,7 +123,7 @@ def _add(found: _Found, signal: str, series: Series) -> None:
 
 
 def _counts(model: ModelKey, retention: float, found: _Found) -> RequestCounts:
-    """Return the counts; a problem makes all of them unknown. Nobody need queue at a gateway, the engines report."""
+    """Return the counts; a problem makes all of them unknown. No queue at a gateway is needed: the engines report."""
     if found.problem:
         return RequestCounts(model, retention, detail=found.problem)
     values = found.values

@@ -3,8 +3,8 @@
 Namespaces in use are queried in chunks, the chunks side by side, unless the cache has answers that may be used again.
 A chunk counts as answered only when all of its essential queries are: a value without the other signal or without its
 time cannot be judged. A chunk without one becomes a CollectionFailure naming its namespaces, and the others go on.
-Engines and schedulers' queues are asked about only where an analyzer wants to know; without that answer their samples
-are missing, and whoever does not need them decides all the same.
+Engines and schedulers' queues are asked about only where an analyzer needs them. Without that answer their samples are
+missing, and the other analyzers decide all the same.
 Nothing raises but cancellation: a cycle with failures still has variants; deciding what that means is not done here.
 """
 
@@ -46,7 +46,7 @@ class CollectorSettings:
     ``activations`` are starts from zero that the caches may not show yet. ``engines_of`` tells whether the analyzer of
     a model wants to know more than the two signals of its replicas. ``retention_of`` returns the seconds without a
     request after which a model may go to zero, None for one that may not. ``inventory`` returns the GPUs of the
-    cluster, or None and why they are not known; None instead of both when nobody wants to know.
+    cluster, or None and why they are not known; None instead of both when no model needs them.
     """
 
     claims: Claims = Claims()  # noqa: RUF009 - frozen

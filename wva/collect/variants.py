@@ -27,7 +27,7 @@ from wva.model.variant import DEFAULT_COST, Bounds, ModelKey, Variant, VariantKe
 
 UNSCHEDULABLE_SECONDS: Final = 60.0
 """How long the scheduler may look for a node before a pod counts as one that will not come: a node that an autoscaler
-adds takes longer, but until then its replica serves nobody either."""
+adds takes longer, but until then its replica serves no requests either."""
 
 _COST: Final = re.compile(r"[+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -54,8 +54,8 @@ def accepted_variants(
 ) -> list[AcceptedVariant]:
     """Return every variant that this controller decides on, with its pods, in no particular order.
 
-    ``now`` is in seconds since the epoch; without it nobody's pod counts as unschedulable, and no activation and no
-    other controller's claim counts.
+    ``now`` is in seconds since the epoch; without it no pod counts as unschedulable, and no activation and no
+    claim of another controller counts.
     """
     accepted = []
     for va in stores.variant_autoscalings.list():

@@ -22,7 +22,7 @@ from wva.collect.samples import parse_number
 from wva.model.variant import VariantKey
 
 VISIBLE_SECONDS: Final = 2.4
-"""How long to wait at most for the number: whoever waits for a first replica waits for this, too."""
+"""How long to wait at most for the number: requests that wait for a first replica wait for this, too."""
 SETTLE_SECONDS: Final = 0.25
 """How long an autoscaler may take from its question to the look at the replicas."""
 _POLL_SECONDS: Final = 0.2

@@ -1,7 +1,7 @@
 """ConfigMaps: text becomes configuration in force, or an event that says why not.
 
 Only ConfigMaps with the names that the configuration knows are looked at, in the controller's own namespace and in
-those that may have their own. Whatever is wrong with them, the last good state stays in force and the process goes on.
+those that may have their own. With any fault in them, the last good state stays in force and the process goes on.
 What a ConfigMap comes to is asked anew from what is there, so the order of events does not matter.
 """
 

@@ -46,7 +46,7 @@ class Rivals:
         return After(self._claims.free_in_seconds(va, now))
 
     def forget(self, key: Key) -> None:
-        """Note that nobody else has the VA."""
+        """Note that no other controller has the VA."""
         self._known.pop(key, None)
 
     def _say(self, key: Key, va: VariantAutoscaling, rival: Claimant) -> None:

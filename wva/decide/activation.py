@@ -23,7 +23,7 @@ MESSAGE = "Scaled from zero due to pending requests"
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The GPUs that may be used. ``inventory`` None means that nobody knows, and ``detail`` why."""
+    """The GPUs that may be used. ``inventory`` None means that they are unknown; ``detail`` says why."""
 
     inventory: Inventory | None
     detail: str = ""
@@ -31,7 +31,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Requests wait, and nobody can be started; ``reasons`` has one line per variant."""
+    """Requests wait, and no variant can be started; ``reasons`` has one line per variant."""
 
     reasons: tuple[str, ...]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from wva.model.decision import NOBODY, Decision, Limit, Reason
+from wva.model.decision import NO_LIMIT, Decision, Limit, Reason
 from wva.model.queueing import VariantOpinion
 from wva.model.variant import Bounds
 
@@ -69,4 +69,4 @@ def _raised(decision: Decision, opinion: VariantOpinion, *, bounds: Bounds, most
 
 def _denial(opinion: VariantOpinion) -> Limit:
     """Return who kept the model's own number from being larger."""
-    return Limit(opinion.limited_by, opinion.denied) if opinion.denied else NOBODY
+    return Limit(opinion.limited_by, opinion.denied) if opinion.denied else NO_LIMIT

@@ -41,7 +41,7 @@ class History:
     """What earlier cycles, and the age of the replicas, add to the samples of now.
 
     ``filling`` replicas became Ready so recently that what they report says nothing; ``told`` is what the others do.
-    ``pressure`` is None when nobody remembers what it was. ``regretted`` is a shrink that was too much.
+    ``pressure`` is None when it is unknown. ``regretted`` is a shrink that was too much.
     """
 
     filling: int = 0
@@ -78,7 +78,7 @@ class VariantAssessment:
 
     @property
     def room(self) -> tuple[float, float]:
-        """Mean spares, to order variants of the same cost; one that nobody knows sorts as the fullest."""
+        """Mean spares, to order variants of the same cost; an unknown one sorts as the fullest."""
         kv, queue = self.kv.mean, self.queue.mean
         return (-math.inf if kv is None else kv, -math.inf if queue is None else queue)
 
@@ -197,7 +197,7 @@ class ModelAssessment:
 
     @property
     def coming(self) -> int:
-        """Replicas to count on whose effect nobody has measured: on their way, or serving since a moment ago."""
+        """Replicas to count on whose effect is not measured yet: on their way, or serving since a moment ago."""
         return self.in_flight + self.history.filling
 
     @property

@@ -1,7 +1,8 @@
 """What the GPUs that there are mean to those who ask before the limiter has the last word. No numpy.
 
 The model-based optimizer shares them among all models (``fleet``), and its second opinion never goes past what one
-variant could have of them (``most``). Counted as the limiter counts: free is what nobody has and nobody waits for.
+variant could have of them (``most``). It counts as the limiter does: a GPU is free if no pod has it and no pod waits
+for it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from wva.model.variant import Variant
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
-    """``stock`` is None while nobody knows how many GPUs there are; ``binding`` whether growth obeys a budget then."""
+    """``stock`` is None while the number of GPUs is unknown; ``binding`` whether growth obeys a budget then."""
 
     fleet: Fleet
     stock: Stock | None = None

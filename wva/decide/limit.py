@@ -6,8 +6,8 @@ GPU is free if no scheduled pod has it and no pod that waits for a node will tak
 frees nothing before its pods are gone. A number is never cut below the replicas that exist or the minimum of the
 scaler.
 
-While nobody knows how many GPUs there are, nothing grows beyond what was granted before, unless the policy says that
-growth is unlimited then; either is said in the decision.
+While the number of GPUs is unknown, no variant grows beyond what was granted before, unless the policy says that growth
+is unlimited then. The decision says which of the two applies.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Stock:
         return stock
 
     def pool_of(self, variant: Variant) -> AcceleratorPool | None:
-        """Return where the replicas of a variant come from, None when nobody has such GPUs."""
+        """Return where the replicas of a variant come from, None when no node has such GPUs."""
         return self.inventory.pool_of(variant.accelerator or variant.status_accelerator)
 
     def free_by_accelerator(self) -> dict[str, int]:

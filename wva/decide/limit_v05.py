@@ -29,7 +29,7 @@ class Request:
 
     @property
     def gpus(self) -> int:
-        """GPUs per replica, 1 when nobody says."""
+        """GPUs per replica, 1 when it is unknown."""
         return self.gpus_per_replica if self.gpus_per_replica > 0 else 1
 
 
@@ -44,7 +44,7 @@ class Grant:
 
 
 def used(requests: Sequence[Request]) -> dict[str, int]:
-    """Return the GPUs that the replicas of the requests take, by accelerator; a size that nobody says counts as 0."""
+    """Return the GPUs that the replicas of the requests take, by accelerator; an unknown size counts as 0."""
     total: dict[str, int] = {}
     for request in requests:
         if request.accelerator:

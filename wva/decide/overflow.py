@@ -1,8 +1,8 @@
 """Growth that finds no GPUs goes to the next variant of its model: other GPUs may be free.
 
 The optimizer knows no budget, and would want the cheapest variant again and again. So where the limiter has cut one,
-its model is decided on once more, with what was granted as the maximum of that variant; and so on until nobody is cut
-any further. Whatever comes out has gone through the limiter, over all models.
+its model is decided on once more, with what was granted as the maximum of that variant; and so on until no variant is
+cut any further. The result has always gone through the limiter, over all models.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _cut(decisions: Sequence[Decision], known: Cuts) -> Cuts:
 
 
 def _merged(before: tuple[Decision, ...], after: tuple[Decision, ...], cut: Cuts) -> tuple[Decision, ...] | None:
-    """Return the new drafts of a model, None when nobody would take over."""
+    """Return the new drafts of a model, None when no variant would take over."""
     if not any(new.desired > old.desired and new.key not in cut for old, new in zip(before, after, strict=True)):
         return None
     names = ", ".join(old.key.name for old in before if old.key in cut)

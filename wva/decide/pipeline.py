@@ -213,7 +213,7 @@ def _entry(decision: Decision, progress: Progress, now: float) -> Entry:
 
 
 def _inactive(variant: Variant) -> Entry:
-    """Keep a variant at zero: whoever brings it back begins anew, and its past says nothing."""
+    """Keep a variant at zero. When it comes back it begins anew: its past says nothing."""
     message = "scaled to zero"
     decision = Decision(
         key=variant.key,

@@ -1,9 +1,9 @@
 """The objects of one kind as the API server last told: what every decision reads instead of asking the server.
 
 In come lists and changes from ``watch``; out go objects by key, by index, and calls to handlers with the state before
-and after. A list *replaces* the content, but handlers see only the difference: what came, what changed, what went
-while nobody was watching. Everything is synchronous and happens in the event loop's thread, so a reader never sees
-half a change.
+and after. A list *replaces* the content, but handlers see only the difference: what came, what changed, what went while
+the watch was interrupted. Everything is synchronous and happens in the event loop's thread, so a reader never sees half
+a change.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Store(Generic[T]):
     """
 
     def __init__(self, *, name: str = "", transform: Callable[[T], T] | None = None) -> None:
-        """``name`` is for logs. ``transform`` may drop what nobody reads; it must keep key, uid and version."""
+        """``name`` is for logs. ``transform`` may drop unused fields; it must keep key, uid and version."""
         self.synced = asyncio.Event()
         self.resource_version = ""
         self.failures = 0
@@ -133,7 +133,7 @@ class Store(Generic[T]):
             self._notify(old, new)
 
     def upsert(self, obj: T) -> None:
-        """Add or change one object. The same version again tells nobody."""
+        """Add or change one object. The same version again calls no handler."""
         old = self._objects.get(obj.metadata.key)
         self.progress(obj.metadata.resource_version)
         if old is not None and _same(old, obj):
@@ -156,7 +156,7 @@ class Store(Generic[T]):
         self._notify(here, new)
 
     def delete(self, obj_or_key: T | Key) -> None:
-        """Remove one object; handlers get its last stored state. Removing what is not here tells nobody."""
+        """Remove one object; handlers get its last stored state. Removing an absent object calls none."""
         if isinstance(obj_or_key, Key):
             key = obj_or_key
         else:
@@ -194,7 +194,7 @@ class Store(Generic[T]):
     def _put(self, name: str, index: _Index[T], key: Key, obj: T | None) -> None:
         try:
             index.put(key, obj)
-        except Exception:  # noqa: BLE001 - foreign code; the store must stay whole whatever it does
+        except Exception:  # noqa: BLE001 - foreign code; the store must stay whole when it fails
             self.failures += 1
             _log.exception("indexer_failed", cache=self._name, index=name, object=str(key))
 

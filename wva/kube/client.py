@@ -257,7 +257,7 @@ async def _open_transport(
     except errors.ConfigurationError:
         raise
     except Exception as error:
-        # The library raises whatever its parsing trips over. All of it means that this configuration is unusable.
+        # The library raises many kinds of errors of its parsing. Each means that this configuration is unusable.
         raise errors.ConfigurationError(f"Kubernetes configuration unusable: {_one_line(error)}") from error
 
     async def authorize(headers: dict[str, str]) -> None:

@@ -89,7 +89,7 @@ class TokenFile:
 class Renewal:
     """Credentials that end: an exec plug-in or auth provider is asked again when its token expires or is refused.
 
-    The library does this only in a task of its own, which nobody starts.
+    The library does this only in a task of its own, which this program does not start.
     """
 
     def __init__(self, loader: Loader, *, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -9,7 +9,7 @@ a fault that repeats every second costs the API server next to nothing:
 - about one object at most 25 posts at once and one more every 5 minutes; ``count`` goes on counting meanwhile.
 
 What passed waits in a bounded buffer: when the API server does not answer, new Events are dropped and counted, and
-the caller is never delayed. An Event that waits already only has its count raised, whatever the buffer's size.
+the caller is never delayed. An Event that waits already only has its count raised, also in a full buffer.
 """
 
 from __future__ import annotations
@@ -315,7 +315,7 @@ class EventRecorder:
         self.instruments.events_recorded.labels(result=result).inc()
 
     def _wake(self) -> None:
-        # Replaced, never cleared: whoever waits on the old one cannot miss it.
+        # Replaced, never cleared: a task that waits on the old one cannot miss it.
         self._changed.set()
         self._changed = asyncio.Event()
 

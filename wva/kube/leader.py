@@ -86,7 +86,7 @@ class Recorder(Protocol):
 
 
 def boot_seconds() -> float:
-    """Return a time in seconds that nobody sets and that passes while the process, or the machine, stands still."""
+    """Return a time in seconds that cannot be set and that passes while the process, or the machine, stands still."""
     if sys.platform != "linux":
         return time.monotonic()
     return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -126,13 +126,13 @@ class LeaderElector:
         """Refuse what could never work."""
         problems = self.durations.validate()
         if not self.identity:
-            problems.append("the identity must not be empty: that means that nobody holds the Lease")
+            problems.append("the identity must not be empty: that means that the Lease has no holder")
         if problems:
             raise ValueError("; ".join(problems))
         self.instruments.leader.set(0)
 
     def may_write(self) -> bool:
-        """Whether nobody else can be leader at this moment. Ask immediately before sending, not earlier."""
+        """Whether no other process can lead at this moment. Ask immediately before sending, not earlier."""
         return self._leading and self.monotonic() < self._deadline
 
     def may_claim(self) -> bool:
@@ -179,7 +179,7 @@ class LeaderElector:
             pause -= self.monotonic() - started
 
     def say_goodbye(self) -> None:
-        """Record that this process stops leading, if it may still write; whoever takes over says so in any case.
+        """Record that this process stops leading, if it may still write. The next leader records an event in any case.
 
         Call it before the recorder posts for the last time and before ``release``.
         """

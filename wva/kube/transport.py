@@ -1,6 +1,6 @@
 """HTTP as the API server speaks it: one request out, its body or its lines in, failures as our own errors.
 
-Knows nothing of kinds and nothing of where credentials come from: whoever opens the transport passes a function that
+Knows nothing of kinds and nothing of where credentials come from: the caller passes a function that
 adds them to the headers of each request. Every wait has a limit, every status is looked at, every request is counted.
 """
 
@@ -182,7 +182,7 @@ class _Permission:
 
 
 def guarding() -> aiohttp.TraceConfig:
-    """Return the hooks that ask for permission right before bytes go out, whatever the way that led there.
+    """Return the hooks that ask for permission right before bytes go out, on every way that leads there.
 
     A request may have waited for a connection, or for a new one after the server had closed the first (the library
     sends PUT and DELETE once more then). Headers are only put together after the first hook; they leave with the body

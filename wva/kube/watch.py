@@ -319,7 +319,7 @@ async def _list(target: Target[T], resource_version: str | None) -> ObjectList[T
 
 
 def _changes(target: Target[T], line: bytes) -> Iterator[Change[T]]:
-    """Decode one line: none or one change, and for an object that does not decode whatever can be known of it.
+    """Decode one line: none or one change, and for an object that does not decode, its readable parts.
 
     Raises the ApiError that an ERROR event tells.
     """

@@ -110,7 +110,7 @@ class QueueCore(Generic[K]):
         return None
 
     def done(self, key: K) -> None:
-        """Give ``key`` back; it is queued again if it was added meanwhile. KeyError if nobody was processing it."""
+        """Give ``key`` back; it is queued again if it was added meanwhile. KeyError if it was not being processed."""
         self._processing.remove(key)
         low = self._dirty.pop(key, None)
         if low is not None:

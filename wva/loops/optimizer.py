@@ -97,7 +97,7 @@ class Optimizer:
             await self._wait(started)
 
     async def _wait(self, started: float) -> None:
-        """Wait for the rest of the interval, whatever the interval becomes meanwhile.
+        """Wait for the rest of the interval, also if the interval changes meanwhile.
 
         A cycle need not wait for anything itself. An interval of next to nothing, or cycles that always overrun, must
         not keep everybody else from running: watches, probes, the renewal of the lease.
@@ -120,9 +120,9 @@ class Optimizer:
     def _follow(self, key: VariantKey, old: Decision | None, new: Decision | None) -> None:  # noqa: ARG002 - listener
         """Forget a variant that was dropped, and begin one without history with what exists.
 
-        A workload that was replaced within a cycle is a new one, whatever the status still says of the former, and
-        whatever the cycle that was on its way when it happened has read of the former. The same holds for one that was
-        started from zero meanwhile: a cycle that still saw it at zero must not take the start back.
+        A workload that was replaced within a cycle counts as a new one, even if the status or the cycle that was
+        running then still knows the former one. The same holds for a workload that was started from zero meanwhile: a
+        cycle that still saw it at zero must not take the start back.
         """
         started = new is not None and new.reason is Reason.SCALE_FROM_ZERO
         begins = new is not None and new.reason is Reason.NOT_DECIDED and new.previous is None
@@ -148,7 +148,7 @@ class Optimizer:
             self._instruments.last_cycle.set(self._clock.now())
 
     async def cycle(self) -> list[Decision]:
-        """Run one cycle and return its decisions. Raises whatever collecting or deciding raises."""
+        """Run one cycle and return its decisions. Raises every error of collecting and deciding."""
         duration = self._instruments.cycle_duration
         now = self._clock.now()
         self._overtaken.clear()

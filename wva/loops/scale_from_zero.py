@@ -1,7 +1,7 @@
 """The scale-from-zero loop: looks at the gateways while something is at zero, and starts what is waited for.
 
 Every pool is read by a task of its own, one at a time per pool, and backs off on its own: a pool whose picker is
-broken or slow keeps nobody else waiting. With nothing at zero the loop sleeps until a cache says otherwise.
+broken or slow does not delay the others. With nothing at zero the loop sleeps until a cache says otherwise.
 
 Starting is three things: the ledger gets the decision, so that series and status say so before any autoscaler looks
 again; the activation is noted, so that a cycle that still sees zero replicas does not take it back; and the scale
@@ -45,8 +45,8 @@ class Ports:
     GatewayError); ``budget`` returns the GPUs for a model, None when they are not limited; ``scale`` writes the scale
     subresource of a variant's target (raises ApiError); ``seen`` returns once autoscalers can see what was published,
     or after a short while all the same; ``publish`` takes a decision into the ledger, ``announce`` records an event;
-    ``report`` takes why a pool cannot be read, empty when it can or when nobody needs it any more; ``changed`` is set
-    whenever variants, targets or pools have changed.
+    ``report`` takes why a pool cannot be read, empty when it can or when no variant needs it any more; ``changed`` is
+    set whenever variants, targets or pools have changed.
     """
 
     variants: Callable[[float], Iterable[Variant]]
@@ -105,7 +105,7 @@ class ScaleFromZero:
                     await self._clock.wait(self._ports.changed, _RECHECK_SECONDS if self._activations else None)
 
     def _forget_others(self) -> None:
-        """Forget the pools that nobody at zero is behind; what was wrong with them matters to nobody."""
+        """Forget the pools without a variant at zero, and what was wrong with them."""
         for gone in self._states.keys() - self._wanted:
             self._ports.report(gone, "")
             if not self._states[gone].running:

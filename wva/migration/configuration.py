@@ -21,7 +21,7 @@ _POLICY_NAMES: Final = tuple(
     dict.fromkeys((*CANONICAL.values(), *(name for names in ALIASES.values() for name in names)))
 )
 _HAD_NO_EFFECT: Final = {
-    "GLOBAL_OPT_INTERVAL": "the Go controller decided every 30 s whatever it said",
+    "GLOBAL_OPT_INTERVAL": "the Go controller decided every 30 s with any value",
     "LOG_LEVEL": "the Go controller did not read it",
     "WVA_SCALE_TO_ZERO": "the Go controller took it from the environment only",
     "PROMETHEUS_METRICS_CACHE_ENABLED": "the Go controller stored it and did not use it",

@@ -1,4 +1,4 @@
-"""VariantAutoscalings: a target, an accelerator, a cost, and nobody else on the same Deployment."""
+"""VariantAutoscalings: a target, an accelerator, a cost, and no other variant on the same Deployment."""
 
 from __future__ import annotations
 

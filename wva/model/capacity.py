@@ -47,7 +47,7 @@ class VariantCapacity:
     """One variant of a model, also at zero replicas.
 
     ``ready`` replicas serve; ``pending`` ones are on their way (asked for or starting) and count as supply to come.
-    ``per_replica`` is what one replica carries, 0 when nobody knows; ``demand`` what its replicas carry and queue now.
+    ``per_replica`` is what one replica carries, 0 when it is unknown; ``demand`` what its replicas carry and queue now.
     """
 
     key: VariantKey

@@ -88,15 +88,15 @@ class Limit(NamedTuple):
     fewer: int
 
 
-NOBODY: Final = Limit("", 0)
+NO_LIMIT: Final = Limit("", 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one stage did to the number.
 
-    ``limited_by`` names who kept it from being larger, empty when nobody did, and ``fewer`` by how many replicas; 0 is
-    an amount that nobody knows.
+    ``limited_by`` names what kept it from being larger, empty without a limit. ``fewer`` is by how many replicas; 0 is
+    an unknown amount.
     """
 
     stage: str
@@ -113,7 +113,7 @@ class Step:
 
     @property
     def limit(self) -> str:
-        """Who limited the number and by how much, in words; empty when nobody did."""
+        """What limited the number and by how much, in words; empty without a limit."""
         if not self.limited_by:
             return ""
         return f"limited by {self.limited_by}: {self.fewer} fewer" if self.fewer else f"limited by {self.limited_by}"
@@ -179,15 +179,15 @@ class Decision:
         self, stage: str, reason: Reason, message: str, desired: int, *, limit: Limit | None = None
     ) -> Decision:
         """Return the decision with the number changed by a stage, and the step recorded."""
-        by, fewer = limit or NOBODY
+        by, fewer = limit or NO_LIMIT
         step = Step(stage, message, self.desired, desired, by, fewer)
         return replace(self, desired=desired, reason=reason, message=message, steps=(*self.steps, step))
 
     def limited(self, stage: str, reason: Reason, message: str, allowed: int, *, by: str) -> Decision:
         """Return the decision cut to a smaller number, with who cut it and by how much."""
-        limit = Limit(by, self.desired - allowed) if by else NOBODY
+        limit = Limit(by, self.desired - allowed) if by else NO_LIMIT
         return self.with_step(stage, reason, message, allowed, limit=limit)
 
-    def noted(self, stage: str, note: str, *, limit: Limit = NOBODY) -> Decision:
+    def noted(self, stage: str, note: str, *, limit: Limit = NO_LIMIT) -> Decision:
         """Return the decision with a step that changed nothing: number, reason and message stay."""
         return replace(self, steps=(*self.steps, Step(stage, note, self.desired, self.desired, *limit)))

@@ -100,7 +100,7 @@ class Inventory:
 
 
 class UnknownInventory(StrEnum):
-    """What the limiter does while nobody knows how many GPUs there are."""
+    """What the limiter does while the number of GPUs is unknown."""
 
     NO_GROWTH = "no-growth"
     UNLIMITED = "unlimited"

@@ -200,7 +200,7 @@ class Policy:
     ``overrides`` are sorted by name, ``namespaces`` by namespace, ``service_targets`` by model id,
     ``accelerator_costs`` by accelerator and ``profiles`` by model id and accelerator. ``limited_mode``,
     ``proactive_model`` and ``scale_to_zero_default`` are settings of the process; ``enable_limiter``,
-    ``unknown_inventory`` (what a budget allows while nobody knows how many GPUs there are) and ``solver`` come from
+    ``unknown_inventory`` (what a budget allows while the number of GPUs is unknown) and ``solver`` come from
     the global ``default`` entries alone.
     """
 
@@ -323,13 +323,13 @@ class Policy:
         return next((target for target in found if target.model_id == model.model_id), None)
 
     def accelerator_cost(self, accelerator: str) -> float | None:
-        """Return what one accelerator costs per hour, in the unit of the ConfigMap; None when nobody says."""
+        """Return what one accelerator costs per hour, in the unit of the ConfigMap; None when it is unknown."""
         position = bisect_left(self.accelerator_costs, accelerator, key=lambda cost: cost.accelerator)
         found = self.accelerator_costs[position : position + 1]
         return next((cost.cost for cost in found if cost.accelerator == accelerator), None)
 
     def profile_for(self, model_id: str, accelerator: str) -> PerformanceProfile | None:
-        """Return the performance parameters of a model on an accelerator; None when nobody says."""
+        """Return the performance parameters of a model on an accelerator; None when they are unknown."""
         wanted = (model_id, accelerator)
         position = bisect_left(self.profiles, wanted, key=_profile_key)
         return next((found for found in self.profiles[position : position + 1] if _profile_key(found) == wanted), None)

@@ -1,6 +1,6 @@
 """All inputs of one cycle, immutable and in canonical order.
 
-Whoever builds a Snapshot sorts; whoever reads it may rely on the order, so that listing order never matters.
+The code that builds a Snapshot sorts it, and its readers rely on that order. So listing order never matters.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Snapshot:
 
     ``variants`` are the accepted ones (target resolved, no conflict) sorted by key; ``replicas`` has one entry for
     every Ready pod of a variant, also when it reports nothing, sorted by variant and pod. ``inventory`` is None when
-    nobody asked for it or it could not be read; then ``inventory_detail`` says why. ``request_counts`` has an entry for
+    it was not asked for or could not be read; then ``inventory_detail`` says why. ``request_counts`` has an entry for
     each model whose requests were counted, sorted by model. ``queues`` has one for each model whose analyzer asks for
     the scheduler's queue, sorted by model.
     """
@@ -70,7 +70,7 @@ class Snapshot:
     def of(
         variants: list[Variant], replicas: list[ReplicaMetrics], failures: list[CollectionFailure] | None = None
     ) -> Snapshot:
-        """Return a Snapshot in canonical order, whatever the order of the arguments."""
+        """Return a Snapshot in canonical order, for any order of the arguments."""
         return Snapshot(
             tuple(sorted(variants, key=lambda variant: variant.key)),
             tuple(sorted(replicas, key=lambda replica: (replica.variant, replica.pod))),

@@ -84,7 +84,7 @@ class Variant:
     both only there so that a process that just took over resets no clock. ``activated_at`` is when the target was last
     started from zero. ``unschedulable_pods`` counts the pods that the scheduler has found no node for, for so long that
     none is expected to come; ``unplaced_pods`` all that have no node yet. ``parameters`` are those of vLLM in the pod
-    template, None when nobody read them.
+    template, None when they were not read.
     """
 
     key: VariantKey

@@ -88,14 +88,14 @@ FAMILIES: Final = (
     ),
     Family(
         "wva_desired_limited_replicas",
-        "Replicas that somebody withholds, by stage, limit (maximum: of the scaler or an annotation, gpus) and who it "
-        "is; 0 is an amount that nobody knows, and there is no series while nobody does.",
+        "Replicas that a limit withholds, by stage, kind of limit (maximum: of the scaler or an annotation; gpus) and "
+        "name of the limit; 0 is an unknown amount, and there is no series without a limit.",
         ("stage", "limit", "limited_by"),
         _limits,
     ),
     Family(
         "wva_maximum_replicas",
-        "The most replicas that the scaler or an annotation allows; absent while nobody sets a maximum.",
+        "The most replicas that the scaler or an annotation allows; absent without a maximum.",
         (),
         _maximum,
     ),

@@ -1,7 +1,7 @@
 """The safety net under the optimizer: what stands when a cycle fails as a whole (configuration guide).
 
-The number published last stays, and a variant that no cycle has decided on keeps the replicas that exist. That nobody
-measured the number is said as of any other hold: by source, condition, event and log line.
+The number published last stays, and a variant that no cycle has decided on keeps the replicas that exist. Source,
+condition, event and log line say that the number is not measured, as for any other hold.
 """
 
 from __future__ import annotations

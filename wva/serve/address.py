@@ -1,4 +1,4 @@
-"""Where a server listens: a setting's text in, listening sockets out, one clear error for whatever is in the way."""
+"""Where a server listens: a setting's text in, listening sockets out, one clear error for any obstacle."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Authenticator:
         self._known: ReviewCache[bytes, Identity | None] = ReviewCache(capacity=CAPACITY, monotonic=monotonic)
 
     async def identify(self, token: str) -> Identity | None:
-        """Return whose token this is, None when it is nobody's. Raises ReviewFailed."""
+        """Return whose token this is, None when the API server does not know it. Raises ReviewFailed."""
 
         async def review() -> Answer[Identity | None]:
             identity = await self._reviews.identity(token)

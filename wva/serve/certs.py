@@ -113,7 +113,7 @@ class _Expiry:
 
 
 class SelfSignedCertificate:
-    """A certificate that nobody signed, new at each start and again before it runs out."""
+    """A self-signed certificate, new at each start and again before it runs out."""
 
     def __init__(self, dns_names: list[str], *, instruments: Instruments, now: Now) -> None:
         """Make the first one. ``now`` tells wall-clock seconds since the epoch."""

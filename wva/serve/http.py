@@ -1,9 +1,9 @@
-"""A listening server that nobody can keep busy: HTTP/1.1 behind limits on time, bytes and connections.
+"""A listening server that no client can block: HTTP/1.1 behind limits on time, bytes and connections.
 
 In comes an address, a handler and, for HTTPS, where the certificate in force is to be had; out goes what the handler
 answers. Parsing is aiohttp's. What stands here is what the parser leaves open: how many connections there may be, how
 long a handshake, a request, an answer and a pause between requests may take, and how much may be sent before a request
-is complete. At the limit of connections a new one takes the place of one that nobody is waiting on, the never useful
+is complete. At the limit of connections a new one takes the place of one without a pending request, the never useful
 first, so that a peer which holds connections open cannot keep the scraper out.
 """
 
@@ -112,7 +112,7 @@ class Server:
             self._answer,
             access_log=None,
             keepalive_timeout=limits.idle_seconds,
-            lingering_time=0,  # nobody reads the body of a GET to its end
+            lingering_time=0,  # the body of a GET is not read to its end
             max_line_size=limits.line_bytes,
             max_field_size=limits.field_bytes,
             max_headers=limits.headers,
@@ -171,7 +171,7 @@ class Server:
                     ssl=self._tls() if self._tls else None,
                     **(seconds if self._tls else {}),
                 )
-            except OSError:  # whatever somebody may send instead of TLS
+            except OSError:  # anything that a client sends instead of TLS
                 self._closed("handshake")
                 return
             await connection.ended.wait()

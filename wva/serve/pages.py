@@ -90,7 +90,7 @@ def _json(page: JsonPage) -> _Page:
 
 
 def _known_versions(accept: str) -> str:
-    """Return an Accept header without the formats in versions that nobody knows: the library takes any text for one."""
+    """Return an Accept header without the formats in unknown versions: the library takes any text for one."""
     ranges = [entry for entry in accept.split(",") if set(_VERSION.findall(entry)) <= _VERSIONS]
     return ",".join(ranges)
 

@@ -65,9 +65,9 @@ class Reviews:
         self._told_at = -_TELL_EVERY_SECONDS
 
     async def identity(self, token: str) -> Identity | None:
-        """Return whose token this is, None when it is nobody's. Raises ReviewFailed.
+        """Return whose token this is, None when the API server does not know it. Raises ReviewFailed.
 
-        No audience is named: the API server takes its own, so a token for somebody else is nobody's here.
+        No audience is named: the API server takes its own, so a token for another audience is unknown here.
         """
         review: TokenReview = await self._ask("token", TOKEN_REVIEWS, {"token": token})
         user = review.status.user

@@ -181,7 +181,7 @@ def _problem(settings: Settings, rejected: _Rejected) -> Problem:
 
 
 def _without_contradiction(loaded: Loaded) -> Loaded:
-    """Bring both defaults back when a fresh sample could be older than a missing one: nobody knows which was meant."""
+    """Bring both defaults back when a fresh sample could be older than a missing one: it is unclear which was meant."""
     settings = loaded.settings
     if settings.fresh_threshold <= settings.unavailable_threshold:
         return loaded

@@ -84,7 +84,7 @@ class Found(Generic[V]):
 
 
 def parse_costs(data: Mapping[str, str], *, previous: Found[AcceleratorCost] | None = None) -> Found[AcceleratorCost]:
-    """Return the costs, sorted by accelerator. Never raises, whatever the texts."""
+    """Return the costs, sorted by accelerator. Never raises, for any text."""
     notes = Notes()
 
     def parse(key: str, text: str) -> AcceleratorCost:
@@ -98,7 +98,7 @@ def parse_costs(data: Mapping[str, str], *, previous: Found[AcceleratorCost] | N
 def parse_profiles(
     data: Mapping[str, str], *, previous: Found[PerformanceProfile] | None = None
 ) -> Found[PerformanceProfile]:
-    """Return the profiles, sorted by model id and accelerator. Never raises, whatever the texts."""
+    """Return the profiles, sorted by model id and accelerator. Never raises, for any text."""
     notes = Notes()
     good = _keep(data, lambda key, text: _profile(key, text, notes), previous=previous, notes=notes)
     first: dict[tuple[str, str], tuple[str, PerformanceProfile]] = {}
@@ -150,7 +150,7 @@ def _profile(key: str, text: str, notes: Notes) -> PerformanceProfile:
 
 
 def _check_stable(profile: PerformanceProfile) -> None:
-    """Raise BadEntryError for times with which a queue has no meaningful state, whatever the requests."""
+    """Raise BadEntryError for times with which a queue has no meaningful state for any requests."""
     batch = max(1, profile.max_batch_size)
     step, token = profile.alpha + profile.beta * batch, profile.delta * batch
     limit = f"at most {MAX_STEP_MILLISECONDS:,.0f} ms"

@@ -19,7 +19,7 @@ class Parsed(Protocol):
 
     @property
     def good(self) -> Mapping[Any, object]:
-        """The good entries, by whatever names them."""
+        """The good entries, by their names."""
         ...
 
     @property
@@ -48,7 +48,7 @@ class Held(Protocol):
         ...
 
     def good(self, namespace: str) -> Mapping[Any, object]:
-        """Return the entries in force, by whatever names them."""
+        """Return the entries in force, by their names."""
         ...
 
     def errors(self, namespace: str) -> tuple[EntryError, ...]:

@@ -6,8 +6,8 @@ whole cluster.
 
 A namespace may have a ConfigMap of its own. Entry by entry it wins over the global one: its ``default`` replaces the
 global ``default``, its entry for a model replaces the global entries for that model, and everything that it does not
-mention is taken over. What is taken over is merged over the ``default`` of the namespace by whoever asks for it
-(``wva.model.policy``): nothing here costs more for the number of global entries.
+mention is taken over. ``wva.model.policy`` merges what is taken over onto the ``default`` of the namespace, when it is
+asked for it: nothing here costs more for the number of global entries.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wva.collect.config.reading import BadEntryError
 from wva.collect.promql import validate_namespace
 
 MAX_LOCAL_ENTRIES: Final = 1_000
-"""In the ConfigMap of a namespace: whoever may write there must not keep the decisions for all others waiting."""
+"""In the ConfigMap of a namespace: a tenant who writes there must not delay the decisions for all others."""
 
 BEFORE: Final = "what it said last, else the default"
 """What is in force of a field that is none of a merged value."""
@@ -90,7 +90,7 @@ def read(
     beneath: M | None = None,
     namespace: str | None = None,
 ) -> Reading[M]:
-    """Read a ConfigMap. Never raises, whatever the texts.
+    """Read a ConfigMap. Never raises, for any text.
 
     ``previous`` is what the same ConfigMap said before. For the ConfigMap of a namespace, ``namespace`` is its name and
     ``beneath`` the global ``default`` that its entries inherit from while it has none of its own.

@@ -2,8 +2,8 @@
 
 Read from parser events instead of constructed objects: nothing recursive happens, an alias is never expanded, a tag
 never makes an object, and a scalar keeps its text, so that a model id of digits stays text while a quoted number is not
-a number (as in the original's YAML library). Size and number of events are bounded. Whatever the text, the outcome is a
-mapping or a ``BadEntryError``.
+a number (as in the original's YAML library). Size and number of events are bounded. The outcome is a mapping or a
+``BadEntryError``, for any text.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ def rules_of(resolved: Resolved[SaturationEntry, SaturationPolicy]) -> Saturatio
 
 
 def unknown_inventory_of(default: SaturationEntry | None) -> UnknownInventory:
-    """Return what a GPU budget allows while nobody knows how many GPUs there are, as the global ``default`` says."""
+    """Return what a GPU budget allows while the number of GPUs is unknown, as the global ``default`` says."""
     given = None if default is None else default.unknown_inventory
     return UnknownInventory.NO_GROWTH if given is None else given
 
@@ -201,7 +201,7 @@ def parse_saturation(data: Mapping[str, str], *, previous: SaturationConfig | No
     """Return the policy of a global saturation ConfigMap, taken for itself.
 
     ``previous`` is what came of the ConfigMap before: its good entries stay where the new ones are invalid. Without one
-    the built-in values stay. Never raises, whatever the texts.
+    the built-in values stay. Never raises, for any text.
     """
     reading = read(data, RULES, previous=None if previous is None else previous.reading)
     resolved = resolve(reading, RULES)

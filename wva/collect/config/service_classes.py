@@ -73,7 +73,7 @@ class ServiceClasses:
 
 
 def parse_service_classes(data: Mapping[str, str], *, previous: ServiceClasses | None = None) -> ServiceClasses:
-    """Return what a ConfigMap of service classes asks for. Never raises, whatever the texts."""
+    """Return what a ConfigMap of service classes asks for. Never raises, for any text."""
     return _Reader(previous.good if previous else {}).read(data)
 
 

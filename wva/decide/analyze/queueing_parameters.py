@@ -25,7 +25,7 @@ from wva.model.service import PerformanceProfile
 from wva.model.variant import Variant, VariantKey
 
 DEFAULT_BATCH: Final = 256
-"""Requests at once where nobody says (vLLM's own default)."""
+"""Requests at once where no setting says (vLLM's own default)."""
 
 FIRM_OBSERVATIONS: Final = 3
 FIRM_ERROR: Final = 0.3
@@ -60,7 +60,7 @@ def key_of(reading: VariantReading) -> VariantKey:
 
 
 def known_parameters(reading: VariantReading, *, policy: Policy, memory: QueueingMemory, tuned: bool) -> Known | None:
-    """Return what a variant is sized with, None when nobody knows. ``tuned``: learned parameters may be preferred."""
+    """Return the parameters of a variant, None when none are known. ``tuned``: learned parameters may be preferred."""
     variant = reading.progress.variant
     profile = policy.profile_for(variant.model.model_id, variant.accelerator)
     learned = memory.of(variant.model, _kind(variant))

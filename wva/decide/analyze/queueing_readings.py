@@ -96,7 +96,7 @@ class ModelReading:
 
     @property
     def answered(self) -> float:
-        """Answered requests per second; a variant that nobody reports of answers as the others do per replica."""
+        """Answered requests per second; a variant without reports answers as many per replica as the others."""
         read = sum(len(variant.replicas) + variant.unread for variant in self.variants if variant.replicas)
         unread = sum(variant.unread for variant in self.variants if not variant.replicas)
         known = math.fsum(variant.answered for variant in self.variants)
@@ -192,7 +192,7 @@ def _in_front(queue: SchedulerQueue | None) -> tuple[float, str]:
 
 
 def _growth(before: Backlog | None, after: Backlog | None) -> float | None:
-    """Return by how many requests per second the backlog has grown (negative: shrunk), None when nobody knows."""
+    """Return by how many requests per second the backlog has grown (negative: shrunk), None when it is unknown."""
     if before is None or after is None or not 0 < after.time - before.time <= BACKLOG_SECONDS:
         return None
     return (after.requests - before.requests) / (after.time - before.time)

@@ -87,7 +87,7 @@ def _newest(replicas: Sequence[ReplicaMetrics], now: float) -> list[ReplicaMetri
 
     The samples are maxima over a window. Until it has passed, those of older replicas show the peaks from which the
     newest were to relieve them; only the newest can say whether there are enough replicas now. Empty when all samples
-    are of one time, or when nobody knows when the replicas became Ready.
+    are of one time, or when it is unknown when the replicas became Ready.
     """
     reporting = [replica for replica in replicas if replica.reports]
     times = [replica.ready_since for replica in reporting if replica.ready_since is not None]

@@ -173,7 +173,7 @@ class _Cycle:
         return waiting.doubt
 
     def _blind(self, capacities: Sequence[ReplicaCapacity]) -> bool:
-        """Whether replicas are on their way, or unseen while learning, of which nobody knows what they carry.
+        """Whether replicas of unknown capacity are on their way, or unseen while learning.
 
         Or none serves yet: what is on its way has to do until it is known what it does.
         """

@@ -140,7 +140,7 @@ class Queued:
 
 
 def queued(queue: SchedulerQueue | None, workload: Workload | None) -> Queued:
-    """Return the demand of the scheduler's queue. A queue that nobody reports is none."""
+    """Return the demand of the scheduler's queue. A queue without a report is none."""
     if queue is None or queue.size.state is queue.size_bytes.state is SampleState.MISSING:
         return Queued()
     size, size_bytes = queue.size.fresh_value, queue.size_bytes.fresh_value

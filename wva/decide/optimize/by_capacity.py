@@ -44,7 +44,7 @@ class Gap:
         return self.capacity.required > 0
 
     def candidates(self) -> tuple[Candidate, ...]:
-        """Return the variants that may grow; those whose replicas are stuck only when there is nobody else."""
+        """Return the variants that may grow; those whose replicas are stuck only when there are no others."""
         able = [variant for variant in self.model.variants if lasting_obstacle(variant) is None]
         able = able or [variant for variant in self.model.variants if starting(variant)]
         return tuple(self._candidate(variant, variant.level) for variant in able)
@@ -183,7 +183,7 @@ def _less(variant: VariantAssessment, numbers: Mapping[VariantKey, int]) -> bool
 
 
 def _other_move(variant: VariantAssessment, gap: Gap, numbers: Mapping[VariantKey, int], shrinking: str) -> Move:
-    """Return what a variant does while nothing is missing; ``shrinking`` says who shrinks, empty for nobody."""
+    """Return what a variant does while nothing is missing; ``shrinking`` names the variant that shrinks, if any."""
     progress = variant.progress
     if _less(variant, numbers):
         return Move(Reason.SCALE_DOWN, shrinking, numbers[variant.key])

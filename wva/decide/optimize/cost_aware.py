@@ -20,7 +20,7 @@ from wva.model.variant import VariantKey
 class Candidate:
     """A variant that may change.
 
-    ``number`` is where it starts from, ``per_replica`` what one replica carries (0: nobody knows, so it never grows).
+    ``number`` is where it starts from, ``per_replica`` what one replica carries (0: unknown, so it never grows).
     ``minimum`` 0 means that it may go to zero while a sibling stays; ``maximum`` None is unbounded. ``step`` is the
     smallest shrink that its scaler does not ignore.
     """
@@ -51,7 +51,7 @@ class Candidate:
 
 
 def grow(candidates: Sequence[Candidate], required: float, *, limit: int | None = None) -> list[Candidate]:
-    """Return the candidates, in their order, grown until ``required`` is covered or nobody has room.
+    """Return the candidates, in their order, grown until ``required`` is covered or no variant has room.
 
     ``limit`` is the most replicas to add, None without a limit.
     """

@@ -28,7 +28,7 @@ class Need:
 
     @property
     def weight(self) -> float:
-        """How much is missing and how much that matters; what is missing alone if nobody says how much."""
+        """The importance times the missing capacity; the missing capacity alone without an importance."""
         return self.importance * self.required or self.required
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from wva.model.decision import NOBODY, Decision, Limit, Reason, Source
+from wva.model.decision import NO_LIMIT, Decision, Limit, Reason, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class Move:
     reason: Reason
     words: str
     desired: int | None = None
-    limit: Limit = NOBODY
+    limit: Limit = NO_LIMIT
 
 
 def apply_all(drafts: tuple[Decision, ...], moves: Sequence[Move]) -> tuple[Decision, ...]:

@@ -1,7 +1,8 @@
 """The half of the one-step optimizer for a model that does not want to grow.
 
-Unfinished changes are confirmed or withdrawn, and if nothing is on its way one variant may shrink. Whatever takes a
-replica away needs both signals fresh from every replica of the model; without that the numbers stay as they are.
+Unfinished changes are confirmed or withdrawn, and if nothing is on its way one variant may shrink. Every step that
+takes a replica away needs both signals fresh from every replica of the model; without that the numbers stay as they
+are.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from wva.model.decision import Reason
 
 @dataclass(frozen=True, slots=True)
 class _Shrink:
-    """Who shrinks (None: nobody), and what holds for the variants that do not."""
+    """The variant that shrinks, if any, and what holds for the others."""
 
     shrinker: VariantAssessment | None
     reason: Reason

@@ -21,13 +21,13 @@ from wva.decide.optimize.eligibility import ceiling, has_room, obstacle, obstacl
 from wva.decide.optimize.move import Move, apply_all
 from wva.decide.optimize.shrinking import settle_down
 from wva.decide.wording import replicas
-from wva.model.decision import NOBODY, Decision, Limit, Reason
+from wva.model.decision import NO_LIMIT, Decision, Limit, Reason
 from wva.model.variant import VariantKey
 
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
-    """The new numbers of those who grow (nobody: empty), why or why not, and whom a maximum keeps from more."""
+    """The new numbers of the variants that grow, why or why not, and the variants that a maximum limits."""
 
     reason: Reason
     words: str
@@ -49,7 +49,7 @@ def sized(model: ModelAssessment, drafts: tuple[Decision, ...], *, most: int | N
 
 def _moves(model: ModelAssessment, wish: str, growth: _Growth) -> list[Move]:
     moves = [_move(variant, growth, wish) for variant in model.variants]
-    limits = [growth.limits.get(variant.key, NOBODY) for variant in model.variants]
+    limits = [growth.limits.get(variant.key, NO_LIMIT) for variant in model.variants]
     return [replace(move, limit=limit) for move, limit in zip(moves, limits, strict=True)]
 
 

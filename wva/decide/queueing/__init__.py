@@ -16,7 +16,7 @@ Doors for the pipeline:
 Inside, from the bottom up: ``service`` (parameters, request sizes, queues), ``columns``, ``chain`` and ``geometric``
 (steady state), ``roots``, ``sizing`` and ``results`` (targets to rates), ``system``, ``candidates``, ``solvers``,
 ``shortage`` and ``solution`` (allocations of a whole system, unlimited or greedy under capacity), ``cover`` (replicas
-of the variants of one model), ``objectives`` (targets that nobody stated), ``observation``, ``estimation`` and
+of the variants of one model), ``objectives`` (targets for models without any), ``observation``, ``estimation`` and
 ``kalman`` (parameters from what replicas report). Only ``columns``, ``chain``, ``geometric``, ``roots``, ``sizing``,
 ``candidates``, ``solution``, ``observation``, ``estimation`` and ``kalman`` need numpy.
 """

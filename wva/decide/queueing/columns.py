@@ -44,7 +44,7 @@ class Columns:
 
     @staticmethod
     def of(queues: Sequence[Queue]) -> Columns:
-        """Return the columns of queues, whatever is in them."""
+        """Return the columns of queues, also of unusable ones."""
         numbers = chain.from_iterable([_row(queue) for queue in queues])
         data = np.fromiter(numbers, np.float64, 9 * len(queues)).reshape(len(queues), 9)
         return Columns.of_numbers(data[:, :6], size=data[:, 6], room=data[:, 7], late=data[:, 8] > 0)

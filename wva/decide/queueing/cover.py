@@ -62,7 +62,7 @@ def carried(carriers: Sequence[Carrier]) -> float:
 
 
 def cover(demand: float, carriers: Sequence[Carrier], *, shrinks: bool) -> tuple[dict[VariantKey, int], float]:
-    """Return a number per variant, and the requests per second that nobody can carry."""
+    """Return a number per variant, and the requests per second that no variant can carry."""
     numbers = {carrier.key: carrier.planned for carrier in carriers}
     missing = demand - carried(carriers)
     if missing > ROUNDING * demand:

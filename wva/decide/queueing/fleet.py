@@ -3,7 +3,7 @@
 A *server* of the solvers (``solvers``) is a model that needs more than its replicas carry, its candidates are ways to
 carry the rest: on one variant alone, or on several at the lowest cost (``cover``). What is chosen is whole: a model
 that cannot have all it needs of any candidate gets what the policy of best effort gives, of one variant. Without a
-budget every model gets its cheapest candidate. A shrink needs nobody's GPUs, and frees none before it has happened.
+budget every model gets its cheapest candidate. A shrink needs no GPUs, and frees none before it has happened.
 
 Departure: the original took whole fleets for candidates and moved a model from one accelerator to another at a penalty;
 here replicas are added to those that serve, and the value of a candidate is what it costs.
@@ -31,7 +31,7 @@ class Gpus:
     """GPUs that are free by type, and the type that the replicas of a variant take (absent: there are none such).
 
     ``rooms`` are the replicas that quotas leave to a variant, and the name of the tightest; absent without a quota.
-    ``unknown`` says why nobody knows how many there are, empty when somebody does.
+    ``unknown`` says why their number is unknown, empty when it is known.
     """
 
     free: Mapping[str, int] = field(default_factory=dict)

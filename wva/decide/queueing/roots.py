@@ -88,7 +88,7 @@ def _settled(state: _Brackets, *, start: bool) -> tuple[_Brackets, Vector, NDArr
     finished = (width <= tolerance) | (fa == 0) | (fb == 0)
     if start:
         return state, best, finished
-    with np.errstate(divide="ignore", invalid="ignore"):  # whoever divides by zero here bisects instead
+    with np.errstate(divide="ignore", invalid="ignore"):  # a row that divides by zero here bisects instead
         to_b, beyond = fb - fa, fc - fb
         xi, phi = gap / (b - c), -to_b / beyond
         interpolates = (phi * phi < xi) & ((1 - phi) ** 2 < 1 - xi)

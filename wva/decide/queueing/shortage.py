@@ -22,7 +22,7 @@ class Leftover:
 
 @dataclass(slots=True)
 class Stock:
-    """Cards that are still free, per type; a type that nobody counted has none."""
+    """Cards that are still free, per type; a type without a count has none."""
 
     system: Market
     free: dict[str, int] = field(init=False)
@@ -86,7 +86,7 @@ def _exhaustive(leftovers: Sequence[Leftover], stock: Stock, chosen: dict[str, A
 
 
 def _round_robin(leftovers: Sequence[Leftover], stock: Stock, chosen: dict[str, Allocation]) -> None:
-    """Give one replica to each in turn until nobody can have another one, or wants one."""
+    """Give one replica to each in turn until no server can have another one, or wants one."""
     picked: dict[str, tuple[Allocation, int]] = {}
     active = list(leftovers)
     while active:

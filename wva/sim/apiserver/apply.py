@@ -1,7 +1,7 @@
 """Server-side apply: merging what a manager wants, with conflicts, force and removal of fields given up.
 
 In go the stored object (or None), the configuration that a manager applies and who it is; out comes the new object
-with its ``managedFields``. Objects that nobody ever applied carry no ``managedFields``: tracking starts with the first
+with its ``managedFields``. Objects that were never applied carry no ``managedFields``: tracking starts with the first
 apply, and what stood there before belongs to the manager ``before-first-apply``, as in Kubernetes.
 """
 
@@ -120,7 +120,7 @@ def _entries(spec: KindSpec, live: Object | None, present: dict[Steps, Json], wr
 
 
 def _given_up(before: frozenset[Steps], wanted: frozenset[Steps], others: list[Ownership]) -> frozenset[Steps]:
-    """Return the fields to remove: applied before, not applied now, owned by nobody else."""
+    """Return the fields to remove: applied before, not applied now, without another owner."""
     held = frozenset[Steps]().union(*(entry.fields for entry in others))
     return frozenset(
         path

@@ -2,7 +2,7 @@
 
 A ``Record`` is one stored state of an object, encoded at most once, however many lists and watches carry it. A
 ``Change`` is one write with exactly one resourceVersion; it knows how it looks to a watcher whose selector the object
-enters or leaves. The history is bounded: whoever asks for changes older than it gets ``Expired`` and has to list again.
+enters or leaves. The history is bounded: a client that asks for older changes gets ``Expired`` and has to list again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Record:
     __slots__ = ("_body", "object", "version")
 
     def __init__(self, value: Object, version: int) -> None:
-        """Hold ``value``, which nobody changes any more."""
+        """Hold ``value``, which must not change any more."""
         self.object = value
         self.version = version
         self._body: bytes | None = None
@@ -84,7 +84,7 @@ class Change:
 
 
 class Subscriber(Protocol):
-    """Whoever follows a kind."""
+    """A follower of a kind."""
 
     def on_change(self, change: Change) -> None:
         """Take one change. Must not block."""

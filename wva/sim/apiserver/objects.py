@@ -1,7 +1,7 @@
 """JSON objects as the store holds them, and how to read inside them.
 
 The API server is generic over kinds, so it works on plain JSON values. Objects that leave the store are shared, not
-copied: whoever reads them must not change them (the type ``Object`` says so), whoever writes passes a new object in.
+copied: readers must not change them (the type ``Object`` says so), and writers pass a new object in.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class DeleteOptions:
     """How an object is deleted.
 
     ``propagation`` is ``Background``, ``Foreground`` (here: dependents first) or ``Orphan``. A positive
-    ``grace_period_seconds`` only marks the object, as the server does with running pods; whoever plays the kubelet
+    ``grace_period_seconds`` only marks the object, as the server does with running pods; the stand-in of the kubelet
     deletes it again, without one.
     """
 

@@ -180,7 +180,7 @@ class ApiServer:
             await self.watches.run(watch, response.write)
             await response.write_eof()
         except ConnectionResetError:
-            return response  # the client went away in the middle of a write: nobody is left to tell
+            return response  # the client went away in the middle of a write: there is no one to answer
         finally:
             self.watches.close(watch)
         return response

@@ -52,7 +52,7 @@ class EmulatedReplica:
     def __init__(
         self, parameters: EngineParameters, *, model: str, clock: Clock, mean_output_tokens: int = 150, seed: int = 0
     ) -> None:
-        """Start idle; ``mean_output_tokens`` is the mean length of answers that nobody limits."""
+        """Start idle; ``mean_output_tokens`` is the mean length of answers without a limit."""
         self.model = model
         self.parameters = parameters
         self._clock = clock

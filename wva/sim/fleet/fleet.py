@@ -21,7 +21,7 @@ from wva.sim.fleet.service_log import ServiceLevel
 from wva.sim.fleet.summary import ModelSummary, summarise
 
 NO_LOAD = LoadSpec(RateProfile.constant(0.0))
-"""What a model gets that nobody offered a load."""
+"""The load of a model that was given none."""
 
 
 class PodFault(StrEnum):

@@ -3,8 +3,8 @@
 Names, types and label sets are those of vLLM 0.11, with what trips up its readers: counters end in ``_total``;
 ``cache_config_info`` carries its settings and ``engine`` but no ``model_name``; every series has an ``engine`` label,
 one per data-parallel engine; all finish reasons are there from the start; the inter-token histogram is exposed under
-its old name too. Labels come sorted, as the Python client writes them. Left out are the series nobody here reads
-(iteration sizes, request parameters, LoRA, process metrics).
+its old name too. Labels come sorted, as the Python client writes them. Left out are the series that this project does
+not read (iteration sizes, request parameters, LoRA, process metrics).
 
 In: views of engines, taken by the fleet. Out: one page. Series of several pods are grouped by family, as the format
 demands; ``namespace`` and ``pod`` labels are added where one page stands for many pods (``honor_labels``).

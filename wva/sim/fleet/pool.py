@@ -70,7 +70,7 @@ class Pool:
             self._collect(replica)
 
     def _plan(self, replica: Replica, *, due_seconds: float) -> None:
-        """Let the current state of ``replica`` end at ``due_seconds``, whatever was planned before."""
+        """Let the current state of ``replica`` end at ``due_seconds``, instead of an earlier plan."""
         if replica.due_seconds != due_seconds:
             replica.due_seconds = due_seconds
             heappush(self._changes, (due_seconds, next(self._order), replica))

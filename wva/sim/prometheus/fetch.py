@@ -52,7 +52,7 @@ class InProcess:
 class HttpEndpoint:
     """A real endpoint, such as the controller's own HTTPS ``/metrics``.
 
-    ``verify`` is an SSL context, or False for certificates that nobody signed. The connection lives for one scrape
+    ``verify`` is an SSL context, or False for self-signed certificates. The connection lives for one scrape
     only: there is one such target, and nothing is left to close. Sockets live in real time, so the time-out and the
     measured duration use the event loop's clock and not the world's.
     """

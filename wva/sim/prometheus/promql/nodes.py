@@ -1,6 +1,6 @@
 """The parsed query as our own types, so that the evaluator depends on no foreign syntax tree.
 
-``grammar`` builds these; whatever has no node here is refused there, before anything is evaluated. Durations are
+``grammar`` builds these. It refuses every expression without a node here, before anything is evaluated. Durations are
 milliseconds. Parentheses are gone: the tree says it all.
 """
 
