@@ -46,7 +46,7 @@ _OURS = (
     "checksum mismatch",
     "updates to go.mod needed",
 )  # faults of the pins, not of a registry
-_VERSION_ARGUMENTS = {"helm": ("version", "--short"), "kubectl": ("version", "--client"), "kubeconform": ("-v",)}
+_VERSION_ARGUMENTS = {"helm": ("version", "--short"), "kubectl": ("version", "--client")}
 
 
 class BuildError(Exception):
@@ -74,7 +74,8 @@ class Module:
     stamp: str = ""  # linker flag by which the binary knows its version; {release} is the version without the v
     origin: str = ""  # the folder of go.mod and go.sum where it is not ``name``
     release: str = ""  # the product's version where it differs from the module's
-    folders: Mapping[str, str] = field(default_factory=dict)  # YAML and JSON copied beside the binaries: name -> folder
+    folders: Mapping[str, str] = field(default_factory=dict)  # of YAML, copied beside the binaries: name -> folder
+    generator: str = ""  # a package that makes the YAML of ``folders`` from Go types, where it is not to be copied
 
     @property
     def source(self) -> Path:
@@ -121,6 +122,12 @@ class Module:
             only = " tools" if self not in SERVERS else ""
             raise NotBuiltError(f"not built yet: {name}; run: python -m e2e.controlplane.build{only}")
         return path
+
+    def needs(self, name: str) -> list[str]:
+        """Return the Go packages that make a binary or folder; none where files are only copied."""
+        if name in self.packages:
+            return [self.packages[name]]
+        return [self.generator, f"{self.path}/{self.folders[name]}"] if self.generator else []
 
     @property
     def missing(self) -> list[str]:
@@ -176,30 +183,18 @@ HELM = Module(
     packages={"helm": "helm.sh/helm/v3/cmd/helm"},
     stamp="-X helm.sh/helm/v3/internal/version.version=v{release}",
 )
-KUBECONFORM = Module(
-    name="kubeconform",
-    path="github.com/yannh/kubeconform",
-    packages={"kubeconform": "github.com/yannh/kubeconform/cmd/kubeconform"},
-    stamp="-X main.version={release}",
-)
-# What manifests are checked against: files of the modules, nothing is compiled.
-KUBERNETES_API = Module(
-    name="kubernetes-api",
-    origin=KUBERNETES.name,
-    path=KUBERNETES.path,
-    packages={},
-    folders={"openapi": "api/openapi-spec"},
-)
+# What manifests of custom kinds are checked against; the module of KEDA is fetched for it and not compiled.
 KEDA_API = Module(name="keda-api", origin=KEDA.name, path=KEDA.path, packages={}, folders=KEDA.folders)
 PROMETHEUS_OPERATOR = Module(
     name="prometheus-operator",
-    path="github.com/prometheus-operator/prometheus-operator",
+    path="github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring",
     packages={},
-    folders={"crds": "example/prometheus-operator-crd"},
+    folders={"crds": "v1"},
+    generator="sigs.k8s.io/controller-tools/cmd/controller-gen",  # the module has Go types, and no definitions
 )
 SERVERS = (ETCD, KUBERNETES, PROMETHEUS, KEDA)
-TOOLS = (HELM, KUBECTL, KUBECONFORM, PROMTOOL)
-SCHEMAS = (KUBERNETES_API, KEDA_API, PROMETHEUS_OPERATOR)
+TOOLS = (HELM, KUBECTL, PROMTOOL)
+SCHEMAS = (KEDA_API, PROMETHEUS_OPERATOR)
 ALL = (*SERVERS, *TOOLS, *SCHEMAS)
 
 
@@ -245,13 +240,13 @@ def build(module: Module) -> None:
             return
         started = time.monotonic()
         print(f"fetching {module.name} {module.version} ...", flush=True)
-        _fetch(module, [module.packages[name] for name in missing if name in module.packages])
+        _fetch(module, [package for name in missing for package in module.needs(name)])
         for name in missing:
             print(f"building {name} {module.version} ...", flush=True)
             if name in module.packages:
                 _compile(module, name)
             else:
-                _copy_folder(module, name)
+                _make_folder(module, name)
             print(f"built {name}, {time.monotonic() - started:.0f} s after {module.name} began", flush=True)
 
 
@@ -298,27 +293,40 @@ def _compile(module: Module, name: str) -> None:
     target = module.place(name)
     unfinished = target.with_name(f".{name}.{os.getpid()}")
     try:
-        _go(
-            module,
-            "build", "-buildvcs=false", "-trimpath", "-ldflags", module.linker_flags,
-            "-o", str(unfinished), module.packages[name],
-        )  # fmt: skip
+        _go(module, "build", *_flags(module), "-o", str(unfinished), module.packages[name])
         unfinished.rename(target)
     finally:
         unfinished.unlink(missing_ok=True)
 
 
-def _copy_folder(module: Module, name: str) -> None:
+def _flags(module: Module) -> list[str]:
+    return ["-buildvcs=false", "-trimpath", "-ldflags", module.linker_flags]
+
+
+def _make_folder(module: Module, name: str) -> None:
     target = module.place(name)
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
-    origin = Path(_go(module, "list", "-m", "-f", "{{.Dir}}", module.path).strip()) / module.folders[name]
     try:
         unfinished.mkdir()
-        for file in sorted((*origin.glob("*.yaml"), *origin.glob("*.json"))):
-            shutil.copyfile(file, unfinished / file.name)  # contents only: files of the module cache are read-only
+        if module.generator:
+            _generate(module, name, unfinished)
+        else:
+            _copy(module, name, unfinished)
         unfinished.rename(target)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _generate(module: Module, name: str, target: Path) -> None:
+    """Make CustomResourceDefinitions from Go types, without their descriptions, which are most of the text."""
+    generator, types = module.needs(name)
+    _go(module, "run", *_flags(module), generator, "crd:maxDescLen=0", f"paths={types}", f"output:crd:dir={target}")
+
+
+def _copy(module: Module, name: str, target: Path) -> None:
+    origin = Path(_go(module, "list", "-m", "-f", "{{.Dir}}", module.path).strip()) / module.folders[name]
+    for file in sorted(origin.glob("*.yaml")):
+        shutil.copyfile(file, target / file.name)  # contents only: files of the module cache are read-only
 
 
 def _go(module: Module, *arguments: str, timeout_seconds: float = _BUILD_TIMEOUT_SECONDS) -> str:
