@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 
 from wva.api.crd import definition, render
 from wva.api.meta import Key
+from wva.api.variantautoscaling import ConditionType
 from wva.sim.apiserver import ApiError, Patch, Store, StoreOptions, kind_from_definition
 
 ROOT = Path(__file__).parents[2]
@@ -55,16 +57,43 @@ def test_the_identity_is_that_of_the_original():
     assert "conversion" not in spec
 
 
-def test_the_printer_columns_are_those_of_the_original():
-    """``kubectl get va`` in this order."""
-    columns = [(column["name"], column["type"], column["jsonPath"]) for column in version()["additionalPrinterColumns"]]
-    assert columns == [
+def columns():
+    """Return the printer columns by name."""
+    return {column["name"]: column for column in version()["additionalPrinterColumns"]}
+
+
+def test_the_printer_columns_tell_where_a_variant_stands():
+    """``kubectl get va`` in this order, and what ``-o wide`` adds."""
+    narrow = [name for name, column in columns().items() if not column.get("priority")]
+    wide = [name for name, column in columns().items() if column.get("priority") == 1]
+    assert narrow == ["Model", "Accelerator", "Current", "Desired", "Ready", "Reason", "Age"]
+    assert wide == ["Target", "Cost", "MetricsReady", "Limited", "Optimized"]
+    assert len(columns()) == len(version()["additionalPrinterColumns"])
+
+
+def test_the_printer_columns_of_the_original_are_there():
+    """By name, type and path: scripts read them."""
+    original = [
         ("Target", "string", ".spec.scaleTargetRef.name"),
         ("Model", "string", ".spec.modelID"),
         ("Optimized", "string", ".status.desiredOptimizedAlloc.numReplicas"),
         ("MetricsReady", "string", ".status.conditions[?(@.type=='MetricsAvailable')].status"),
         ("Age", "date", ".metadata.creationTimestamp"),
     ]
+    for name, type_, path in original:
+        assert (columns()[name]["type"], columns()[name]["jsonPath"]) == (type_, path)
+
+
+def test_every_printer_column_reads_what_a_status_has():
+    """A path to a field of the schema, or to a condition that the controller writes."""
+    for column in columns().values():
+        path = column["jsonPath"]
+        condition = re.fullmatch(r"\.status\.conditions\[\?\(@\.type=='(\w+)'\)\]\.(status|reason)", path)
+        if condition:
+            assert condition[1] in set(ConditionType)
+        elif not path.startswith(".metadata"):
+            found = schema(*path.removeprefix(".").split("."))
+            assert found["type"] == column["type"] or column["type"] == "string"
 
 
 def test_the_spec_is_that_of_the_original():
@@ -82,9 +111,14 @@ def test_the_spec_is_that_of_the_original():
     assert all(set(field) == {"type", "description"} for field in target["properties"].values())
 
 
-def test_the_status_is_that_of_the_original():
-    """Allocation, actuation and a list of conditions keyed by type."""
-    assert set(schema("status")["properties"]) == {"desiredOptimizedAlloc", "actuation", "conditions"}
+def test_the_status_is_that_of_the_original_and_one_field_more():
+    """Allocation, actuation and a list of conditions keyed by type; the replicas that exist."""
+    ours = {"currentReplicas"}
+    assert set(schema("status")["properties"]) == {"desiredOptimizedAlloc", "actuation", "conditions"} | ours
+    assert (schema("status", "currentReplicas")["type"], schema("status", "currentReplicas")["minimum"]) == (
+        "integer",
+        0,
+    )
     allocation = schema("status", "desiredOptimizedAlloc")
     assert sorted(allocation["required"]) == ["accelerator", "numReplicas"]
     assert schema("status", "desiredOptimizedAlloc", "accelerator")["minLength"] == 2

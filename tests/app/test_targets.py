@@ -35,6 +35,29 @@ async def test_a_deleted_deployment_is_told_at_once(stage):
             assert stage.series(metric) == {}
 
 
+async def test_a_missing_target_is_a_condition_an_event_and_a_series(stage):
+    """With one reason in all three; when the Deployment is back the series is gone, and so is what it left behind."""
+    stage.deployment(replicas=2)
+    stage.va()
+    async with stage.controller():
+        await until(lambda: stage.told("Claimed") and stage.status().get("actuation") == {"applied": True})
+        assert stage.status()["currentReplicas"] == 2
+        assert stage.series("wva_variant_obstacle") == {}
+        stage.delete_deployment()
+        await until(lambda: stage.told("Ready") == ("False", "DeploymentNotFound"))
+        assert stage.told("OptimizationReady") == ("False", "DeploymentNotFound")
+        (event,) = await until(lambda: stage.events("DeploymentNotFound"))
+        assert (event["type"], event["message"]) == ("Warning", "Target deployment 'd' does not exist")
+        labels = {"variant_name": "va", "namespace": "ns", "reason": "DeploymentNotFound"}
+        assert stage.metric("wva_variant_obstacle", **labels) == 1
+        assert stage.told("Claimed") is None
+        assert {"actuation", "currentReplicas", "desiredOptimizedAlloc"}.isdisjoint(stage.status())
+        stage.deployment(replicas=3)
+        await until(lambda: stage.told("Ready") == ("True", "VariantAccepted"))
+        await until(lambda: stage.series("wva_variant_obstacle") == {})
+        assert stage.status()["currentReplicas"] == 3
+
+
 async def test_a_recreated_deployment_resumes(stage):
     """Ready again, with the replicas of the new Deployment."""
     stage.deployment(replicas=2)
@@ -83,6 +106,9 @@ async def test_two_variants_on_one_deployment_are_both_refused(stage):
             assert f"VariantAutoscaling {other}" in stage.message("TargetResolved", name)
             assert stage.told("Ready", name) == ("False", "TargetConflict")
         assert stage.number("one") == 1, "a conflict keeps the number"
+        assert stage.told("Claimed", "one") is not None
+        await until(lambda: len(stage.events("TargetConflict")) == 2)
+        assert stage.series("wva_variant_obstacle") == {"one": 1, "two": 1}
         stage.delete_va("two")
         await until(lambda: stage.told("Ready", "one") == ("True", "VariantAccepted"))
         await until(lambda: stage.series() == {"one": 1})

@@ -13,6 +13,7 @@ from wva.collect.queries import chunk_queries, engine_queries
 from wva.instruments import Instruments
 from wva.publish import metrics
 from wva.publish.explanation import FAMILIES
+from wva.publish.obstacles import OBSTACLE, OBSTACLE_HELP, OBSTACLE_LABELS, OBSTACLES
 from wva.settings import Settings, origin_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -65,6 +66,7 @@ def variant_metrics_table():
 def explanation_metrics_table():
     """Return one row per series that explains a number."""
     rows = [(f"`{family.name}`", "gauge", ", ".join(family.all_labels), family.help) for family in FAMILIES]
+    rows.append((f"`{OBSTACLE}`", "gauge", ", ".join(OBSTACLE_LABELS), OBSTACLE_HELP))
     return table(("Metric", "Type", "Labels", "Meaning"), rows)
 
 
@@ -118,7 +120,17 @@ def rights_table():
     return table(("Role", "Kind", "Resources", "Verbs"), rows)
 
 
+def obstacles_table():
+    """Return one row per reason why a variant is not scaled."""
+    rows = [
+        (f"`{each.reason}`", each.meaning, f"`{each.condition}` is {each.status}", f"`{each.event}`")
+        for each in OBSTACLES
+    ]
+    return table(("Reason", "Meaning", "Condition", "Event"), rows)
+
+
 TABLES = {
+    "conditions.md": {"obstacles": obstacles_table},
     "security.md": {"rights": rights_table},
     "configuration.md": {"settings": settings_table},
     "metrics.md": {

@@ -13,9 +13,9 @@ from wva.cli.main import build_parser
 from wva.controllers.configmap import DELETED_EVENT, IGNORED_EVENT, INVALID_EVENT
 from wva.controllers.main_configmap import IMMUTABLE_EVENT
 from wva.controllers.namespaces import EXCLUDED_EVENT
-from wva.loops.scale_from_zero import FAILED_EVENT, REFUSED_EVENT
 from wva.model.decision import HOLD_REASONS, Reason, Source
 from wva.publish import announce
+from wva.publish.obstacles import OBSTACLES
 
 ROOT = DOCS.parent
 OTHER_EVENTS = {
@@ -24,8 +24,6 @@ OTHER_EVENTS = {
     DELETED_EVENT,
     IGNORED_EVENT,
     EXCLUDED_EVENT,
-    REFUSED_EVENT,
-    FAILED_EVENT,
     "LeaderElection",
 }
 CONDITIONS = (DOCS / "conditions.md").read_text()
@@ -48,9 +46,10 @@ def test_every_condition_type_is_described_and_exists():
 
 
 def test_every_reason_of_a_decision_is_described_and_exists():
-    """Reasons of decisions and of holds have their own tables."""
-    assert _first_cells("Reasons of a hold") == {reason.value for reason in HOLD_REASONS}
-    assert _first_cells("Reasons of a decision") == {reason.value for reason in Reason if reason not in HOLD_REASONS}
+    """Those of a hold stand in the table of obstacles, all others in their own."""
+    of_holds = {reason.value for reason in HOLD_REASONS if reason is not Reason.NOT_DECIDED}
+    assert _first_cells("Reasons of a decision") == {reason.value for reason in Reason} - of_holds
+    assert of_holds <= _first_cells("Why a variant is not scaled")
 
 
 def test_every_reason_of_the_target_is_described():
@@ -62,7 +61,10 @@ def test_every_reason_of_the_target_is_described():
 def test_every_event_is_described_and_exists():
     """The event constants of the code, and those of leader election and configuration."""
     events = {getattr(announce, name) for name in vars(announce) if name.endswith("_EVENT")}
-    assert _first_cells("Events") == events | OTHER_EVENTS
+    of_obstacles = {obstacle.event for obstacle in OBSTACLES}
+    assert _first_cells("Events") == (events | OTHER_EVENTS) - of_obstacles
+    told = set(re.findall(r"\| `(\w+)` \|$", _section("Why a variant is not scaled"), re.MULTILINE))
+    assert told == of_obstacles
     assert '"LeaderElection"' in (ROOT / "wva" / "kube" / "leader.py").read_text()
 
 

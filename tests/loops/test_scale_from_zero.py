@@ -46,6 +46,7 @@ class Scene:
         self.published = []
         self.events = []
         self.failures = {}
+        self.hindered = {}
         self.scale_error = None
         self.order = []
         self.changed = asyncio.Event()
@@ -59,6 +60,7 @@ class Scene:
             publish=self.publish,
             announce=lambda *event: self.events.append(event),
             report=self.report,
+            hinder=self.hinder,
             changed=self.changed,
         )
         self.loop = ScaleFromZero(ports, activations=self.activations, clock=self.clock, instruments=self.instruments)
@@ -90,6 +92,12 @@ class Scene:
         self.failures.pop(pool.name, None)
         if failure:
             self.failures[pool.name] = failure
+
+    def hinder(self, key, trouble):
+        """Keep what hinders a variant now."""
+        self.hindered.pop(key.name, None)
+        if trouble:
+            self.hindered[key.name] = trouble
 
     def publish(self, decision):
         """Note the decision."""
@@ -298,6 +306,46 @@ async def test_a_refusal_is_told_once(scene):
         await scene.advance(1.0)
     assert scene.scaled == [("a", 1)]
     assert scene.count("wva_activations", "refused") > 2
+
+
+async def test_a_refusal_lasts_until_nothing_waits_for_a_minute(scene):
+    """A queue that empties for a moment changes no status; one that stays empty does."""
+    scene.limit = Budget(Inventory.of([]))
+    scene.waiting["p"] = {"m": 1.0}
+    async with scene.running():
+        await scene.advance(1.0)
+        assert scene.hindered["a"].reason == "ScaleFromZeroRefused"
+        assert "requests wait, nothing can start: a: " in scene.hindered["a"].message
+        scene.waiting["p"] = {}
+        await scene.advance(50.0)
+        assert set(scene.hindered) == {"a"}
+        scene.waiting["p"] = {"m": 1.0}
+        await scene.advance(10.0)
+        scene.waiting["p"] = {}
+        await scene.advance(50.0)
+        assert set(scene.hindered) == {"a"}
+        await scene.advance(20.0)
+    assert scene.hindered == {}
+
+
+async def test_what_hinders_a_start_ends_with_the_start(scene):
+    """At once when the write succeeds; a minute later for a variant that somebody else has started, or that is gone."""
+    scene.scale_error = Forbidden(403, "Forbidden", "deployments/scale is forbidden")
+    scene.waiting["p"] = {"m": 1.0}
+    async with scene.running():
+        await scene.advance(1.0)
+        assert scene.hindered["a"].reason == "ScaleFromZeroFailed"
+        scene.scale_error = None
+        await scene.advance(10.0)
+        assert scene.scaled == [("a", 1)]
+        assert scene.hindered == {}
+        scene.scale_error = Forbidden(403, "Forbidden", "deployments/scale is forbidden")
+        await scene.advance(ACTIVATION_SECONDS + 5)
+        assert set(scene.hindered) == {"a"}
+        scene.variants = []
+        scene.changed.set()
+        await scene.advance(65.0)
+    assert scene.hindered == {}
 
 
 async def test_state_of_pools_that_are_gone_is_forgotten(scene):

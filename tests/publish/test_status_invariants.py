@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +13,12 @@ from tests.publish.statuses import BROKEN, CONFLICT, FOUND, GONE, UNSUPPORTED, V
 from wva.api.crd import definition
 from wva.api.kinds import VARIANT_AUTOSCALINGS
 from wva.api.meta import Key
+from wva.model.trouble import Trouble
+from wva.publish.status import ConfigurationView
 from wva.sim.apiserver import ApiError, Patch, Store, StoreOptions, kind_from_definition
 
+CLAIMED = ConfigurationView(claim="decided by controller s/mine")
+REFUSED = ConfigurationView(start=Trouble("ScaleFromZeroRefused", "requests wait, nothing can start"))
 FOREIGN = {
     "type": "Other",
     "status": "Unknown",
@@ -27,10 +33,11 @@ FOREIGN = {
 def situations(draw):
     """Return the arguments of ``status_patch`` as the reconciler would combine them, and the seconds since the last."""
     target = draw(st.sampled_from([FOUND, GONE, CONFLICT, UNSUPPORTED]))
+    there = target in (FOUND, CONFLICT)
     return {
-        "target": target,
+        "target": replace(target, current=draw(st.integers(0, 50)) if there else None),
         "decision": draw(decisions()) if target is FOUND else None,
-        "configuration": draw(st.sampled_from([VALID, BROKEN])),
+        "configuration": draw(st.sampled_from([VALID, BROKEN, CLAIMED, REFUSED])),
         "generation": draw(st.integers(1, 3)),
     }
 
@@ -88,8 +95,21 @@ def test_nothing_of_others_is_lost(beginning, history):
         for entry in (before or {}).get("conditions", []):
             if entry["type"] == "Other":
                 assert entry in after["conditions"]
-        if before and "actuation" in before:
-            assert after["actuation"] == before["actuation"]
+
+
+@given(beginnings, histories)
+def test_what_goes_with_the_target_is_there_exactly_with_it(beginning, history):
+    """Actuation, limit and replicas while there is a decision; the claim while there is a number."""
+    for _, situation, _, after in _steps(beginning, history):
+        if after is None:
+            continue
+        types = {entry["type"] for entry in after["conditions"]}
+        decided = situation["decision"] is not None
+        assert ("actuation" in after) == decided
+        assert ("Limited" in types) == decided
+        assert after.get("currentReplicas") == situation["target"].current
+        claims = bool(situation["configuration"].claim) and "desiredOptimizedAlloc" in after
+        assert ("Claimed" in types) == claims
 
 
 @given(histories)

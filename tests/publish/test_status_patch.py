@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.publish.decisions import NOW, decision, held
 from tests.publish.statuses import BROKEN, CONFLICT, FOUND, GONE, UNSUPPORTED, VALID, condition, patched, va
+from wva.model.decision import Reason, Step
 from wva.model.trouble import Trouble
 from wva.publish.status import HEARTBEAT_SECONDS, ConfigurationView, status_patch
 
@@ -13,7 +16,7 @@ LATER = NOW + 60
 
 
 def test_a_first_decision_writes_the_whole_status():
-    """The allocation has all three fields, and five conditions tell where the variant stands."""
+    """The allocation has all three fields, and six conditions tell where the variant stands."""
     status = patched(None, now=NOW, decision=decision(3))
     assert status["desiredOptimizedAlloc"] == {
         "accelerator": "H100",
@@ -27,6 +30,7 @@ def test_a_first_decision_writes_the_whole_status():
         "OptimizationReady": ("True", "ScaleUp"),
         "Ready": ("True", "VariantAccepted"),
         "Progressing": ("False", "Settled"),
+        "Limited": ("False", "NotLimited"),
     }
 
 
@@ -53,6 +57,59 @@ def test_without_a_number_nothing_is_claimed():
     """Nobody could tell how long the claim is good for; two controllers would change it in turns."""
     status = patched(None, now=NOW, target=GONE, configuration=MINE)
     assert "Claimed" not in {entry["type"] for entry in status["conditions"]}
+
+
+def test_a_claim_goes_with_the_target():
+    """Without a Deployment nobody decides; while two variants contend for it the number and its claim stay."""
+    before = patched(None, now=NOW, decision=decision(), configuration=MINE)
+    gone = patched(before, now=LATER, target=GONE, configuration=MINE)
+    assert "Claimed" not in {entry["type"] for entry in gone["conditions"]}
+    contested = patched(before, now=LATER, target=CONFLICT, configuration=MINE)
+    assert condition(contested, "Claimed")["message"] == MINE.claim
+
+
+def test_the_status_says_whether_the_number_is_applied():
+    """Until every replica is ready it is not; without a target there is nothing to say."""
+    moving = patched(None, now=NOW, decision=decision(settling_since=NOW))
+    assert moving["actuation"] == {"applied": False}
+    arrived = patched(moving, now=LATER, decision=decision())
+    assert arrived["actuation"] == {"applied": True}
+    assert "actuation" not in patched(arrived, now=LATER, target=GONE)
+
+
+def test_the_status_says_how_many_replicas_there_are():
+    """Another number is news, and none when the Deployment is gone."""
+    two, three = (replace(FOUND, current=number) for number in (2, 3))
+    before = patched(None, now=NOW, decision=decision(), target=two)
+    assert before["currentReplicas"] == 2
+    assert patched(before, now=LATER, decision=decision(), target=two) is None
+    assert patched(before, now=LATER, decision=decision(), target=three)["currentReplicas"] == 3
+    assert "currentReplicas" not in patched(before, now=LATER, target=GONE)
+
+
+def test_an_older_definition_that_drops_a_field_is_not_written_to_for_ever():
+    """The number of replicas comes with the next news."""
+    two = replace(FOUND, current=2)
+    stored = patched(None, now=NOW, decision=decision(), target=two)
+    del stored["currentReplicas"]
+    assert patched(stored, now=LATER, decision=decision(), target=two) is None
+    assert patched(stored, now=LATER, decision=decision(5), target=two)["currentReplicas"] == 2
+
+
+def test_a_limit_is_a_condition():
+    """With who limits the number, also where the decision has another reason."""
+    steps = (Step("enforce", "", 9, 7, "HPA va", 2), Step("limit", "", 7, 3, "gpu-limiter A", 4))
+    status = patched(None, now=NOW, decision=decision(3, steps=steps))
+    said = condition(status, "Limited")
+    assert (said["status"], said["reason"]) == ("True", "PartlyLimited")
+    assert said["message"] == "limited by HPA va: 2 fewer; limited by gpu-limiter A: 4 fewer"
+    status = patched(status, now=LATER, decision=decision(3, reason=Reason.NO_CANDIDATE, message="none can grow"))
+    assert (condition(status, "Limited")["reason"], condition(status, "Limited")["message"]) == (
+        "NoCandidate",
+        "none can grow",
+    )
+    status = patched(status, now=LATER, decision=decision(3))
+    assert condition(status, "Limited")["status"] == "False"
 
 
 def test_a_first_decision_of_zero_still_has_a_number():
@@ -138,7 +195,7 @@ def test_conditions_of_others_are_kept_as_they_are():
     }
     after = patched({"conditions": [foreign]}, now=NOW, decision=decision())
     assert foreign in after["conditions"]
-    assert len(after["conditions"]) == 6
+    assert len(after["conditions"]) == 7
 
 
 def test_a_missing_deployment_clears_the_allocation():
@@ -151,7 +208,7 @@ def test_a_missing_deployment_clears_the_allocation():
     assert told == {
         "TargetResolved": ("False", "TargetNotFound"),
         "MetricsAvailable": ("False", "MetricsUnavailable"),
-        "OptimizationReady": ("False", "TargetNotFound"),
+        "OptimizationReady": ("False", "DeploymentNotFound"),
         "Ready": ("False", "DeploymentNotFound"),
         "Progressing": ("False", "NoTarget"),
     }

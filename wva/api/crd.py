@@ -1,8 +1,8 @@
 """The CustomResourceDefinition of ``VariantAutoscaling``: the one place where it is written.
 
 ``wva crd`` prints it. That command makes the copies in ``deploy/crd/`` and in the chart, and a test fails when they are
-stale. Schema, defaults, patterns, printer columns and names are those of v0.5.1, because such objects are stored in
-clusters already.
+stale. Schema, defaults, patterns and names are those of v0.5.1, because such objects are stored in clusters already.
+``status.currentReplicas`` and some printer columns are new.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from wva.api.variantautoscaling import DEFAULT_VARIANT_COST, GROUP, KIND, PLURAL, VERSION
+from wva.api.variantautoscaling import DEFAULT_VARIANT_COST, GROUP, KIND, PLURAL, VERSION, ConditionType
 
 Schema = dict[str, Any]
 
@@ -103,15 +103,26 @@ def _status() -> Schema:
         "type": "object",
         "description": "What was decided and what keeps it from being decided.",
         "properties": {
+            "currentReplicas": {
+                "type": "integer",
+                "minimum": 0,
+                "description": "Replicas of the target that exist; absent without a target.",
+            },
             "actuation": {
                 "type": "object",
-                "description": "Kept for objects written by earlier versions.",
-                "properties": {"applied": {"type": "boolean", "description": "Whether the number was applied."}},
+                "description": "Whether the decision has arrived; absent while there is none.",
+                "properties": {
+                    "applied": {
+                        "type": "boolean",
+                        "description": "Whether the replicas that exist are those desired, all of them ready.",
+                    }
+                },
                 "required": ["applied"],
             },
             "conditions": {
                 "type": "array",
-                "description": "TargetResolved, MetricsAvailable, OptimizationReady, Progressing and Ready.",
+                "description": "Where the variant stands: TargetResolved, MetricsAvailable, "
+                "OptimizationReady, Progressing, Limited, Ready, and others.",
                 "items": _condition(),
                 "x-kubernetes-list-map-keys": ["type"],
                 "x-kubernetes-list-type": "map",
@@ -134,14 +145,34 @@ def _status() -> Schema:
     }
 
 
+def _said_by(type_: ConditionType, field: str = "status") -> str:
+    return f".status.conditions[?(@.type=='{type_}')].{field}"
+
+
 def _printer_columns() -> list[Schema]:
-    metrics_ready = ".status.conditions[?(@.type=='MetricsAvailable')].status"
+    """Return what ``kubectl get va`` shows, then what ``-o wide`` adds.
+
+    Target, Model, Optimized, MetricsReady and Age are those of v0.5.1, by name and path.
+    """
+    narrow = (
+        ("Model", "string", ".spec.modelID"),
+        ("Accelerator", "string", ".status.desiredOptimizedAlloc.accelerator"),
+        ("Current", "integer", ".status.currentReplicas"),
+        ("Desired", "integer", ".status.desiredOptimizedAlloc.numReplicas"),
+        ("Ready", "string", _said_by(ConditionType.READY)),
+        ("Reason", "string", _said_by(ConditionType.OPTIMIZATION_READY, "reason")),
+        ("Age", "date", ".metadata.creationTimestamp"),
+    )
+    wide = (
+        ("Target", ".spec.scaleTargetRef.name"),
+        ("Cost", ".spec.variantCost"),
+        ("MetricsReady", _said_by(ConditionType.METRICS_AVAILABLE)),
+        ("Limited", _said_by(ConditionType.LIMITED)),
+        ("Optimized", ".status.desiredOptimizedAlloc.numReplicas"),
+    )
     return [
-        {"name": "Target", "type": "string", "jsonPath": ".spec.scaleTargetRef.name"},
-        {"name": "Model", "type": "string", "jsonPath": ".spec.modelID"},
-        {"name": "Optimized", "type": "string", "jsonPath": ".status.desiredOptimizedAlloc.numReplicas"},
-        {"name": "MetricsReady", "type": "string", "jsonPath": metrics_ready},
-        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        *({"name": name, "type": kind, "jsonPath": path} for name, kind, path in narrow),
+        *({"name": name, "type": "string", "jsonPath": path, "priority": 1} for name, path in wide),
     ]
 
 

@@ -40,6 +40,7 @@ class ConditionType(StrEnum):
     CLAIMED = "Claimed"
     GATEWAY_READABLE = "GatewayReadable"
     INVENTORY_CONSISTENT = "InventoryConsistent"
+    LIMITED = "Limited"
 
 
 class TargetReason(StrEnum):
@@ -77,10 +78,18 @@ class OptimizedAlloc(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     last_run_time: str | None = None
 
 
+class Actuation(msgspec.Struct, frozen=True, gc=False):
+    """``status.actuation``: whether the replicas that exist are those that were decided, all of them ready."""
+
+    applied: bool = False
+
+
 class VariantAutoscalingStatus(msgspec.Struct, frozen=True, rename="camel"):
     """``status``."""
 
+    current_replicas: int | None = None
     desired_optimized_alloc: OptimizedAlloc | None = None
+    actuation: Actuation | None = None
     conditions: tuple[Condition, ...] = ()
 
     def condition(self, type_: str) -> Condition | None:

@@ -32,6 +32,7 @@ from wva.model.variant import ModelKey, VariantKey
 from wva.publish.explanation import ExplanationCollector
 from wva.publish.ledger import Ledger
 from wva.publish.metrics import VariantCollector
+from wva.publish.obstacles import ObstacleCollector
 from wva.publish.recordings import RecordingWriter
 
 _WORKERS: Final = 4
@@ -192,6 +193,7 @@ class Decisions:
             publish=lambda decision: self.ledger.record([decision]),
             announce=self.announce,
             report=self._troubles.gateways.report,
+            hinder=self._troubles.hinder,
         )
 
     def _build_variants(self) -> VariantAutoscalingController:
@@ -227,6 +229,7 @@ class Decisions:
         registry.register(
             ExplanationCollector(self.ledger, bounds=self.variants.bounds, leading=leading, instance=instance)
         )
+        registry.register(ObstacleCollector(self.variants.statuses, leading=leading, instance=instance))
 
     def _build_optimizer(self, collector: Collector) -> Optimizer:
         folder = self._env.settings.record_dir

@@ -25,6 +25,7 @@ from wva.kube.client import KubeClient
 from wva.kube.errors import NotFound
 from wva.loops.scale_from_zero import Ports, ScaleFromZero
 from wva.model.decision import Decision
+from wva.model.trouble import Trouble
 from wva.model.variant import ModelKey, Variant, VariantKey
 
 
@@ -34,7 +35,7 @@ class Surroundings:
 
     ``client`` writes only while this process leads, ``prometheus`` is where autoscalers read. ``limited`` tells whether
     GPUs are limited now; ``publish`` takes a decision into the ledger, ``announce`` records an event on a
-    VariantAutoscaling, ``report`` takes why a pool cannot be read.
+    VariantAutoscaling, ``report`` takes why a pool cannot be read, ``hinder`` what keeps a variant from being started.
     """
 
     client: KubeClient
@@ -46,6 +47,7 @@ class Surroundings:
     publish: Callable[[Decision], None]
     announce: Callable[[VariantKey, str, str, str], None]
     report: Callable[[Pool, str], None]
+    hinder: Callable[[VariantKey, Trouble], None]
 
 
 class Waking:
@@ -77,6 +79,7 @@ class Waking:
                 publish=around.publish,
                 announce=around.announce,
                 report=around.report,
+                hinder=around.hinder,
                 changed=self._changed,
             )
             loop = ScaleFromZero(

@@ -9,10 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from wva.collect.pools import Pool, PoolStores
-from wva.model.trouble import UNTROUBLED, Trouble
+from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
 
-UNREADABLE: Final = "GatewayUnreadable"
-SELECTOR_EMPTY: Final = "PoolSelectorEmpty"
 _TOLD: Final = 3
 
 
@@ -42,12 +40,13 @@ class GatewayTroubles:
         failures = [f"InferencePool {pool}: {self._failures[pool]}" for pool in pools if pool in self._failures]
         if failures:
             told = "; ".join(failures[:_TOLD])
-            return Trouble(UNREADABLE, f"{told}; in force: requests that wait there start nothing until it is read")
+            meanwhile = "in force: requests that wait there start nothing until it is read"
+            return Trouble(TroubleReason.GATEWAY_UNREADABLE, f"{told}; {meanwhile}")
         empty = [] if pools else self._pools.without_selector(namespace)
         if empty:
             named = ", ".join(empty[:_TOLD])
             return Trouble(
-                SELECTOR_EMPTY,
+                TroubleReason.SELECTOR_EMPTY,
                 f"InferencePool {named}: spec.selector is empty, expected labels of the pods behind it; "
                 "in force: it stands in front of nothing, and no other pool stands in front of this variant",
             )

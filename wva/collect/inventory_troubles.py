@@ -18,11 +18,8 @@ from wva.collect.config.entry import shown
 from wva.collect.gpus import GPU_RESOURCES, gpu_count, is_gpu_count, takes_gpus
 from wva.collect.inventory import InventoryStores
 from wva.model.inventory import AcceleratorPool, Inventory, UnknownInventory, normalize_accelerator
-from wva.model.trouble import UNTROUBLED, Trouble
+from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
 
-UNKNOWN_ACCELERATOR: Final = "AcceleratorUnknown"
-LABELS_DISAGREE: Final = "NodeLabelsDisagree"
-NOT_KNOWN: Final = "InventoryUnknown"
 _TOLD: Final = 3
 _MEANWHILE: Final = {UnknownInventory.NO_GROWTH: "nothing grows", UnknownInventory.UNLIMITED: "growth is not limited"}
 
@@ -77,7 +74,7 @@ class InventoryTroubles:
         if mode is None:
             return UNTROUBLED
         if blind:
-            return Trouble(NOT_KNOWN, f"{blind}; in force: {_MEANWHILE[mode]}")
+            return Trouble(TroubleReason.INVENTORY_UNKNOWN, f"{blind}; in force: {_MEANWHILE[mode]}")
         if self._survey is None:
             self._survey = _Survey.of(self._stores.nodes.list())
         survey = self._survey
@@ -90,9 +87,10 @@ class InventoryTroubles:
             expected = f"one of {there}" if there else "one that a node has, and no node has any"
             words = f"label {ACCELERATOR_LABEL}: got {shown(accelerator) or 'nothing'}, expected {expected}"
             return Trouble(
-                UNKNOWN_ACCELERATOR, "; ".join(filter(None, [words, told, "in force: no GPUs, so it does not grow"]))
+                TroubleReason.ACCELERATOR_UNKNOWN,
+                "; ".join(filter(None, [words, told, "in force: no GPUs, so it does not grow"])),
             )
-        return Trouble(LABELS_DISAGREE, told) if told else UNTROUBLED
+        return Trouble(TroubleReason.LABELS_DISAGREE, told) if told else UNTROUBLED
 
     def _not_known(self) -> str:
         stores = self._stores

@@ -10,7 +10,7 @@ cache is behind, and the key comes back with backoff.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from wva import log
 from wva.api.apps import Deployment
 from wva.api.core import Pod
 from wva.api.kinds import VARIANT_AUTOSCALINGS
-from wva.api.meta import Key
+from wva.api.meta import Condition, Key
 from wva.api.variantautoscaling import (
     ACCELERATOR_LABEL,
     SUPPORTED_TARGET_API_VERSION,
@@ -41,6 +41,7 @@ from wva.model.decision import Decision, Reason
 from wva.model.trouble import UNTROUBLED, Trouble
 from wva.model.variant import Bounds, Variant, VariantKey
 from wva.publish.ledger import Ledger
+from wva.publish.obstacles import begun
 from wva.publish.status import HEARTBEAT_SECONDS, ConfigurationView, TargetView, status_patch
 
 _UNRESOLVABLE = frozenset({TargetKind.NOT_FOUND, TargetKind.UNSUPPORTED})
@@ -65,6 +66,10 @@ class Surroundings(Protocol):
         """Return what is wrong with the GPUs of a variant with this accelerator and these pods."""
         ...
 
+    def start(self, key: VariantKey) -> Trouble:
+        """Return what keeps a variant from being started from zero."""
+        ...
+
 
 class _Untroubled:
     """Nothing is known to be wrong."""
@@ -73,6 +78,9 @@ class _Untroubled:
         return UNTROUBLED
 
     def inventory(self, _accelerator: str, _pods: Iterable[Pod]) -> Trouble:
+        return UNTROUBLED
+
+    def start(self, _key: VariantKey) -> Trouble:
         return UNTROUBLED
 
 
@@ -137,6 +145,12 @@ class VariantAutoscalingController:
             return None
         return deployment.current_replicas if deployment.spec_replicas else deployment.existing_replicas
 
+    def statuses(self) -> Iterator[tuple[VariantKey, tuple[Condition, ...]]]:
+        """Yield the conditions of the variants that this controller decides on, from the cache."""
+        for va in self._deps.stores.variant_autoscalings.list():
+            if self._handles(va):
+                yield VariantKey(*va.metadata.key), va.status.conditions
+
     def bounds(self, key: VariantKey) -> Bounds | None:
         """Return what the scaler of a variant can reach, from the caches; None when the variant is gone."""
         va = self._deps.stores.variant_autoscalings.get(Key(key.namespace, key.name))
@@ -178,6 +192,7 @@ class VariantAutoscalingController:
                 resolution.reason,
                 resolution.message,
                 va.spec.scale_target_ref.name,
+                None if resolution.kind in _UNRESOLVABLE else self.current_replicas(VariantKey(*va.metadata.key)),
             ),
             decision=decision,
             configuration=self._view(va, resolution.deployment),
@@ -199,6 +214,8 @@ class VariantAutoscalingController:
             patches.labels("error").inc()
             raise
         patches.labels("success").inc()
+        for announcement in begun(va.status.conditions, answer.status.conditions):
+            self._deps.announce(VariantKey(*va.metadata.key), *announcement)
         # The next number may be there before the watch tells of this patch; its patch must not conflict with ours.
         self._deps.stores.variant_autoscalings.learn(answer, replaces=va)
 
@@ -217,6 +234,7 @@ class VariantAutoscalingController:
             view,
             gateway=around.gateway(va.metadata.namespace, labels),
             inventory=around.inventory(accelerator, pods_of(deployment, self._deps.stores)),
+            start=around.start(VariantKey(*va.metadata.key)),
         )
 
     def _handles(self, va: VariantAutoscaling) -> bool:

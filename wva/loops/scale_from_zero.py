@@ -12,6 +12,7 @@ have the number, though not for long: an autoscaler that reads zero there takes 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -26,15 +27,17 @@ from wva.instruments import Instruments
 from wva.kube.backoff import Backoff
 from wva.kube.errors import ApiError
 from wva.model.decision import Decision
+from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
 from wva.model.variant import ModelKey, Variant, VariantKey
+from wva.publish.obstacles import FAILED_EVENT, REFUSED_EVENT
 
 POLL_SECONDS: Final = 0.25
 _FAILURE_CAP_SECONDS: Final = 5.0
 _RECHECK_SECONDS: Final = 1.0
 """How often a start that the caches do not show is looked at: one that never shows has to be made again."""
 
-REFUSED_EVENT: Final = "ScaleFromZeroRefused"
-FAILED_EVENT: Final = "ScaleFromZeroFailed"
+_TOLD_SECONDS: Final = 60.0
+"""How long a variant at zero is said to be hindered at least: a queue that empties for a moment is no news."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,8 @@ class Ports:
     GatewayError); ``budget`` returns the GPUs for a model, None when they are not limited; ``scale`` writes the scale
     subresource of a variant's target (raises ApiError); ``seen`` returns once autoscalers can see what was published,
     or after a short while all the same; ``publish`` takes a decision into the ledger, ``announce`` records an event;
-    ``report`` takes why a pool cannot be read, empty when it can or when no variant needs it any more; ``changed`` is
-    set whenever variants, targets or pools have changed.
+    ``report`` takes why a pool cannot be read, empty when it can or when no variant needs it any more; ``hinder`` takes
+    what keeps a variant from being started; ``changed`` is set whenever variants, targets or pools have changed.
     """
 
     variants: Callable[[float], Iterable[Variant]]
@@ -58,6 +61,7 @@ class Ports:
     publish: Callable[[Decision], None]
     announce: Callable[[VariantKey, str, str, str], None]
     report: Callable[[Pool, str], None]
+    hinder: Callable[[VariantKey, Trouble], None]
     changed: asyncio.Event
 
 
@@ -84,6 +88,8 @@ class ScaleFromZero:
         self._states: dict[Pool, _PoolState] = {}
         self._wanted: set[Pool] = set()
         self._refused: dict[ModelKey, tuple[str, ...]] = {}
+        self._asleep: set[VariantKey] = set()
+        self._hindered: dict[VariantKey, float] = {}
 
     async def run(self) -> None:
         """Look, and start what is waited for, until cancelled."""
@@ -94,6 +100,7 @@ class ScaleFromZero:
                 self._wanted = {pool for models in sleeping.values() for pool in models}
                 self._forget_others()
                 now = self._clock.monotonic()
+                self._release(self._hindered.keys() - self._asleep, before=now - _TOLD_SECONDS)
                 for pool in sorted(self._wanted):
                     state = self._states.setdefault(pool, _PoolState())
                     if not state.running and state.due <= now:
@@ -102,7 +109,8 @@ class ScaleFromZero:
                 if self._wanted:
                     await self._clock.sleep(POLL_SECONDS)
                 else:
-                    await self._clock.wait(self._ports.changed, _RECHECK_SECONDS if self._activations else None)
+                    again = bool(self._activations) or bool(self._hindered)
+                    await self._clock.wait(self._ports.changed, _RECHECK_SECONDS if again else None)
 
     def _forget_others(self) -> None:
         """Forget the pools without a variant at zero, and what was wrong with them."""
@@ -120,10 +128,12 @@ class ScaleFromZero:
 
     def _sleeping(self) -> dict[ModelKey, list[Pool]]:
         """Return the pools to look at, by model of which nothing runs."""
+        models = self._models().items()
+        asleep = {model: each for model, each in models if not any(variant.active for variant in each)}
+        self._asleep = {variant.key for variants in asleep.values() for variant in variants}
         return {
             model: sorted({pool for variant in variants for pool in self._ports.pools(variant)})
-            for model, variants in self._models().items()
-            if not any(variant.active for variant in variants)
+            for model, variants in asleep.items()
         }
 
     async def _look(self, pool: Pool, state: _PoolState) -> None:
@@ -174,6 +184,8 @@ class ScaleFromZero:
             elif answer is not None:
                 self._refused.pop(model, None)
                 starts.append(answer)
+            else:
+                self._release((variant.key for variant in behind), before=self._clock.monotonic() - _TOLD_SECONDS)
         return all(await asyncio.gather(*(self._activate(decision) for decision in starts)))
 
     async def _activate(self, decision: Decision) -> bool:
@@ -188,8 +200,11 @@ class ScaleFromZero:
             self._activations.forget(key)
             self._instruments.activations.labels("error").inc()
             self._logger.warning("activation_failed", variant=str(key), reason=str(error))
-            self._ports.announce(key, "Warning", FAILED_EVENT, f"the target could not be scaled: {error}")
+            message = f"the target could not be scaled: {error}"
+            self._hinder(key, Trouble(TroubleReason.START_FAILED, message))
+            self._ports.announce(key, "Warning", FAILED_EVENT, message)
             return False
+        self._release([key])
         self._instruments.activations.labels("success").inc()
         self._logger.info("activated", variant=str(key), desired=decision.desired, reason=decision.message)
         return True
@@ -197,10 +212,22 @@ class ScaleFromZero:
     def _refuse(self, model: ModelKey, variants: Iterable[Variant], refusal: Refusal) -> None:
         """Say once why nothing is started although requests wait, and again when the reasons change."""
         self._instruments.activations.labels("refused").inc()
+        message = f"requests wait, nothing can start: {'; '.join(refusal.reasons)}"
+        for variant in variants:
+            self._hinder(variant.key, Trouble(TroubleReason.START_REFUSED, message))
         if self._refused.get(model) == refusal.reasons:
             return
         self._refused[model] = refusal.reasons
-        words = "; ".join(refusal.reasons)
         self._logger.warning("activation_refused", model=str(model), reasons=list(refusal.reasons))
         for variant in variants:
-            self._ports.announce(variant.key, "Warning", REFUSED_EVENT, f"requests wait, nothing can start: {words}")
+            self._ports.announce(variant.key, "Warning", REFUSED_EVENT, message)
+
+    def _hinder(self, key: VariantKey, trouble: Trouble) -> None:
+        self._hindered[key] = self._clock.monotonic()
+        self._ports.hinder(key, trouble)
+
+    def _release(self, keys: Iterable[VariantKey], *, before: float = math.inf) -> None:
+        """Say that nothing hinders these variants, unless something did after ``before`` (monotonic seconds)."""
+        for key in [key for key in keys if self._hindered.get(key, math.inf) < before]:
+            del self._hindered[key]
+            self._ports.hinder(key, UNTROUBLED)

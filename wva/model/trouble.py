@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
+
+
+class TroubleReason(StrEnum):
+    """What can stand in the way of a variant: at the gateways, among the GPUs, and at its start from zero."""
+
+    GATEWAY_UNREADABLE = "GatewayUnreadable"
+    SELECTOR_EMPTY = "PoolSelectorEmpty"
+    ACCELERATOR_UNKNOWN = "AcceleratorUnknown"
+    LABELS_DISAGREE = "NodeLabelsDisagree"
+    INVENTORY_UNKNOWN = "InventoryUnknown"
+    START_REFUSED = "ScaleFromZeroRefused"
+    START_FAILED = "ScaleFromZeroFailed"
 
 
 @dataclass(frozen=True, slots=True)

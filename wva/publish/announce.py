@@ -7,32 +7,22 @@ When the evidence is missing the line is the one that the configuration guide te
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
 from wva.model.decision import Decision, Reason, Source, Step
+from wva.publish.obstacles import HOLD_EVENT, LIMITED_EVENT, Announcement, limitation
 
 SCALE_UP_EVENT: Final = "ScaleUpRecommended"
 SCALE_DOWN_EVENT: Final = "ScaleDownRecommended"
-HOLD_EVENT: Final = "DesiredReplicasHeld"
 RESUME_EVENT: Final = "DesiredReplicasMeasured"
-LIMITED_EVENT: Final = "ScaleUpLimited"
 CLAIMED_TWICE_EVENT: Final = "VariantClaimedTwice"
 
 SAFETY_NET_MESSAGE: Final = "Safety net activated: emitted fallback metrics"
-_LIMITED: Final = frozenset({Reason.GPU_LIMITED, Reason.NO_CANDIDATE})
 _EVENT_CHARACTERS: Final = 1000
 """What the API server takes of a message, with room for what is not ASCII."""
 _FALLBACK: Final = frozenset({Source.PREVIOUS_DESIRED, Source.CURRENT_REPLICAS})
-
-
-class Announcement(NamedTuple):
-    """A Kubernetes event to record on the VariantAutoscaling."""
-
-    type: Literal["Normal", "Warning"]
-    reason: str
-    message: str
 
 
 def announcements(old: Decision | None, new: Decision) -> list[Announcement]:
@@ -42,8 +32,9 @@ def announcements(old: Decision | None, new: Decision) -> list[Announcement]:
     if before is not None and before != new.desired:
         reason = SCALE_UP_EVENT if new.desired > before else SCALE_DOWN_EVENT
         said.append(Announcement("Normal", reason, _told(f"desired replicas {before} -> {new.desired}", new)))
-    if new.reason in _LIMITED and (old is None or old.reason is not new.reason):
-        said.append(Announcement("Warning", LIMITED_EVENT, _told(new.reason.value, new)))
+    limited = limitation(new)
+    if limited and (old is None or limitation(old) != limited):
+        said.append(Announcement("Warning", LIMITED_EVENT, _told(limited, new)))
     was_held = old is not None and old.held and old.reason is not Reason.NOT_DECIDED
     if new.held and (old is None or not was_held or (on_safety_net(new) and not on_safety_net(old))):
         said.append(Announcement("Warning", HOLD_EVENT, _told(new.reason.value, new)))

@@ -5,6 +5,9 @@ None comes out. None means that nothing new would be said. New are: another numb
 status or reason changed, a first or removed condition, another message of one that names bad input. A message whose
 numbers moved is not new; it travels with the next patch, at the latest with the heartbeat.
 
+Another number of current replicas is news, but not the first one: an API server whose CustomResourceDefinition does not
+have the field drops it, and every status would be written again and again. ``actuation`` says the same as Progressing.
+
 Three things differ from v0.5.1: all conditions are persisted; ``desiredOptimizedAlloc`` is written whole or removed;
 and nothing is written without news.
 """
@@ -15,6 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from wva import log
 from wva.api.claims import CLAIM_REASON
 from wva.api.meta import Condition, format_time, parse_time
@@ -22,6 +27,7 @@ from wva.api.variantautoscaling import ConditionType, OptimizedAlloc, TargetReas
 from wva.model.decision import Decision
 from wva.model.trouble import UNTROUBLED, Trouble
 from wva.model.variant import UNKNOWN_ACCELERATOR
+from wva.publish.obstacles import limitation
 
 HEARTBEAT_SECONDS: Final = 600.0
 _MIN_ACCELERATOR_LENGTH: Final = 2
@@ -41,16 +47,18 @@ _TOLD_AT_ONCE: Final = frozenset(
     }
 )
 """Conditions whose messages carry no measurements: a new message is news."""
+_OWNED: Final = frozenset(type_.value for type_ in ConditionType)
 
 
 @dataclass(frozen=True, slots=True)
 class TargetView:
-    """What is known of the scale target: whether it can be scaled, why, and in words."""
+    """What is known of the scale target: whether it can be scaled, why, in words, and the replicas that exist."""
 
     resolved: bool
     reason: TargetReason
     message: str
     name: str
+    current: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +66,15 @@ class ConfigurationView:
     """Why configuration that concerns this variant is not in force; ``message`` empty when all of it is.
 
     ``claim`` says which controller decides; empty says nothing about it. ``gateway`` and ``inventory`` are what is
-    wrong with the gateways in front of it and with the GPUs that it is counted against.
+    wrong with the gateways in front of it and with the GPUs that it is counted against; ``start`` is what keeps it from
+    being started from zero.
     """
 
     message: str = ""
     claim: str = ""
     gateway: Trouble = UNTROUBLED
     inventory: Trouble = UNTROUBLED
+    start: Trouble = UNTROUBLED
 
     def troubles(self) -> tuple[tuple[ConditionType, Trouble, Trouble], ...]:
         """Return each type of condition that is there while something is wrong: what is, and what is said after it."""
@@ -85,13 +95,20 @@ def status_patch(
     now: float,
 ) -> dict[str, Any] | None:
     """Return the merge patch for the status subresource, or None when there is nothing new to say."""
-    conditions = _merge(va, _wanted(va, target, decision, configuration), now)
     allocation = _allocation(va, target, decision)
+    conditions = _merge(va, _wanted(va, target, decision, configuration, claimed=allocation is not None), now)
     old = va.status.desired_optimized_alloc
     changed = _conditions_news(va, conditions) or _allocation_news(old, allocation)
-    if not changed and not _heartbeat_due(va, allocation, now):
+    moved = va.status.current_replicas is not None and va.status.current_replicas != target.current
+    if not changed and not moved and not _heartbeat_due(va, allocation, now):
         return None
     status: dict[str, Any] = {"conditions": [_encode(condition) for condition in conditions]}
+    if target.current is not None or va.status.current_replicas is not None:
+        status["currentReplicas"] = target.current
+    if decision is not None:
+        status["actuation"] = {"applied": decision.settling_since is None}
+    elif va.status.actuation is not None:
+        status["actuation"] = None
     if allocation is not None:
         status["desiredOptimizedAlloc"] = {
             "accelerator": allocation.accelerator,
@@ -104,21 +121,26 @@ def status_patch(
 
 
 def _wanted(
-    va: VariantAutoscaling, target: TargetView, decision: Decision | None, configuration: ConfigurationView
+    va: VariantAutoscaling,
+    target: TargetView,
+    decision: Decision | None,
+    configuration: ConfigurationView,
+    *,
+    claimed: bool,
 ) -> list[Condition]:
-    """Return the conditions that should be set, without times."""
+    """Return the conditions that should be set, without times; ``claimed``: the status has a number."""
     wanted = [
         _condition(ConditionType.TARGET_RESOLVED, target.resolved, target.reason, target.message),
         _metrics_condition(target, decision),
         _optimization_condition(target, decision),
         _ready_condition(target),
     ]
-    if configuration.claim and decision is not None:
+    if configuration.claim and claimed:
         # Only with a number, whose time says how long the claim is good for.
         wanted.append(_condition(ConditionType.CLAIMED, True, CLAIM_REASON, configuration.claim))
-    progressing = _progressing_condition(decision)
-    if progressing is not None:
-        wanted.append(progressing)
+    wanted.append(_progressing_condition(decision))
+    if decision is not None:
+        wanted.append(_limited_condition(decision, configuration.start))
     return [*wanted, *_trouble_conditions(va, configuration)]
 
 
@@ -140,7 +162,7 @@ def _metrics_condition(target: TargetView, decision: Decision | None) -> Conditi
 
 def _optimization_condition(target: TargetView, decision: Decision | None) -> Condition:
     if decision is None or not target.resolved:
-        return _condition(ConditionType.OPTIMIZATION_READY, False, target.reason, target.message)
+        return replace(_ready_condition(target), type=ConditionType.OPTIMIZATION_READY.value)
     steps = f"; steps: {decision.way}" if decision.way else ""
     room = _MAX_MESSAGE_CHARACTERS - len(steps) - _TARGET_CHARACTERS
     message = f"{decision.message[:room]} (target: {decision.desired} replicas{steps})"
@@ -156,8 +178,19 @@ def _ready_condition(target: TargetView) -> Condition:
     return _condition(ConditionType.READY, False, target.reason, target.message)
 
 
-def _progressing_condition(decision: Decision | None) -> Condition | None:
-    """Return whether the workload is still on its way to the number; unknown while there is no decision."""
+def _limited_condition(decision: Decision, start: Trouble) -> Condition:
+    """Return whether the variant should have more replicas than it may have, and whose limit that is."""
+    if start:
+        return _condition(ConditionType.LIMITED, True, start.reason, start.message)
+    reason = limitation(decision)
+    if not reason:
+        return _condition(ConditionType.LIMITED, False, "NotLimited", "nothing keeps the number from being larger")
+    words = "; ".join(dict.fromkeys(step.limit for step in decision.limits)) or decision.message
+    return _condition(ConditionType.LIMITED, True, reason, words)
+
+
+def _progressing_condition(decision: Decision | None) -> Condition:
+    """Return whether the workload is still on its way to the number."""
     if decision is None:
         return _condition(ConditionType.PROGRESSING, False, "NoTarget", "nothing is being scaled")
     if decision.settling_since is None:
@@ -178,8 +211,7 @@ def _trouble_conditions(va: VariantAutoscaling, configuration: ConfigurationView
 def _merge(va: VariantAutoscaling, wanted: list[Condition], now: float) -> list[Condition]:
     """Return all conditions: ours with their times, then those of others untouched."""
     merged = [_timed(va, condition, now) for condition in wanted]
-    ours = {condition.type for condition in wanted}
-    return merged + [condition for condition in va.status.conditions if condition.type not in ours]
+    return merged + [condition for condition in va.status.conditions if condition.type not in _OWNED]
 
 
 def _timed(va: VariantAutoscaling, condition: Condition, now: float) -> Condition:

@@ -1,0 +1,146 @@
+"""Every reason why a variant is not scaled is a condition, an event and a series: one table, walked here."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tests.loops.test_scale_from_zero import Scene
+from tests.publish.decisions import KEY, NOW, decision, held
+from tests.publish.statuses import CONFLICT, FOUND, GONE, UNSUPPORTED, condition, patched, va
+from wva.api.variantautoscaling import TargetReason, VariantAutoscalingStatus
+from wva.decide.activation import Budget
+from wva.kube.errors import Forbidden
+from wva.model.decision import HOLD_REASONS, Reason, Source, Step
+from wva.model.inventory import Inventory
+from wva.model.trouble import Trouble, TroubleReason
+from wva.publish.announce import announcements
+from wva.publish.obstacles import OBSTACLES, PARTLY_LIMITED, ObstacleCollector, begun
+from wva.publish.status import ConfigurationView
+
+LIMIT = (Step("enforce", "9 is above the maximum 3", 9, 3, "HPA va", 6),)
+AROUND = {
+    TroubleReason.GATEWAY_UNREADABLE: "gateway",
+    TroubleReason.SELECTOR_EMPTY: "gateway",
+    TroubleReason.ACCELERATOR_UNKNOWN: "inventory",
+    TroubleReason.LABELS_DISAGREE: "inventory",
+    TroubleReason.INVENTORY_UNKNOWN: "inventory",
+    TroubleReason.START_REFUSED: "start",
+    TroubleReason.START_FAILED: "start",
+}
+TARGETS = {
+    TargetReason.DEPLOYMENT_NOT_FOUND: GONE,
+    TargetReason.TARGET_CONFLICT: CONFLICT,
+    TargetReason.TARGET_UNSUPPORTED: UNSUPPORTED,
+}
+DECISIONS = {
+    Reason.GPU_LIMITED: decision(reason=Reason.GPU_LIMITED, steps=LIMIT),
+    Reason.NO_CANDIDATE: decision(reason=Reason.NO_CANDIDATE),
+    Reason.BOUNDED: decision(reason=Reason.BOUNDED, steps=LIMIT),
+    PARTLY_LIMITED: decision(reason=Reason.SCALE_UP, steps=LIMIT),
+    **{
+        reason: held(reason=reason, source=Source.PREVIOUS_DESIRED)
+        for reason in HOLD_REASONS
+        if reason is not Reason.NOT_DECIDED
+    },
+}
+
+
+def situation(reason):
+    """Return what the status is made from while a variant is not scaled for this reason."""
+    if reason in TARGETS:
+        return {"target": TARGETS[reason]}
+    if reason in DECISIONS:
+        return {"decision": DECISIONS[reason]}
+    around = ConfigurationView(**{AROUND[reason]: Trouble(reason, "in words")})
+    return {"decision": decision(), "configuration": around}
+
+
+def read(status):
+    """Return the conditions as the controller reads them."""
+    return msgspec.convert(status, VariantAutoscalingStatus).conditions
+
+
+def page(statuses, *, leading=True, instance=""):
+    """Return the series about obstacles."""
+    registry = CollectorRegistry()
+    registry.register(ObstacleCollector(lambda: statuses, leading=lambda: leading, instance=instance))
+    return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+
+
+def series(reason):
+    """Return the line of a reason."""
+    return f'wva_variant_obstacle{{namespace="ns",reason="{reason}",variant_name="va"}} 1.0'
+
+
+async def told_by_the_start(reason):
+    """Return the events of a start from zero that is refused, or that fails."""
+    scene = Scene()
+    scene.waiting["p"] = {"m": 1.0}
+    if reason == TroubleReason.START_REFUSED:
+        scene.limit = Budget(Inventory.of([]))
+    else:
+        scene.scale_error = Forbidden(403, "Forbidden", "deployments/scale is forbidden")
+    async with scene.running():
+        await scene.advance(0.5)
+    assert scene.hindered["a"].reason == reason
+    return [(type_, name) for _, type_, name, _ in scene.events]
+
+
+@pytest.mark.parametrize("obstacle", OBSTACLES, ids=[obstacle.reason for obstacle in OBSTACLES])
+async def test_an_obstacle_is_a_condition_an_event_and_a_series(obstacle):
+    """While it is there; the event once, when it begins."""
+    before = patched(None, now=NOW, decision=decision())
+    during = situation(obstacle.reason)
+    after = patched(before, now=NOW + 60, **during)
+    said = condition(after, obstacle.condition)
+    assert (said["status"], said["reason"]) == (obstacle.status, obstacle.reason)
+    assert said["message"]
+
+    if AROUND.get(obstacle.reason) == "start":
+        events = sorted(set(await told_by_the_start(obstacle.reason)))  # a start that fails is tried again
+    else:
+        made = announcements(decision(), during["decision"]) if "decision" in during else []
+        events = [event[:2] for event in [*made, *begun(read(before), read(after))]]
+    assert events == [("Warning", obstacle.event)]
+    assert begun(read(after), read(after)) == []
+
+    assert page([(KEY, read(after))]) == [series(obstacle.reason)]
+    assert page([(KEY, read(before))]) == []
+
+
+def test_every_reason_why_nothing_is_scaled_is_in_the_table():
+    """A new reason without condition, event and series fails here."""
+    table = {obstacle.reason for obstacle in OBSTACLES}
+    assert {reason.value for reason in HOLD_REASONS - {Reason.NOT_DECIDED}} <= table
+    assert {reason.value for reason in TroubleReason} <= table
+    for reason in (TargetReason.TARGET_NOT_FOUND, TargetReason.TARGET_CONFLICT, TargetReason.TARGET_UNSUPPORTED):
+        target = FOUND.__class__(resolved=False, reason=reason, message="no", name="d")
+        assert condition(patched(None, now=NOW, target=target), "Ready")["reason"] in table
+
+
+def test_a_scaled_variant_has_no_obstacle():
+    """Neither a series nor an event; reasons and types of others do not count."""
+    fine = read(patched(None, now=NOW, decision=decision()))
+    assert begun((), fine) == []
+    assert page([(KEY, fine)]) == []
+    foreign = {"type": "Foreign", "status": "False", "reason": "TargetConflict"}
+    healed = {"type": "Limited", "status": "False", "reason": "GpuLimited"}
+    assert page([(KEY, read({"conditions": [foreign, healed]}))]) == []
+
+
+def test_a_standby_shows_nothing_and_an_instance_labels_its_series():
+    """As for all series about variants."""
+    conditions = read(patched(None, now=NOW, target=GONE))
+    assert page([(KEY, conditions)], leading=False) == []
+    (line,) = page([(KEY, conditions)], instance="blue")
+    assert 'controller_instance="blue"' in line
+
+
+def test_one_obstacle_is_told_once_in_each_column():
+    """Ready and OptimizationReady give the same reason, and it is one series."""
+    gone = va(patched(None, now=NOW, target=GONE))
+    told = {entry.type: entry.reason for entry in gone.status.conditions}
+    assert told["Ready"] == told["OptimizationReady"] == "DeploymentNotFound"
+    assert page([(KEY, gone.status.conditions)]) == [series("DeploymentNotFound")]
