@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
 from tests.app.stage import SATURATION, until
+from tests.docs.rendering import DOCS
 
 TO_ZERO = "wva-model-scale-to-zero-config"
+PAGE = (DOCS / "prometheus-integration.md").read_text(encoding="utf-8")
+COUNTS = re.findall(r"^\| ([^|]+) \| (on|off) \| (\d) \|$", PAGE, re.MULTILINE)
+ANALYZERS = {
+    "percentage (default)": ("", "false"),
+    "token": ("saturation", "false"),
+    "queueing model": ("queueing", "false"),
+    "any, in HYBRID mode": ("", "true"),
+}
 
 
 def queries(stage, name):
@@ -44,3 +57,29 @@ async def test_engines_are_asked_once_the_token_analyzer_is_chosen(stage):
         stage.config_map(SATURATION, {"default": "analyzerName: saturation"})
         await until(lambda: queries(stage, "engine_signals") > 0)
         await until(lambda: queries(stage, "scheduler_queue") > 0)
+
+
+def test_the_page_counts_the_queries_of_each_analyzer():
+    """With scale to zero and without."""
+    assert sorted((analyzer, to_zero) for analyzer, to_zero, _ in COUNTS) == sorted(
+        (analyzer, to_zero) for analyzer in ANALYZERS for to_zero in ("on", "off")
+    )
+
+
+@pytest.mark.parametrize(("analyzer", "to_zero", "count"), COUNTS)
+async def test_a_cycle_sends_as_many_queries_as_the_page_says(stage, analyzer, to_zero, count):
+    """Two models in one namespace take as many as one."""
+    name, hybrid = ANALYZERS[analyzer]
+    for variant in ("one", "two"):
+        stage.deployment(variant)
+        stage.va(variant, target=variant)
+    stage.patch_va({"spec": {"modelID": "acme/another"}}, "two")
+    await stage.scrape()
+    stage.config_map(SATURATION, {"default": f'analyzerName: "{name}"'})
+    stage.config_map(TO_ZERO, {"default": f"enable_scale_to_zero: {to_zero == 'on'}".lower()})
+    async with stage.controller(EXPERIMENTAL_PROACTIVE_MODEL=hybrid):
+        await stage.cycles(1)
+        families = stage.instruments.registry.collect()
+        (sent,) = [family for family in families if family.name == "wva_prometheus_queries"]
+        asked = sum(sample.value for sample in sent.samples if sample.name.endswith("_total"))
+        assert asked == int(count) * stage.metric("wva_cycles_total", result="success")

@@ -9,6 +9,7 @@ A command that a reader types stands in a fenced ``sh`` block. The line before t
 - ``*Not run: REASON.*``: no test runs it; the reader sees this line and the reason
 
 ``<!-- commands: cluster -->`` on a page says ``cluster`` for each of its blocks that has no line of its own.
+``<!-- output -->`` before a ``text`` block says that the block above it writes exactly this.
 ``<!-- then: NAME -->`` between blocks names something that happens by itself on a real cluster and is done by the test.
 """
 
@@ -19,6 +20,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
 
@@ -32,10 +34,10 @@ PAGES: Final = tuple(
 OWN_TEST: Final = {"docs/install.md": "e2e/test_install_page.py"}
 """Pages whose commands need more than the world of e2e/test_pages.py, which runs all others that need a cluster."""
 
-Kind = Literal["here", "cluster", "ci", "yours", "not run", "event"]
+Kind = Literal["here", "cluster", "ci", "yours", "not run", "output", "event"]
 _TIMEOUT_SECONDS: Final = 400
 _FENCE: Final = re.compile(
-    r"(?:^(?:<!-- (?P<mark>cluster|ci|yours) -->|\*Not run: (?P<reason>[^*]+)\.\*)\n{1,2})?"
+    r"(?:^(?:<!-- (?P<mark>cluster|ci|yours|output) -->|\*Not run: (?P<reason>[^*]+)\.\*)\n{1,2})?"
     r"^```(?P<language>\w*)\n(?P<text>.*?)^```$"
     r"|^<!-- then: (?P<event>[^\n]+) -->$",
     re.MULTILINE | re.DOTALL,
@@ -73,6 +75,8 @@ def steps_of(text: str) -> Iterator[Step]:
         elif found["language"] == "sh":
             kind = "not run" if found["reason"] else found["mark"] or usual
             yield Step(kind, found["text"], line, found["reason"] or "")
+        elif found["mark"] == "output":
+            yield Step("output", found["text"], line)
 
 
 def steps(page: str) -> Iterator[Step]:
@@ -96,8 +100,18 @@ def complaints(text: str) -> Iterator[str]:
             yield f"```{language}: a shell block is called sh"
         elif language in {"", "text"} and (typed := _TYPED.search(body)):
             yield f"{typed[0]!r} is a command in a block that is not called sh"
-        elif language != "sh" and (found["mark"] or found["reason"]):
+        elif found["mark"] == "output" and language != "text":
+            yield f"```{language}: what a command writes is in a text block"
+        elif language != "sh" and (found["mark"] or found["reason"]) and found["mark"] != "output":
             yield f"```{language}: only a shell block is run"
+
+
+def runs_of(page: str, kind: Kind) -> Iterator[tuple[str, str]]:
+    """Yield each block of a kind with what it writes, as far as the page says that; otherwise with an empty text."""
+    everything = [*steps(page), None]
+    for step, after in pairwise(everything):
+        if step is not None and step.kind == kind:
+            yield step.text, after.text if after is not None and after.kind == "output" else ""
 
 
 def variables(text: str) -> set[str]:
@@ -117,7 +131,7 @@ def run_page(
     ``yours`` replaces the reader's variables, and must name exactly those; ``events`` must have each event of the page.
     Raises CommandFailedError.
     """
-    written = []
+    written: list[str] = []
     for step in steps(page):
         if step.kind == "event":
             (events or {})[step.text]()
@@ -128,8 +142,11 @@ def run_page(
     return written
 
 
-def run(text: str, environment: Mapping[str, str], *, directory: Path) -> str:
-    """Run a block in a folder and return what it wrote on standard output. Raises CommandFailedError."""
+def run(text: str, environment: Mapping[str, str], *, directory: Path, expected: str = "") -> str:
+    """Run a block in a folder and return what it wrote on standard output, which must have the expected text in it.
+
+    Raises CommandFailedError.
+    """
     done = subprocess.run(  # noqa: S603 - the repository's own pages
         ["/bin/bash", "-euo", "pipefail", "-c", text],
         cwd=directory,
@@ -142,4 +159,6 @@ def run(text: str, environment: Mapping[str, str], *, directory: Path) -> str:
     )
     if done.returncode:
         raise CommandFailedError(f"{text}\nexit code {done.returncode}\n{done.stdout}\n{done.stderr}")
+    if expected not in done.stdout:
+        raise CommandFailedError(f"{text}\nexpected to write\n{expected}\nwrote\n{done.stdout}")
     return done.stdout

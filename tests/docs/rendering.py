@@ -9,6 +9,7 @@ import yaml
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import SecretStr
 
+from wva.api.crd import definition
 from wva.collect.queries import chunk_queries, engine_queries
 from wva.instruments import Instruments
 from wva.publish import metrics
@@ -129,8 +130,90 @@ def obstacles_table():
     return table(("Reason", "Meaning", "Condition", "Event"), rows)
 
 
+def _version():
+    return definition()["spec"]["versions"][0]
+
+
+def _fields(schema, path):
+    """Yield a row for each field below a schema, with its path from the root of the object."""
+    required = set(schema.get("required", ()))
+    for name, field in schema["properties"].items():
+        items = field.get("items", {})
+        below = f"{path}.{name}" if path else name
+        given = "required" if name in required else f"`{field['default']}`" if "default" in field else "-"
+        yield (f"`{below}`", _type_of(field), given, _limits(field), field["description"])
+        if "properties" in field:
+            yield from _fields(field, below)
+        elif "properties" in items:
+            yield from _fields(items, f"{below}[]")
+
+
+def _type_of(field):
+    return f"list of {field['items']['type']}s" if field["type"] == "array" else field.get("format", field["type"])
+
+
+def _limits(field):
+    """Return what the API server demands of the value of a field."""
+    words = {
+        "pattern": "matches `{}`",
+        "minLength": "at least {} characters",
+        "maxLength": "at most {} characters",
+        "minimum": "at least {}",
+    }
+    found = [text.format(field[name]) for name, text in words.items() if name in field]
+    found += ["one of " + ", ".join(f"`{value}`" for value in field["enum"])] if "enum" in field else []
+    return "; ".join(found).replace("at least 1 characters", "not empty") or "-"
+
+
+def _fields_table(part):
+    rows = _fields(_version()["schema"]["openAPIV3Schema"]["properties"][part], part)
+    return table(("Field", "Type", "Default", "Limits", "Meaning"), rows)
+
+
+def spec_table():
+    """Return one row per field of the spec."""
+    return _fields_table("spec")
+
+
+def status_table():
+    """Return one row per field of the status."""
+    return _fields_table("status")
+
+
+def names_table():
+    """Return what the kind is called."""
+    spec = definition()["spec"]
+    names = spec["names"]
+    rows = [
+        ("API version", f"`{spec['group']}/{_version()['name']}`"),
+        ("Kind", f"`{names['kind']}`"),
+        (
+            "Names for kubectl",
+            ", ".join(f"`{name}`" for name in (names["plural"], names["singular"], *names["shortNames"])),
+        ),
+        ("Scope", spec["scope"]),
+        ("Subresources", ", ".join(f"`{name}`" for name in _version()["subresources"])),
+    ]
+    return table(("What", "Value"), rows)
+
+
+def columns_table():
+    """Return one row per column of ``kubectl get``."""
+    rows = [
+        (column["name"], f"`{column['jsonPath']}`", "yes" if column.get("priority", 0) else "-")
+        for column in _version()["additionalPrinterColumns"]
+    ]
+    return table(("Column", "Shows", "Only with `-o wide`"), rows)
+
+
 TABLES = {
     "conditions.md": {"obstacles": obstacles_table},
+    "crd-reference.md": {
+        "names": names_table,
+        "columns": columns_table,
+        "spec": spec_table,
+        "status": status_table,
+    },
     "security.md": {"rights": rights_table},
     "configuration.md": {"settings": settings_table},
     "metrics.md": {

@@ -10,7 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.commands import OWN_TEST, PAGES, ROOT, CommandFailedError, complaints, of_kind, run, steps, steps_of
+from tests.docs.commands import (
+    OWN_TEST,
+    PAGES,
+    ROOT,
+    CommandFailedError,
+    complaints,
+    of_kind,
+    run,
+    runs_of,
+    steps,
+    steps_of,
+)
 
 CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 SHOWN = ("deploy", "charts", "docs")
@@ -34,8 +45,8 @@ def test_the_commands_of_a_page_run(page, tmp_path):
         (work / name).symlink_to(ROOT / name)
     programs = Path(sys.executable).parent
     environment = {"HOME": str(home), "PATH": f"{programs}:/usr/bin:/bin", "COLUMNS": "120"}
-    for step in of_kind(page, "here"):
-        run(step.text, environment, directory=work)
+    for text, expected in runs_of(page, "here"):
+        run(text, environment, directory=work, expected=expected)
 
 
 @pytest.mark.parametrize("test", [*OWN_TEST.values(), "e2e/test_pages.py"])
@@ -71,6 +82,19 @@ def test_a_command_that_fails_is_found(tmp_path):
         run("false\ntrue\n", dict(os.environ), directory=tmp_path)
 
 
+def test_a_command_that_writes_something_else_is_found(tmp_path):
+    """A page may show what a command writes."""
+    assert run("echo one\n", dict(os.environ), directory=tmp_path, expected="one\n") == "one\n"
+    with pytest.raises(CommandFailedError, match="expected to write\ntwo"):
+        run("echo one\n", dict(os.environ), directory=tmp_path, expected="two\n")
+
+
+def test_the_text_below_a_block_is_what_it_writes():
+    """Where a comment says so."""
+    ((_, expected),) = [pair for pair in runs_of("docs/demo.md", "here") if pair[1]]
+    assert "llama-a100 1 -> 2" in expected
+
+
 @pytest.mark.parametrize(
     ("text", "kinds"),
     [
@@ -80,6 +104,7 @@ def test_a_command_that_fails_is_found(tmp_path):
         ("\n<!-- commands: cluster -->\n```sh\ntrue\n```\n<!-- ci -->\n```sh\ntrue\n```\n", ["cluster", "ci"]),
         ("<!-- then: load comes -->\n", ["event"]),
         ("```yaml\na: 1\n```\n", []),
+        ("```sh\ntrue\n```\n\n<!-- output -->\n```text\n```\n", ["here", "output"]),
     ],
 )
 def test_who_runs_a_block_stands_before_it(text, kinds):
@@ -97,6 +122,7 @@ def test_who_runs_a_block_stands_before_it(text, kinds):
         "```sh\ntrue\n",
         "~~~sh\ntrue\n~~~\n",
         "<!-- cluster -->\n```yaml\na: 1\n```\n",
+        "<!-- output -->\n```yaml\na: 1\n```\n",
     ],
 )
 def test_a_hidden_command_is_found(text):
