@@ -1,8 +1,8 @@
-"""Bytes of others into structs, where every fault of the bytes is one kind of error.
+"""Bytes from other processes into structs: every fault of the bytes is one kind of error.
 
-msgspec raises three unrelated classes for input that is wrong: its own DecodeError, UnicodeDecodeError for text that is
-not UTF-8, and RecursionError for nesting without end. Callers shall not have to remember that: a forgotten one would
-take a watch, and with it the process, down because of one object.
+msgspec raises three unrelated classes for wrong input: its own DecodeError, UnicodeDecodeError for text that is not
+UTF-8, and RecursionError for endless nesting. If a caller forgot one of them, a single object would end a watch, and
+with it the process.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``wva run``: settings, connection, application, exit status.
 
-What could never work ends the process with status 1 and one line per problem, all of them at once. Everything else is
-waited for: an API server or a Prometheus that does not answer now may answer in a minute. The probes answer meanwhile
-and say what is being waited for.
+A fault that no waiting can mend ends the process with status 1 and one line per problem, all of them at once. The
+process waits for everything else: an API server or a Prometheus that does not answer now may answer in a minute.
+Meanwhile the probes answer and name what the process waits for.
 """
 
 from __future__ import annotations

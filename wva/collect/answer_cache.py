@@ -1,18 +1,17 @@
 """Answers of Prometheus that may be used again: all answers about one chunk of namespaces, kept together.
 
-What a controller may take from a cache is little: a decision on an answer that no longer describes the world is worse
-than a query. So an answer is used again only
+A decision on an answer that no longer describes the world is worse than one more query. So an answer is used again only
 
-- within TTL, when one is set; otherwise every cycle asks. And never when it is older than the stale threshold;
-- as a whole: a value and the time of its sample come from the same instant, or the age of the value would be a lie;
-- while the Ready pods are those it was asked for: a pod that came is not in it, one that went changes what the others
-  carry;
-- while each sample that was fresh then is fresh still: an answer that has become too old to act on is asked for anew
-  instead of holding the number.
+- within the TTL, and never when it is older than the stale threshold. Without a TTL every cycle asks;
+- as a whole: a value and the time of its sample must come from the same instant;
+- while the Ready pods are those for which it was asked: the answer lacks a new pod, and a pod that has gone changes the
+  load of the others;
+- while each sample that was fresh then is still fresh. Otherwise Prometheus is asked again, so that no number is held
+  because of a cached answer.
 
 Samples keep their own times, so their freshness is judged as if the answer had just come. Failures are not kept, nor
-are answers of which Prometheus says that they are incomplete. Any change of the settings empties the cache, that of
-the interval included. Times are seconds since the epoch, given by the caller; a clock that was set back misses.
+are answers that Prometheus marks as incomplete. Any change of the settings empties the cache, also a change of the
+interval. Times are seconds since the epoch, given by the caller. After a clock was set back nothing is found.
 """
 
 from __future__ import annotations

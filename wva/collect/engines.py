@@ -1,7 +1,7 @@
-"""What a pod's engines tell beside its two signals: the series of ``engine_signals``, to samples with a state.
+"""What the engines of a pod report beside the two signals: the series of ``engine_signals``, as samples with a state.
 
-All of it comes from the page that the KV usage comes from, so that one's last time is the time of all; nothing is fresh
-here while the pod itself is not.
+These series come from the same page as the KV usage, so the time of the last KV usage is the time of all of them. No
+sample is fresh here unless the KV usage of the pod is fresh.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Why the GPUs of a variant cannot be counted as people mean it: labels that contradict the nodes.
+"""Labels that contradict the nodes, so that the GPUs of a variant may be counted differently from what people mean.
 
-What a node's label says of its product cannot be checked from here; what can is whether the node has the GPUs of its
-label, as many as its count says, and whether replicas of a variant run on nodes of the accelerator that the variant
-names. In force is always what the nodes have to allocate.
+The product in the label of a node cannot be checked from here. Three things can: whether the node has GPUs as its label
+says, whether it has as many as the label says, and whether the replicas of a variant run on nodes of the accelerator
+that the variant names. The count always uses what the nodes have to allocate.
 """
 
 from __future__ import annotations

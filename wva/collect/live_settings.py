@@ -1,8 +1,8 @@
-"""The settings in force, changing with the main ConfigMap while the process runs.
+"""The settings in force, which change with the main ConfigMap while the process runs.
 
-Dynamic settings follow it at once and the change is logged, old and new. What does not parse leaves the last good value
-in force. A static setting stays as it was at the start: the attempt is reported once for each content of the ConfigMap.
-A ConfigMap that is deleted takes nothing with it.
+A dynamic setting follows the ConfigMap at once, and the log has the old and the new value. A value that does not parse
+leaves the last good one in force. A static setting stays as it was at the start: an attempt to change it is reported
+once for each content of the ConfigMap. Deleting the ConfigMap changes no setting.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """Every PromQL text of a cycle, in one place.
 
-Four queries for each chunk of at most 100 namespaces, for any number of models, variants and pods in them:
-the two signals, and for each the time of its last sample. The latter is needed because an instant query stamps its
+There are four queries for each chunk of at most 100 namespaces, for any number of models, variants and pods in them:
+the two signals, and for each the time of its last sample. The time is needed because an instant query stamps its
 results with the evaluation time, and ``max_over_time`` shows a series for a minute after its last sample.
 
-The signals are the highest value of the last minute over the engines of a pod, as in v0.5.1,
-grouped by model and namespace as well, since one answer carries them all.
+A signal is the highest value of the last minute over the engines of a pod, as in v0.5.1. It is also grouped by model
+and namespace, since one answer has all of them.
 
-Two more for each chunk in which the analyzer of some model asks for them, restricted to the namespaces of such models:
-``engine_signals`` with all that they want to know of an engine, and ``scheduler_queue`` with what endpoint pickers
-hold back. Each joins several expressions by ``or``, told apart by the label ``signal``. Other analyzers decide without
-them. Nothing in them can fail because of what some pod exposes: series are aggregated before anything is matched.
+Two more queries are sent for each chunk in which the analyzer of some model needs them, restricted to the namespaces of
+such models: ``engine_signals`` has all that these analyzers need to know of an engine, and ``scheduler_queue`` the
+requests that endpoint pickers hold back. Each joins several expressions by ``or`` and tells them apart by the label
+``signal``. Other analyzers decide without them. No series that a pod exposes can make them fail: series are aggregated
+before anything is matched.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """One cycle's inputs: caches and Prometheus in, one immutable Snapshot out.
 
-Namespaces in use are queried in chunks, the chunks side by side, unless the cache has answers that may be used again.
-A chunk counts as answered only when all of its essential queries are: a value without the other signal or without its
-time cannot be judged. A chunk without one becomes a CollectionFailure naming its namespaces, and the others go on.
+Namespaces in use are queried in chunks, side by side, unless the cache has answers that may be used again. A chunk
+counts as answered only if all of its essential queries are: a value without the other signal or without its time cannot
+be judged. A chunk without an answer becomes a CollectionFailure that names its namespaces, and the others go on.
 Engines and schedulers' queues are asked about only where an analyzer needs them. Without that answer their samples are
 missing, and the other analyzers decide all the same.
-Nothing raises but cancellation: a cycle with failures still has variants; deciding what that means is not done here.
+
+Only cancellation raises. A cycle with failures still has variants; the decision stages judge what a failure means.
 """
 
 from __future__ import annotations

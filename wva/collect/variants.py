@@ -1,7 +1,8 @@
 """From VariantAutoscalings and Deployments to the variants of a cycle.
 
-Only accepted ones become variants: of this controller, not being deleted, target found and not contested. Everything
-that a restart must not forget (number, start of a hold, start of a model load) is read back from the objects.
+A VariantAutoscaling becomes a variant if it belongs to this controller, is not being deleted, and has a target that
+exists and is not contested. The values that must survive a restart (the number, the start of a hold, the start of a
+model load) are read back from the objects.
 """
 
 from __future__ import annotations

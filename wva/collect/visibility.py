@@ -1,12 +1,12 @@
-"""Whether autoscalers can already see a number: whether Prometheus has it, at the times they ask for.
+"""Whether autoscalers can already see a number: whether Prometheus has it, at the times for which they ask.
 
-KEDA and HPA read ``wva_desired_replicas`` from Prometheus, which has it one scrape after it was published. KEDA takes a
-target that it finds running back to zero while it still reads zero, so a start from zero waits for this.
+KEDA and HPA read ``wva_desired_replicas`` from Prometheus, which has it one scrape after it was published. While KEDA
+still reads zero, it takes a running target back to zero. So a start from zero waits until KEDA can read the number.
 
-Two things make it later than the scrape. KEDA asks Prometheus for the value at the last whole second, so that a sample
-counts for it from the next whole second on: the same is asked here. And KEDA first asks, then looks how many replicas
-there are, then writes: who had asked before the number was there must have looked before the replicas are, hence the
-pause at the end. It covers clocks that differ as well.
+Two things delay KEDA beyond the scrape. KEDA asks Prometheus for the value at the last whole second, so it sees a
+sample from the next whole second on; this module asks for the same time. And KEDA asks first, then looks how many
+replicas exist, then writes. A KEDA that asked before the number was there must have looked before the replicas exist,
+so there is a pause at the end. The pause also covers clocks that differ.
 """
 
 from __future__ import annotations

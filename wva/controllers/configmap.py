@@ -1,8 +1,8 @@
 """ConfigMaps: text becomes configuration in force, or an event that says why not.
 
-Only ConfigMaps with the names that the configuration knows are looked at, in the controller's own namespace and in
-those that may have their own. With any fault in them, the last good state stays in force and the process goes on.
-What a ConfigMap comes to is asked anew from what is there, so the order of events does not matter.
+Only ConfigMaps with the configured names count, in the controller's own namespace and in namespaces that may have their
+own. With any fault in them the last good state stays in force, and the process goes on. The result depends only on the
+ConfigMaps that exist, so the order of events does not matter.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What an analyzer found out about a model, as optimizers ask for it.
 
-Stands between the stages, so that they do not know each other: an analyzer fills it, an optimizer asks it whether the
-model should grow, whether replicas on their way would be enough, and what speaks against fewer replicas.
+It separates the two stages: an analyzer fills it, and an optimizer asks it whether the model should grow, whether the
+replicas on their way would be enough, and what the objections to fewer replicas are.
 """
 
 from __future__ import annotations

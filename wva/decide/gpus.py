@@ -1,7 +1,7 @@
-"""What the GPUs that there are mean to those who ask before the limiter has the last word. No numpy.
+"""The free GPUs, for the stages that need them before the limiter. No numpy.
 
-The model-based optimizer shares them among all models (``fleet``), and its second opinion never goes past what one
-variant could have of them (``most``). It counts as the limiter does: a GPU is free if no pod has it and no pod waits
+The model-based optimizer shares the GPUs among all models (``fleet``). Its second opinion never goes past what one
+variant could have of them (``most``). Both count as the limiter does: a GPU is free if no pod has it and no pod waits
 for it.
 """
 

@@ -1,8 +1,8 @@
 """Growth that finds no GPUs goes to the next variant of its model: other GPUs may be free.
 
-The optimizer knows no budget, and would want the cheapest variant again and again. So where the limiter has cut one,
-its model is decided on once more, with what was granted as the maximum of that variant; and so on until no variant is
-cut any further. The result has always gone through the limiter, over all models.
+The optimizer knows no budget, so it would choose the cheapest variant again and again. If the limiter has cut a
+variant, its model is decided on once more, with the granted number as the maximum of that variant. This repeats until
+no variant is cut any further. The result has always gone through the limiter, over all models.
 """
 
 from __future__ import annotations

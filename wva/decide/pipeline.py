@@ -1,8 +1,8 @@
 """``decide``: Snapshot, Memory, Policy and now in; one Decision per variant and the next Memory out.
 
-Analyze, optimize, enforce, model by model; then limit, over all of them; what finds no GPUs goes to the next variant of
-its model (``overflow``). Pure and independent of the order in which anything is listed: the same inputs give the same
-decisions, bit by bit, so that a recorded cycle can be replayed.
+Each model is analyzed, optimized and enforced. Then all models are limited together. Growth that finds no GPUs goes to
+the next variant of its model (``overflow``). The function is pure and independent of the order in which objects are
+listed: the same inputs give the same decisions, bit by bit, so that a recorded cycle can be replayed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Credentials that change while the process runs. These are asked before each request.
+"""Credentials that change while the process runs. They are asked for before each request.
 
-What the hooks of the library put into its configuration goes out as the request's Authorization header, what
-``TlsFiles`` loads is presented on new connections; nothing of either is logged.
+The token that the library's hooks put into its configuration goes out as the Authorization header of the request. New
+connections present the certificate that ``TlsFiles`` loads. Neither is logged.
 """
 
 from __future__ import annotations

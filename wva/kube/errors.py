@@ -1,7 +1,7 @@
 """What can go wrong between us and the API server, as classes: callers catch meanings, not status numbers.
 
-In comes an HTTP status with its body (a JSON ``Status`` from the API server, or any text from a proxy in front
-of it); out comes an exception whose text says what was attempted. Only ``client`` and ``watch`` create them.
+An HTTP status and its body come in: a JSON ``Status`` of the API server, or any text of a proxy in front of it. An
+exception goes out, and its text says what was attempted. Only ``client`` and ``watch`` create these exceptions.
 """
 # ruff: noqa: N818 - the classes are called like the reasons of the Kubernetes API
 

@@ -1,7 +1,7 @@
 """HTTP as the API server speaks it: one request out, its body or its lines in, failures as our own errors.
 
-Knows nothing of kinds and nothing of where credentials come from: the caller passes a function that
-adds them to the headers of each request. Every wait has a limit, every status is looked at, every request is counted.
+This module knows no kinds, and it does not know where credentials come from: the caller passes a function that adds
+them to the headers of each request. Every wait has a limit, every status is checked, every request is counted.
 """
 
 from __future__ import annotations

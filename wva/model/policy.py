@@ -1,8 +1,8 @@
-"""What the ConfigMaps mean, after merging and validation: values that a decision can use without asking again.
+"""What the ConfigMaps mean, after merging and validation: values that a decision can use directly.
 
-Entries of a ConfigMap are for one model, or are its ``default``. A namespace that has entries of its own has a
-``NamespacePolicy``: they win one by one over the entries for everybody. An entry that is taken over from there is laid
-over the default of the namespace when it is asked for, so a policy is as large as what people have written.
+An entry of a ConfigMap is for one model, or is the ``default``. A namespace with entries of its own has a
+``NamespacePolicy``: each of these entries goes before the global one. A global entry that the namespace takes over is
+merged onto the ``default`` of the namespace when it is asked for. So a policy is as large as the texts of its entries.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What is said of a decision to people: the Kubernetes event and the log lines.
+"""What people are told of a decision: the Kubernetes event and the log lines.
 
-An event on every change of the desired number, with the reason in words and the steps that led to it. One canonical log
-line per variant and cycle.
-When the evidence is missing the line is the one that the configuration guide tells operators to look for.
+Every change of the desired number is an event, with the reason in words and the steps that led to it. Each variant has
+one canonical log line per cycle. When evidence is missing, it is the line that the configuration guide names.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The series that explain the numbers: why each is what it is, by which stages, and who kept it from being larger.
+"""The series that explain the numbers: the reason of each, its stages, and the limits that kept it from being larger.
 
-Beside the product's output (``publish.metrics``), for alerts and dashboards. Read from the ledger at every scrape like
-that, shown by the leader only, and gone with their variant. Label values are reasons, stages and names of Kubernetes
-objects; ``model_name`` is what the user wrote in ``spec.modelID``, so that it can be joined with vLLM's label of that
-name. What is not so has no series, except for ``wva_desired_reason``, which every variant has.
+They are for alerts and dashboards, beside the product's output (``publish.metrics``). Like that they are read from the
+ledger at every scrape, shown by the leader only, and gone with their variant. Label values are reasons, stages and
+names of Kubernetes objects. ``model_name`` is what the user wrote in ``spec.modelID``, so that it can be joined with
+vLLM's label of that name. Every variant has a ``wva_desired_reason``. The other series exist only while they apply.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The series about variants: the product's output, with the names and labels of v0.5.1.
 
-Nothing is stored here: every scrape reads the ledger and the Deployment cache, so exactly one series exists per known
-variant, a dropped variant's series are gone with the next scrape, and a change of accelerator cannot leave two behind.
+Nothing is stored here: every scrape reads the ledger and the Deployment cache. So each known variant has exactly one
+series, a removed variant has none from the next scrape on, and a change of the accelerator cannot leave two series.
 ``wva_desired_replicas`` comes from the ledger, ``wva_current_replicas`` from the cache at scrape time.
 
-Only the leader publishes them: a standby's numbers would be summed with the leader's by an HPA.
+Only the leader publishes them: an HPA would add the numbers of a standby to those of the leader.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Why a variant is not scaled: one table for the conditions, the events and the metric.
 
 An obstacle is a reason that a condition of the variant gives. While the status says it, ``wva_variant_obstacle`` has a
-series with this reason. When it begins, the event of the table is recorded: by whoever wrote the status, or, for what a
-decision or a start from zero brings, together with the decision, whose steps the event tells.
+series with this reason. When it begins, the event of the table is recorded. The writer of the status records it, except
+for the reasons of a decision or of a start from zero: those are recorded with the decision, whose steps the event has.
 
 The metric is read from the cached statuses at every scrape, so it cannot differ from the conditions.
 """

@@ -1,9 +1,9 @@
 """The certificate of ``/metrics``: from files that may change, or self-signed and renewed while the process runs.
 
-Each certificate gets a TLS context of its own, made from bytes that were read once; the server asks for the context in
-force at each handshake. So a change is one assignment: a handshake sees the old pair or the new one, never half of
-each, and open connections go on. Files are polled: that works on every volume type, also where the kubelet swaps a
-symlinked directory and a watch on the file itself never fires.
+Each certificate gets its own TLS context, made from bytes that were read once. The server asks for the context in force
+at each handshake. So a change is one assignment: a handshake sees the old pair or the new one, never half of each, and
+open connections go on. The files are polled, because that works on every volume type: the kubelet swaps a symlinked
+directory, and a watch on the file itself never fires there.
 """
 
 from __future__ import annotations

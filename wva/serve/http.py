@@ -1,10 +1,10 @@
 """A listening server that no client can block: HTTP/1.1 behind limits on time, bytes and connections.
 
-In comes an address, a handler and, for HTTPS, where the certificate in force is to be had; out goes what the handler
-answers. Parsing is aiohttp's. What stands here is what the parser leaves open: how many connections there may be, how
-long a handshake, a request, an answer and a pause between requests may take, and how much may be sent before a request
-is complete. At the limit of connections a new one takes the place of one without a pending request, the never useful
-first, so that a peer which holds connections open cannot keep the scraper out.
+It gets an address, a handler and, for HTTPS, the place of the certificate in force. It sends the answers of the
+handler. aiohttp parses the requests. This module adds the limits that the parser does not have: on the number of
+connections; on the time of a handshake, a request, an answer and a pause between requests; and on the bytes before a
+request is complete. When all connections are taken, a new one replaces one without a pending request. Connections that
+never had a request go first, so a client that only holds connections open cannot keep the scraper out.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What a new main ConfigMap asks to change that needs a restart.
+"""Changes in a new main ConfigMap that need a restart.
 
-A static setting counts as changed when the ConfigMap now gives another value than it gave when the process started,
-whether or not a flag or the environment overrides it: the value in force stays either way, and the next start would
-read the new one. A key that was removed gives no value any more, which is a change too. Texts that mean the same value
-(``60s`` and ``1m``) are no change.
+A static setting counts as changed when the ConfigMap gives another value now than when the process started. This holds
+also if a flag or the environment overrides it: the value in force stays in any case, and the next start would read the
+new one. Removing a key is a change too. Texts that mean the same value (``60s`` and ``1m``) are no change.
 """
 
 from __future__ import annotations

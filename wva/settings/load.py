@@ -1,8 +1,8 @@
-"""From what was given to what is in force.
+"""From the given texts to the settings in force.
 
-A value that does not parse never stops the process by itself: it becomes a ``Problem`` that names the key, the value,
-what was expected and what is in force instead, and the next source is asked. What is required and missing, and the few
-values that must not give way to a default, are said by ``fatal_problems``, all of it at once.
+A value that does not parse never stops the process by itself. It becomes a ``Problem`` that names the key, the value,
+the expected value and the value in force instead, and the next source is asked. ``fatal_problems`` reports missing
+required settings, and the few values that must not give way to a default, all of them at once.
 
 Prometheus connection settings are the exception to per-key precedence: if the environment gives the URL, all of them
 come from there, because a token in a ConfigMap must never be sent to another source's URL.

@@ -1,8 +1,8 @@
 """The ConfigMaps with the cost of accelerators and the measured performance of models on them.
 
-``accelerator-unit-costs`` has a key for each accelerator, with the device's product name and its cost per hour as
-JSON or YAML. The performance ConfigMap has entries under any keys, with the field names of the original's logs and
-system descriptions.
+``accelerator-unit-costs`` has a key for each accelerator, with the device's product name and its cost per hour as JSON
+or YAML. The performance ConfigMap has entries under any keys. Their field names are those in the logs and system
+descriptions of the Go controller.
 """
 
 from __future__ import annotations

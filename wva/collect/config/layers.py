@@ -1,13 +1,13 @@
-"""Entries for models: ``default``, one entry for each model, and the two places where they may stand.
+"""Entries for models: ``default``, one entry for each model, and the two places where they may be.
 
-An entry is merged before it is judged: the model's entry over ``default`` over the built-in values. A bad entry is
-rejected alone and the last good one under its key stays in force: a typing error must not move the thresholds of a
+An entry is merged before it is checked: the entry of the model over ``default`` over the built-in values. A bad entry
+is rejected alone, and the last good one under its key stays in force: a typing error must not move the thresholds of a
 whole cluster.
 
-A namespace may have a ConfigMap of its own. Entry by entry it wins over the global one: its ``default`` replaces the
-global ``default``, its entry for a model replaces the global entries for that model, and everything that it does not
-mention is taken over. ``wva.model.policy`` merges what is taken over onto the ``default`` of the namespace, when it is
-asked for it: nothing here costs more for the number of global entries.
+A namespace may have a ConfigMap of its own, which goes before the global one, entry by entry. Its ``default`` replaces
+the global ``default``, and its entry for a model replaces the global entries for that model. It takes over every other
+global entry. ``wva.model.policy`` merges an entry that was taken over onto the ``default`` of the namespace when it is
+asked for, so many global entries cost nothing here.
 """
 
 from __future__ import annotations

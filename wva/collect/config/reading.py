@@ -1,9 +1,9 @@
 """Reading one ConfigMap entry: a YAML document with a flat mapping of scalars, written by people.
 
-Read from parser events instead of constructed objects: nothing recursive happens, an alias is never expanded, a tag
-never makes an object, and a scalar keeps its text, so that a model id of digits stays text while a quoted number is not
-a number (as in the original's YAML library). Size and number of events are bounded. The outcome is a mapping or a
-``BadEntryError``, for any text.
+It reads parser events instead of constructed objects. So nothing recursive happens, no alias is expanded, and no tag
+makes an object. A scalar keeps its text, so a model id of digits stays text, and a quoted number is not a number (as in
+the YAML library of Go). Size and number of events are bounded. For any text the outcome is a mapping or a
+``BadEntryError``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """The ConfigMap of service classes: the objectives and the priority of each model.
 
-Two forms. A key like ``premium.yaml`` holds one class: ``name``, ``priority`` and ``data``, a list of models with their
-objectives. The older form has a list of classes with one model each under any key. Objectives go by two names each:
-``slo-tpot`` or ``slo-itl`` per further token, ``slo-ttft`` or ``slo-ttw`` to the first one, in milliseconds.
+It has two forms. A key like ``premium.yaml`` holds one class: ``name``, ``priority`` and ``data``, a list of models
+with their objectives. The older form has a list of classes with one model each, under any key. An objective has two
+possible names: ``slo-tpot`` or ``slo-itl`` per further token, ``slo-ttft`` or ``slo-ttw`` to the first one, in
+milliseconds.
 
-A class that cannot be read leaves all that its key said last; a model that cannot be read leaves what was said of it. A
-model in several classes belongs to the most important one.
+If a class cannot be read, the last good content of its key stays. If a model cannot be read, its last good objectives
+stay. A model in several classes belongs to the most important one.
 """
 
 from __future__ import annotations

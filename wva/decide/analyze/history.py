@@ -1,10 +1,13 @@
-"""What earlier cycles and the age of the replicas add to the samples of now, and what the next cycle must know.
+"""What earlier cycles and the age of the replicas add to the present samples, and what the next cycle must know.
 
-The samples are the highest values of the last minute: they show how full the replicas have been, not how full they are,
-nor that a load has been answered. So the peaks of a cycle are compared with those before it. If those of the same
-replicas rise, there is more load than they can take; if they fall, what has piled up is being worked off; and if they
-last while new replicas take over, it is not known yet. New replicas get every new request and fill up at first: what
-they report in their first seconds says nothing.
+A sample is the highest value of the last minute. It shows how full a replica has been, not how full it is, nor that the
+controller has already reacted. So the peaks of a cycle are compared with those of the cycle before:
+
+- if the peaks of the same replicas rise, there is more load than they can take;
+- if they fall, the replicas work off a backlog;
+- if they stay while new replicas take over, it is not known yet.
+
+New replicas get every new request and fill up at first, so their reports of the first seconds say nothing.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""One model of the queueing analyzer: from traffic and sized replicas to what it needs, and what speaks against less.
+"""One model of the queueing analyzer: from traffic and sized replicas to what it needs, and the objections to a shrink.
 
-A variant is sized with the parameters that were learned while it served, as soon as these are firm, else with the known
-ones of its model and accelerator, so that a cold start can be sized. A variant of which neither is there gets no
-opinion: it keeps its number, and what it answers is not asked of the others. The load is that of the model, and all of
-its variants carry it together. (The Go controller sized every variant for the whole load.)
+A variant is sized with the parameters that were learned while it served, as soon as these are firm. Until then it is
+sized with the known ones of its model and accelerator, so that a cold start can be sized. A variant with neither gets
+no opinion: it keeps its number, and its share of the load is not asked of the others. The load belongs to the model,
+and all of its variants carry it together. (The Go controller sized every variant for the whole load.)
 
-Growth stands on what is seen, a shrink on all of it: every replica judged, nothing on its way, parameters firm.
+Growth needs some evidence. A shrink needs all of it: every replica judged, no change on its way, firm parameters.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which parameters a variant is sized with: known ones of its model and accelerator, or learned ones.
 
-What is learned belongs to a model on an accelerator with a number of GPUs per replica; a variant that names no
+Learned parameters belong to a model on an accelerator with a number of GPUs per replica. A variant without an
 accelerator learns for itself alone.
 """
 

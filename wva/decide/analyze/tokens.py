@@ -1,15 +1,15 @@
 """The token analyzer: what the replicas of a model hold and queue, against what they carry. All amounts in tokens.
 
-``analyze_tokens`` gives a ``ModelCapacity`` for the optimizer and what has been learned for the next cycle. It is pure.
+``analyze_tokens`` gives a ``ModelCapacity`` for the optimizer, and what was learned for the next cycle. It is pure.
 
-Growth stands on what is seen, a shrink on all of it: every replica must be judged and nothing be on its way. A replica
-that cannot be judged counts as busy as the others, never as idle.
+Growth needs some evidence. A shrink needs all of it: every replica must be judged, and no change may be on its way. A
+replica that cannot be judged counts as busy as the others, never as idle.
 
-A process that knows nothing of a model yet (it has just taken over, or the model is new) lacks the k2 of its
-predecessor and would take engines that are bound by computation for larger than they are. So for
+A process may know nothing of a model yet, because it has just taken over or because the model is new. Then it lacks the
+learned k2, and would take engines that are limited by computation for larger than they are. So for
 ``RELEARNING_SECONDS`` nothing shrinks, estimates from arguments are left out, and growth takes one replica at a time.
-Afterwards an estimate, or a k2 seen less than ``FIRM_OBSERVATIONS`` times, still moves one replica at a time, up as
-well as down.
+Afterwards an estimate, or a k2 seen less than ``FIRM_OBSERVATIONS`` times, still moves one replica at a time, up and
+down.
 """
 
 from __future__ import annotations

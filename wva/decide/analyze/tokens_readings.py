@@ -1,11 +1,11 @@
-"""What the replicas of a model say in tokens: readings of those that can be judged, and a count of the others.
+"""What the replicas of a model hold in tokens: readings of those that can be judged, and a count of the others.
 
-Growth asks for the demand there is now: the peak of the last minute still shows the overload that new replicas have
-just relieved, and would be answered twice. A shrink asks for the peak.
+Growth uses the present demand. The peak of the last minute would still show an overload that new replicas have just
+relieved, and the model would grow for it twice. A shrink uses the peak.
 
-A replica can be judged when KV usage, queue length and the size of its KV cache are fresh. The length of its requests
-may be missing, as nothing may have finished lately: then the model's mean stands in, and without one the length of
-what waits is not known, which is not the same as 0.
+A replica can be judged when its KV usage, its queue length and the size of its KV cache are fresh. The length of its
+requests may be missing, because no request may have finished lately. Then the mean of the model is used. Without such a
+mean the length of the waiting requests is unknown, which is not the same as 0.
 """
 
 from __future__ import annotations

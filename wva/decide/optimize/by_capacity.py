@@ -1,7 +1,7 @@
-"""From capacity to replicas: what an analyzer found missing or spare becomes the numbers of a model's variants.
+"""From capacity to replicas: the missing or spare capacity of a model becomes the numbers of its variants.
 
-``Gap`` is one model with its analysis. It is closed alone by the cost-aware rule, or its growth comes from sharing
-scarce GPUs among all models (greedy by score); what remains is the same: unfinished changes are confirmed or withdrawn,
+``Gap`` is one model with its analysis. The cost-aware rule closes it alone, or the growth comes from sharing scarce
+GPUs among all models (greedy by score). The rest is the same for both: unfinished changes are confirmed or withdrawn,
 equal variants stay equal, and a step that the scaler would ignore is enlarged or left out. Replicas on their way are
 supply.
 """

@@ -1,14 +1,14 @@
 """Sized growth: as many replicas at once as bring the mean of both signals back to its trigger.
 
-The number is the ratio that an HPA forms, over the usage that the triggers leave (K - k and Q - q), the larger of the
-two. Replicas on their way count as idle supply. A cycle at most doubles the model, since a full KV cache and a queue
-that has piled up say that there are too few replicas, but not by how many. Before the next doubling the last one gets
-time to show: the scaler's and the pods', while they are on their way, and that of the samples, which look back a
-minute.
+The number is the ratio that an HPA forms: the usage over the usage that the triggers leave (K - k and Q - q). The
+larger ratio of the two signals counts. Replicas on their way count as idle supply. A cycle at most doubles the model,
+because a full KV cache and a long queue show that there are too few replicas, but not by how many. Before the next
+doubling the last one gets time to show an effect: time for the scaler and the pods, and a minute for the samples, which
+look back that long.
 
-The cheapest variants grow, the dearest shrinks, by one. Every number is looked at again in every cycle: an unfinished
-change is kept only while the evidence still speaks for it. Growth needs fresh evidence from some replicas, shrinking
-from all of them.
+The cheapest variants grow; the most expensive one shrinks, by one replica. Every number is looked at again in every
+cycle: an unfinished change is kept only while the evidence still speaks for it. Growth needs fresh evidence from some
+replicas, a shrink from all of them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How many replicas of each variant carry a demand at the lowest cost, starting from what there is. No numpy.
+"""How many replicas of each variant carry a demand at the lowest cost, starting from the present ones. No numpy.
 
-Growth goes to the variant with the lowest cost per request, the last replica to whichever covers the rest most cheaply.
-Replicas that do not come are given up first. Shrinking goes to the highest cost per request, as long as the rest
-carries the demand with room to spare: a number that follows the load down to the last request would follow it up again
-in the next cycle.
+Growth goes to the variant with the lowest cost per request. The last replica goes to the variant that covers the rest
+at the lowest cost. Replicas that do not come are given up first. Shrinking takes from the highest cost per request, as
+long as the rest carries the demand with room to spare. Without that room the number would follow the load down, and up
+again in the next cycle.
 """
 
 from __future__ import annotations

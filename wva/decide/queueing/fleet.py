@@ -1,12 +1,12 @@
-"""All models at once: who grows on what, under the GPUs that there are. No numpy.
+"""All models at once: which model grows on which variant, within the free GPUs. No numpy.
 
-A *server* of the solvers (``solvers``) is a model that needs more than its replicas carry, its candidates are ways to
-carry the rest: on one variant alone, or on several at the lowest cost (``cover``). What is chosen is whole: a model
-that cannot have all it needs of any candidate gets what the policy of best effort gives, of one variant. Without a
-budget every model gets its cheapest candidate. A shrink needs no GPUs, and frees none before it has happened.
+A *server* of the solvers (``solvers``) is a model that needs more than its replicas carry. Its candidates are ways to
+carry the rest: on one variant alone, or on several at the lowest cost (``cover``). A chosen candidate is taken as a
+whole. If no candidate of a model fits, the model gets what the policy of best effort gives, of one variant. Without a
+budget every model gets its cheapest candidate. A shrink needs no GPUs, and frees none before its pods are gone.
 
-Departure: the original took whole fleets for candidates and moved a model from one accelerator to another at a penalty;
-here replicas are added to those that serve, and the value of a candidate is what it costs.
+The Go controller took whole fleets for candidates, and moved a model from one accelerator to another at a penalty. Here
+replicas are added to those that serve, and the value of a candidate is its cost.
 """
 
 from __future__ import annotations
