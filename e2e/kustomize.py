@@ -62,4 +62,5 @@ def write(
 
 def render(directory: Path) -> list[Body]:
     """Return the objects of a kustomization, in its order."""
-    return [item for item in yaml.safe_load_all(tools.output("kubectl", "kustomize", directory)) if item]
+    text = tools.output("kubectl", "kustomize", directory)
+    return [item for item in yaml.load_all(text, Loader=yaml.CSafeLoader) if item]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +18,9 @@ from e2e.external_metrics import external_metrics_adapter
 from e2e.foreign_kinds import serve_monitors
 from e2e.installed_chart import Release
 from e2e.load import Reading
-from e2e.manifests import CRD, MODEL, Variant
+from e2e.manifests import MODEL, Variant
 from e2e.packaging.chart import CHART, DEVELOPMENT
-from e2e.packaging.chart_matrix import CASES, V0_5
+from e2e.packaging.chart_matrix import V0_5
 from e2e.scene import CYCLE_SECONDS, Scene
 from e2e.test_prometheus_adapter import VALUES as ADAPTER
 
@@ -168,27 +167,6 @@ def test_upgrade_rollback_and_uninstall(scene: Scene, releases: list[Release]):
     assert [item["kind"] for item in left] == ["VariantAutoscaling"]
     assert scene.variant_autoscaling(DEAR.name)["spec"] == mine["spec"]
     release.install(values, V0_5)  # takes its variant over again
-
-
-def test_the_api_server_takes_every_set_of_values_without_a_warning(own_control_plane: ControlPlane, tmp_path: Path):
-    """Server-side dry run of everything that the matrix renders, in namespaces of the restricted level."""
-    serve_monitors(own_control_plane.api)
-    own_control_plane.api.apply_yaml(CRD.read_text(encoding="utf-8"))
-    rendered = {json.dumps(item): item for case in CASES.values() for item in case.render()}
-    namespaces = {item["metadata"].get("namespace") for item in rendered.values()} - {None}
-    for name in namespaces:
-        own_control_plane.api.apply(_restricted(name))
-    file = tmp_path / "all.yaml"
-    file.write_text("\n---\n".join(rendered), encoding="utf-8")
-    done = tools.run(
-        "kubectl", "--kubeconfig", own_control_plane.kubeconfig, "apply", "--server-side", "--dry-run=server",
-        "--force-conflicts", "--filename", file,
-    )  # fmt: skip
-    for name in namespaces:
-        own_control_plane.api.delete("Namespace", name)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert done.stdout.count("serverside-applied") == len(rendered)
 
 
 def _restricted(name: str) -> Body:

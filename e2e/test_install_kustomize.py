@@ -17,7 +17,7 @@ from e2e.controlplane.cluster import ControlPlane
 from e2e.foreign_kinds import serve_monitors
 from e2e.history import recording
 from e2e.installation import Installation
-from e2e.kustomize import DEPLOY, MONITORS, OVERLAYS, combinations
+from e2e.kustomize import DEPLOY, MONITORS, OVERLAYS
 from e2e.load import FixedMetrics, Reading
 from e2e.manifests import Variant
 from e2e.scene import Scene
@@ -25,7 +25,6 @@ from e2e.scene import Scene
 CHEAP = Variant(name="cheap", cost=5, accelerator="L40S")
 DEAR = Variant(name="dear", cost=50, accelerator="H100", replicas=2)
 TIGHT, IDLE = Reading(kv_usage=0.77), Reading(kv_usage=0.1)  # one replica more is enough, one less as well
-RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
 
 
 @pytest.fixture
@@ -156,29 +155,6 @@ def _serving_certificate(plane: ControlPlane, name: str, *, namespace: str) -> B
         "metadata": {"name": name, "namespace": namespace},
         "data": {key: base64.b64encode(value).decode() for key, value in content.items()},
     }
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_the_api_server_takes_every_combination_without_a_warning(
-    own_control_plane: ControlPlane, namespace: str, overlay: str, tmp_path: Path
-):
-    """Server-side dry run of the overlay with every set of components, in a namespace that is restricted."""
-    api = own_control_plane.api
-    api.patch("Namespace", namespace, {"metadata": {"labels": RESTRICTED}})
-    serve_monitors(api)
-    api.apply_yaml((DEPLOY / "crd" / "llmd.ai_variantautoscalings.yaml").read_text(encoding="utf-8"))
-    api.resource("VariantAutoscaling")
-    for number, components in enumerate(combinations(overlay)):
-        own = kustomize.write(
-            tmp_path / str(number), DEPLOY / "overlays" / overlay, components=components, namespace=namespace
-        )
-        done = tools.run(
-            "kubectl", "--kubeconfig", own_control_plane.kubeconfig, "apply", "--server-side", "--dry-run=server",
-            "--force-conflicts", "-k", own,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert "arning" not in done.stderr, done.stderr
-        assert "deployment.apps" in done.stdout
 
 
 @pytest.mark.parametrize("way", ["-f", "-k"])

@@ -2,7 +2,8 @@
 
 Kubernetes' kinds are checked by the strict schemas of ``kubernetes-validate`` for the version that ``e2e`` runs, custom
 kinds by the CustomResourceDefinitions of the pinned KEDA and Prometheus Operator and by ours. A field that the schema
-does not name, a value of another type and an unknown kind are errors. Rules in CEL are for the API server to judge.
+does not name, a value of another type and an unknown kind are errors. What schemas cannot say is for the API server
+to judge (``e2e/test_manifests.py``).
 """
 
 from __future__ import annotations

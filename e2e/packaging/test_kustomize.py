@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 import yaml
@@ -14,6 +12,8 @@ import yaml
 from e2e import kustomize
 from e2e.controlplane.api import Body
 from e2e.kustomize import COMPONENTS, DEPLOY, MONITORS, OVERLAYS, PREFIX, combinations
+from e2e.packaging.everything import of_kustomize
+from e2e.packaging.everything import overlay as rendered
 from e2e.packaging.schemas import problems
 from wva import __version__
 from wva.api.meta import Key
@@ -24,20 +24,6 @@ from wva.settings import Given, Settings, load
 from wva.settings.load import unknown_keys
 
 OURS = "team-a"
-
-
-@cache
-def rendered(overlay: str, components: tuple[str, ...] = (), *, namespace: str = "", prefix: str = "") -> list[Body]:
-    """Return the objects of an overlay with components, in somebody's namespace and with his prefix."""
-    with TemporaryDirectory() as directory:
-        own = kustomize.write(
-            Path(directory),
-            DEPLOY / "overlays" / overlay,
-            components=components,
-            namespace=namespace,
-            prefix=prefix,
-        )
-        return kustomize.render(own)
 
 
 def one(items: list[Body], kind: str, *, ending: str = "") -> Body:
@@ -60,15 +46,9 @@ def main_config(items: list[Body]) -> dict[str, str]:
 
 
 def test_every_object_is_valid():
-    """Against strict schemas, in every combination and in what they are made of."""
-    manifests = {
-        f"{overlay}-{'-'.join(components) or 'alone'}": rendered(overlay, components)
-        for overlay in OVERLAYS
-        for components in combinations(overlay)
-    }
-    for folder in ("rbac", "base"):
-        manifests[folder] = kustomize.render(DEPLOY / folder)
-    assert len(manifests) == 6 + 6 + 6 + 5 + 2
+    """Against strict schemas: overlays with their components, what they are made of, and the samples."""
+    manifests = of_kustomize()
+    assert {*OVERLAYS, "crd", "rbac", "base", "observability", "samples/two-variants"} <= manifests.keys()
     assert problems(manifests) == []
 
 
