@@ -66,6 +66,19 @@ def test_the_page_counts_the_queries_of_each_analyzer():
     )
 
 
+def test_the_formula_is_that_of_the_table():
+    """In the README and on the page: what every cycle sends, what the engines take and what scale to zero takes."""
+    count = {(analyzer, to_zero): int(text) for analyzer, to_zero, text in COUNTS}
+    base = count["percentage (default)", "off"]
+    engines, zero = count["token", "off"] - base, count["percentage (default)", "on"] - base
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    sentence = re.search(
+        r"a cycle sends (\d) queries.*?(\d) more for.*?(\d) more for.*?between (\d) and (\d)", readme, re.DOTALL
+    )
+    assert tuple(map(int, sentence.groups())) == (base, engines, zero, min(count.values()), max(count.values()))
+    assert tuple(map(int, re.findall(r"^- (\d) (?:queries|more)", PAGE, re.MULTILINE))) == (base, engines, zero)
+
+
 @pytest.mark.parametrize(("analyzer", "to_zero", "count"), COUNTS)
 async def test_a_cycle_sends_as_many_queries_as_the_page_says(stage, analyzer, to_zero, count):
     """Two models in one namespace take as many as one."""

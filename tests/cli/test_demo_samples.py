@@ -40,3 +40,11 @@ def test_a_file_that_cannot_be_written_is_named(wva, tmp_path, path):
     assert outcome.status != 0
     assert f"--openmetrics={name}: " in outcome.err
     assert "Traceback" not in outcome.err
+
+
+def test_without_a_terminal_nothing_is_drawn_and_nothing_waits(wva):
+    """As with --headless: two minutes of virtual time take seconds, and only the summary is written."""
+    outcome = wva("demo", "--for", "2m")
+    assert outcome.status == 0
+    assert "of virtual time" in outcome.out
+    assert "last decisions" not in outcome.out

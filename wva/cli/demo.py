@@ -1,7 +1,7 @@
 """``wva demo``: the real controller in an embedded world, in this process.
 
 The controller is built as ``wva run`` builds it; only its clock is the world's. What comes out is a live view or
-nothing (``--headless``), a summary, and with ``--json`` everything that happened.
+nothing (``--headless``, or without a terminal), a summary, and with ``--json`` everything that happened.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager, contextmanager, nullcontext
@@ -84,8 +85,9 @@ def _plan(arguments: argparse.Namespace, scenario: Scenario) -> Run:
             raise ValueError(f"--for={arguments.duration!r}: {error}") from error
     if duration <= 0:
         raise ValueError(f"--for={arguments.duration!r}: expected a duration greater than zero")
+    headless = arguments.headless or not sys.stdout.isatty()
     speed: float | None = duration / DEFAULT_RUN_SECONDS
-    if arguments.speed == "max" or (arguments.speed is None and arguments.headless):
+    if arguments.speed == "max" or (arguments.speed is None and headless):
         speed = None
     elif arguments.speed is not None:
         try:
@@ -95,7 +97,7 @@ def _plan(arguments: argparse.Namespace, scenario: Scenario) -> Run:
         if not 0 < speed < float("inf"):
             raise ValueError(f"--speed={arguments.speed!r}: expected a number greater than zero, or max")
     files = arguments.json_file, arguments.openmetrics_file
-    return Run(scenario, duration, speed, arguments.seed, arguments.headless, *files)
+    return Run(scenario, duration, speed, arguments.seed, headless, *files)
 
 
 async def _demo(plan: Run) -> int:

@@ -77,7 +77,7 @@ def _add_demo(demo: Parser) -> None:
     demo.add_argument("--list", action="store_true", help="list the scenarios and exit")
     demo.add_argument("--for", dest="duration", metavar="DURATION", help="virtual time to run, such as 2h")
     demo.add_argument("--speed", default=None, metavar="N|max", help="virtual seconds per second, or max")
-    demo.add_argument("--headless", action="store_true", help="no live view, only the summary")
+    demo.add_argument("--headless", action="store_true", help="no live view, only the summary; so without a terminal")
     demo.add_argument("--json", dest="json_file", type=Path, metavar="FILE", help="write timelines and summary")
     demo.add_argument(
         "--openmetrics", dest="openmetrics_file", type=Path, metavar="FILE", help="write every sample, for promtool"
