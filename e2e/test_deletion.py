@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
 
+from e2e import tools
 from e2e.load import Reading
 from e2e.manifests import Variant
 from e2e.scene import Scene
 
 CALM = Reading(kv_usage=0.5)
+
+
+def _columns(scene: Scene, *flags: str) -> dict[str, str]:
+    """Return what ``kubectl get va`` shows of the only variant, by column."""
+    arguments = ("--kubeconfig", scene.plane.kubeconfig, "--namespace", scene.namespace)
+    head, line = tools.output("kubectl", *arguments, "get", "va", *flags).splitlines()
+    starts = [match.start() for match in re.finditer(r"\S+", head)]
+    cells = [line[start:end].strip() for start, end in zip(starts, [*starts[1:], None], strict=True)]
+    return dict(zip(head.split(), cells, strict=True))
 
 
 def test_variant_autoscaling_before_its_deployment(scene: Scene):
@@ -25,6 +36,10 @@ def test_variant_autoscaling_before_its_deployment(scene: Scene):
     assert scene.condition("early", "TargetResolved").status == "False"
     assert not list(controller.metrics().series("wva_desired_replicas"))
     assert "desiredOptimizedAlloc" not in scene.variant_autoscaling("early")["status"]
+    scene.wait(lambda: scene.events("DeploymentNotFound"), timeout_seconds=10, what="the event")
+    (obstacle,) = controller.metrics().series("wva_variant_obstacle")
+    assert obstacle.labels["reason"] == "DeploymentNotFound"
+    assert _columns(scene)["REASON"] == "DeploymentNotFound"
 
     scene.deploy(variant)
     scene.wait(
@@ -36,6 +51,10 @@ def test_variant_autoscaling_before_its_deployment(scene: Scene):
     )
     assert scene.condition("early", "Ready").status == "True"
     assert scene.history.published("early") == [2]
+    assert not list(controller.metrics().series("wva_variant_obstacle"))
+    shown = _columns(scene, "--output", "wide")
+    assert (shown["CURRENT"], shown["DESIRED"], shown["READY"], shown["OPTIMIZED"]) == ("2", "2", "True", "2")
+    assert (shown["TARGET"], shown["METRICSREADY"], shown["LIMITED"]) == ("early", "True", "False")
 
 
 @pytest.mark.smoke
