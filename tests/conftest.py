@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from coverage import Coverage
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from tests.golden.summary import pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown
 
@@ -22,6 +25,29 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 NIGHTLY = "nightly"
 _NIGHTLY_SECONDS = 7200
+_TESTS_OF_DECISIONS = (Path(__file__).parent / "decide", Path(__file__).parent / "golden")
+
+
+def covers_decisions(item: pytest.Item) -> bool:
+    """Tell whether a test counts for the coverage of ``wva/decide``.
+
+    Only the tests of decisions count, and only those without drawn examples: the figure is the same in every run.
+    """
+    drawn = is_hypothesis_test(getattr(item, "function", None))
+    return not drawn and any(item.path.is_relative_to(folder) for folder in _TESTS_OF_DECISIONS)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Measure no coverage during tests that do not count for it: that doubles the time of a test."""
+    coverage = Coverage.current()
+    if coverage is None or covers_decisions(item):
+        return (yield)
+    coverage.stop()
+    try:
+        return (yield)
+    finally:
+        coverage.start()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

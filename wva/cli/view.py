@@ -53,7 +53,7 @@ def render(world: World, duration_seconds: float) -> RenderableType:
 
 
 def _load_line(world: World) -> Text:
-    model = world.model
+    model = world.model_now
     line = Text()
     line.append(f"{clock_text(world.clock.elapsed_seconds)}  ", style="bold")
     line.append(f"load {world.offered_per_second:5.1f} requests/s   waiting {model.waiting + model.queued:4d}   ")

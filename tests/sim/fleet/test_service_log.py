@@ -47,3 +47,11 @@ def test_span_chooses_by_finish_time():
         log.record(finished(at, 0.1, 0.01))
     assert log.requests == 3
     assert log.served(ServiceLevel(), since_seconds=2.0).requests == 2
+
+
+def test_requests_may_finish_out_of_order():
+    """Engines are looked at one after the other."""
+    log = ServiceLog()
+    for at in (3.0, 1.0):
+        log.record(finished(at, 0.1, 0.01))
+    assert [log.served(ServiceLevel(), since_seconds=at).requests for at in (1.0, 2.0, 3.0, 3.5)] == [2, 1, 1, 0]

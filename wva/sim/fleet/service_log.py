@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import ceil, nan
+from math import ceil, inf, nan
 
 from wva.sim.fleet.requests import FinishedRequest
 
@@ -71,6 +71,7 @@ class ServiceLog:
         self._ttft_seconds = array("d")
         self._itl_seconds = array("d")  # NaN: an answer of one token has no gap
         self._output_tokens = array("q")
+        self._newest_seconds = -inf
 
     @property
     def requests(self) -> int:
@@ -80,6 +81,7 @@ class ServiceLog:
     def record(self, finished: FinishedRequest) -> None:
         """Keep one finished request."""
         gap = finished.inter_token_latency_seconds
+        self._newest_seconds = max(self._newest_seconds, finished.finish_seconds)
         self._finish_seconds.append(finished.finish_seconds)
         self._ttft_seconds.append(finished.time_to_first_token_seconds)
         self._itl_seconds.append(nan if gap is None else gap)
@@ -87,7 +89,9 @@ class ServiceLog:
 
     def served(self, level: ServiceLevel, *, since_seconds: float = 0.0) -> Served:
         """Summarise the requests that finished at ``since_seconds`` or later."""
-        chosen = [i for i, finish in enumerate(self._finish_seconds) if finish >= since_seconds]
+        chosen: list[int] = []
+        if self._newest_seconds >= since_seconds:  # otherwise nothing has to be looked through
+            chosen = [i for i, finish in enumerate(self._finish_seconds) if finish >= since_seconds]
         ttft = [self._ttft_seconds[i] for i in chosen]
         gaps = [self._itl_seconds[i] for i in chosen]
         missed = sum(

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Final, Protocol
@@ -114,8 +115,13 @@ class World:
 
     @property
     def model(self) -> ModelSummary:
-        """What the users got so far."""
+        """What the users got so far. Sorts the latencies of all requests: for the end of a run."""
         return self.fleet.summary()[0]
+
+    @property
+    def model_now(self) -> ModelSummary:
+        """Counts of requests and usage of variants at this moment, without any latency."""
+        return self.fleet.summary(since_seconds=inf)[0]
 
     @property
     def offered_per_second(self) -> float:
@@ -228,7 +234,7 @@ class World:
         return sum(known) if known else None
 
     def _observe(self) -> None:
-        model = self.model
+        model = self.model_now
         for plan in self.scenario.variants:
             deployment = self.api.store.get(DEPLOYMENTS, Key(NAMESPACE, plan.name))
             ledger = None if self._controller is None else self._controller.ledger
