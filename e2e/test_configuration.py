@@ -110,6 +110,7 @@ def test_the_log_level_is_live(scene: Scene):
 def test_what_is_in_force_is_told_to_those_who_may_ask(scene: Scene):
     """``/debug/config`` is behind the gate of the metrics, and follows the ConfigMap."""
     controller = scene.start_controller()
+    controller.wait_metrics()
     assert _config(controller, "")[0] == 401
     assert _config(controller, scene.plane.service_account_token(scene.namespace, manifests.SCRAPER))[0] == 403
     role = f"wva-debug-{scene.namespace}"
