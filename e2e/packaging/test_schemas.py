@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 from e2e.controlplane.api import Body
 from e2e.packaging import chart
 from e2e.packaging.chart import only, render
-from e2e.packaging.schemas import problems
+from e2e.packaging.schemas import OLDEST, problems
+
+INSTALL = Path(__file__).parents[2] / "docs" / "install.md"
 
 
 @cache
@@ -98,3 +101,14 @@ def test_an_unknown_kind(kind: str, change: dict[str, str]):
     """Another kind, version or group than a server has."""
     (found,) = _wrong(kind, lambda item: item.update(change))
     assert "find schema" in found or "is not one of ['apps/v1']" in found
+
+
+def test_a_field_that_the_oldest_kubernetes_does_not_have():
+    """Resources of a whole pod came with 1.32: only what the oldest supported version knows may be used."""
+    (found,) = _wrong("Deployment", lambda item: item["spec"]["template"]["spec"].update(resources={}))
+    assert "$.spec.template.spec: Additional properties are not allowed ('resources' was unexpected)" in found
+
+
+def test_the_oldest_kubernetes_is_the_one_that_is_promised():
+    """The page about installing tells users what they need."""
+    assert f"| Kubernetes {OLDEST} or newer," in INSTALL.read_text(encoding="utf-8")
