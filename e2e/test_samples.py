@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,14 +97,16 @@ def _grows(scene: Scene, metrics: FixedMetrics) -> None:
 
 
 def copied(folder: Path, *, namespace: str, prometheus: str = IN_CLUSTER) -> Path:
-    """Copy the samples, and change namespace and address of Prometheus as a user does."""
+    """Copy the samples and what they are made of, and change namespaces and address of Prometheus as a user does."""
+    shutil.copytree(DEPLOY / "components", folder / "components")
     for file in SAMPLES.rglob("*.yaml"):
-        text = file.read_text(encoding="utf-8")
-        text = text.replace("namespace: models\n", f"namespace: {namespace}\n").replace(IN_CLUSTER, prometheus)
-        target = folder / file.relative_to(SAMPLES)
-        target.parent.mkdir(exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-    return folder
+        text = re.sub(
+            "namespace: (models|workload-variant-autoscaler-system)\n", f"namespace: {namespace}\n", file.read_text()
+        )
+        target = folder / file.relative_to(DEPLOY)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text.replace(IN_CLUSTER, prometheus), encoding="utf-8")
+    return folder / "samples"
 
 
 def apply(plane: ControlPlane, folder: Path, *, namespace: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -59,6 +60,26 @@ def text(values: Values | None = None, *files: Path, apis: Sequence[str] = (), r
     done = attempt(values, *files, apis=apis, release=release)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def notes(values: Values, folder: Path, *, apis: Sequence[str] = ()) -> str:
+    """Return what Helm says after an installation with these values.
+
+    Without a cluster Helm renders no notes; so ``folder`` gets a copy of the chart whose notes are a manifest.
+    """
+    copy = folder / "chart"
+    shutil.copytree(CHART, copy)
+    text = (copy / "templates" / "NOTES.txt").rename(copy / "notes").read_text(encoding="utf-8")
+    manifest = '{{- define "notes" }}' + text + '{{- end }}\nnotes: {{ include "notes" . | toJson }}\n'
+    (copy / "templates" / "notes.yaml").write_text(manifest, encoding="utf-8")
+    flags = [part for api in apis for part in ("--api-versions", api)]
+    rendered = tools.output(
+        "helm", "template", RELEASE, copy, "--namespace", NAMESPACE, *flags,
+        "--show-only", "templates/notes.yaml", "--values", "-", stdin=json.dumps(dict(values)),
+    )  # fmt: skip
+    (item,) = parsed(rendered)
+    said: str = item["notes"]
+    return said
 
 
 def parsed(manifests: str) -> list[Body]:

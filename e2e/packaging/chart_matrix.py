@@ -214,6 +214,7 @@ CASES = {
             wva__extraVolumeMounts=[{"name": "ca", "mountPath": "/ca"}],
         )
     ),
+    "authority-of-the-image": Case(values=_keys(wva__prometheus__tls__caCertPath="/etc/ssl/certs/ca-certificates.crt")),
     "authority-nowhere": Case(
         values=_keys(
             wva__prometheus__tls__caCertPath="/etc/ssl/certs/prometheus-ca.crt",

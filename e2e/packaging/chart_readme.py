@@ -14,7 +14,7 @@ DEVIATIONS = {
     "wva.image.repository": "Another program: the image is built from this repository's `Containerfile`",
     "wva.image.tag": "The same: empty is the chart's appVersion, so that chart and program belong together",
     "wva.imagePullPolicy": "A loaded image is in no registry; a registry with a `wva` has somebody else's",
-    "wva.prometheus.tls.caCertPath": "A path is set only when a CA is given; without one the process would not start",
+    "wva.prometheus.tls.caCertPath": "Without a CA there is no such file, and the process would not start",
     "wva.prometheus.tls.insecureSkipVerify": "Unsafe: whoever answers for Prometheus decides how many replicas run",
 }
 """Defaults that are not those of the chart of version 0.5, and why."""

@@ -77,6 +77,15 @@ VALUES: dict[str, Body] = {
         "epp": {"tokenSource": "none"},
     },
 }
+CACHE = ("TTL", "CLEANUP_INTERVAL", "FETCH_INTERVAL", "MAX_SIZE")
+THRESHOLDS = ("FRESH", "STALE", "UNAVAILABLE")
+THIRTEEN = {
+    "GLOBAL_OPT_INTERVAL", "PROMETHEUS_BASE_URL", "PROMETHEUS_TLS_INSECURE_SKIP_VERIFY",
+    "WVA_LIMITED_MODE", "WVA_NODE_SELECTOR", "WVA_SCALE_TO_ZERO",
+    *(f"PROMETHEUS_METRICS_CACHE_{name}" for name in CACHE),
+    *(f"PROMETHEUS_METRICS_CACHE_{name}_THRESHOLD" for name in THRESHOLDS),
+}  # fmt: skip
+"""The keys that the main ConfigMap of the original has."""
 # What one of them has and the other has not, with the reason.
 ONLY_KUSTOMIZE = {
     ("Namespace", NAMESPACE): "helm makes the namespace by --create-namespace",
@@ -150,6 +159,24 @@ def test_without_the_prometheus_operator_they_are_the_same_too(overlay: str):
     theirs = by_name(chart.render({**CONTROLLER_ALONE, "wva": VALUES[overlay]}, apis=apis, release=FULL_NAME))
     assert alone.keys() - theirs.keys() <= ONLY_KUSTOMIZE.keys()
     assert theirs.keys() <= alone.keys()
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_main_config_map_has_the_thirteen_keys(overlay: str):
+    """Of the chart and of kustomize; those that the overlay does not need hold the default."""
+    for items in (of_kustomize(overlay), of_chart(overlay)):
+        (data,) = [
+            item["data"] for item in items if item["metadata"]["name"] == f"{FULL_NAME}-variantautoscaling-config"
+        ]
+        assert data.keys() >= THIRTEEN
+    base = {"PROMETHEUS_BASE_URL": "https://p"}
+    (shipped,) = [
+        item["data"]
+        for item in kustomize.render(DEPLOY / "base")
+        if item["metadata"]["name"] == f"{FULL_NAME}-variantautoscaling-config"
+    ]
+    log_level = {"LOG_LEVEL": shipped["LOG_LEVEL"]}  # the same by another key, with which it is easier to change
+    assert load(Given({}, {}, base | shipped)).settings == load(Given({}, {}, base | log_level)).settings
 
 
 def test_every_overlay_is_compared():

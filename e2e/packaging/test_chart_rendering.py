@@ -12,7 +12,7 @@ import yaml
 from e2e import tools
 from e2e.packaging import chart
 from e2e.packaging.chart import only, render
-from e2e.packaging.chart_matrix import CASES, merged
+from e2e.packaging.chart_matrix import AUTHORITY, CASES, merged
 from e2e.packaging.everything import of_the_chart
 from e2e.packaging.schemas import problems
 
@@ -134,17 +134,19 @@ def test_names_fit():
         ("authority-in-a-secret", "/etc/wva/prometheus-ca/ca.crt"),
         ("authority-among-those-of-the-system", "/etc/ssl/certs/prometheus-ca.crt"),
         ("authority-in-a-volume", "/ca/ca.crt"),
+        ("authority-of-the-image", "/etc/ssl/certs/ca-certificates.crt"),
     ],
 )
-def test_a_ca_path_is_set_only_with_a_ca(case: str, path: str | None):
-    """And then the file is mounted there; a path that an older release wrote down does no harm."""
+def test_a_ca_path_is_set_with_and_without_a_ca(case: str, path: str | None):
+    """The file is mounted there, or it is one of the image; version 0.5's path without a CA does no harm."""
     items = CASES[case].render()
     assert only(items, "ConfigMap", "variantautoscaling-config")["data"].get("PROMETHEUS_CA_CERT_PATH") == path
     (container,) = only(items, "Deployment")["spec"]["template"]["spec"]["containers"]
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     if path and "prometheus-ca" in mounts:
         assert mounts["prometheus-ca"] in {path, str(Path(path).parent)}
-    assert ("prometheus-ca" in mounts or "ca" in mounts) == (path is not None)
+    mounted = path is not None and case != "authority-of-the-image"
+    assert ("prometheus-ca" in mounts or "ca" in mounts) == mounted
 
 
 def test_the_default_is_hardened():
@@ -198,6 +200,83 @@ def test_the_right_to_watch_names_the_chosen_config_map(name: str):
     (rule,) = [rule for rule in rules if "resourceNames" in rule]
     assert chosen in rule["resourceNames"]
     assert only(items, "ConfigMap", chosen)["metadata"]["name"] == chosen
+
+
+COPIES = [
+    ({}, [], ["wva-system"]),
+    ({}, [chart.OPENSHIFT], ["openshift-user-workload-monitoring", "wva-system"]),
+    ({"monitoringNamespace": "monitoring"}, [], ["monitoring", "wva-system"]),
+    ({"monitoringNamespace": "wva-system"}, [], ["wva-system"]),
+]
+
+
+@pytest.mark.parametrize(("prometheus", "apis", "namespaces"), COPIES)
+def test_the_ca_goes_to_namespaces_that_are_there(prometheus: dict[str, str], apis: list[str], namespaces: list[str]):
+    """To that of Prometheus, but that of OpenShift's monitoring is on OpenShift only; without a CA to none."""
+
+    def copies(**more: str) -> list[str]:
+        items = render({"wva": {"prometheus": {**prometheus, **more}}}, apis=apis)
+        maps = [item["metadata"] for item in items if item["kind"] == "ConfigMap"]
+        return sorted(entry["namespace"] for entry in maps if entry["name"].endswith("-prometheus-ca"))
+
+    assert copies(caCert=AUTHORITY) == namespaces
+    assert copies() == []
+
+
+@pytest.mark.parametrize("actuator", ["hpa", "keda"])
+def test_a_policy_may_be_given_in_part(actuator: str):
+    """Helm puts a list of this one policy in the place of the default, and the keys left out keep their defaults."""
+    text = tools.output(
+        "helm", "template", "wva", chart.CHART, "--set", "hpa.behavior.scaleUp.policies[0].value=5",
+        "--set", f"hpa.behavior.scaleDown.policies[0].periodSeconds=60,actuator={actuator}",
+    )  # fmt: skip
+    items = chart.parsed(text)
+    if actuator == "hpa":
+        behavior = only(items, "HorizontalPodAutoscaler")["spec"]["behavior"]
+    else:
+        behavior = only(items, "ScaledObject")["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    rest = {"stabilizationWindowSeconds": 240, "selectPolicy": "Max"}
+    assert behavior == {
+        "scaleUp": {**rest, "policies": [{"type": "Pods", "value": 5, "periodSeconds": 150}]},
+        "scaleDown": {**rest, "policies": [{"type": "Pods", "value": 10, "periodSeconds": 60}]},
+    }
+
+
+NOTES = [
+    ({}, "the percentage analyzer reads no objectives"),
+    ({"wva": {"capacityScaling": {"default": {"analyzerName": "saturation"}}}}, "saturation reads no objectives"),
+    ({"wva": {"capacityScaling": {"default": {"analyzerName": "queueing"}}}}, ""),
+    ({"wva": {"capacityScaling": {"overrides": {"a": {"modelID": "m", "analyzerName": "queueing"}}}}}, ""),
+    ({"wva": {"queueingModel": {"default": {"sloMultiplier": 4}}}}, ""),
+    ({"wva": {"proactiveModel": True}}, ""),
+    ({"va": {"serviceClass": ""}}, ""),
+    ({"controller": {"enabled": False}}, "the release that installs the controller writes the service classes"),
+]
+
+
+@pytest.mark.parametrize(("values", "why"), NOTES)
+def test_objectives_that_no_analyzer_reads_are_said(values: chart.Body, why: str, tmp_path: Path):
+    """After the installation, with the analyzer that does not read them; and not a word where they count."""
+    said = chart.notes(values, tmp_path)
+    assert ("va.sloTpot and va.sloTtft are not used" in said) == bool(why)
+    assert why in said
+
+
+def test_the_notes_say_that_no_registry_has_the_default_image(tmp_path: Path):
+    """Before anybody has to look at pods that do not start."""
+    image = f"wva:{chart.metadata()['appVersion']}"
+    assert f"the image is {image}, which no registry has" in chart.notes({}, tmp_path / "a")
+    mine = {"wva": {"image": {"repository": "registry.example/wva"}}}
+    assert "no registry has" not in chart.notes(mine, tmp_path / "b")
+
+
+def test_a_ca_path_without_effect_is_said(tmp_path: Path):
+    """The default path of version 0.5, when nothing is mounted there."""
+    old = {"wva": {"prometheus": {"tls": {"caCertPath": "/etc/ssl/certs/prometheus-ca.crt"}}}}
+    assert "caCertPath has no effect" in chart.notes(old, tmp_path / "a")
+    assert "caCertPath has no effect" not in chart.notes(
+        merged(old, {"wva": {"prometheus": {"caCert": AUTHORITY}}}), tmp_path / "b"
+    )
 
 
 def test_a_static_setting_replaces_the_pods_and_a_live_one_does_not():

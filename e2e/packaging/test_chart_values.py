@@ -49,6 +49,7 @@ OTHERS: dict[str, Any] = {
     "wva.metrics.serviceMonitor.tlsConfig": {"serverName": "a"},
     "wva.prometheus.caCert": AUTHORITY,
     "wva.prometheus.clusterMonitoringView": True,
+    "wva.prometheus.monitoringNamespace": "monitoring",
     "wva.prometheus.tls.caCertPath": "/a/b",
     "wva.prometheus.token.source": "none",
     "wva.epp.tokenSource": "none",
@@ -112,7 +113,6 @@ CONTEXT: dict[str, chart.Body] = {
     "wva.networkPolicy.prometheusCIDRs": merged(
         nested("wva.networkPolicy.enabled", True), nested("wva.prometheus.baseURL", "https://prometheus.example.org")
     ),
-    "wva.prometheus.tls.caCertPath": nested("wva.prometheus.caCert", AUTHORITY),
     "wva.prometheus.tls.caKey": nested("wva.prometheus.tls.caSecret", "a"),
     "wva.prometheus.monitoringNamespace": nested("wva.prometheus.caCert", AUTHORITY),
     "wva.prometheus.token.secretName": nested("wva.prometheus.token", {"source": "secret", "secretName": "a"}),
@@ -261,7 +261,11 @@ def test_wrong_types_are_refused_everywhere():
         ("wva", {"namespaceScoped": True, "limitedMode": True}, "wva.limitedMode needs the nodes"),
         ("wva.prometheus.tls", {"caConfigMap": "a", "caSecret": "b"}, "each give the CA of Prometheus"),
         ("hpa.minReplicas", 11, "hpa.minReplicas is 11, above hpa.maxReplicas 10"),
-        ("va.serviceClass", "gold", "va.serviceClass is gold, which wva.serviceClasses does not have: premium"),
+        (
+            "va.serviceClass",
+            "gold",
+            "va.serviceClass is gold, which wva.serviceClasses does not have: freemium, p",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(path: str, value: Any, said: str):

@@ -17,11 +17,14 @@ from wva.api.meta import Key
 from wva.api.variantautoscaling import ACCELERATOR_LABEL
 from wva.collect.live_policy import LivePolicy
 from wva.model.policy import Policy
+from wva.model.variant import ModelKey
 from wva.settings import Given, load
 
 SAMPLES = DEPLOY / "samples"
 DIRECTORIES = sorted(path.parent.name for path in SAMPLES.glob("*/kustomization.yaml"))
 SCALERS = ("hpa", "hpa-scale-to-zero", "keda", "keda-scale-to-zero")
+ALIASED = ("desired_replicas", "current_replicas", "desired_ratio")
+"""What an HPA of older manifests may ask for with the prefix ``inferno_``."""
 ADAPTERS = ("prometheus-adapter-values.yaml", "prometheus-adapter-values-openshift.yaml")
 
 
@@ -136,6 +139,32 @@ def test_config_maps_are_taken_without_a_word(name: str):
     assert models == {None, served}
 
 
+def test_the_service_classes_are_taken_without_a_word():
+    """Premium before Freemium, in the place of the empty ones of the overlays, with the model of the quick start."""
+    (item,) = of_kind("service-classes", "ConfigMap")
+    (shipped,) = [
+        found
+        for found in kustomize.render(DEPLOY / "base")
+        if found["metadata"]["name"].endswith("-service-classes-config")
+    ]
+    for key in ("name", "namespace"):
+        assert item["metadata"][key] == shipped["metadata"][key]
+    for other in (item, shipped):
+        assert other["data"].keys() == {"premium.yaml", "freemium.yaml"}
+        classes = [yaml.safe_load(text) for text in other["data"].values()]
+        assert {entry["name"]: entry["priority"] for entry in classes} == {"Premium": 1, "Freemium": 10}
+    name = item["metadata"]["name"]
+    given = {"PROMETHEUS_BASE_URL": "https://p", "SERVICE_CLASS_CONFIG_MAP_NAME": name}
+    live = LivePolicy(load(Given({}, given, {})).settings)
+    outcome = live.apply(Key(item["metadata"]["namespace"], name), item["data"])
+    assert outcome is not None
+    assert (outcome.problems, outcome.ignored, live.warnings()) == ((), "", [])
+    (served,) = {variant["spec"]["modelID"] for variant in of_kind("variantautoscalings", "VariantAutoscaling")}
+    target = live.current.service_target_for(ModelKey("models", served))
+    assert target is not None
+    assert (target.priority, target.itl_milliseconds, target.ttft_milliseconds) == (1, 24, 500)
+
+
 def test_the_monitor_finds_every_pod_of_the_quick_start():
     """By its labels and its port."""
     (monitor,) = of_kind("podmonitor", "PodMonitor")
@@ -150,12 +179,16 @@ def test_the_monitor_finds_every_pod_of_the_quick_start():
         assert endpoint["port"] in {port["name"] for port in container["ports"]}
 
 
-def test_both_adapters_have_one_rule():
+def test_both_adapters_have_the_same_rules():
     """Kubernetes and OpenShift differ in where Prometheus is and who asks, not in what is asked."""
     first, second = (read_rules(SAMPLES / name) for name in ADAPTERS)
     assert first == second
-    (rule,) = first
-    assert rule.metrics_query.startswith("max by (variant_name, exported_namespace) (")
+    names = [rule.name for rule in first]
+    assert names == ["wva_desired_replicas", *(f"inferno_{name}" for name in ALIASED)]
+    for rule, name in zip(first, names, strict=True):
+        assert rule.metrics_query == f"max by (variant_name, exported_namespace) ({name}{{<<.LabelMatchers>>}})"
+        assert rule.series_query.startswith(f"{name}{{")
+        assert [other.name for other in first if other.metric_of(name)] == [name]
 
 
 def test_openshift_chooses_the_adapters_user():

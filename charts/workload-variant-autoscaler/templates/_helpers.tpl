@@ -88,6 +88,28 @@ annotations:
 {{- if and (eq .Values.actuator "hpa") (not .Values.hpa.enabled) }}none{{ else }}{{ .Values.actuator }}{{ end }}
 {{- end }}
 
+{{/* "true" when the controller of this release has the queueing model for all models or for some: nothing else reads objectives. */}}
+{{- define "wva.readsObjectives" -}}
+{{- $analyzers := list .Values.wva.capacityScaling.default.analyzerName }}
+{{- range .Values.wva.capacityScaling.overrides }}
+{{- $analyzers = append $analyzers (default "" .analyzerName) }}
+{{- end }}
+{{- if or (has "queueing" $analyzers) .Values.wva.proactiveModel .Values.wva.queueingModel.default .Values.wva.queueingModel.overrides }}true{{ end }}
+{{- end }}
+
+{{/* hpa.behavior. `--set hpa.behavior.scaleUp.policies[0].value=5` makes a policy of this one key; the others keep their defaults. */}}
+{{- define "wva.behavior" -}}
+{{- $behavior := dict }}
+{{- range $direction, $rules := .Values.hpa.behavior }}
+{{- $policies := list }}
+{{- range $rules.policies }}
+{{- $policies = append $policies (merge (dict) . (dict "type" "Pods" "value" 10 "periodSeconds" 150)) }}
+{{- end }}
+{{- $_ := set $behavior $direction (merge (dict "policies" $policies) $rules) }}
+{{- end }}
+{{- toYaml $behavior }}
+{{- end }}
+
 {{/* The namespace that a namespace-scoped controller watches; empty is all. */}}
 {{- define "wva.watchNamespace" -}}
 {{- if .Values.wva.namespaceScoped }}

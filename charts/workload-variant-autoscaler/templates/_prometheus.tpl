@@ -1,19 +1,41 @@
-{{/* "true" when a CA of Prometheus is given: by value, ConfigMap or Secret, or as a volume of the user's own. */}}
+{{/* "true" when the chart mounts a CA of Prometheus: one that is given by value, ConfigMap or Secret. */}}
 {{- define "wva.ca.mounted" -}}
 {{- with .Values.wva.prometheus }}
 {{- if or .caCert .tls.caConfigMap .tls.caSecret }}true{{ end }}
 {{- end }}
 {{- end }}
 
+{{/* The file with the CA: where the chart mounts one, else a file of the image or of a volume that the user mounts. */}}
 {{- define "wva.ca.path" -}}
 {{- $path := .Values.wva.prometheus.tls.caCertPath }}
 {{- if include "wva.ca.mounted" . }}
 {{- default "/etc/wva/prometheus-ca/ca.crt" $path }}
-{{- else if $path }}
+{{- else if not (include "wva.ca.dropped" .) }}
+{{- $path }}
+{{- end }}
+{{- end }}
+
+{{/* "true" for the default path of version 0.5 without a CA: values of 0.5 have it, and no such file is there. */}}
+{{- define "wva.ca.dropped" -}}
+{{- $path := .Values.wva.prometheus.tls.caCertPath }}
+{{- if and (eq $path "/etc/ssl/certs/prometheus-ca.crt") (not (include "wva.ca.mounted" .)) }}
+{{- $own := false }}
 {{- range .Values.wva.extraVolumeMounts }}
-{{- if or (eq $path .mountPath) (hasPrefix (printf "%s/" (trimSuffix "/" .mountPath)) $path) }}{{ $path }}{{ break }}{{ end }}
+{{- if or (eq $path .mountPath) (hasPrefix (printf "%s/" (trimSuffix "/" .mountPath)) $path) }}{{ $own = true }}{{ end }}
+{{- end }}
+{{- if not $own }}true{{ end }}
 {{- end }}
 {{- end }}
+
+{{/* Namespaces that get a copy of the CA. That of OpenShift's monitoring is there on OpenShift only. */}}
+{{- define "wva.ca.namespaces" -}}
+{{- $monitoring := .Values.wva.prometheus.monitoringNamespace }}
+{{- $openshift := .Capabilities.APIVersions.Has "config.openshift.io/v1" }}
+{{- $namespaces := list .Release.Namespace }}
+{{- if or $openshift (not (hasPrefix "openshift-" $monitoring)) }}
+{{- $namespaces = append $namespaces $monitoring | uniq }}
+{{- end }}
+{{- toJson $namespaces }}
 {{- end }}
 
 {{- define "wva.ca.configMap" -}}
@@ -66,9 +88,7 @@ PROMETHEUS_TOKEN_PATH: {{ .token.path | quote }}
 {{ include "wva.config.connection" . }}
 WVA_SCALE_TO_ZERO: {{ .Values.wva.scaleToZero | quote }}
 WVA_LIMITED_MODE: {{ .Values.wva.limitedMode | quote }}
-{{- with .Values.wva.nodeSelector }}
-WVA_NODE_SELECTOR: {{ . | quote }}
-{{- end }}
+WVA_NODE_SELECTOR: {{ .Values.wva.nodeSelector | quote }}
 {{- with .Values.wva.poolGroup }}
 POOL_GROUP: {{ . | quote }}
 {{- end }}
@@ -86,9 +106,7 @@ LOG_LEVEL: {{ .Values.wva.logging.level | quote }}
 PROMETHEUS_METRICS_CACHE_ENABLED: {{ .enabled | quote }}
 PROMETHEUS_METRICS_CACHE_MAX_SIZE: {{ int .maxSize | quote }}
 {{- range $key, $value := dict "TTL" .ttl "CLEANUP_INTERVAL" .cleanupInterval "FETCH_INTERVAL" .fetchInterval "FRESH_THRESHOLD" .freshThreshold "STALE_THRESHOLD" .staleThreshold "UNAVAILABLE_THRESHOLD" .unavailableThreshold }}
-{{- with $value }}
-PROMETHEUS_METRICS_CACHE_{{ $key }}: {{ . | quote }}
-{{- end }}
+PROMETHEUS_METRICS_CACHE_{{ $key }}: {{ $value | quote }}
 {{- end }}
 {{- end }}
 {{- end }}
