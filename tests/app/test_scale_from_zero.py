@@ -7,7 +7,7 @@ import pytest
 from tests.app.gateways import POOLS, Gateway, install_pools, pool
 from tests.app.stage import DEPLOYMENTS, VARIANTS, until
 from wva.api.meta import Key
-from wva.sim.apiserver import Patch
+from wva.sim.apiserver import Patch, matching
 
 
 @pytest.fixture
@@ -48,6 +48,27 @@ async def test_nothing_is_started_without_a_request(stage, gateway):
         assert replicas(stage) == 0
         gateway.waiting = 1
         await until(lambda: replicas(stage) == 1)
+
+
+async def test_a_start_that_fails_is_a_condition_an_event_and_a_series(stage, gateway):
+    """Until the next attempt succeeds."""
+    install_pools(stage)
+    stage.deployment(replicas=0)
+    stage.va()
+    pool(stage, gateway.port)
+    gateway.waiting = 1
+    scaling = matching(verb="patch", resource=DEPLOYMENTS, subresource="scale")
+    stage.api.faults.answer(403, times=None, match=scaling)
+    async with stage.controller():
+        await until(lambda: stage.told("Limited") == ("True", "ScaleFromZeroFailed"))
+        (event,) = await until(lambda: stage.events("ScaleFromZeroFailed"))
+        assert event["message"] == stage.message("Limited")
+        labels = {"variant_name": "va", "namespace": "ns", "reason": "ScaleFromZeroFailed"}
+        await until(lambda: stage.metric("wva_variant_obstacle", **labels) == 1)
+        stage.api.faults.clear()
+        await until(lambda: replicas(stage) == 1)
+        await until(lambda: stage.told("Limited") == ("False", "NotLimited"))
+        await until(lambda: stage.series("wva_variant_obstacle") == {})
 
 
 async def test_at_zero_concurrency_the_gateway_is_left_alone(stage, gateway):
