@@ -60,7 +60,7 @@ def test_without_a_number_nothing_is_claimed():
 
 
 def test_a_claim_goes_with_the_target():
-    """Without a Deployment nobody decides; while two variants contend for it the number and its claim stay."""
+    """Without a Deployment there is no decision; while two variants contend for it the number and its claim stay."""
     before = patched(None, now=NOW, decision=decision(), configuration=MINE)
     gone = patched(before, now=LATER, target=GONE, configuration=MINE)
     assert "Claimed" not in {entry["type"] for entry in gone["conditions"]}
