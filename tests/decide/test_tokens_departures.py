@@ -20,26 +20,26 @@ def record(name: str, **fields) -> CapacityRecord:
     return replace(known, **fields)
 
 
-def test_row_33_a_fractional_queue_threshold_is_not_truncated():
+def test_a_fractional_queue_threshold_is_not_truncated():
     """A queue of 5 is below 5.9: nothing is observed."""
     given = report(pod(kv=0.5, queue=5))
     assert analyzed(given, queue_length_threshold=5.9)[1].histories == ()
     assert analyzed(given, queue_length_threshold=5.0)[1].histories != ()
 
 
-def test_row_33_an_empty_variant_has_its_own_cost_and_accelerator():
+def test_an_empty_variant_has_its_own_cost_and_accelerator():
     """Else it would look like the cheapest of all."""
     found = capacity(report(pod("b-0", kv=0.5)), report(variant=variant("a", replicas=0, cost=40.0)))
     assert (found.variants[0].cost, found.variants[0].accelerator) == (40.0, "A100")
 
 
-def test_row_33_engines_with_another_limit_of_sequences_are_not_compatible():
+def test_engines_with_another_limit_of_sequences_are_not_compatible():
     """It changes what they carry."""
     assert VllmParameters().compatible(VllmParameters())
     assert not VllmParameters().compatible(VllmParameters(max_num_seqs=8))
 
 
-def test_row_33_k2_is_kept_apart_by_gpus_and_tensor_parallelism():
+def test_k2_is_kept_apart_by_gpus_and_tensor_parallelism():
     """An engine on two GPUs carries another amount."""
     past = K2History(SHORT, (4_000,) * 3, NOW)
     for given, expected in (
@@ -51,14 +51,14 @@ def test_row_33_k2_is_kept_apart_by_gpus_and_tensor_parallelism():
         assert found.variants[0].per_replica == expected
 
 
-def test_row_33_one_odd_pod_does_not_speak_for_all():
+def test_one_odd_pod_does_not_speak_for_all():
     """Of three queueing replicas the median is what is learned, once per cycle."""
     pods = [pod("a-0", kv=0.01, queue=9), pod("a-1", kv=0.6, queue=9), pod("a-2", kv=0.7, queue=9)]
     _, learned = analyzed(report(*pods))
     assert learned.histories[0].values == (9_600,)
 
 
-def test_row_33_a_k2_that_is_too_low_is_corrected():
+def test_a_k2_that_is_too_low_is_corrected():
     """A replica that holds more without queueing disproves it, until the mean has followed."""
     learned = long_known(histories=(K2History(SHORT, (1_000,) * 3, NOW),))
     for _ in range(20):
@@ -67,7 +67,7 @@ def test_row_33_a_k2_that_is_too_low_is_corrected():
     assert found.variants[0].basis is CapacityBasis.HISTORY
 
 
-def test_row_33_a_compatible_record_is_found_the_same_way_every_time():
+def test_a_compatible_record_is_found_the_same_way_every_time():
     """A live one first, then by name; without capacity, of other engines or of unknown ones it is none."""
     asking = variant("z", replicas=0, parameters=VllmParameters())
     found = [
@@ -86,7 +86,7 @@ def test_row_33_a_compatible_record_is_found_the_same_way_every_time():
     assert compatible_sibling(variant("z", replicas=0), found) is None
 
 
-def test_row_33_a_live_record_takes_over_the_parameters_of_its_deployment():
+def test_a_live_record_takes_over_the_parameters_of_its_deployment():
     """Also when the Deployment is read after the replicas have been seen."""
     _, learned = analyzed(report(pod(kv=0.5)))
     assert learned.records[0].parameters is None
@@ -99,7 +99,7 @@ def test_row_33_a_live_record_takes_over_the_parameters_of_its_deployment():
     assert learned.records[0].parameters == VllmParameters()
 
 
-def test_row_33_a_record_of_former_engines_is_not_believed():
+def test_a_record_of_former_engines_is_not_believed():
     """Another accelerator, or arguments that change what an engine carries: the Deployment is read again."""
     past = long_known(records=(record("a"),))
     other = report(pod("b-0", kv=0.5))
@@ -112,6 +112,6 @@ def test_row_33_a_record_of_former_engines_is_not_believed():
         assert [one.learned_from for one in learned.records if one.variant.name == "a"] == expected
 
 
-def test_row_33_waiting_requests_are_charged_their_answers():
+def test_waiting_requests_are_charged_their_answers():
     """Prompts alone are a small part of what long answers take."""
     assert capacity(report(pod(kv=0.5, queue=2, request=(100, 8_000)))).demand == 8_000 + 2 * 8_100
