@@ -22,6 +22,7 @@ from e2e.controlplane.ports import free_port
 from e2e.controlplane.processes import Process
 from e2e.manifests import MODEL, Variant
 from e2e.scrape_target import ScrapeTarget
+from wva.sim.fleet.load import TokenLengths
 from wva.sim.fleet.parameters import EngineParameters
 
 PodsByVariant = Mapping[str, Sequence[str]]
@@ -125,6 +126,14 @@ class FixedMetrics:
         self._target.text = "".join(sorted(page))
 
 
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How many tokens prompts and answers have."""
+
+    prompt: TokenLengths
+    output: TokenLengths
+
+
 class Fleet:
     """A process with the simulated fleet, steered over HTTP."""
 
@@ -162,9 +171,10 @@ class Fleet:
         self._request("POST", "/variants", body)
         self._variants.add(variant.name)
 
-    def offer(self, requests_per_second: float, *, model: str = MODEL) -> None:
-        """Offer this load to a model from now on."""
-        self._request("POST", "/load", {"namespace": self._namespace, "model": model, "rate": requests_per_second})
+    def offer(self, requests_per_second: float, *, model: str = MODEL, lengths: Lengths | None = None) -> None:
+        """Offer this load to a model from now on; without ``lengths`` its requests stay as long as they are."""
+        body = {"namespace": self._namespace, "model": model, "rate": requests_per_second}
+        self._request("POST", "/load", body | (asdict(lengths) if lengths else {}))
 
     def offer_points(self, points: Sequence[tuple[float, float]], *, model: str = MODEL) -> None:
         """Offer a load given as (seconds from now, requests per second), linear between the points."""

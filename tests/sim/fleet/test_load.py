@@ -107,6 +107,23 @@ def test_lengths_have_the_mean_and_the_bounds():
     assert TokenLengths(77, sigma=0).draw(random) == 77
 
 
+@pytest.mark.parametrize(
+    ("lengths", "words"),
+    [
+        ({"mean_tokens": 0}, "mean_tokens"),
+        ({"mean_tokens": float("nan")}, "mean_tokens"),
+        ({"mean_tokens": 10, "sigma": -1}, "sigma"),
+        ({"mean_tokens": 10, "sigma": 6}, "sigma"),
+        ({"mean_tokens": 10, "minimum_tokens": 0}, "minimum_tokens"),
+        ({"mean_tokens": 10, "minimum_tokens": 5, "maximum_tokens": 4}, "minimum_tokens"),
+    ],
+)
+def test_lengths_that_cannot_be_drawn_are_refused(lengths, words):
+    """At the border, not at the first draw."""
+    with pytest.raises(ValueError, match=words):
+        TokenLengths(**lengths)
+
+
 def test_prefix_hits_are_a_share_of_the_prompt():
     """Every request says how much of its prompt is cached."""
     spec = LoadSpec(RateProfile.constant(5.0), prompt=TokenLengths(100, sigma=0), prefix_hit_ratio=0.25)

@@ -110,6 +110,20 @@ async def test_load_can_be_changed_on_the_fly(client, clock):
     assert risen["offered_per_second"] == 20
 
 
+async def test_load_can_have_other_lengths(client, clock):
+    """Lengths stay until others are given; what was drawn is what the engines count."""
+    await post(client, "/pods", namespace="ns", deployment="d", pods=["p-1"])
+    short = {"mean_tokens": 8, "sigma": 0}
+    await post(client, "/load", namespace="ns", model="m", rate=5, prompt=short, output=short)
+    await post(client, "/load", namespace="ns", model="m", rate=10)
+    clock.seconds += 60
+    page = await get(client, "/metrics")
+    for kind in ("prompt", "generation"):
+        requests = value(page, f"vllm:request_{kind}_tokens_count")
+        assert requests > 400
+        assert value(page, f"vllm:request_{kind}_tokens_sum") == 8 * requests
+
+
 async def summary(client, query=""):
     """Return the summary."""
     async with client.get("/summary" + query) as response:
@@ -162,6 +176,7 @@ async def test_variant_with_own_parameters(client):
         ("/load", {"namespace": "ns", "model": "m"}, 400),
         ("/load", {"namespace": "ns", "model": "m", "rate": -1}, 400),
         ("/load", {"namespace": "ns", "model": "m", "rates": 1}, 400),
+        ("/load", {"namespace": "ns", "model": "m", "rate": 1, "prompt": {"mean_tokens": 0}}, 400),
         ("/pods", {"namespace": "ns", "deployment": "nope", "pods": []}, 404),
         ("/faults", {"namespace": "ns", "pod": "nope", "mode": "nan"}, 404),
         ("/faults", {"namespace": "ns", "pod": "nope", "mode": "odd"}, 400),

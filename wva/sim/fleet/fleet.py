@@ -12,7 +12,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from wva.sim.fleet.load import ArrivalProcess, LoadSpec, RateProfile
+from wva.sim.fleet.load import ArrivalProcess, LoadSpec, RateProfile, TokenLengths
 from wva.sim.fleet.metrics import EngineView, gateway_lines, render
 from wva.sim.fleet.pool import Pool
 from wva.sim.fleet.replica import ModelKey, PodKey, Replica, ReplicaState, VariantSpec
@@ -109,11 +109,25 @@ class Fleet:
         ready = {pod.name: self.now_seconds if pod.ready_at_seconds is None else pod.ready_at_seconds for pod in pods}
         self._pools[variant.model].set_pods(variant, ready=ready)
 
-    def set_load(self, model: ModelKey, *, profile: RateProfile) -> None:
-        """Offer another rate to a model from now on; an unknown model gets a gateway."""
+    def set_load(
+        self,
+        model: ModelKey,
+        *,
+        profile: RateProfile,
+        prompt: TokenLengths | None = None,
+        output: TokenLengths | None = None,
+    ) -> None:
+        """Offer another rate to a model from now on, with other lengths where they are given.
+
+        An unknown model gets a gateway.
+        """
         if model not in self._pools:
             self._add_pool(model, NO_LOAD)
-        self._pools[model].arrivals.change_profile(profile, at_seconds=self.now_seconds)
+        pool = self._pools[model]
+        spec = pool.arrivals.spec
+        pool.arrivals.change_lengths(prompt=prompt or spec.prompt, output=output or spec.output)
+        pool.arrivals.change_profile(profile, at_seconds=self.now_seconds)
+        pool.expect(tokens_per_sequence=pool.arrivals.spec.resident_tokens)
 
     def break_pod(self, pod: PodKey, *, mode: PodFault) -> None:
         """Break the metrics page of a pod until ``repair_pod``.

@@ -9,11 +9,15 @@ changing the rate of one model changes neither the lengths nor any other model.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, log, sqrt
 from random import Random
+from typing import Final
 
 from wva.sim.fleet.requests import Request
+
+MAXIMUM_SIGMA: Final = 5.0
+"""Beyond it nearly every length is one of the bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,20 @@ class TokenLengths:
     minimum_tokens: int = 1
     maximum_tokens: int = 4096
 
+    def __post_init__(self) -> None:
+        """Refuse what has no draws.
+
+        Raises:
+            ValueError: naming the rule that is broken.
+
+        """
+        if not 0 < self.mean_tokens < inf:
+            raise ValueError(f"mean_tokens must be above 0 and finite, not {self.mean_tokens}")
+        if not 0 <= self.sigma <= MAXIMUM_SIGMA:
+            raise ValueError(f"sigma must be 0 to {MAXIMUM_SIGMA:g}, not {self.sigma}")
+        if not 1 <= self.minimum_tokens <= self.maximum_tokens:
+            raise ValueError("minimum_tokens must be at least 1 and at most maximum_tokens")
+
     def draw(self, random: Random) -> int:
         """Return one length."""
         mu = log(self.mean_tokens) - self.sigma * self.sigma / 2
@@ -147,6 +165,10 @@ class ArrivalProcess:
         """Use another rate from ``at_seconds`` on. A Poisson process has no memory, so the wait begins anew."""
         self._profile = profile
         self.next_seconds = self._draw(at_seconds)
+
+    def change_lengths(self, *, prompt: TokenLengths, output: TokenLengths) -> None:
+        """Make the requests from the next one on as long as this."""
+        self.spec = replace(self.spec, prompt=prompt, output=output)
 
     def take(self) -> Request:
         """Return the request that arrives at ``next_seconds`` and draw the one after it."""

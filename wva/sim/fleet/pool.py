@@ -50,6 +50,11 @@ class Pool:
             self._plan(replica, due_seconds=max(ready_seconds, self.now_seconds))
         self._handle_due(self.now_seconds)
 
+    def expect(self, *, tokens_per_sequence: float) -> None:
+        """Judge the capacity of the engines by this mean size of a sequence from now on."""
+        self.router.tokens_per_sequence = tokens_per_sequence
+        self._route(self.now_seconds)
+
     def advance(self, until_seconds: float) -> None:
         """Handle every event before ``until_seconds`` and bring all replicas there."""
         arrivals = self.arrivals

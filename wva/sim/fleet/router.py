@@ -32,7 +32,7 @@ class Router:
         self.dropped = 0
         self.retried = 0
         self._queue_limit = queue_limit
-        self._tokens_per_sequence = tokens_per_sequence
+        self.tokens_per_sequence = tokens_per_sequence
         self._targets: list[tuple[Engine, float]] = []
 
     @property
@@ -46,7 +46,7 @@ class Router:
         self._targets = [
             (
                 engine,
-                replica.variant.parameters.concurrent_sequences(tokens_per_sequence=self._tokens_per_sequence),
+                replica.variant.parameters.concurrent_sequences(tokens_per_sequence=self.tokens_per_sequence),
             )
             for replica in ordered
             for engine in replica.engines

@@ -22,7 +22,7 @@ from aiohttp import web
 
 from wva.clock import Clock
 from wva.sim.fleet.fleet import Fleet, PodFault, ReadyPod
-from wva.sim.fleet.load import RateProfile
+from wva.sim.fleet.load import RateProfile, TokenLengths
 from wva.sim.fleet.metrics import CONTENT_TYPE
 from wva.sim.fleet.parameters import PRESETS, EngineParameters
 from wva.sim.fleet.replica import ModelKey, PodKey, VariantSpec
@@ -33,12 +33,17 @@ BodyT = TypeVar("BodyT")
 
 
 class LoadBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Another rate for a model: either a number, or points of (seconds from now, requests per second)."""
+    """Another rate for a model: either a number, or points of (seconds from now, requests per second).
+
+    ``prompt`` and ``output`` change how long its requests are; without them that stays as it is.
+    """
 
     namespace: str
     model: str
     rate: float | None = None
     points: list[tuple[float, float]] = []
+    prompt: TokenLengths | None = None
+    output: TokenLengths | None = None
 
     def profile(self, *, now_seconds: float) -> RateProfile:
         """Return the rate over virtual time; raises ValueError without rate and points, or for bad ones."""
@@ -161,7 +166,8 @@ class FleetServer:
         body = await _decode(request, LoadBody)
         self.catch_up()
         profile = body.profile(now_seconds=self.fleet.now_seconds)
-        self.fleet.set_load(ModelKey(body.namespace, body.model), profile=profile)
+        model = ModelKey(body.namespace, body.model)
+        self.fleet.set_load(model, profile=profile, prompt=body.prompt, output=body.output)
         return web.Response(status=204)
 
     async def _variants(self, request: web.Request) -> web.Response:
