@@ -102,14 +102,26 @@ class Installation:
         """Return what Prometheus would make of the ServiceMonitor."""
         (monitor,) = self.of_kind("ServiceMonitor")
         (endpoint,) = monitor["spec"]["endpoints"]
+        tls = endpoint.get("tlsConfig", {})
         return ScrapeJob(
             name=f"{self.namespace}.{controller.name}",
             targets=[controller.addresses.metrics],
             scheme=endpoint["scheme"],
-            insecure_skip_verify=endpoint["scheme"] == "https",
+            insecure_skip_verify=tls.get("insecureSkipVerify", False),
+            authority=self._scrape_authority(tls),
+            server_name=tls.get("serverName", ""),
             bearer_token=self.scrape_token(),
             labels={"namespace": self.namespace, "pod": controller.name},
         )
+
+    def _scrape_authority(self, tls: Body) -> Path | None:
+        """Return a file with the authority that the ServiceMonitor names; None when it names none."""
+        reference = tls.get("ca", {}).get("configMap")
+        if reference is None:
+            return None
+        content = self._files("ConfigMap", reference["name"], optional=False)[reference["key"]]
+        self._write(self._directory, {"scrape-authority.crt": content})
+        return self._directory / "scrape-authority.crt"
 
     def scrape_token(self) -> str:
         """Return a token of the account whose Secret the ServiceMonitor names; empty when it names none."""

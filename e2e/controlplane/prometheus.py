@@ -41,6 +41,7 @@ class ScrapeJob:
     scheme: str = "http"
     insecure_skip_verify: bool = False
     authority: Path | None = None  # whose certificate the target must have
+    server_name: str = ""  # for which host that must be; by default the target's own address
     bearer_token: str = ""
     honor_labels: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)  # put on every series, as service discovery would
@@ -62,6 +63,8 @@ class ScrapeJob:
             config["tls_config"] = {"insecure_skip_verify": self.insecure_skip_verify}
             if self.authority is not None:
                 config["tls_config"]["ca_file"] = str(self.authority)
+            if self.server_name:
+                config["tls_config"]["server_name"] = self.server_name
         if self.bearer_token:
             config["authorization"] = {"type": "Bearer", "credentials": self.bearer_token}
         return config

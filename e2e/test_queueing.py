@@ -1,0 +1,175 @@
+"""The queueing model on the real control plane: alone for latency targets, and beside the percentage analyzer (HYBRID).
+
+The ConfigMaps say all it needs to know: targets by service class, and how fast an engine is. That is what the simulated
+engines are, so what it computes can be compared with what their users get.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from e2e.controller import Controller
+from e2e.load import Lengths
+from e2e.manifests import SATURATION_CONFIG_MAP, SERVICE_CLASSES_CONFIG_MAP, Variant
+from e2e.scene import Scene
+from wva.sim.fleet.load import TokenLengths
+from wva.sim.fleet.parameters import EngineParameters
+
+QUEUEING_CONFIG_MAP = "wva-queueing-model-config"
+PERFORMANCE_CONFIG_MAP = "wva-model-performance-config"
+CHAT = Variant(name="chat", model="demo/chat", accelerator="L40S", cost=5)
+CODE = Variant(name="code", model="demo/code", accelerator="L40S", cost=5)
+ENGINE = EngineParameters(
+    alpha_seconds=0.02,
+    beta_seconds_per_sequence=0.0005,
+    prefill_seconds_per_token=0.000002,
+    num_gpu_blocks=24576,
+    max_num_seqs=256,
+)
+LENGTHS = Lengths(TokenLengths(128, sigma=0.3), TokenLengths(64, sigma=0.3))
+# A request that is computed with 31 others has an ITL of 36 ms and stays for 2.3 s, so one replica takes about 14
+# requests per second within the target, and the KV cache is nearly empty.
+TTFT_MILLISECONDS, ITL_MILLISECONDS = 500, 36
+LOW_RATE, HIGH_RATE, NEEDED = 4.0, 32.0, 3
+# Twice what keeps the target. Nothing waits and the KV cache is nearly empty: saturation has no reason to grow.
+LATE_RATE = 18.0
+# Its KV cache holds about 12 requests, and with 8 per second ten are inside: saturation grows. Its targets are wide.
+SMALL = replace(ENGINE, num_gpu_blocks=128, max_model_len=1024)
+FULL_RATE = 8.0
+IDLE_RATE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What one page of metrics says of a variant: the number, its reason, and what each stage left of it."""
+
+    desired: int
+    reason: str
+    stages: dict[str, int]
+
+
+def test_replicas_follow_latency_targets(scene: Scene):
+    """The queueing ConfigMap selects the analyzer; replicas come until the latencies are met, and go with the load."""
+    _tell(scene, {CHAT.model: (TTFT_MILLISECONDS, ITL_MILLISECONDS)})
+    scene.configure(QUEUEING_CONFIG_MAP, {"default": "tuningEnabled: false"})
+    fleet = scene.fleet()
+    fleet.add(CHAT, ENGINE)
+    fleet.offer(LOW_RATE, model=CHAT.model, lengths=LENGTHS)
+    scene.deploy(CHAT)
+    scene.wait_ready(CHAT)
+    scene.declare(CHAT)
+    scene.scale_by_keda(CHAT)
+    scene.start_controller()
+    scene.wait_measured(CHAT)
+
+    fleet.offer(HIGH_RATE, model=CHAT.model)
+    late = "latencies beyond the targets"
+    scene.wait(lambda: _itl(scene) > ITL_MILLISECONDS, timeout_seconds=60, what=late)
+    scene.wait(lambda: scene.ready_replicas(CHAT.name) >= NEEDED, timeout_seconds=120, what="growth to the targets")
+    scene.wait(
+        lambda: _ttft(scene) <= TTFT_MILLISECONDS and _itl(scene) <= ITL_MILLISECONDS,
+        timeout_seconds=120,
+        what="latencies within the targets",
+    )
+    targets = f"within TTFT {TTFT_MILLISECONDS} ms and ITL {ITL_MILLISECONDS} ms (its service class)"
+    growth = scene.events("ScaleUpRecommended")
+    assert any("requests/s arrive" in message and targets in message for message in growth), growth
+
+    fleet.offer(LOW_RATE, model=CHAT.model)
+    scene.wait(lambda: scene.replicas(CHAT.name) == 1, timeout_seconds=180, what="shrink with the load")
+    fall = scene.events("ScaleDownRecommended")
+    assert any(targets in message for message in fall), fall
+    assert targets in scene.condition(CHAT.name, "OptimizationReady").message
+    assert _itl(scene) <= ITL_MILLISECONDS
+
+
+def test_the_larger_of_two_opinions_is_applied(scene: Scene):
+    """HYBRID: the queueing model wins where users wait, saturation where memory is short; both numbers are told."""
+    _tell(scene, {CHAT.model: (TTFT_MILLISECONDS, ITL_MILLISECONDS), CODE.model: (60_000, 5_000)})
+    scene.configure(SATURATION_CONFIG_MAP, {"default": "queueLengthThreshold: 15"})  # a step's arrivals are no queue
+    fleet = scene.fleet()
+    for variant, engine in ((CHAT, ENGINE), (CODE, SMALL)):
+        fleet.add(variant, engine)
+        fleet.offer(IDLE_RATE, model=variant.model, lengths=LENGTHS)
+    scene.deploy(CHAT, CODE)
+    scene.wait_ready(CHAT, CODE)
+    scene.declare(CHAT, CODE)
+    scene.scale_by_keda(CHAT, CODE)
+    environment = {"EXPERIMENTAL_PROACTIVE_MODEL": "true", "LOG_LEVEL": "debug"}
+    controller = scene.start_controller(environment=environment)
+    scene.wait_measured(CHAT, CODE)
+
+    fleet.offer(LATE_RATE, model=CHAT.model)
+    fleet.offer(FULL_RATE, model=CODE.model)
+    _wait_grown(scene, controller, CHAT, by="ModelBased")
+    _wait_grown(scene, controller, CODE, by="SaturationSafetyOverride")
+    for variant in (CHAT, CODE):
+        scene.wait(lambda name=variant.name: scene.ready_replicas(name) >= 2, timeout_seconds=60, what="growth")
+    growth = scene.events("ScaleUpRecommended")
+    model = [message for message in growth if "Hybrid mode: model-based scale-up to " in message]
+    assert any("requests/s arrive" in message for message in model), growth
+    override = [message for message in growth if "Hybrid mode: saturation override: scale-up needed" in message]
+    assert any("model-based 1 (" in message and "saturation 2" in message for message in override), growth
+    log = controller.process.log_path.read_text(encoding="utf-8")
+    assert "solution_found" in log
+    assert "Hybrid mode: model-based scale-up to " in log
+
+    for variant in (CHAT, CODE):
+        fleet.offer(IDLE_RATE, model=variant.model)
+    for variant in (CHAT, CODE):
+        scene.wait(lambda name=variant.name: scene.replicas(name) == 1, timeout_seconds=180, what="shrink of both")
+
+
+def _tell(scene: Scene, targets: dict[str, tuple[int, int]]) -> None:
+    """Write the service class with the targets (TTFT and ITL in ms) of the models, and how fast the engines are."""
+    models = [
+        f"  - model: {model}\n    slo-ttft: {ttft}\n    slo-tpot: {itl}\n" for model, (ttft, itl) in targets.items()
+    ]
+    premium = "name: Premium\npriority: 1\ndata:\n" + "".join(models)
+    scene.configure(SERVICE_CLASSES_CONFIG_MAP, {"premium.yaml": premium})
+    # The prompt is computed within one step, whose length follows from the batch like that of any other.
+    speed = "acc: L40S\nalpha: 20\nbeta: 0.5\ngamma: 20\ndelta: 0.004\nmaxBatchSize: 256\n"
+    entries = {model.replace("/", "-"): f"model_id: {model}\n{speed}" for model in targets}
+    scene.configure(PERFORMANCE_CONFIG_MAP, entries)
+
+
+def _wait_grown(scene: Scene, controller: Controller, variant: Variant, *, by: str) -> None:
+    """Wait for growth with this reason; the stage that arbitrates must have both numbers before it."""
+
+    def grown() -> Explained | None:
+        seen = _explained(controller, variant)
+        return seen if seen.reason == by and seen.desired > 1 else None
+
+    seen = scene.wait(grown, timeout_seconds=120, what=f"growth of {variant.name} because of {by}")
+    assert seen is not None
+    assert seen.stages["arbitrate"] == seen.desired, seen
+    saturation = seen.stages["optimize"]
+    assert (saturation < seen.desired) if by == "ModelBased" else (saturation == seen.desired), seen
+
+
+def _explained(controller: Controller, variant: Variant) -> Explained:
+    page = controller.metrics()
+    name = {"variant_name": variant.name}
+    return Explained(
+        desired=int(page.value("wva_desired_replicas", **name) or 0),
+        reason="".join(series.labels["reason"] for series in page.series("wva_desired_reason", **name)),
+        stages={
+            series.labels["stage"]: int(series.value) for series in page.series("wva_desired_step_replicas", **name)
+        },
+    )
+
+
+def _itl(scene: Scene) -> float:
+    return _mean_milliseconds(scene, "vllm:inter_token_latency_seconds")
+
+
+def _ttft(scene: Scene) -> float:
+    return _mean_milliseconds(scene, "vllm:time_to_first_token_seconds")
+
+
+def _mean_milliseconds(scene: Scene, histogram: str) -> float:
+    """Return the mean of the last seconds; NaN, which is neither below nor above a target, without requests."""
+    series = f'{{namespace="{scene.namespace}"}}[20s]'
+    query = f"sum(rate({histogram}_sum{series})) / sum(rate({histogram}_count{series}))"
+    found = scene.plane.prometheus_api.query(query)
+    return 1000 * found[0].value if found else float("nan")
