@@ -13,13 +13,16 @@ plain() { ! given "$1" || VALUES+=(--set "$2=${!1}"); }
 chosen() { given "$1" || [[ -z ${!1:-} ]] || printf '%s: "%s", ' "$2" "${!1}"; }
 chosen_number() { given "$1" || [[ -z ${!1:-} ]] || printf '%s: %s, ' "$2" "${!1}"; }
 
+# image_is_named: whether the caller or the environment says where the image is; the chart's own name is in no registry.
+image_is_named() {
+  [[ -n ${IMG:-}${WVA_IMAGE_REPO:-} ]] || { [[ -n $VALUES_FILE ]] && grep -q 'repository:' "$VALUES_FILE"; }
+}
+
 image_values() {
   if [[ ${IMG:-} == *@* ]]; then
     VALUES+=(--set-string "wva.image.repository=${IMG%@*}" --set-string "wva.image.digest=${IMG##*@}")
   elif [[ -n ${IMG:-} ]]; then
     VALUES+=(--set-string "wva.image.repository=${IMG%:*}" --set-string "wva.image.tag=${IMG##*:}")
-  elif [[ -z ${WVA_IMAGE_REPO:-}${WVA_IMAGE_TAG:-}$VALUES_FILE ]]; then
-    warn "no image is given: the cluster has to have the chart's; build one (docs/image.md) and give IMG"
   fi
   text WVA_IMAGE_REPO wva.image.repository
   text WVA_IMAGE_TAG wva.image.tag

@@ -8,6 +8,9 @@ check_commands() {
   need_command helm 'install version 3 or later from https://helm.sh/docs/intro/install/'
   environment_commands
   say_missing
+  [[ $UNDEPLOY == true || $DEPLOY_WVA != true ]] || image_is_named ||
+    missing "the image of the controller: no registry has the chart's; build and push one (docs/image.md), then give" \
+      'IMG=REGISTRY/wva:TAG, or wva.image.repository in VALUES_FILE'
   local version
   version=$("${HELM[@]}" version --template '{{.Version}}' 2>/dev/null || true)
   [[ $version =~ ^v?([0-9]+) && ${BASH_REMATCH[1]} -ge $HELM_MAJOR ]] ||

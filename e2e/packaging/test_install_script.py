@@ -126,12 +126,39 @@ def test_all_that_is_missing_is_said_at_once(machine: Machine):
     assert outcome.code == 1
     said = [line for line in outcome.err.splitlines() if line.startswith("  - ")]
     assert [line.partition(":")[0] for line in said] == [
+        "  - the image of the controller",
         "  - the right to create namespaces",
         "  - the right to create clusterroles.rbac.authorization.k8s.io",
         "  - the namespace of Prometheus",
         "  - the kind ServiceMonitor",
     ]
     assert outcome.writes == []
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({}, 1),
+        ({"WVA_IMAGE_TAG": "1.2"}, 1),
+        ({"VALUES_FILE": "wva: {replicaCount: 1}"}, 1),
+        ({"IMG": IMAGE}, 0),
+        ({"WVA_IMAGE_REPO": "registry.example.org:5000/wva"}, 0),
+        ({"VALUES_FILE": "wva: {image: {repository: registry.example.org/wva}}"}, 0),
+        ({"DEPLOY_WVA": "false", "PROM_CA_CERT_PATH": CERTIFICATE}, 0),
+    ],
+)
+def test_the_image_has_to_be_named(machine: Machine, tmp_path: Path, given: dict[str, str], code: int):
+    """No registry has the chart's own name: without another one the pods would wait for an image for ever."""
+    for name in {"VALUES_FILE", "PROM_CA_CERT_PATH"} & given.keys():
+        file = tmp_path / name
+        file.write_text(given[name], encoding="utf-8")
+        given = {**given, name: str(file)}
+    outcome = machine.run(**given)
+    assert outcome.code == code, outcome.err
+    said = (
+        "the image of the controller: no registry has the chart's; build and push one (docs/image.md), then give IMG="
+    )
+    assert (said in outcome.err, outcome.writes == []) == (bool(code), bool(code))
 
 
 def test_a_cluster_that_does_not_answer_is_named_with_the_reason(machine: Machine):

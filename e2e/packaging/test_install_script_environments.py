@@ -51,7 +51,7 @@ def authority(outcome: Outcome) -> str:
 )
 def test_openshift_looks_for_the_authority_in_order(tmp_path: Path, places: tuple[str, ...], taken: str):
     """The service CA, which lasts, before the certificate of Thanos, which is renewed; no private key is read."""
-    outcome = openshift(tmp_path, *places).run(ENVIRONMENT="openshift")
+    outcome = openshift(tmp_path, *places).run(ENVIRONMENT="openshift", IMG="registry.example/wva:1.2")
     assert outcome.code == 0, outcome.err
     assert authority(outcome) == PEM.format(taken)
     assert "tls.key" not in "".join(map(str, outcome.calls))
@@ -59,7 +59,7 @@ def test_openshift_looks_for_the_authority_in_order(tmp_path: Path, places: tupl
 
 def test_openshift_without_any_authority_says_where_it_looked(tmp_path: Path):
     """All three places."""
-    outcome = openshift(tmp_path).run(ENVIRONMENT="openshift")
+    outcome = openshift(tmp_path).run(ENVIRONMENT="openshift", IMG="registry.example/wva:1.2")
     assert outcome.code == 1
     for place in ("openshift-service-ca.crt", "openshift-config/openshift-service-ca", "thanos-querier-tls"):
         assert place in outcome.err
@@ -68,7 +68,7 @@ def test_openshift_without_any_authority_says_where_it_looked(tmp_path: Path):
 
 def test_openshift_uses_its_own_monitoring(tmp_path: Path):
     """Thanos over verified TLS, namespaces that it scrapes, an adapter with a token and without user ids."""
-    outcome = openshift(tmp_path, SERVICE_CA).run(ENVIRONMENT="openshift")
+    outcome = openshift(tmp_path, SERVICE_CA).run(ENVIRONMENT="openshift", IMG="registry.example/wva:1.2")
     assert outcome.code == 0, outcome.err
     assert not outcome.beginning("helm upgrade --install kube-prometheus-stack")
     given = outcome.values()
@@ -98,14 +98,14 @@ def test_a_label_that_says_otherwise_is_kept(tmp_path: Path):
     labels = {"openshift.io/user-monitoring": "false"}
     objects["namespace//llm-d-inference-scheduler"] = {"status": {"phase": "Active"}, "metadata": {"labels": labels}}
     machine.change(objects=objects)
-    outcome = machine.run(ENVIRONMENT="openshift")
+    outcome = machine.run(ENVIRONMENT="openshift", IMG="registry.example/wva:1.2")
     assert outcome.code == 0, outcome.err
     assert "llm-d-inference-scheduler has openshift.io/user-monitoring=false, not true: it is left so" in outcome.err
 
 
 def test_openshift_is_recognised_and_what_it_lacks_is_named(tmp_path: Path):
     """On another cluster, and without monitoring of user workloads, nothing is begun."""
-    outcome = Machine(tmp_path).run(ENVIRONMENT="openshift")
+    outcome = Machine(tmp_path).run(ENVIRONMENT="openshift", IMG="registry.example/wva:1.2")
     assert (outcome.code, outcome.writes) == (1, [])
     assert "OpenShift: this cluster serves no config.openshift.io" in outcome.err
     assert "set enableUserWorkload: true" in outcome.err
@@ -113,7 +113,7 @@ def test_openshift_is_recognised_and_what_it_lacks_is_named(tmp_path: Path):
 
 def test_openshift_gets_no_second_prometheus(tmp_path: Path):
     """Asking for one is refused rather than overruled."""
-    outcome = openshift(tmp_path).run(ENVIRONMENT="openshift", DEPLOY_PROMETHEUS="true")
+    outcome = openshift(tmp_path).run(ENVIRONMENT="openshift", IMG="registry.example/wva:1.2", DEPLOY_PROMETHEUS="true")
     assert (outcome.code, outcome.calls) == (1, [])
     assert "DEPLOY_PROMETHEUS=true: OpenShift has its own Prometheus" in outcome.err
 
