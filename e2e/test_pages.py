@@ -11,6 +11,7 @@ import pytest
 from e2e import tools
 from e2e.controlplane.api import Api, Body
 from e2e.controlplane.cluster import ControlPlane
+from e2e.controlplane.polling import eventually
 from e2e.kustomize import DEPLOY, NAMESPACE
 from tests.docs.commands import OWN_TEST, PAGES, CommandFailedError, of_kind, run_page
 
@@ -29,6 +30,7 @@ def example(own_control_plane: ControlPlane, tmp_path: Path) -> Iterator[dict[st
         (folder / name).symlink_to(tools.binary(name))
     api.apply_yaml((DEPLOY / "crd" / "llmd.ai_variantautoscalings.yaml").read_text(encoding="utf-8"))
     api.resource("VariantAutoscaling")
+    eventually(lambda: not api.list("VariantAutoscaling"), timeout_seconds=90, what="no variants of other tests")
     for name in (NAMESPACE, MODELS):
         api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     environment = {
