@@ -4,67 +4,106 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
 
 from e2e import tools
-from e2e.controlplane.api import Api, Body
+from e2e.controlplane.api import Api, ApiError
 from e2e.controlplane.cluster import ControlPlane
 from e2e.controlplane.polling import eventually
+from e2e.foreign_kinds import serve_monitors
 from e2e.kustomize import DEPLOY, NAMESPACE
-from tests.docs.commands import OWN_TEST, PAGES, CommandFailedError, of_kind, run_page
+from tests.docs.commands import INSTALLING, OWN_TEST, PAGES, CommandFailedError, of_kind, run_page, workspace
 
 MODELS = "models"
 """The namespace of the models in the examples; NAMESPACE is that of the controller."""
+OTHERS = ("monitoring", "llm-d-autoscaler")
+"""Namespaces that a page expects the reader to have."""
+NAMESPACES = (NAMESPACE, MODELS, *OTHERS)
 OF_THE_WHOLE_CLUSTER = ("ClusterRole", "ClusterRoleBinding")
+_GONE_SECONDS = 90
+
+
+@dataclass(frozen=True)
+class Reader:
+    """An administrator with kubectl, helm, wva, the repository, and the authority of Prometheus in a file."""
+
+    api: Api
+    environment: dict[str, str]
+    directory: Path
 
 
 @pytest.fixture
-def example(own_control_plane: ControlPlane, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Give the environment of a reader who has what the pages speak of: two variants of a model, scaled by HPAs."""
+def reader(own_control_plane: ControlPlane, tmp_path: Path) -> Iterator[Reader]:
+    """Give a reader of a cluster without the controller; afterwards nothing of the pages is left."""
     api = own_control_plane.api
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in ("kubectl", "helm"):
         (folder / name).symlink_to(tools.binary(name))
-    api.apply_yaml((DEPLOY / "crd" / "llmd.ai_variantautoscalings.yaml").read_text(encoding="utf-8"))
-    api.resource("VariantAutoscaling")
-    eventually(lambda: not api.list("VariantAutoscaling"), timeout_seconds=90, what="no variants of other tests")
-    for name in (NAMESPACE, MODELS):
-        api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    directory = workspace(tmp_path / "repository")
+    (directory / "prometheus-ca.crt").write_bytes(own_control_plane.layout.authority.read_bytes())
     environment = {
         "KUBECONFIG": str(own_control_plane.kubeconfig),
         "PATH": f"{folder}:{Path(sys.executable).parent}:/usr/bin:/bin",
     }
-    for sample in ("emulated-vllm", "variantautoscalings", "hpa"):
-        tools.output("kubectl", "apply", "-k", DEPLOY / "samples" / sample, "-n", MODELS, environment=environment)
+    serve_monitors(api)
+    api.apply_yaml((DEPLOY / "crd" / "llmd.ai_variantautoscalings.yaml").read_text(encoding="utf-8"))
+    api.resource("VariantAutoscaling")
+    eventually(lambda: _bare(api), timeout_seconds=_GONE_SECONDS, what="nothing of other tests")
     before = _of_the_cluster(api)
-    yield environment
+    yield Reader(api, environment, directory)
     for kind, names in _of_the_cluster(api).items():
         for name in names - before[kind]:
             api.delete(kind, name)
-    for name in (MODELS, NAMESPACE):
+    for name in NAMESPACES:
         api.delete("Namespace", name)
 
 
 @pytest.mark.disruptive
-def test_the_commands_of_the_pages_run(example: dict[str, str]):
-    """In the order of each page, as the administrator of a cluster. One world serves all pages: they change little."""
+@pytest.mark.parametrize("page", INSTALLING)
+def test_the_commands_of_a_page_that_installs_run(reader: Reader, page: str):
+    """From top to bottom, with the addresses of the page; whether two variants then scale, other tests show."""
+    for name in OTHERS:
+        _namespace(reader.api, name)
+    run_page(page, environment=reader.environment, directory=reader.directory)
+
+
+@pytest.mark.disruptive
+def test_the_commands_of_the_other_pages_run(reader: Reader):
+    """In the order of each page, beside two variants with HPAs. One world serves all pages: they change little."""
+    for name in (NAMESPACE, MODELS):
+        _namespace(reader.api, name)
+    for sample in ("emulated-vllm", "variantautoscalings", "hpa"):
+        folder = DEPLOY / "samples" / sample
+        tools.output("kubectl", "apply", "-k", folder, "-n", MODELS, environment=reader.environment)
     failed = {}
     for page in PAGES:
-        if page not in OWN_TEST and of_kind(page, "cluster"):
+        if page not in {*OWN_TEST, *INSTALLING} and of_kind(page, "cluster"):
             try:
-                run_page(page, environment=example)
+                run_page(page, environment=reader.environment, directory=reader.directory)
             except CommandFailedError as error:
                 failed[page] = str(error)
     assert failed == {}
 
 
+def _bare(api: Api) -> bool:
+    """Tell whether no variant and no namespace of a test before is left; a kind that is new is not served at once."""
+    try:
+        variants = api.list("VariantAutoscaling")
+    except ApiError as error:
+        if error.status != HTTPStatus.TOO_MANY_REQUESTS:
+            raise
+        return False
+    return not variants and all(api.find("Namespace", name) is None for name in NAMESPACES)
+
+
+def _namespace(api: Api, name: str) -> None:
+    api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+
 def _of_the_cluster(api: Api) -> dict[str, set[str]]:
-    return {kind: {_name(item) for item in api.list(kind)} for kind in OF_THE_WHOLE_CLUSTER}
-
-
-def _name(item: Body) -> str:
-    name: str = item["metadata"]["name"]
-    return name
+    return {kind: {item["metadata"]["name"] for item in api.list(kind)} for kind in OF_THE_WHOLE_CLUSTER}

@@ -32,7 +32,11 @@ PAGES: Final = tuple(
 )
 """Every page that a reader may copy a command from."""
 OWN_TEST: Final = {"docs/install.md": "e2e/test_install_page.py"}
-"""Pages whose commands need more than the world of e2e/test_pages.py, which runs all others that need a cluster."""
+"""Pages whose commands need more than the worlds of e2e/test_pages.py, which runs all others that need a cluster."""
+INSTALLING: Final = ("docs/kustomize.md", "charts/workload-variant-autoscaler/README.md")
+"""Pages that install the controller: their commands begin with a cluster that does not have it."""
+_SHOWN: Final = ("deploy", "charts", "docs")
+"""The folders of the repository that commands read."""
 
 Kind = Literal["here", "cluster", "ci", "yours", "not run", "output", "event"]
 _TIMEOUT_SECONDS: Final = 400
@@ -119,10 +123,19 @@ def variables(text: str) -> set[str]:
     return set(_EXPORT.findall(text))
 
 
+def workspace(folder: Path) -> Path:
+    """Make a folder in which a command finds what it reads of the repository, and may write."""
+    folder.mkdir()
+    for name in _SHOWN:
+        (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
 def run_page(
     page: str,
     *,
     environment: Mapping[str, str],
+    directory: Path = ROOT,
     yours: Mapping[str, str] | None = None,
     events: Mapping[str, Callable[[], None]] | None = None,
 ) -> list[str]:
@@ -138,7 +151,7 @@ def run_page(
         elif step.kind == "yours":
             assert variables(step.text) == set(yours or {})
         elif step.kind == "cluster":
-            written.append(run(step.text, {**os.environ, **environment, **(yours or {})}, directory=ROOT))
+            written.append(run(step.text, {**os.environ, **environment, **(yours or {})}, directory=directory))
     return written
 
 

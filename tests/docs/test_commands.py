@@ -21,11 +21,10 @@ from tests.docs.commands import (
     runs_of,
     steps,
     steps_of,
+    workspace,
 )
 
 CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-SHOWN = ("deploy", "charts", "docs")
-"""The folders of the repository that commands read."""
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -39,10 +38,7 @@ def test_the_commands_of_a_page_run(page, tmp_path):
     """From top to bottom in one folder, by a user without cluster, configuration or anything but the program."""
     home = tmp_path / "home"
     home.mkdir()
-    work = tmp_path / "work"
-    work.mkdir()
-    for name in SHOWN:
-        (work / name).symlink_to(ROOT / name)
+    work = workspace(tmp_path / "work")
     programs = Path(sys.executable).parent
     environment = {"HOME": str(home), "PATH": f"{programs}:/usr/bin:/bin", "COLUMNS": "120"}
     for text, expected in runs_of(page, "here"):
