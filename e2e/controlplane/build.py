@@ -1,4 +1,4 @@
-"""Build servers and tools from pinned Go modules: ``python -m e2e.controlplane.build [tools]``.
+"""Build servers and tools from pinned Go modules: ``python -m e2e.controlplane.build [servers] [tools] [adapter]``.
 
 In go ``modules/<tool>/{go.mod,go.sum}``, out come binaries in a cache outside the checkout::
 
@@ -119,8 +119,8 @@ class Module:
         """Return the path of a binary or folder. NotBuiltError when it is not there."""
         path = self.place(name)
         if not path.exists():
-            only = " tools" if self not in SERVERS else ""
-            raise NotBuiltError(f"not built yet: {name}; run: python -m e2e.controlplane.build{only}")
+            part = next((part for part, modules in PARTS.items() if self in modules), "servers")
+            raise NotBuiltError(f"not built yet: {name}; run: python -m e2e.controlplane.build {part}")
         return path
 
     def needs(self, name: str) -> list[str]:
@@ -192,10 +192,17 @@ PROMETHEUS_OPERATOR = Module(
     folders={"crds": "v1"},
     generator="sigs.k8s.io/controller-tools/cmd/controller-gen",  # the module has Go types, and no definitions
 )
+# An API server has one backend for external metrics: KEDA's adapter, and this one in the tests of plain HPAs.
+PROMETHEUS_ADAPTER = Module(
+    name="prometheus-adapter",
+    path="sigs.k8s.io/prometheus-adapter",
+    packages={"prometheus-adapter": "sigs.k8s.io/prometheus-adapter/cmd/adapter"},
+)
 SERVERS = (ETCD, KUBERNETES, PROMETHEUS, KEDA)
 TOOLS = (HELM, KUBECTL, PROMTOOL)
 SCHEMAS = (KEDA_API, PROMETHEUS_OPERATOR)
-ALL = (*SERVERS, *TOOLS, *SCHEMAS)
+ALL = (*SERVERS, *TOOLS, *SCHEMAS)  # what is built where no part is named
+PARTS = {"servers": SERVERS, "tools": (*TOOLS, *SCHEMAS), "adapter": (PROMETHEUS_ADAPTER,)}
 
 
 def own_binaries() -> Path | None:
@@ -362,8 +369,8 @@ def _locked(module: Module) -> Iterator[None]:
 
 
 def reported_version(module: Module, name: str) -> str:
-    """Ask the binary for its version; KEDA's binaries cannot tell, so there it is the pinned one."""
-    if module is KEDA:
+    """Ask the binary for its version; those of KEDA and prometheus-adapter cannot tell, so it is the pinned one."""
+    if module in (KEDA, PROMETHEUS_ADAPTER):
         return f"{module.version} (pinned)"
     ask = _VERSION_ARGUMENTS.get(module.name, ("--version",))
     output = subprocess.run([module.binary(name), *ask], capture_output=True, text=True, check=True, timeout=30).stdout
@@ -372,11 +379,14 @@ def reported_version(module: Module, name: str) -> str:
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Build all, or with ``tools`` only these and the schemas; then print each binary's version and where it is.
+    """Build the named parts, or servers and tools; then print each binary's version and where it is.
 
     Returns 0 when all is there, 1 when something does not compile, 3 when only a module that cannot be had is missing.
     """
-    modules = (*TOOLS, *SCHEMAS) if "tools" in arguments else ALL
+    if unknown := set(arguments) - PARTS.keys():
+        print(f"no part named {', '.join(sorted(unknown))}; there are: {', '.join(PARTS)}", file=sys.stderr)
+        return 1
+    modules = [module for part in arguments for module in PARTS[part]] or ALL
     try:
         skip = skips_unavailable()
     except BuildError as error:

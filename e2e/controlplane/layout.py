@@ -27,7 +27,7 @@ _USERS = ("admin", "kube-controller-manager", "kube-scheduler", "kubelet", "keda
 _ADMIN_GROUP = "system:masters"
 KEDA_NAMESPACE = "keda"
 KEDA_SERVICE = "keda-metrics-apiserver"
-EXTERNAL_METRICS_SERVICE = "external-metrics-stand-in"  # in KEDA's namespace, too, and instead of it
+PROMETHEUS_ADAPTER_SERVICE = "prometheus-adapter"  # in KEDA's namespace, too, and instead of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Layout:
         authority.issue("prometheus", hosts=("localhost", LOOPBACK))
         authority.issue("keda-server", hosts=("localhost", LOOPBACK, f"{KEDA_SERVICE}.{KEDA_NAMESPACE}.svc"))
         authority.issue(
-            EXTERNAL_METRICS_SERVICE, hosts=("localhost", f"{EXTERNAL_METRICS_SERVICE}.{KEDA_NAMESPACE}.svc")
+            PROMETHEUS_ADAPTER_SERVICE, hosts=("localhost", f"{PROMETHEUS_ADAPTER_SERVICE}.{KEDA_NAMESPACE}.svc")
         )
         Authority(self._pki, "front-proxy-ca").issue("front-proxy-client")
         write_key(self.service_account_key)

@@ -137,3 +137,20 @@ def test_own_binaries_are_used_as_they_are(tmp_path, monkeypatch):
     assert build.build_all((refused, good)) == []
     assert refused.binary("refused") == own / "refused"
     assert good.binary("good") == own / "good"
+
+
+def test_only_the_named_parts_are_built(tmp_path, monkeypatch, capsys):
+    """Without a name it is what every run needs; a name that does not exist is an error that lists those that do."""
+    good, refused = _good(tmp_path), _refused(tmp_path)
+    monkeypatch.setattr(build, "PARTS", {"good": (good,), "refused": (refused,)})
+    monkeypatch.setattr(build, "ALL", ())
+    monkeypatch.setattr(build, "reported_version", lambda *_: "1.2.3")
+
+    assert build.main() == 0
+    assert good.missing == ["good"]
+    assert build.main(["good"]) == 0
+    assert good.missing == []
+    assert build.main(["good", "refused"]) == 3
+    assert build.main(["sever"]) == 1
+
+    assert "no part named sever; there are: good, refused" in capsys.readouterr().err

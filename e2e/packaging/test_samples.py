@@ -183,12 +183,12 @@ def test_both_adapters_have_the_same_rules():
     """Kubernetes and OpenShift differ in where Prometheus is and who asks, not in what is asked."""
     first, second = (read_rules(SAMPLES / name) for name in ADAPTERS)
     assert first == second
-    names = [rule.name for rule in first]
+    names = [rule["name"]["as"] for rule in first]
     assert names == ["wva_desired_replicas", *(f"inferno_{name}" for name in ALIASED)]
     for rule, name in zip(first, names, strict=True):
-        assert rule.metrics_query == f"max by (variant_name, exported_namespace) ({name}{{<<.LabelMatchers>>}})"
-        assert rule.series_query.startswith(f"{name}{{")
-        assert [other.name for other in first if other.metric_of(name)] == [name]
+        assert rule["metricsQuery"] == f"max by (variant_name, exported_namespace) ({name}{{<<.LabelMatchers>>}})"
+        assert rule["seriesQuery"].startswith(f"{name}{{")
+        assert [other["name"]["as"] for other in first if re.search(other["name"]["matches"], name)] == [name]
 
 
 def test_openshift_chooses_the_adapters_user():
