@@ -1,4 +1,4 @@
-"""Who decides on a variant, as everybody can read it in its status: the ``Claimed`` condition."""
+"""The controller that decides on a variant, as its status shows it: the ``Claimed`` condition."""
 
 from __future__ import annotations
 

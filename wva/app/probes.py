@@ -28,7 +28,7 @@ class Probes:
         return self._server.port
 
     def follow(self, not_ready: ReadinessCheck) -> None:
-        """Ask somebody else from now on."""
+        """Ask another part from now on."""
         self._not_ready = not_ready
 
     async def __aenter__(self) -> Self:

@@ -37,7 +37,8 @@ class Activations:
     def apply(self, variant: Variant, now: float) -> Variant:
         """Return the variant as it will be once the caches have caught up.
 
-        A start that the caches show is forgotten: if the target goes to zero after that, somebody has taken it there.
+        A start that the caches show is forgotten: if the target goes to zero after that, another client has taken it
+        there.
         """
         started = self._started.get(variant.key)
         if started is None:

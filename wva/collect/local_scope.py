@@ -15,7 +15,7 @@ from wva.kube.cache import Handler, Store
 
 @dataclass(frozen=True, slots=True)
 class LocalScope:
-    """One answer for everybody who asks whether the ConfigMaps of a namespace count.
+    """One answer for all callers to whether the ConfigMaps of a namespace count.
 
     ``watched`` is the only namespace that is looked at, empty for all; ``wanted`` tells the variants of this controller
     from those of others. A namespace that cannot be read counts as

@@ -39,7 +39,7 @@ class Refusal:
 def activate(variants: Iterable[Variant], waiting: float, budget: Budget | None = None) -> Decision | Refusal | None:
     """Return the decision that starts a variant of one model for ``waiting`` requests.
 
-    None: nothing waits, or somebody serves or starts already. ``budget`` None means that GPUs are not limited.
+    None: nothing waits, or a variant serves or starts already. ``budget`` None means that GPUs are not limited.
     """
     candidates = sorted(variants, key=lambda variant: (variant.cost, variant.key))
     if not waiting > 0 or any(variant.active for variant in candidates):

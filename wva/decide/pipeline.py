@@ -135,7 +135,7 @@ def _claims(models: Sequence[ModelCycle], drafts: Drafts, policy: Policy) -> lis
 
 
 def _shared(models: Sequence[ModelCycle], cycle: Cycle, budget: GpuBudget | None) -> dict[ModelKey, Shared]:
-    """Share the free GPUs among the models in need, if somebody knows how many there are.
+    """Share the free GPUs among the models in need, if their number is known.
 
     Several models have to be in need, or one whose optimizer was chosen to share.
     """

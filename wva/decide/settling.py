@@ -131,7 +131,7 @@ def settle(decision: Decision, progress: Progress, *, now: float) -> tuple[Decis
 def _previous(variant: Variant, entry: VariantMemory | None) -> int | None:
     """Return the number published last; a 0 belongs to a time when the variant was switched off.
 
-    What was kept for want of any history is none: it would undo what somebody else has changed since.
+    A number kept for want of any history is none: it would undo a later change by another client.
     For a variant at zero that is only a number by which it was called back, and has not come yet.
     """
     remembered = entry.desired if entry is not None else 0

@@ -65,7 +65,7 @@ class EventClient(Protocol):
 
 
 class Note(NamedTuple):
-    """What somebody recorded."""
+    """What a caller recorded."""
 
     ref: ObjectReference
     type: EventType
@@ -233,7 +233,7 @@ class EventRecorder:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing will happen here before the clock moves or somebody records an Event."""
+        """Whether nothing will happen here before the clock moves or a caller records an Event."""
         return self._posting == self._resting and not (self._waiting and not self._resting)
 
     async def _post_next(self) -> None:

@@ -5,7 +5,8 @@ when its record has not changed for the lease duration, measured on the candidat
 record: no clocks are compared, so they may differ by hours as long as they run equally fast. Every write carries the
 resourceVersion read before, so of two who try only one succeeds. The leader renews every retry period and gives up by
 itself at the renew deadline, which is shorter than the lease duration. It counts from the *start* of its last
-successful renewal, a candidate from when it *saw* that renewal, hence later: the leader stops before anybody starts.
+successful renewal, a candidate from when it *saw* that renewal, hence later: the leader stops before another process
+starts.
 
 A leader that does not run (SIGSTOP, a frozen cgroup, a starved CPU) cannot give up in time. Therefore ``may_write``
 compares the deadline with the clock at the moment of each write, before anything is sent, and does not depend on some
@@ -16,8 +17,8 @@ renewals ask ``may_claim`` there. What remains: a process stopped between that c
 machine whose clocks were frozen with it. Against those, writes whose order matters carry a resourceVersion.
 
 Two departures from client-go. The recorded lease duration counts if it is longer than ours: the holder may be
-configured otherwise. A Lease that disappears while somebody else held it is treated as changed, not as free: its holder
-may write until its deadline. Only a process that has never seen the Lease creates it at once.
+configured otherwise. A Lease that disappears while another process held it is treated as changed, not as free: its
+holder may write until its deadline. Only a process that has never seen the Lease creates it at once.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ class LeaderElector:
         self._record("became leader")
 
     async def hold(self) -> None:
-        """Renew until that fails for too long or somebody else holds the Lease; then raise LeadershipLost.
+        """Renew until that fails for too long or another process holds the Lease; then raise LeadershipLost.
 
         Being cancelled changes nothing: until ``release`` or the deadline this process may still write.
         """
@@ -190,7 +191,8 @@ class LeaderElector:
         """Stop leading and, if the Lease is ours, let it go so that a candidate need not wait for its end.
 
         Call it when everything that writes, and ``hold``, has ended. Best effort: never raises an ApiError, and takes
-        at most RELEASE_SECONDS. Past the deadline somebody else may lead: the Lease is read before anything is written.
+        at most RELEASE_SECONDS. Past the deadline another process may lead: the Lease is read before anything is
+        written.
         """
         self._leading = False
         self.instruments.leader.set(0)
@@ -240,7 +242,7 @@ class LeaderElector:
         return self.monotonic() >= self._seen_at + self._wait_seconds
 
     async def _claim(self) -> bool:
-        """Write us into the Lease; False when somebody was faster."""
+        """Write us into the Lease; False when another process was faster."""
         started = self.monotonic()
         limit = self._limit()
         self._claimed = True
@@ -275,7 +277,7 @@ class LeaderElector:
     def _see_none(self) -> None:
         if self._stored is not None:
             self._seen_at = self.monotonic()
-            # Even if it was free when last seen, somebody may have taken it since; unless that is us.
+            # Even if it was free when last seen, another process may have taken it since; unless that is us.
             self._wait_seconds = 0.0 if self._leading else self.durations.lease_seconds
         self._stored, self._looked = None, True
 

@@ -6,8 +6,8 @@
 The rules are those of client-go's queue. A key is *queued* (waits for a worker), *processing* (a worker has it) or
 unknown; a key added while it is being processed is remembered as *dirty* and queued again by ``done``. Hence adding a
 key many times costs one reconcile, no two workers ever hold one key, and a change that arrives during a reconcile is
-not lost. Beside that stands at most one *delayed* entry per key, at the earliest time anybody asked for. Adding a key
-at once does not remove its delayed entry: one reconcile too many is harmless, a forgotten timer is not.
+not lost. Beside that stands at most one *delayed* entry per key, at the earliest time that a caller asked for. Adding a
+key at once does not remove its delayed entry: one reconcile too many is harmless, a forgotten timer is not.
 
 Two priorities: what the first list of a watch brings is ``low``, so that a real change overtakes start-up noise.
 """
@@ -222,7 +222,7 @@ class WorkQueue(Generic[K]):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing will happen here before the clock moves or somebody adds a key."""
+        """Whether nothing will happen here before the clock moves or a caller adds a key."""
         return not len(self) and not self._core.processing
 
     @property

@@ -100,7 +100,7 @@ class Optimizer:
         """Wait for the rest of the interval, also if the interval changes meanwhile.
 
         A cycle need not wait for anything itself. An interval of next to nothing, or cycles that always overrun, must
-        not keep everybody else from running: watches, probes, the renewal of the lease.
+        not keep other tasks from running: watches, probes, the renewal of the lease.
         """
         while (left := started + self._rest_seconds() - self._clock.monotonic()) > 0:
             self._configuration.changed.clear()

@@ -42,7 +42,7 @@ class Controller(NamedTuple):
 
 
 def controller_findings(inventory: Inventory, now: float) -> Iterator[Finding]:
-    """Yield controllers that must be swapped or kept apart, and Leases that somebody holds; ``now`` is in seconds."""
+    """Yield controllers that must be swapped or kept apart, and Leases with a holder; ``now`` is in seconds."""
     controllers = list(_controllers(inventory))
     for controller in controllers:
         if _runs_go(controller.container):

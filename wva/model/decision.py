@@ -167,7 +167,7 @@ class Decision:
 
     @property
     def limits(self) -> tuple[Step, ...]:
-        """The steps in which somebody kept the number from being larger."""
+        """The steps in which a limit kept the number from being larger."""
         return tuple(step for step in self.steps if step.limited_by)
 
     @property

@@ -31,7 +31,7 @@ def normalize_accelerator(product: str) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class AcceleratorPool:
-    """The GPUs of one product: ``capacity`` on usable nodes, ``used`` by the scheduled pods of everybody.
+    """The GPUs of one product: ``capacity`` on usable nodes, ``used`` by the scheduled pods of all namespaces.
 
     ``accelerator`` is the normalised product, ``resource`` the resource name that pods request.
     """

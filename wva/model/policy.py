@@ -296,7 +296,7 @@ class Policy:
         return Optimizer.BY_ANALYZER if analyzer is Analyzer.TOKENS else FITTING[analyzer][0]
 
     def misfits(self, model: ModelKey) -> tuple[str, ...]:
-        """Return the names of entries for everybody that contradict the defaults of the model's namespace."""
+        """Return the names of global entries that contradict the defaults of the model's namespace."""
         local = self._local(model.namespace)
         found: list[str] = []
         saturation = _entry_for(self.overrides, model)
@@ -309,7 +309,7 @@ class Policy:
         return tuple(found)
 
     def _taken(self, local: SaturationRules, model: ModelKey) -> SaturationOverride | None:
-        """Return the override for everybody that a namespace takes over, as it holds there; None without one."""
+        """Return the global override that a namespace takes over, as it holds there; None without one."""
         taken = _entry_for(self.overrides, model)
         if taken is None or local.default is None:
             return taken

@@ -1,7 +1,7 @@
 """A recorded cycle: everything a decision depends on, and nothing else.
 
 ``decide(recording.snapshot, recording.memory, recording.policy, recording.now)`` gives the decisions of that cycle
-again, bit by bit. It holds no token, no URL and no labels, so that it can be handed to somebody else.
+again, bit by bit. It holds no token, no URL and no labels, so that it can be handed to other people.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What people are told of a decision: the Kubernetes event and the log lines.
 
 Every change of the desired number is an event, with the reason in words and the steps that led to it. Each variant has
-one canonical log line per cycle. When evidence is missing, it is the line that the configuration guide names.
+one canonical log line per cycle. While the safety net is active there is the line of docs/metrics.md#the-safety-net
+too.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _step(step: Step) -> str:
 
 
 def on_safety_net(decision: Decision) -> bool:
-    """Tell whether the number stands without any measurement (configuration guide: safety net)."""
+    """Tell whether the number stands without any measurement (docs/metrics.md#the-safety-net)."""
     return decision.held and decision.source in _FALLBACK
 
 

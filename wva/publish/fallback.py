@@ -1,4 +1,6 @@
-"""The safety net under the optimizer: the numbers that stay when a whole cycle fails (configuration guide).
+"""The safety net under the optimizer: the numbers that stay when a whole cycle fails.
+
+docs/metrics.md#the-safety-net has what operators see of it.
 
 The last published number stays. A variant that no cycle has decided on keeps the replicas that exist. Source,
 condition, event and log line say that the number is not measured, as for any other hold.

@@ -38,7 +38,7 @@ _HEADERS: Final = {"Server": "wva", "X-Content-Type-Options": "nosniff", "Cache-
 class _Refusals(logging.Logger):
     """Counts what aiohttp refuses by itself; its logger is the only place where it says so.
 
-    The lines themselves are dropped: each would carry a traceback, and anybody may send as many as he likes.
+    The lines themselves are dropped: each would carry a traceback, and a client may send any number of them.
     """
 
     def __init__(self, refused: Callable[[], None]) -> None:
@@ -134,7 +134,7 @@ class Server:
         while True:
             try:
                 accepted, _ = await loop.sock_accept(listening)
-            except ConnectionAbortedError:  # gone before anybody looked
+            except ConnectionAbortedError:  # gone before it was accepted
                 continue
             except OSError as error:  # no file descriptors left; those that wait in the kernel go on waiting
                 self._logger.warning("accept_failed", server=self._name, error=error.strerror)

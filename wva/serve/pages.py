@@ -39,7 +39,7 @@ def metrics_handler(
 ) -> Handler:
     """Return what serves ``/metrics`` and ``pages`` (path to a function whose result is sent as JSON).
 
-    ``gate`` None lets everybody in.
+    ``gate`` None lets all clients in.
     """
     known: dict[str, _Page] = {path: _json(page) for path, page in (pages or {}).items()}
     known[METRICS_PATH] = lambda request: _exposition(registry, request)
@@ -47,7 +47,7 @@ def metrics_handler(
 
 
 def probes_handler(not_ready: ReadinessCheck) -> Handler:
-    """Return what serves ``/healthz`` and ``/readyz`` to everybody."""
+    """Return what serves ``/healthz`` and ``/readyz`` to all clients."""
 
     def healthz(_: web.BaseRequest) -> web.Response:
         return plain(HTTPStatus.OK, "ok")

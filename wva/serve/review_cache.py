@@ -43,8 +43,8 @@ class ReviewCache(Generic[K, V]):
     async def get(self, key: K, ask: Callable[[], Awaitable[Answer[V]]]) -> tuple[V, bool]:
         """Return the answer and whether it was there already; else ask, and let all who come meanwhile wait for it.
 
-        What ``ask`` raises is raised to everybody who waits, and not kept. If the asking one is cancelled, the next of
-        those who wait asks again.
+        What ``ask`` raises is raised to all callers that wait, and not kept. If the asking one is cancelled, the next
+        of those who wait asks again.
         """
         while True:
             kept = self._kept.get(key)

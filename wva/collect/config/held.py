@@ -139,7 +139,7 @@ class LayeredMap(Generic[M, P, R]):
         return () if reading is None else reading.warnings
 
     def _resolve(self, namespace: str) -> None:
-        """Merge one namespace anew; what changed for everybody changes every namespace."""
+        """Merge one namespace anew; a global change changes every namespace."""
         if namespace:
             resolved = resolve(self._readings[namespace], self._rules, beneath=self.global_default)
             self.local[namespace] = self._rules_of(resolved)

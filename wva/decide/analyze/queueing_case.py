@@ -187,7 +187,7 @@ def _costs(readings: Sequence[VariantReading], policy: Policy) -> dict[VariantKe
 
 
 def accelerator_of(reading: VariantReading) -> str:
-    """Return the accelerator of a variant, as far as anybody says."""
+    """Return the accelerator of a variant, as far as it is known."""
     variant = reading.progress.variant
     return variant.accelerator or variant.status_accelerator or UNKNOWN_ACCELERATOR
 

@@ -74,7 +74,7 @@ class Gap:
         return sum(variant.progress.outstanding * capacities.get(variant.key, 0.0) for variant in self.model.variants)
 
     def per_replica(self) -> dict[VariantKey, float]:
-        """Return what a replica of each variant carries, as far as anybody knows."""
+        """Return what a replica of each variant carries, as far as it is known."""
         return {variant.key: variant.per_replica for variant in self.capacity.variants}
 
     def _candidate(self, variant: VariantAssessment, number: int) -> Candidate:

@@ -1,7 +1,7 @@
 """Model-based: the growth of a model is what the queueing model has found for all models together. No numpy.
 
 The numbers come from the solver (``decide.queueing.fleet``), which has seen every model and the GPUs that there are.
-Where somebody allows a variant less than it found, what is denied goes to the next variant by the cost-aware rule, and
+Where a limit allows a variant less than it found, what is denied goes to the next variant by the cost-aware rule, and
 so it does where those that it chose cannot grow. A shrink follows the cost-aware rule, which may take a variant to
 zero.
 """

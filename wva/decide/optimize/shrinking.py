@@ -101,7 +101,7 @@ def _pending(variant: VariantAssessment) -> Move:
 
 
 def _shrink(model: ModelAssessment) -> _Shrink:
-    """Decide who shrinks, if anybody may."""
+    """Choose the variant that shrinks, if one may."""
     waiting = _waiting(model)
     if waiting is not None:
         return waiting

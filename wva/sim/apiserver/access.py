@@ -1,6 +1,6 @@
 """Who may do what: bearer tokens, and what their owners may do; ``reviews`` asks the same questions for others.
 
-By default everybody is authenticated and everything is allowed. A test sets ``tokens`` to require one, and
+By default every client is authenticated and everything is allowed. A test sets ``tokens`` to require one, and
 ``authorize`` to refuse. Tokens of ServiceAccounts are issued on request and are good for their audiences and time.
 """
 
@@ -39,7 +39,7 @@ class IssuedToken:
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What somebody wants to do, in the words of RBAC. ``path`` is set instead of a resource for other URLs."""
+    """What a client wants to do, in the words of RBAC. ``path`` is set instead of a resource for other URLs."""
 
     verb: str
     group: str = ""
@@ -63,7 +63,7 @@ class Access:
     """The authentication and authorization of one server."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        """Authenticate everybody, allow everything; ``now`` tells seconds since the epoch."""
+        """Authenticate every client, allow everything; ``now`` tells seconds since the epoch."""
         self.tokens: dict[str, User] = {}
         self.authorize: Callable[[User, Attributes], bool] = allow_all
         self._now = now

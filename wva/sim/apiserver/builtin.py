@@ -1,6 +1,6 @@
 """The kinds of Kubernetes itself that the product or its world uses.
 
-Their schemas are deliberately partial: the defaults and required fields that somebody here depends on; everything else
+Their schemas are deliberately partial: the defaults and required fields that this project depends on; everything else
 passes as it comes. The checks are the rules that a writer can run into: immutable fields, ConfigMap values, the
 namespace of Events.
 """

@@ -71,7 +71,7 @@ class Change:
 
     @property
     def type(self) -> ChangeType:
-        """What happened, seen by somebody without a selector."""
+        """What happened, seen by a watcher without a selector."""
         if self.after is None:
             return ChangeType.DELETED
         return ChangeType.ADDED if self.before is None else ChangeType.MODIFIED

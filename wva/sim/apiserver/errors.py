@@ -106,7 +106,7 @@ def invalid(spec: KindSpec, name: str, problems: Iterable[Problem]) -> ApiError:
 
 
 def version_required(spec: KindSpec, name: str) -> ApiError:
-    """Refuse: this kind is only replaced by somebody who knows its current version."""
+    """Refuse: this kind is only replaced by a client that knows its current version."""
     field, message = "metadata.resourceVersion", "Invalid value: 0: must be specified for an update"
     causes = [{"reason": "FieldValueInvalid", "message": message, "field": field}]
     return ApiError(

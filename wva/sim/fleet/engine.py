@@ -15,7 +15,7 @@ segment only, and the end is a function of its start, never of how often ``advan
 not depend on how the calls are split. ``sample`` computes the state inside a segment without touching it.
 
 Instants are left-limits: ``advance(t)`` completes what ends before t, so that a request submitted at t meets the same
-engine whether or not somebody looked at t.
+engine whether or not it was asked at t.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Engine:
                 self._cut_segment(self.now_seconds)
 
     def take_waiting(self) -> list[Request]:
-        """Give up the requests that never ran here, in order: somebody else may serve them."""
+        """Give up the requests that never ran here, in order: another replica may serve them."""
         untouched = [sequence.request for sequence in self._waiting if sequence.admitted_seconds is None]
         self._waiting = deque(sequence for sequence in self._waiting if sequence.admitted_seconds is not None)
         return untouched

@@ -69,7 +69,7 @@ class Scaler:
         current = int(scale["spec"].get("replicas", 0))
         minimum = int(spec.get("minReplicas", 1))
         if current == 0 and minimum != 0:
-            return  # scaling is off while somebody holds the target at zero
+            return  # scaling is off while the target is held at zero
         wanted = self._recommend(spec, int(scale.get("status", {}).get("replicas", 0)), current)
         if wanted is None:
             return
