@@ -8,6 +8,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+import structlog
 from coverage import Coverage
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
@@ -48,6 +49,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     finally:
         coverage.start()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Take back what a command has set up for logging, so that later tests capture every level again."""
+    if structlog.is_configured():
+        structlog.reset_defaults()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
