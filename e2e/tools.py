@@ -1,4 +1,4 @@
-"""Run the tools operators have (helm, kubectl, promtool), built from their pinned Go modules."""
+"""Run the tools operators have (helm, kubectl, kustomize, promtool), built from their pinned Go modules."""
 
 from __future__ import annotations
 

@@ -46,7 +46,12 @@ _OURS = (
     "checksum mismatch",
     "updates to go.mod needed",
 )  # faults of the pins, not of a registry
-_VERSION_ARGUMENTS = {"helm": ("version", "--short"), "kubectl": ("version", "--client")}
+_VERSION_ARGUMENTS = {
+    "helm": ("version", "--short"),
+    "kubectl": ("version", "--client"),
+    "kustomize-oldest": ("version",),
+    "kustomize-newest": ("version",),
+}
 
 
 class BuildError(Exception):
@@ -183,6 +188,15 @@ HELM = Module(
     packages={"helm": "helm.sh/helm/v3/cmd/helm"},
     stamp="-X helm.sh/helm/v3/internal/version.version=v{release}",
 )
+_KUSTOMIZE = "sigs.k8s.io/kustomize/kustomize/v5"
+_KUSTOMIZE_STAMP = "-X sigs.k8s.io/kustomize/api/provenance.version=v{release}"
+# The ends of the range that docs/kustomize.md promises; 5.8.3 needs a newer Go than the servers do.
+KUSTOMIZE_OLDEST = Module(
+    name="kustomize-oldest", path=_KUSTOMIZE, packages={"kustomize-oldest": _KUSTOMIZE}, stamp=_KUSTOMIZE_STAMP
+)
+KUSTOMIZE_NEWEST = Module(
+    name="kustomize-newest", path=_KUSTOMIZE, packages={"kustomize-newest": _KUSTOMIZE}, stamp=_KUSTOMIZE_STAMP
+)
 # What manifests of custom kinds are checked against; the module of KEDA is fetched for it and not compiled.
 KEDA_API = Module(name="keda-api", origin=KEDA.name, path=KEDA.path, packages={}, folders=KEDA.folders)
 PROMETHEUS_OPERATOR = Module(
@@ -199,7 +213,7 @@ PROMETHEUS_ADAPTER = Module(
     packages={"prometheus-adapter": "sigs.k8s.io/prometheus-adapter/cmd/adapter"},
 )
 SERVERS = (ETCD, KUBERNETES, PROMETHEUS, KEDA)
-TOOLS = (HELM, KUBECTL, PROMTOOL)
+TOOLS = (HELM, KUBECTL, KUSTOMIZE_OLDEST, KUSTOMIZE_NEWEST, PROMTOOL)
 SCHEMAS = (KEDA_API, PROMETHEUS_OPERATOR)
 ALL = (*SERVERS, *TOOLS, *SCHEMAS)  # what is built where no part is named
 PARTS = {"servers": SERVERS, "tools": (*TOOLS, *SCHEMAS), "adapter": (PROMETHEUS_ADAPTER,)}

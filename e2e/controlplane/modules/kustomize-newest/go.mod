@@ -1,0 +1,5 @@
+module wva.local/controlplane/kustomize-newest
+
+go 1.26.0
+
+require sigs.k8s.io/kustomize/kustomize/v5 v5.8.2
