@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -161,3 +162,23 @@ def test_the_help_needs_no_heavy_library():
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
     )
     assert ended.stdout.splitlines()[-1] == "LOADED []"
+
+
+@pytest.mark.parametrize("command", ["crd", "config"])
+def test_a_reader_that_stops_reading_is_no_error(environment, command):
+    """``wva crd | head`` ends like other programs whose reader is gone: with status 141 and without a word."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(  # noqa: S603 - our own interpreter
+        [sys.executable, "-m", "wva", command],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        env=environment | {"PROMETHEUS_BASE_URL": "https://p.example"},
+        check=False,
+        timeout=60,
+    )
+    os.close(write)
+    assert (done.returncode, [line for line in done.stderr.decode().splitlines() if "pipe" in line.lower()]) == (
+        141,
+        [],
+    )

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -21,6 +22,8 @@ _DESCRIPTION: Final = (
 )
 _HELP_FLAGS: Final = ("-h", "--help", "--version")
 _WITH_SETTINGS: Final = (["run"], ["config"])
+_SIGPIPE_STATUS: Final = 141
+"""What a shell reports of a program whose reader went away: 128 and the number of SIGPIPE."""
 
 
 def build_parser(*, settings: bool = True) -> Parser:
@@ -151,7 +154,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.command is None:
         parser.print_help()
         return 0
-    return _dispatch(arguments.command, arguments)
+    try:
+        status = _dispatch(arguments.command, arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Who reads the output, such as head, has enough. Python would write to the pipe once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _SIGPIPE_STATUS
+    return status
 
 
 def _expanded(words: list[str]) -> list[str]:
