@@ -11,11 +11,11 @@ from e2e.packaging.chart_values import values
 
 README = CHART / "README.md"
 DEVIATIONS = {
-    "wva.image.repository": "Another program: the image is built from this repository's `Containerfile`",
-    "wva.image.tag": "The same: empty is the chart's appVersion, so that chart and program belong together",
-    "wva.imagePullPolicy": "A loaded image is in no registry; a registry with a `wva` has somebody else's",
+    "wva.image.repository": "It is another program. You build the image from the `Containerfile` of this repository",
+    "wva.image.tag": "Empty is the appVersion of the chart, so chart and program have the same version",
+    "wva.imagePullPolicy": "An image that you loaded onto the nodes is in no registry",
     "wva.prometheus.tls.caCertPath": "Without a CA there is no such file, and the process would not start",
-    "wva.prometheus.tls.insecureSkipVerify": "Unsafe: whoever answers for Prometheus decides how many replicas run",
+    "wva.prometheus.tls.insecureSkipVerify": "Without the check an attacker could pose as Prometheus and set replicas",
 }
 """Defaults that are not those of the chart of version 0.5, and why."""
 FORMER: dict[str, Any] = {
