@@ -16,6 +16,9 @@ from tests.golden.summary import pytest_sessionfinish, pytest_terminal_summary, 
 
 __all__ = ["pytest_sessionfinish", "pytest_terminal_summary", "pytest_testnodedown"]
 
+os.environ["SSL_CERT_FILE"] = os.devnull
+"""Tests trust their own authorities alone. Reading those of the machine takes 20 ms for each connection."""
+
 ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """A loaded machine is no reason to fail."""
 

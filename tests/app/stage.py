@@ -50,6 +50,8 @@ class Stage:
 
     def __init__(self, tmp_path, monkeypatch):
         """Prepare the servers; ``open`` starts them."""
+        # A query is tried as often as ever, without seconds of pauses: those are tested with the client.
+        monkeypatch.setattr("wva.collect.prometheus._RETRY_PAUSES_SECONDS", (0.01, 0.02, 0.04))
         self.api = ApiServer(
             [kind_from_definition(definition())],
             options=ServerOptions(store=StoreOptions(namespaces=("ns", SYSTEM))),

@@ -53,7 +53,8 @@ def environment(tmp_path):
     """Return the environment of a process that has no kubeconfig, no cluster and no proxy."""
     home = tmp_path / "home"
     home.mkdir()
-    return {"HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
+    here = {name: os.environ[name] for name in ("PATH", "SSL_CERT_FILE")}
+    return here | {"HOME": str(home), "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
 
 
 @pytest.fixture
