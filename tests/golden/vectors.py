@@ -1,8 +1,9 @@
 """Recorded cases of the original controller v0.5.1: where they are, which run, and how many did.
 
-The folder is that of the environment variable WVA_VECTORS if it is set, else ``data`` beside this file. A case that
-records what is better here is told apart by a predicate on its input only; it names the test of the better behaviour,
-and is counted.
+docs/design/recorded-cases.md says what is in the files and how results are compared. The folder is that of the
+environment variable WVA_VECTORS if it is set, else ``data`` beside this file. A predicate on the input tells the cases
+that are done better here (docs/design/recorded-cases.md#cases-that-are-done-better-here). It names the test of the
+better behaviour, and such cases are counted.
 """
 
 from __future__ import annotations
