@@ -50,7 +50,8 @@ def test_the_server_refuses_what_is_wrong(cluster: ControlPlane, namespace: str)
     only(items, "Service")["spec"]["ports"][0]["port"] = "https"
     only(items, "ServiceMonitor")["spec"]["endpoints"][0]["ports"] = "https"
     only(items, "VariantAutoscaling")["spec"]["modelID"] = ""
-    done = dry_run(cluster, moved({"wrong": items}, namespace=namespace))
+    sent = moved({"wrong": items}, namespace=namespace)
+    done = dry_run(cluster, sent)
     assert done.returncode == 1
     for words in (
         ".spec.replica: field not declared",
@@ -59,21 +60,26 @@ def test_the_server_refuses_what_is_wrong(cluster: ControlPlane, namespace: str)
         "spec.modelID: Invalid value",
     ):
         assert words in done.stderr, done.stderr
-    assert len(done.stdout.splitlines()) == len(items) - 4
+    assert len(done.stdout.splitlines()) == len(sent) - 4
 
 
 def moved(manifests: Mapping[str, Iterable[Body]], *, namespace: str) -> list[Body]:
-    """Return every object once, in a namespace that exists, and the rights of the cluster under names of their own.
+    """Return every object once, in a namespace that exists, and what belongs to the cluster under names of its own.
 
-    Installations of other tests, in the same cluster at the same time, would otherwise be what is applied over.
+    Otherwise the dry run would be applied over the installations that other tests have in the same cluster. The
+    definition of the kind has only one name: it is left out here, since the fixture applies it.
     """
     found: dict[str, Body] = {}
     for items in manifests.values():
         for item in items:
             own = deepcopy(item)
-            if own["kind"] in {"ClusterRole", "ClusterRoleBinding"}:
+            if own["kind"] == "CustomResourceDefinition":
+                continue
+            if own["kind"] == "Namespace":
+                own["metadata"]["name"] = namespace
+            elif own["kind"].startswith("Cluster"):
                 own["metadata"]["name"] = f"{namespace}-{own['metadata']['name']}"
-            elif own["kind"] not in {"CustomResourceDefinition", "Namespace", "ClusterTriggerAuthentication"}:
+            else:
                 own["metadata"]["namespace"] = namespace
             found.setdefault(json.dumps(own), own)
     return list(found.values())
