@@ -63,7 +63,7 @@ def test_page_from_top_to_bottom(scene: Scene, release: Release, launch: Launch,
                 "MON_NS": release.namespace,
                 "PROMETHEUS_URL": connection["baseURL"],
                 "PROMETHEUS_CA": str(authority),
-                "IMAGE_REPOSITORY": "registry.example/wva",
+                "IMAGE": "registry.example/wva:0.6.0",
             },
             events={
                 "the controller runs": lambda: _start(release, scene, launch),
@@ -80,9 +80,9 @@ def test_page_from_top_to_bottom(scene: Scene, release: Release, launch: Launch,
 
 
 def test_page_says_why_a_block_is_not_run():
-    """All but those that need the network or the logs of pods."""
+    """All but those that need the network, the logs of pods or a container engine."""
     kinds = [step.kind for step in steps(PAGE)]
-    assert kinds.count("not run") == 2
+    assert kinds.count("not run") == 3
     assert kinds.count("cluster") > 12
 
 
