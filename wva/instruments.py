@@ -255,7 +255,7 @@ class Instruments:
     def _gateways(self, registry: CollectorRegistry) -> None:
         self.gateway_reads = Counter(
             "wva_gateway_reads",
-            "Reads of an inference pool's queue while something behind it is at zero, by result: success, error.",
+            "Reads of an inference pool's queue while a model behind it is at zero, by result: success, error.",
             ["result"],
             registry=registry,
         )

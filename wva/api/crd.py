@@ -36,7 +36,7 @@ def _scale_target_ref() -> Schema:
 def _spec() -> Schema:
     return {
         "type": "object",
-        "description": "What is scaled and what it costs.",
+        "description": "The Deployment that is scaled, its model and its cost.",
         "properties": {
             "modelID": {
                 "type": "string",
@@ -48,7 +48,7 @@ def _spec() -> Schema:
                 "type": "string",
                 "default": DEFAULT_VARIANT_COST,
                 "pattern": COST_PATTERN,
-                "description": "Cost of one replica, unitless: variants of a model are compared by it.",
+                "description": "Cost of one replica, in any unit; the variants of a model are compared by it.",
             },
         },
         "required": ["modelID", "scaleTargetRef"],
@@ -65,7 +65,7 @@ def _condition() -> Schema:
                 "format": "date-time",
                 "description": "When the status last changed.",
             },
-            "message": {"type": "string", "maxLength": 32768, "description": "Details for people."},
+            "message": {"type": "string", "maxLength": 32768, "description": "The reason for the status, in words."},
             "observedGeneration": {
                 "type": "integer",
                 "format": "int64",
@@ -77,7 +77,7 @@ def _condition() -> Schema:
                 "minLength": 1,
                 "maxLength": 1024,
                 "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
-                "description": "Why, in one word.",
+                "description": "The reason for the status, in one word.",
             },
             "status": {
                 "type": "string",
@@ -101,7 +101,7 @@ def _condition() -> Schema:
 def _status() -> Schema:
     return {
         "type": "object",
-        "description": "What was decided and what keeps it from being decided.",
+        "description": "The last decision, and the conditions of the variant.",
         "properties": {
             "currentReplicas": {
                 "type": "integer",
@@ -110,18 +110,18 @@ def _status() -> Schema:
             },
             "actuation": {
                 "type": "object",
-                "description": "Whether the decision has arrived; absent while there is none.",
+                "description": "Whether the last decision is applied; absent while there is none.",
                 "properties": {
                     "applied": {
                         "type": "boolean",
-                        "description": "Whether the replicas that exist are those desired, all of them ready.",
+                        "description": "True when the desired number of replicas exists and all of them are ready.",
                     }
                 },
                 "required": ["applied"],
             },
             "conditions": {
                 "type": "array",
-                "description": "Where the variant stands: TargetResolved, MetricsAvailable, "
+                "description": "The state of the variant: TargetResolved, MetricsAvailable, "
                 "OptimizationReady, Progressing, Limited, Ready, and others.",
                 "items": _condition(),
                 "x-kubernetes-list-map-keys": ["type"],
@@ -135,7 +135,7 @@ def _status() -> Schema:
                     "lastRunTime": {
                         "type": "string",
                         "format": "date-time",
-                        "description": "When this status last said something new.",
+                        "description": "When the controller last wrote this status.",
                     },
                     "numReplicas": {"type": "integer", "minimum": 0, "description": "Desired number of replicas."},
                 },

@@ -81,8 +81,8 @@ FAMILIES: Final = (
     ),
     Family(
         "wva_desired_step_replicas",
-        "The number as each stage of the decision left it: analyze, optimize, arbitrate, enforce, limit; hold or "
-        "activate where there was no other.",
+        "The number after each stage of the decision: analyze, optimize, arbitrate, enforce, limit; hold if the number "
+        "was held, activate if a model was started from zero.",
         ("stage",),
         _steps,
     ),
