@@ -193,7 +193,7 @@ def _annotate(scene: Scene, variant: Variant, maximum: int) -> None:
 
 
 def _wait_number(scene: Scene, name: str, number: int) -> None:
-    """Wait for a number; it must come with the first or second cycle that begins from now on."""
+    """Wait for a number; it must come with the first or second cycle that begins from now on, and be recorded."""
     (controller,) = scene.controllers
 
     def cycles() -> float:
@@ -202,6 +202,7 @@ def _wait_number(scene: Scene, name: str, number: int) -> None:
     before = cycles()
     scene.wait(lambda: scene.desired(name) == number, timeout_seconds=6 * CYCLE_SECONDS, what=f"{name}: {number}")
     assert cycles() - before <= 3, "one may have been running, two had to do"
+    scene.wait(lambda: scene.history.published(name)[-1:] == [number], timeout_seconds=10, what="the number on record")
 
 
 def _role_without_nodes(scene: Scene) -> str:
