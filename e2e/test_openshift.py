@@ -54,8 +54,8 @@ CHAT = Lengths(
     TokenLengths(200, sigma=0.9, minimum_tokens=4, maximum_tokens=1024),
 )
 QUIET_RATE, BUSY_RATE = 1.0, 12.0
-RISE = [(0.0, QUIET_RATE), (20.0, BUSY_RATE)]
-FALL = [(0.0, BUSY_RATE), (10.0, QUIET_RATE)]
+RISE = [(0.0, QUIET_RATE), (10.0, BUSY_RATE)]
+FALL = [(0.0, BUSY_RATE), (5.0, QUIET_RATE)]
 
 
 @pytest.mark.disruptive
