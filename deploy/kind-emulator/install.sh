@@ -71,7 +71,7 @@ environment_authority() { own_authority; }
 
 environment_authority_places() { own_authority_places; }
 
-# The model server: the controller's own image emulates vLLM. Replicas are left to whoever scales it.
+# The model server: the controller's own image emulates vLLM. The script sets no replicas: the HPA does.
 workload() {
   local product vendor
   product=$(product_for "$CLUSTER_GPU_TYPE" "$GPU_MODEL" "$ACCELERATOR_TYPE")

@@ -33,12 +33,12 @@ check_cluster() {
 
 check_right() {
   [[ $("${KUBECTL[@]}" auth can-i "$1" "$2" --all-namespaces 2>/dev/null || true) == yes ]] ||
-    missing "the right to $1 $2: ask for cluster-admin, or let somebody install who has it"
+    missing "the right to $1 $2: ask for cluster-admin, or ask a cluster administrator to install"
 }
 
 check_kinds() {
   if [[ $DEPLOY_PROMETHEUS != true ]] && ! served servicemonitors.monitoring.coreos.com; then
-    missing "the kind ServiceMonitor: the Prometheus Operator is not installed, so nobody would scrape WVA or vLLM"
+    missing "the kind ServiceMonitor: the Prometheus Operator is not installed, so Prometheus would not scrape WVA and vLLM"
   fi
   if ! served inferencepools.inference.networking.k8s.io && ! served inferencepools.inference.networking.x-k8s.io; then
     note 'InferencePools are not served: nothing scales from zero until they are'

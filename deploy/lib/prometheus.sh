@@ -9,7 +9,7 @@ readonly RENEW_SECONDS=2592000 # a certificate that ends within 30 days is made 
 
 # own_prometheus_defaults: a Prometheus that this script installs, or one that was installed the same way.
 own_prometheus_defaults() {
-  [[ -z ${PROMETHEUS_URL:-} ]] || : "${DEPLOY_PROMETHEUS:=false}" # whoever names one has one
+  [[ -z ${PROMETHEUS_URL:-} ]] || : "${DEPLOY_PROMETHEUS:=false}" # the caller has one
   : "${MONITORING_NAMESPACE:=workload-variant-autoscaler-monitoring}"
   : "${PROMETHEUS_SECRET_NAME:=prometheus-web-tls}"
   : "${PROMETHEUS_SECRET_NS:=$MONITORING_NAMESPACE}"
@@ -19,7 +19,7 @@ own_prometheus_defaults() {
       "MONITORING_NAMESPACE=$MONITORING_NAMESPACE; leave it out, or set DEPLOY_PROMETHEUS=false"
 }
 
-# own_prometheus_place: a Prometheus of somebody else is where it is said to be.
+# own_prometheus_place: without an installation of Prometheus its namespace must exist.
 own_prometheus_place() {
   [[ $DEPLOY_PROMETHEUS == true ]] || namespace_is_there "$MONITORING_NAMESPACE" ||
     missing "the namespace of Prometheus: there is no $MONITORING_NAMESPACE; set MONITORING_NAMESPACE"
@@ -73,7 +73,7 @@ serving_certificate() {
       return 0
     fi
     if [[ $(fetch secret "$PROMETHEUS_SECRET_NAME" "$PROMETHEUS_SECRET_NS" "$OURS_PATH") != "${OURS#*=}" ]]; then
-      warn "the certificate in Secret $PROMETHEUS_SECRET_NAME ends within 30 days; whoever made it has to renew it"
+      warn "the certificate in Secret $PROMETHEUS_SECRET_NAME ends within 30 days; this script did not make it, so renew it yourself"
       return 0
     fi
     note "the certificate in Secret $PROMETHEUS_SECRET_NAME ends within 30 days: it is made anew"
@@ -166,5 +166,5 @@ undeploy_adapter() {
   change "${KUBECTL[@]}" delete configmap prometheus-ca --namespace "$MONITORING_NAMESPACE" --ignore-not-found
 }
 
-# The certificate stays: the next installation takes it, and it may be somebody else's.
+# The certificate stays: the next installation uses it, and another program may use it too.
 undeploy_own_prometheus() { remove_release "$STACK" "$MONITORING_NAMESPACE"; }

@@ -266,7 +266,7 @@ def test_a_certificate_about_to_end_is_renewed_if_it_is_ours(twice: tuple[Outcom
     objects[SECRET]["metadata"]["labels"] = {}
     machine.change(objects=objects)
     kept = machine.run(**only)
-    assert "whoever made it has to renew it" in kept.err
+    assert "this script did not make it, so renew it yourself" in kept.err
     assert not kept.beginning("kubectl delete") + kept.beginning("openssl req")
 
 
