@@ -65,7 +65,7 @@ _NOW: Final = Row(
         ),
         stat(
             "Protected",
-            "Processes that show /metrics to everybody: 0 is right.",
+            "Processes that show /metrics to every client: 0 is right.",
             Query(f"count(wva_endpoint_secure{{{_CHOSEN}}} == 0) or vector(0)"),
             defaults=warning_above(1),
         ),
