@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 
+from e2e.serving import serving
+
 _TIMEOUT_SECONDS = 10.0
 
 
@@ -76,15 +78,10 @@ def counting(server: str, *, authority: Path) -> Iterator[CountingProxy]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listener:
-        proxy = CountingProxy(f"http://127.0.0.1:{listener.server_port}")
-        thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield proxy
-        finally:
-            listener.shutdown()
-            thread.join()
+    listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    proxy = CountingProxy(f"http://127.0.0.1:{listener.server_port}")
+    with serving(listener):
+        yield proxy
 
 
 def _forward(url: str, form: bytes, context: ssl.SSLContext) -> tuple[int, bytes]:

@@ -25,6 +25,7 @@ from e2e.controlplane.api import Api, Body
 from e2e.controlplane.certs import Authority
 from e2e.controlplane.cluster import ControlPlane
 from e2e.controlplane.layout import LOOPBACK
+from e2e.serving import serving
 
 INJECT_AUTHORITY = "service.beta.openshift.io/inject-cabundle"
 SERVING_CERTIFICATE = "service.beta.openshift.io/serving-cert-secret-name"
@@ -143,15 +144,10 @@ def thanos_querier(plane: ControlPlane, service_ca: ServiceCa) -> Iterator[Thano
             with contextlib.suppress(OSError), tls.wrap_socket(request, server_side=True) as secured:
                 super().finish_request(secured, client_address)
 
-    with Server((LOOPBACK, 0), Handler) as server:
-        thanos = Thanos(server.server_port)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield thanos
-        finally:
-            server.shutdown()
-            thread.join()
+    server = Server((LOOPBACK, 0), Handler)
+    thanos = Thanos(server.server_port)
+    with serving(server):
+        yield thanos
 
 
 def _review(api: Api, authorization: str, verb: str) -> tuple[str, bool]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import http.server
-import threading
 from collections.abc import Iterator
+
+from e2e.serving import serving
 
 
 class ScrapeTarget:
@@ -33,12 +34,7 @@ def scrape_target() -> Iterator[ScrapeTarget]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        target = ScrapeTarget(f"127.0.0.1:{server.server_port}")
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield target
-        finally:
-            server.shutdown()
-            thread.join()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    target = ScrapeTarget(f"127.0.0.1:{server.server_port}")
+    with serving(server):
+        yield target

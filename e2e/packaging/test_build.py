@@ -5,7 +5,6 @@ The registry is one on loopback that refuses everything; the Go toolchain is the
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from e2e.controlplane import build
 from e2e.controlplane.build import Module, NotBuiltError
+from e2e.serving import serving
 
 _LIBRARY = "example.test/library"
 
@@ -30,8 +30,6 @@ class _Refusal(BaseHTTPRequestHandler):
 def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     """Point Go at a registry that answers every request with 403, and the builder at empty folders."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Refusal)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
     url = f"http://127.0.0.1:{server.server_port}"
     modules = tmp_path / "module-cache"
     for name, value in {"GOPROXY": url, "GOMODCACHE": str(modules), "GOFLAGS": "-mod=mod", "GONOSUMDB": "*"}.items():
@@ -40,10 +38,8 @@ def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("WVA_E2E_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(build, "MODULES", tmp_path)
-    yield url
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(server):
+        yield url
 
 
 def _program(folder: Path, name: str, source: str, *, requires: str = "") -> Module:

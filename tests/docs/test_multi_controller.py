@@ -10,7 +10,7 @@ from wva.app.election import lease_name
 from wva.collect.claims import ALIVE_SECONDS
 from wva.kube.leader_times import Durations
 from wva.publish.announce import CLAIMED_TWICE_EVENT
-from wva.publish.metrics import INSTANCE_LABEL
+from wva.publish.leader_collector import INSTANCE_LABEL
 from wva.publish.status import HEARTBEAT_SECONDS
 from wva.settings import Given, Settings, load, origin_of
 

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from wva.model.decision import Decision
 from wva.model.variant import Bounds, VariantKey
+from wva.publish.leader_collector import LeaderCollector
 from wva.publish.ledger import Ledger
-from wva.publish.metrics import INSTANCE_LABEL
 
 MAXIMUM: Final = "maximum"
 GPUS: Final = "gpus"
@@ -115,20 +114,14 @@ FAMILIES: Final = (
 )
 
 
-class ExplanationCollector(Collector):
+class ExplanationCollector(LeaderCollector):
     """Yields the series of every variant in the ledger."""
 
     def __init__(self, ledger: Ledger, *, bounds: BoundsOf, leading: Callable[[], bool], instance: str = "") -> None:
         """Read ``ledger`` and ``bounds`` at each scrape; ``instance`` adds the ``controller_instance`` label."""
         self._ledger = ledger
         self._bounds = bounds
-        self._leading = leading
-        self._instance_label = (INSTANCE_LABEL,) if instance else ()
-        self._instance_value = (instance,) if instance else ()
-
-    def describe(self) -> list[Metric]:
-        """Register without a scrape."""
-        return []
+        super().__init__(leading=leading, instance=instance)
 
     def collect(self) -> Iterator[Metric]:
         """Yield all families; they are empty while this process does not lead."""

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from wva.model.decision import Decision
 from wva.model.variant import VariantKey
+from wva.publish.leader_collector import LeaderCollector
 from wva.publish.ledger import Ledger
 
 CURRENT_REPLICAS: Final = "wva_current_replicas"
@@ -27,7 +27,6 @@ REPLICA_SCALING: Final = "wva_replica_scaling"
 DESIRED_SOURCE: Final = "wva_desired_source"
 
 BASE_LABELS: Final = ("variant_name", "namespace", "accelerator_type")
-INSTANCE_LABEL: Final = "controller_instance"
 
 HELP: Final = {
     CURRENT_REPLICAS: "Replicas of the variant that exist.",
@@ -43,7 +42,7 @@ _ALIAS_PREFIX: Final = "inferno_"
 CurrentReplicas = Callable[[VariantKey], int | None]
 
 
-class VariantCollector(Collector):
+class VariantCollector(LeaderCollector):
     """Yields the series of every variant in the ledger."""
 
     def __init__(
@@ -59,17 +58,12 @@ class VariantCollector(Collector):
 
         ``instance`` adds the ``controller_instance`` label, ``aliases`` each gauge a second time as ``inferno_*``.
         """
+        super().__init__(leading=leading, instance=instance)
         self._aliases = aliases
         self._ledger = ledger
         self._current = current
-        self._leading = leading
-        self._instance = instance
         self._scalings: Counter[tuple[VariantKey, str, str]] = Counter()
         ledger.subscribe(self._count)
-
-    def describe(self) -> list[Metric]:
-        """Register without a scrape."""
-        return []
 
     def collect(self) -> Iterator[Metric]:
         """Yield all families; they are empty while this process does not lead."""
@@ -96,32 +90,26 @@ class VariantCollector(Collector):
         yield from families.values()
 
     def _gauge(self, name: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(name, HELP[name], labels=(*BASE_LABELS, *self._instance_label()))
+        return GaugeMetricFamily(name, HELP[name], labels=(*BASE_LABELS, *self._instance_label))
 
     def _scaling_counter(self, decisions: list[Decision]) -> Metric:
-        labels = ("variant_name", "namespace", "direction", "reason", *self._instance_label())
+        labels = ("variant_name", "namespace", "direction", "reason", *self._instance_label)
         family = CounterMetricFamily(REPLICA_SCALING, HELP[REPLICA_SCALING], labels=labels)
         known = {decision.key for decision in decisions}
         for (key, direction, reason), count in sorted(self._scalings.items()):
             if key in known:
-                family.add_metric([key.name, key.namespace, direction, reason, *self._instance_value()], count)
+                family.add_metric([key.name, key.namespace, direction, reason, *self._instance_value], count)
         return family
 
     def _sources(self, decisions: list[Decision]) -> Metric:
-        labels = ("variant_name", "namespace", "source", *self._instance_label())
+        labels = ("variant_name", "namespace", "source", *self._instance_label)
         family = GaugeMetricFamily(DESIRED_SOURCE, HELP[DESIRED_SOURCE], labels=labels)
         for decision in decisions:
             family.add_metric(self._labels(decision, decision.source.value), 1)
         return family
 
     def _labels(self, decision: Decision, third: str) -> list[str]:
-        return [decision.key.name, decision.key.namespace, third, *self._instance_value()]
-
-    def _instance_label(self) -> tuple[str, ...]:
-        return (INSTANCE_LABEL,) if self._instance else ()
-
-    def _instance_value(self) -> tuple[str, ...]:
-        return (self._instance,) if self._instance else ()
+        return [decision.key.name, decision.key.namespace, third, *self._instance_value]
 
     def _count(self, key: VariantKey, old: Decision | None, new: Decision | None) -> None:
         """Count changes of the number; forget the counts of a variant that is gone."""

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from wva.api.meta import Condition
 from wva.api.variantautoscaling import ConditionType, TargetReason
 from wva.model.decision import Decision, Reason
 from wva.model.trouble import TroubleReason
 from wva.model.variant import VariantKey
-from wva.publish.metrics import INSTANCE_LABEL
+from wva.publish.leader_collector import LeaderCollector
 
 OBSTACLE: Final = "wva_variant_obstacle"
 OBSTACLE_HELP: Final = "1 for each reason why the variant is not scaled, as its conditions give it; absent without any."
@@ -185,19 +184,13 @@ def begun(before: Iterable[Condition], after: Iterable[Condition]) -> list[Annou
     ]
 
 
-class ObstacleCollector(Collector):
+class ObstacleCollector(LeaderCollector):
     """Yields a series for each variant and reason why it is not scaled."""
 
     def __init__(self, statuses: Statuses, *, leading: Callable[[], bool], instance: str = "") -> None:
         """Read ``statuses`` at each scrape; ``instance`` adds the ``controller_instance`` label."""
         self._statuses = statuses
-        self._leading = leading
-        self._instance_label = (INSTANCE_LABEL,) if instance else ()
-        self._instance_value = (instance,) if instance else ()
-
-    def describe(self) -> list[Metric]:
-        """Register without a scrape."""
-        return []
+        super().__init__(leading=leading, instance=instance)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the family; it is empty while this process does not lead."""
