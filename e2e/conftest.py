@@ -12,6 +12,7 @@ are), ``WVA_E2E_UNAVAILABLE=skip`` (skip what needs a server or tool that is not
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import logging
@@ -49,6 +50,11 @@ class Launch(Protocol):
     ) -> Process:
         """Start the program and return it; it is stopped when the test ends."""
         ...
+
+
+def pytest_configure() -> None:
+    """Make sure that no event loop leaks: looptime asks for one even before sync tests, which would create it."""
+    asyncio.set_event_loop(None)
 
 
 def pytest_report_header() -> str:
