@@ -10,17 +10,13 @@ import contextlib
 import http.server
 import ssl
 import threading
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 
-from e2e.serving import serving
-
-_TIMEOUT_SECONDS = 10.0
+from e2e.serving import pass_on, serving
 
 
 class CountingProxy:
@@ -66,7 +62,7 @@ def counting(server: str, *, authority: Path) -> Iterator[CountingProxy]:
             form = self.rfile.read(int(self.headers["Content-Length"]))
             if proxy.accepts(self.headers.get("Authorization", "")):
                 proxy.count(form)
-                status, content = _forward(f"{server}{self.path}", form, context)
+                status, content = pass_on(f"{server}{self.path}", form, context)
             else:
                 status, content = HTTPStatus.UNAUTHORIZED, b"Unauthorized\n"
             self.send_response(status)
@@ -82,12 +78,3 @@ def counting(server: str, *, authority: Path) -> Iterator[CountingProxy]:
     proxy = CountingProxy(f"http://127.0.0.1:{listener.server_port}")
     with serving(listener):
         yield proxy
-
-
-def _forward(url: str, form: bytes, context: ssl.SSLContext) -> tuple[int, bytes]:
-    try:
-        with urllib.request.urlopen(url, form, timeout=_TIMEOUT_SECONDS, context=context) as response:
-            return response.status, response.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read()

@@ -13,8 +13,6 @@ import contextlib
 import http.server
 import ssl
 import threading
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -25,7 +23,7 @@ from e2e.controlplane.api import Api, Body
 from e2e.controlplane.certs import Authority
 from e2e.controlplane.cluster import ControlPlane
 from e2e.controlplane.layout import LOOPBACK
-from e2e.serving import serving
+from e2e.serving import pass_on, serving
 
 INJECT_AUTHORITY = "service.beta.openshift.io/inject-cabundle"
 SERVING_CERTIFICATE = "service.beta.openshift.io/serving-cert-secret-name"
@@ -126,7 +124,7 @@ def thanos_querier(plane: ControlPlane, service_ca: ServiceCa) -> Iterator[Thano
             elif not allowed:
                 status, content = int(HTTPStatus.FORBIDDEN), f"Forbidden (user={user}, verb={verb})\n".encode()
             else:
-                status, content = _ask(f"{plane.prometheus_api.url}{self.path}", form, to_prometheus)
+                status, content = pass_on(f"{plane.prometheus_api.url}{self.path}", form, to_prometheus)
             thanos.count(user, status)
             self.send_response(status)
             self.send_header("Content-Type", "application/json" if allowed else "text/plain")
@@ -172,15 +170,6 @@ def _review(api: Api, authorization: str, verb: str) -> tuple[str, bool]:
     spec = {"user": user["username"], "groups": user.get("groups", []), "resourceAttributes": wanted}
     review = api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", {**kind, "spec": spec})
     return str(user["username"]), bool(review["status"]["allowed"])
-
-
-def _ask(url: str, form: bytes | None, context: ssl.SSLContext) -> tuple[int, bytes]:
-    try:
-        with urllib.request.urlopen(url, form, timeout=_TIMEOUT_SECONDS, context=context) as response:
-            return response.status, response.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read()
 
 
 def _annotation(item: Body, name: str) -> str:
