@@ -14,6 +14,7 @@ from itertools import product
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 _CYCLE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_LAG_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _QUERY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -25,6 +26,12 @@ class Instruments:
         self.registry = registry
         # The library doubles each counter with the time of its creation, which has no use; the switch is global.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types here
+        self.event_loop_lag = Histogram(
+            "wva_event_loop_lag_seconds",
+            "How much later than asked for the event loop woke a task, looked at ten times a second.",
+            buckets=_LAG_BUCKETS,
+            registry=registry,
+        )
         self._kubernetes(registry)
         self._queues(registry)
         self._cycles(registry)

@@ -24,6 +24,7 @@ from wva.app.decisions import Decisions
 from wva.app.election import Leadership
 from wva.app.environment import Environment
 from wva.app.informers import build_informers
+from wva.app.lag import LoopLag
 from wva.app.prometheus import prometheus_client
 from wva.app.servers import Servers
 from wva.clock import SystemClock
@@ -48,6 +49,7 @@ class Application:
         self._env = environment
         self._logger = log.get("app")
         self.leadership = Leadership(environment)
+        self.lag = LoopLag(environment.instruments)
         self._servers = Servers(environment)
         self._informers = build_informers(
             environment.client, settings=environment.settings, instruments=environment.instruments
@@ -105,6 +107,7 @@ class Application:
                 group.create_task(guard(f"informer {informer.resource.name}", informer.run))
                 for informer in self._informers.all
             ]
+            tasks.append(group.create_task(guard("event loop lag", self.lag.run)))
             tasks.append(group.create_task(guard("event recorder", self.leadership.recorder.run)))
             certificate = self._servers.certificate
             if certificate is not None:
