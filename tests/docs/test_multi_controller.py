@@ -25,7 +25,10 @@ def test_the_times_are_those_of_the_code():
     assert [float(seconds) for _, seconds in rows] == list(values)
     flags = {f"--{flag}" for field in Settings.model_fields.values() for flag in origin_of(field).flags}
     assert {flag for flag, _ in rows} <= flags
-    assert f"{defaults.lease_seconds + 1.2 * defaults.retry_period_seconds:g} s |" in PAGE
+    assert f"at most the lease duration after the crash, with the defaults {defaults.lease_seconds:g} s:" in PAGE
+    assert f"the defaults {1.2 * defaults.retry_period_seconds:g} s." in PAGE
+    assert f"that is {60 / defaults.retry_period_seconds:g} requests a minute" in PAGE
+    assert f"cannot renew the Lease for {defaults.renew_deadline_seconds:g} s ends" in PAGE
     assert f"at least every {HEARTBEAT_SECONDS / 60:g} minutes" in PAGE
     assert f"After {ALIVE_SECONDS / 60:g} minutes without" in " ".join(PAGE.split())
 

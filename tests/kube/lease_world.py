@@ -33,6 +33,7 @@ class LeaseServer:
     def __init__(self):
         """Start without Leases."""
         self.leases = {}
+        self.watchers = []
         self.versions = itertools.count(1)
 
     @property
@@ -62,12 +63,19 @@ class LeaseServer:
     def delete(self):
         """Delete, as an administrator does."""
         self.leases.pop(KEY, None)
+        self._tell(None)
 
     def _store(self, body, key):
         metadata = msgspec.convert(body["metadata"], ObjectMeta)
         metadata = msgspec.structs.replace(metadata, resource_version=str(next(self.versions)), uid="uid")
         self.leases[key] = Lease(metadata, msgspec.convert(body["spec"], LeaseSpec))
+        self._tell(self.leases[key])
         return self.leases[key]
+
+    def _tell(self, lease):
+        for process in self.watchers:
+            if not process.loop.is_closed():
+                process.elector.observe(lease)
 
 
 @dataclass

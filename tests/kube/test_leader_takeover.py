@@ -71,6 +71,45 @@ def test_a_dead_holder_is_replaced_after_the_lease_duration(world):
     assert world.server.get().spec.lease_transitions == 1
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_candidate_that_watches_takes_over_when_the_last_renewal_expires(world, seed):
+    """Between lease duration minus retry period and lease duration after the crash, whenever it looks by itself."""
+    leader = world.start()
+    candidate = world.start(offset=1e6)
+    world.server.watchers.append(candidate)
+    crash = 100.2 + seed / 2
+    world.advance(crash)
+    leader.kill()
+    renewed = crash - crash % 10.0
+    world.advance(renewed + 59.99 - world.time)
+    assert not candidate.may_write
+    world.advance(0.02)
+    assert candidate.may_write
+
+
+def test_an_old_record_from_a_slow_watch_only_makes_a_candidate_wait_longer(world):
+    """The watch is behind: it tells of a renewal that the candidate has already read the successor of."""
+    write(world, holderIdentity="other", leaseDurationSeconds=60, leaseTransitions=1)
+    old = world.server.get()
+    write(world, holderIdentity="other", leaseDurationSeconds=60, leaseTransitions=2)
+    candidate = world.start()
+    world.advance(30.0)
+    candidate.elector.observe(old)
+    world.advance(59.9)
+    assert not candidate.may_write
+    world.advance(15.0)
+    assert candidate.may_write
+
+
+def test_what_a_leader_hears_of_its_own_lease_changes_nothing(world):
+    """Its renewals come back through the watch."""
+    leader = world.start()
+    world.server.watchers.append(leader)
+    world.advance(200.0)
+    assert leader.may_write
+    assert leader.client.sent[-3:] == ["update"] * 3
+
+
 def test_wall_clocks_do_not_matter(world):
     """A record that claims to have been renewed hours ago, or in the future, is as alive as its changes."""
     write(world, holderIdentity="other", renewTime="2020-01-01T00:00:00.000000Z", leaseDurationSeconds=15)

@@ -64,13 +64,13 @@ ROWS = {
     "leader_elect": switch(("--leader-elect", "--enable-leader-election"), ("LEADER_ELECT",)),
     "leader_election_id": text(("--leader-election-id",), ("LEADER_ELECTION_ID",), "72dd1cf1.llm-d.ai"),
     "leader_election_lease_duration": duration(
-        ("--leader-election-lease-duration",), ("LEADER_ELECTION_LEASE_DURATION",), 60.0
+        ("--leader-election-lease-duration",), ("LEADER_ELECTION_LEASE_DURATION",), 15.0
     ),
     "leader_election_renew_deadline": duration(
-        ("--leader-election-renew-deadline",), ("LEADER_ELECTION_RENEW_DEADLINE",), 50.0
+        ("--leader-election-renew-deadline",), ("LEADER_ELECTION_RENEW_DEADLINE",), 10.0
     ),
     "leader_election_retry_period": duration(
-        ("--leader-election-retry-period",), ("LEADER_ELECTION_RETRY_PERIOD",), 10.0
+        ("--leader-election-retry-period",), ("LEADER_ELECTION_RETRY_PERIOD",), 2.0
     ),
     "rest_client_timeout": duration(("--rest-client-timeout",), ("REST_CLIENT_TIMEOUT",), 60.0),
     "metrics_secure": switch(("--metrics-secure",), ("METRICS_SECURE",), default=True),

@@ -79,7 +79,7 @@ class Leadership:
     async def watching(self) -> AsyncIterator[None]:
         """Watch the Lease around the body, so that a candidate need not wait for its next look at it.
 
-        Without permission to watch it is the polling alone that finds a released Lease; said once.
+        Without permission to watch it is the polling alone that sees renewals and a released Lease; said once.
         """
         lease = self._lease
         if lease is None:
@@ -160,7 +160,7 @@ def _durations(settings: Settings) -> Durations:
 
 
 def _lease_watch(environment: Environment, elector: LeaderElector) -> Informer[Lease]:
-    """Return a watch of the one Lease that wakes the elector when the Lease has no holder any more."""
+    """Return a watch of the one Lease that tells the elector of each of its states."""
     informer = Informer(
         environment.client,
         LEASES,
@@ -169,10 +169,5 @@ def _lease_watch(environment: Environment, elector: LeaderElector) -> Informer[L
         instruments=environment.instruments,
         optional=True,
     )
-
-    def on_lease(_: Lease | None, new: Lease | None) -> None:
-        if new is None or not new.spec.holder_identity:
-            elector.nudge()
-
-    informer.store.subscribe(on_lease)
+    informer.store.subscribe(lambda _, new: elector.observe(new))
     return informer

@@ -2,7 +2,9 @@
 
 The rules are client-go's. A candidate reads the Lease every retry period. It takes it over when it has no holder, or
 when its record has not changed for the lease duration, measured on the candidate's own clock since it first saw that
-record: no clocks are compared, so they may differ by hours as long as they run equally fast. Every write carries the
+record: no clocks are compared, so they may differ by hours as long as they run equally fast. A watch of the Lease shows
+it each record when it is written (``observe``), so that a crash is noticed one lease duration after the last renewal
+and not up to a retry period later. Every write carries the
 resourceVersion read before, so of two who try only one succeeds. The leader renews every retry period and gives up by
 itself at the renew deadline, which is shorter than the lease duration. It counts from the *start* of its last
 successful renewal, a candidate from when it *saw* that renewal, hence later: the leader stops before another process
@@ -141,8 +143,19 @@ class LeaderElector:
         return not self._leading or self.monotonic() < self._deadline
 
     def nudge(self) -> None:
-        """Make a waiting candidate look at once; a watch of the Lease calls this."""
+        """Make a waiting candidate look at once."""
         self._nudged.set()
+
+    def observe(self, lease: Lease | None) -> None:
+        """Take what a watch saw of the Lease, None when it was deleted; a free one makes a waiting candidate look.
+
+        A record is only believed to be as old as this call, so one that comes late makes the candidate wait longer and
+        never shorter. What the next write replaces is read in any case.
+        """
+        if lease is None or not lease.spec.holder_identity:
+            self.nudge()
+        elif not self._leading:
+            self._note(lease.spec)
 
     async def acquire(self) -> None:
         """Return when this process leads. Failures are logged and tried again, without limit."""
@@ -267,10 +280,14 @@ class LeaderElector:
 
     def _see(self, lease: Lease) -> None:
         self._stored, self._looked = lease.metadata, True
-        if lease.spec == self._seen:
+        self._note(lease.spec)
+
+    def _note(self, spec: LeaseSpec) -> None:
+        """Remember a record, and since when it has been unchanged."""
+        if spec == self._seen:
             return
-        self._seen, self._seen_at = lease.spec, self.monotonic()
-        recorded = lease.spec.lease_duration_seconds or 0
+        self._seen, self._seen_at = spec, self.monotonic()
+        recorded = spec.lease_duration_seconds or 0
         foreign = self._holder not in {"", self.identity}
         self._wait_seconds = max(self.durations.lease_seconds, recorded) if foreign else 0.0
 

@@ -14,11 +14,11 @@ _RETRY_FLAG: Final = "--leader-election-retry-period"
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """The three times of an election, in seconds; defaults of the Go controller."""
+    """The three times of an election, in seconds; the defaults are those of Kubernetes' own components."""
 
-    lease_seconds: float = 60.0
-    renew_deadline_seconds: float = 50.0
-    retry_period_seconds: float = 10.0
+    lease_seconds: float = 15.0
+    renew_deadline_seconds: float = 10.0
+    retry_period_seconds: float = 2.0
 
     def validate(self) -> list[str]:
         """Return what is wrong, one sentence each; an empty list if nothing is."""

@@ -35,13 +35,13 @@ class ProcessSettings(BaseModel):
         "72dd1cf1.llm-d.ai", min_length=1, description="Name of the Lease."
     )
     leader_election_lease_duration: Annotated[Duration, given("leader-election-lease-duration", metavar="DURATION")] = (
-        Field(60.0, description="How long a standby waits after the leader's last renewal before it takes over.")
+        Field(15.0, description="How long a standby waits after the leader's last renewal before it takes over.")
     )
     leader_election_renew_deadline: Annotated[Duration, given("leader-election-renew-deadline", metavar="DURATION")] = (
-        Field(50.0, description="How long the leader tries to renew the Lease before it stops leading.")
+        Field(10.0, description="How long the leader tries to renew the Lease before it stops leading.")
     )
     leader_election_retry_period: Annotated[Duration, given("leader-election-retry-period", metavar="DURATION")] = (
-        Field(10.0, description="Time between two attempts to acquire or renew the Lease.")
+        Field(2.0, description="Time between two attempts to acquire or renew the Lease.")
     )
     rest_client_timeout: Annotated[Duration, given("rest-client-timeout", metavar="DURATION")] = Field(
         60.0, description="Time limit of one request to the API server."
