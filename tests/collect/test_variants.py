@@ -105,6 +105,23 @@ def test_pods_belong_by_owner_not_by_name(cluster):
     assert [pod.metadata.name for pod in accepted.pods] == ["mine"]
 
 
+def test_a_copied_owner_counts_in_its_own_namespace_only(cluster):
+    """The API server checks no owner reference: a tenant may write the uid of any Deployment or ReplicaSet."""
+    victim = cluster.deployment("d", namespace="victim")
+    cluster.va(namespace="victim")
+    cluster.pod("mine", namespace="victim")
+    (replica_set,) = cluster.stores.replica_sets.list("victim")
+    forged = cluster.replica_set("d-rs", namespace="tenant", owner=victim)
+    stolen = [{"controller": True, "kind": "ReplicaSet", "uid": replica_set.metadata.uid}]
+    cluster.pod("of-the-pod", namespace="tenant", deployment=None, ownerReferences=stolen)
+    cluster.pod("of-the-replica-set", namespace="tenant", deployment="d")
+    cluster.pod(
+        "of-both", namespace="victim", deployment=None, ownerReferences=[stolen[0] | {"uid": forged.metadata.uid}]
+    )
+    (accepted,) = accepted_variants(cluster.stores)
+    assert [pod.metadata.name for pod in accepted.pods] == ["mine"]
+
+
 def test_only_accepted_vas_become_variants(cluster):
     """Deleted, contested, unresolved ones, those without a model and other controllers' stay out."""
     cluster.deployment("shared")

@@ -3,6 +3,12 @@
 Reading goes from owner to owned (Deployment -> its ReplicaSets -> their Pods), so a cycle costs as much as there are
 replicas of ours, however many other pods the cluster has. Owners are matched by uid: a Deployment that was deleted and
 created again under the same name does not inherit the pods of its predecessor.
+
+A uid counts only within a namespace. The API server lets everybody who may create a pod write any uid into its owner
+references, and it does not check that the owner lies in the same namespace. So a tenant can copy the uid of somebody
+else's ReplicaSet. In the namespace of the ReplicaSet itself such a pod counts: the controllers of Kubernetes look at the
+same reference. They take a pod that matches the ReplicaSet's selector for one of its replicas, and delete what is too
+much; they remove the reference from a pod that does not match. Who may create pods there may change the workload anyway.
 """
 
 from __future__ import annotations
@@ -53,7 +59,12 @@ def target_index(va: VariantAutoscaling) -> Iterable[str]:
     return (target_key(va),)
 
 
+def owner_key(owner: KubeObject) -> str:
+    """Return what ``CONTROLLER_INDEX`` finds the objects by that an object controls: ``namespace/uid``."""
+    return f"{owner.metadata.namespace}/{owner.metadata.uid}"
+
+
 def controller_index(owned: KubeObject) -> Iterable[str]:
-    """Index an object by the uid of its controlling owner."""
+    """Index an object by its own namespace, where its controlling owner must lie, and the uid of this owner."""
     controller = owned.metadata.controller
-    return (controller.uid,) if controller and controller.uid else ()
+    return (f"{owned.metadata.namespace}/{controller.uid}",) if controller and controller.uid else ()

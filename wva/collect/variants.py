@@ -21,7 +21,7 @@ from wva.collect.bounds import bounds_of
 from wva.collect.claims import Claims
 from wva.collect.config.entry import shown
 from wva.collect.gpus import gpus_per_replica
-from wva.collect.stores import CONTROLLER_INDEX, CollectStores
+from wva.collect.stores import CONTROLLER_INDEX, CollectStores, owner_key
 from wva.collect.targets import resolve
 from wva.collect.vllm_arguments import vllm_parameters
 from wva.model.variant import DEFAULT_COST, Bounds, ModelKey, Variant, VariantKey
@@ -121,11 +121,11 @@ def _allocation_for(va: VariantAutoscaling, deployment: Deployment) -> Optimized
 
 
 def pods_of(deployment: Deployment, stores: CollectStores) -> tuple[Pod, ...]:
-    """Return the pods that the ReplicaSets of a Deployment control, except those that have ended."""
+    """Return the pods that the ReplicaSets of a Deployment control, all in its namespace, but not those that ended."""
     return tuple(
         pod
-        for replica_set in stores.replica_sets.by_index(CONTROLLER_INDEX, deployment.metadata.uid)
-        for pod in stores.pods.by_index(CONTROLLER_INDEX, replica_set.metadata.uid)
+        for replica_set in stores.replica_sets.by_index(CONTROLLER_INDEX, owner_key(deployment))
+        for pod in stores.pods.by_index(CONTROLLER_INDEX, owner_key(replica_set))
         if not pod.finished
     )
 
