@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import asdict, dataclass
+from typing import Any, Final, TypeAlias
 
 V1_BATCHED_TOKENS: Final = 8192
 V0_BATCHED_TOKENS: Final = 2048
@@ -18,7 +18,9 @@ V0_BATCHED_TOKENS: Final = 2048
 _SHELLS: Final = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,9}")
 _REAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_QUOTES: Final = "'\""
+_WORD: Final = re.compile(r"""(?:[^ '"]++|'[^']*+'?|"[^"]*+"?)++""")
+_QUOTED: Final = re.compile(r"""'([^']*+)'?|"([^"]*+)"?""")
+"""Possessive, so that no text makes the matching go back. A quote that is not closed reaches to the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,40 +83,53 @@ def read_parameters(containers: Iterable[EngineCommand]) -> VllmParameters:
 
     A value that is no number of the expected kind keeps the one before it, as vLLM itself would not start with it.
     """
-    found = VllmParameters()
+    values: dict[str, Value] = asdict(VllmParameters())
     for container in containers:
         if container.use_v1 == "0":
-            found = replace(found, v1_engine=False, chunked_prefill=False)
-        for name, value in _arguments(_engine_words(container.words)):
-            found = _with_argument(found, name, value)
-    return replace(found, chunked_prefill=True) if found.v1_engine else found
+            values |= {"v1_engine": False, "chunked_prefill": False}
+        for name, text in _arguments(_engine_words(container.words)):
+            if name in _READERS:
+                field, read = _READERS[name]
+                values[field] = read(text, values[field])
+    if values["v1_engine"]:
+        values["chunked_prefill"] = True
+    return VllmParameters(**values)
 
 
-_READERS: Final[Mapping[str, Callable[[VllmParameters, str], VllmParameters]]] = {
-    "gpu_memory_utilization": lambda found, text: replace(
-        found, gpu_memory_utilization=_real(text, found.gpu_memory_utilization)
-    ),
-    "block_size": lambda found, text: replace(found, block_size=_whole(text, found.block_size)),
-    "kv_cache_dtype": lambda found, text: replace(found, kv_cache_dtype=text),
-    "tensor_parallel_size": lambda found, text: replace(
-        found, tensor_parallel_size=_whole(text, found.tensor_parallel_size)
-    ),
-    "num_gpu_blocks_override": lambda found, text: replace(
-        found, num_gpu_blocks_override=_whole(text, found.num_gpu_blocks_override)
-    ),
-    "max_num_batched_tokens": lambda found, text: replace(
-        found, max_num_batched_tokens=_whole(text, found.max_num_batched_tokens)
-    ),
-    "max_num_seqs": lambda found, text: replace(found, max_num_seqs=_whole(text, found.max_num_seqs)),
-    "max_model_len": lambda found, text: replace(found, max_model_len=_whole(text, found.max_model_len)),
-    "enforce_eager": lambda found, _: replace(found, enforce_eager=True),
-    "enable_chunked_prefill": lambda found, _: replace(found, chunked_prefill=True),
+Value: TypeAlias = Any
+"""Of one parameter; its field says of which type."""
+
+
+def _whole(text: str, kept: int) -> int:
+    return int(text) if _WHOLE.fullmatch(text) else kept
+
+
+def _real(text: str, kept: float) -> float:
+    number = float(text) if _REAL.fullmatch(text) else math.nan
+    return number if math.isfinite(number) else kept
+
+
+def _text(text: str, _kept: str) -> str:
+    return text
+
+
+def _true(_text: str, _kept: bool) -> bool:  # noqa: FBT001 - told by position
+    return True
+
+
+_READERS: Final[Mapping[str, tuple[str, Callable[[str, Value], Value]]]] = {
+    "gpu_memory_utilization": ("gpu_memory_utilization", _real),
+    "block_size": ("block_size", _whole),
+    "kv_cache_dtype": ("kv_cache_dtype", _text),
+    "tensor_parallel_size": ("tensor_parallel_size", _whole),
+    "num_gpu_blocks_override": ("num_gpu_blocks_override", _whole),
+    "max_num_batched_tokens": ("max_num_batched_tokens", _whole),
+    "max_num_seqs": ("max_num_seqs", _whole),
+    "max_model_len": ("max_model_len", _whole),
+    "enforce_eager": ("enforce_eager", _true),
+    "enable_chunked_prefill": ("chunked_prefill", _true),
 }
-
-
-def _with_argument(found: VllmParameters, name: str, text: str) -> VllmParameters:
-    reader = _READERS.get(name)
-    return found if reader is None else reader(found, text)
+"""Per argument: the field that it sets, and how; a reader is told what is in force, which stays if the text is none."""
 
 
 def _arguments(words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -138,26 +153,12 @@ def _engine_words(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _split(script: str) -> Iterator[str]:
-    """Split at spaces outside quotes, and drop the quotes. There are no escapes."""
-    word, quote = "", ""
-    for character in script:
-        if quote:
-            quote, word = ("", word) if character == quote else (quote, word + character)
-        elif character in _QUOTES:
-            quote = character
-        elif character != " ":
-            word += character
-        elif word:
+    """Split at spaces outside quotes, and drop the quotes. There are no escapes. Takes time in proportion to it."""
+    for match in _WORD.finditer(script):
+        word = _QUOTED.sub(_unquoted, match[0])
+        if word:
             yield word
-            word = ""
-    if word:
-        yield word
 
 
-def _whole(text: str, kept: int) -> int:
-    return int(text) if _WHOLE.fullmatch(text) else kept
-
-
-def _real(text: str, kept: float) -> float:
-    number = float(text) if _REAL.fullmatch(text) else math.nan
-    return number if math.isfinite(number) else kept
+def _unquoted(match: re.Match[str]) -> str:
+    return match[1] or match[2] or ""
