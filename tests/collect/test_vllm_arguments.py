@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
+import pytest
 
 from wva.api.apps import Deployment
 from wva.collect.variants import accepted_variants
-from wva.model.vllm_parameters import EngineCommand, VllmParameters, read_parameters
+from wva.model.vllm_parameters import EngineCommand, VllmParameters, _split, read_parameters
 
 TEMPLATE = {
     "containers": [
@@ -48,3 +51,28 @@ def test_a_limit_of_zero_sequences_carries_nothing():
     """It is what the arguments say; the capacity that follows is 0."""
     assert read_parameters([EngineCommand(("--max-num-seqs", "0"))]).max_num_seqs == 0
     assert read_parameters([EngineCommand(("--max-num-seqs", "-1"))]).max_num_seqs == -1
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("vllm  serve m", ["vllm", "serve", "m"]),
+        ("--max-num-seqs '6'4", ["--max-num-seqs", "64"]),
+        ("'a b'c \"d' e\"", ["a bc", "d' e"]),
+        ("a 'b c", ["a", "b c"]),
+        ("'' a \"\"", ["a"]),
+        ("a\tb\n", ["a\tb\n"]),
+    ],
+)
+def test_a_script_is_split_at_spaces_outside_of_quotes(script, words):
+    """Quotes are dropped, and one that is not closed reaches to the end."""
+    assert list(_split(script)) == words
+
+
+@pytest.mark.parametrize("piece", ["'", "' ", "'a'", "\"'", "a", "a ", "--block-size=7 "])
+def test_reading_takes_time_in_proportion_to_the_length(piece):
+    """Of 64 KiB some milliseconds."""
+    script = piece * (65_536 // len(piece))
+    began = time.process_time()
+    read_parameters([EngineCommand(("sh", "-c", script))])
+    assert time.process_time() - began < 0.1

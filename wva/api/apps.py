@@ -32,19 +32,27 @@ class EnvVar(msgspec.Struct, frozen=True, gc=False):
 
 
 class Container(msgspec.Struct, frozen=True, rename="camel"):
-    """A container of a pod template."""
+    """A container of a pod template.
+
+    ``argument_bytes`` is no field of Kubernetes: the size of command and args that a cache has left out.
+    """
 
     name: str = ""
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
     env: tuple[EnvVar, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()
+    argument_bytes: int = 0
 
 
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """``spec`` of a pod template."""
+    """``spec`` of a pod template.
+
+    ``containers_left_out`` is no field of Kubernetes: how many containers a cache has left out.
+    """
 
     containers: tuple[Container, ...] = ()
+    containers_left_out: int = 0
 
 
 class PodTemplate(msgspec.Struct, frozen=True, rename="camel"):

@@ -29,6 +29,7 @@ from wva.collect.inventory import InventoryStores, without_idle_containers
 from wva.collect.local_scope import ConfigMapStores, LocalScope
 from wva.collect.pools import PoolStores
 from wva.collect.stores import CollectStores
+from wva.collect.surplus import bounded_deployment, bounded_variant
 from wva.instruments import Instruments
 from wva.kube.cache import Store
 from wva.kube.client import KubeClient
@@ -69,8 +70,12 @@ def build_informers(client: KubeClient, *, settings: Settings, instruments: Inst
     wait for them.
     """
     namespace = settings.watch_namespace
-    variants = Informer(client, VARIANT_AUTOSCALINGS, namespace=namespace, instruments=instruments)
-    deployments = Informer(client, DEPLOYMENTS, namespace=namespace, instruments=instruments)
+    variants = Informer(
+        client, VARIANT_AUTOSCALINGS, namespace=namespace, instruments=instruments, transform=bounded_variant
+    )
+    deployments = Informer(
+        client, DEPLOYMENTS, namespace=namespace, instruments=instruments, transform=bounded_deployment
+    )
     replica_sets = Informer(client, REPLICA_SETS, namespace=namespace, instruments=instruments)
     pods = Informer(client, PODS, namespace=namespace, instruments=instruments, transform=without_idle_containers)
     config_maps = Informer(client, CONFIG_MAPS, namespace=settings.pod_namespace, instruments=instruments)

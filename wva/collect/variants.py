@@ -22,6 +22,7 @@ from wva.collect.claims import Claims
 from wva.collect.config.entry import shown
 from wva.collect.gpus import gpus_per_replica
 from wva.collect.stores import CONTROLLER_INDEX, CollectStores, owner_key
+from wva.collect.surplus import model_id_fits
 from wva.collect.targets import resolve
 from wva.collect.vllm_arguments import vllm_parameters
 from wva.model.variant import DEFAULT_COST, Bounds, ModelKey, Variant, VariantKey
@@ -60,7 +61,7 @@ def accepted_variants(
     """
     accepted = []
     for va in stores.variant_autoscalings.list():
-        if va.metadata.deleting or not va.spec.model_id or not claims.mine(va, now):
+        if va.metadata.deleting or not model_id_fits(va) or not claims.mine(va, now):
             continue
         resolution = resolve(va, vas=stores.variant_autoscalings, deployments=stores.deployments)
         if resolution.deployment is None:

@@ -10,20 +10,24 @@ from functools import lru_cache
 from typing import Final
 
 from wva.api.apps import Container
+from wva.collect.surplus import ENGINE_SWITCH
 from wva.model.vllm_parameters import EngineCommand, VllmParameters, read_parameters
 
-_USE_V1: Final = "VLLM_USE_V1"
 _KEPT: Final = 4096
+_KEPT_CHARACTERS: Final = 4096
+"""Of the words of one template. Longer ones are read again each time, so that what is kept stays below 16 MiB."""
 
 
 def vllm_parameters(containers: Iterable[Container]) -> VllmParameters:
     """Return what the arguments of the containers say; init containers are not among them."""
-    return _parameters(tuple(EngineCommand((*one.command, *one.args), _use_v1(one)) for one in containers))
+    commands = tuple(EngineCommand((*one.command, *one.args), _use_v1(one)) for one in containers)
+    characters = sum(len(word) for command in commands for word in command.words)
+    return _parameters(commands) if characters <= _KEPT_CHARACTERS else read_parameters(commands)
 
 
 def _use_v1(container: Container) -> str | None:
     """Return the value in force: of several entries for one variable the last one counts."""
-    values = [variable.value for variable in container.env if variable.name == _USE_V1]
+    values = [variable.value for variable in container.env if variable.name == ENGINE_SWITCH]
     return values[-1] if values else None
 
 

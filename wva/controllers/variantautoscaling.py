@@ -29,6 +29,7 @@ from wva.clock import Clock
 from wva.collect.bounds import annotation_problems, bounds_of
 from wva.collect.claims import Claims
 from wva.collect.stores import TARGET_INDEX, CollectStores, target_key
+from wva.collect.surplus import surplus_problems
 from wva.collect.targets import TargetKind, TargetResolution, resolve
 from wva.collect.variants import cost_problems, pods_of, variant_of
 from wva.controllers.rivals import Rivals
@@ -219,13 +220,13 @@ class VariantAutoscalingController:
         # The next number may be there before the watch tells of this patch; its patch must not conflict with ours.
         self._deps.stores.variant_autoscalings.learn(answer, replaces=va)
 
-    def _problems(self, va: VariantAutoscaling) -> str:
+    def _problems(self, va: VariantAutoscaling, deployment: Deployment | None) -> str:
         """Return what is written for this variant and not in force, in one line; empty when all of it is."""
-        own = [*annotation_problems(va), *cost_problems(va)]
+        own = [*annotation_problems(va), *cost_problems(va), *surplus_problems(va, deployment)]
         return "; ".join(filter(None, [self._deps.configuration.problem_for(va), *own]))
 
     def _view(self, va: VariantAutoscaling, deployment: Deployment | None) -> ConfigurationView:
-        view = ConfigurationView(self._problems(va), self._deps.claims.me.text)
+        view = ConfigurationView(self._problems(va, deployment), self._deps.claims.me.text)
         if deployment is None:
             return view
         around, labels = self._deps.surroundings, deployment.spec.template.metadata.labels
