@@ -39,7 +39,7 @@ def test_leader_killed_then_stopped(scene: Scene):
 
 
 def test_stopped_leader_is_succeeded_at_once_with_the_default_times(scene: Scene):
-    """It releases the Lease, and the standby sees it: nobody waits for the next poll, let alone for the end of the Lease."""
+    """It releases the Lease, and the standby sees that: it waits neither for its next poll nor for the end."""
     pair = start_pair(scene, "--leader-elect")
     pid = pair.leader.process.pid
     assert pid is not None

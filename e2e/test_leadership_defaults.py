@@ -15,7 +15,7 @@ ROUNDS = 3
 
 
 def test_killed_leader_is_succeeded_when_its_lease_ends(scene: Scene):
-    """The Lease ends 13 to 15 s after the crash, and the standby publishes the same number at once; round after round."""
+    """The Lease ends 13 to 15 s after the crash, and the standby publishes the same number at once."""
     pair = start_pair(scene, "--leader-elect")
     leader, standby = pair.leader, pair.standby
     took = []
