@@ -138,7 +138,7 @@ def test_who_gets_in(scene: Scene):
         "head": 200,
         "other page": 403,
         "no page": 403,
-        "post": 403,
+        "post": 405,
         "stranger": 403,
         "foreign audience": 401,
         "nobody": 401,

@@ -43,7 +43,7 @@ class Instruments:
         """Give counters with known labels all their series: what has not happened is 0, and its first time is seen."""
         results = ("success", "error")
         samples = product(("kv_cache_usage", "queue_length"), ("fresh", "stale", "missing", "invalid"))
-        reviews = product(("token", "access"), ("allowed", "denied", "failed", "cached"))
+        reviews = product(("token", "access"), ("allowed", "denied", "failed", "cached", "throttled"))
         series: list[tuple[Counter, Iterable[tuple[str, ...]]]] = [
             (self.cycles, product(results)),
             (self.status_patches, product(("success", "conflict", "error"))),
@@ -236,7 +236,8 @@ class Instruments:
         self.endpoint_reviews = Counter(
             "wva_endpoint_reviews",
             "Questions who a client is (token) and what it may do (access), by outcome: allowed, denied, failed (the "
-            "API server could not be asked), cached (answered without asking).",
+            "API server could not be asked), cached (answered without asking), throttled (not asked: the client has "
+            "caused too many reviews).",
             ["review", "outcome"],
             registry=registry,
         )

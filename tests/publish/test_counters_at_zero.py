@@ -46,7 +46,7 @@ def test_the_values_that_the_help_names_are_there(instruments, name):
 def test_pairs_of_labels_are_there(instruments):
     """Every state of both signals, every outcome of both reviews."""
     assert len(labels(instruments.samples)) == 8
-    assert len(labels(instruments.endpoint_reviews)) == 8
+    assert len(labels(instruments.endpoint_reviews)) == 10
 
 
 def test_a_counter_of_unknown_labels_has_none(instruments):

@@ -23,6 +23,7 @@ from wva.serve.authz import Authorizer
 from wva.serve.gate import Gate
 from wva.serve.http import Server
 from wva.serve.reviews import Reviews
+from wva.serve.throttle import Refusals
 from wva.sim.world.clock import VirtualClock
 
 PATIENCE_SECONDS = 30.0
@@ -84,7 +85,8 @@ class Guarded:
         self.instruments = Instruments(CollectorRegistry())
         reviews = Reviews(self.reviewer, instruments=self.instruments, timeout_seconds=timeout_seconds)
         authenticator = Authenticator(reviews, monotonic=self.clock.monotonic, now=self.clock.now)
-        self.gate = Gate(authenticator, Authorizer(reviews, monotonic=self.clock.monotonic))
+        authorizer = Authorizer(reviews, monotonic=self.clock.monotonic)
+        self.gate = Gate(authenticator, authorizer, refusals=Refusals(monotonic=self.clock.monotonic))
 
     def metric(self, name, **labels):
         """Return one of the own metrics, 0 when it was never touched."""

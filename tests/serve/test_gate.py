@@ -6,6 +6,7 @@ import asyncio
 import base64
 import gc
 import json
+from itertools import cycle
 
 import aiohttp
 import pytest
@@ -14,8 +15,12 @@ from structlog.testing import capture_logs
 from tests.serve.doubles import Guarded, serving
 from wva.api.reviews import UserInfo
 from wva.kube.errors import Forbidden, TooManyRequests, Unavailable, Unreachable
+from wva.serve import authn, authz
 from wva.serve.authn import MAX_TOKEN_BYTES, bearer_token
+from wva.serve.gate import UNKNOWN_PATH
 from wva.serve.pages import metrics_handler
+from wva.serve.reviews import Identity
+from wva.serve.throttle import Throttled
 
 SECRET = "very-secret-token"
 
@@ -116,10 +121,11 @@ async def test_a_known_user_without_the_right_is_refused(session, url):
 
 
 async def test_a_right_is_for_one_page_and_one_verb(session, url, guarded):
-    """Who may read the metrics may not read the configuration, and may not post, however well he is known."""
+    """A client that may read the metrics may not read the configuration, and can do nothing but read."""
     assert (await ask(session, url, "good"))[0] == 200
     assert (await ask(session, url, "good", path="/debug/config"))[0] == 403
-    assert (await ask(session, url, "good", method="POST"))[0] == 403
+    assert (await ask(session, url, "good", method="POST"))[0] == 405
+    assert (await ask(session, url, "stranger", method="POST"))[0] == 403
     guarded.reviewer.allowed.add(("scraper", "get", "/debug/config"))
     guarded.clock.advance_to(31)
     assert await ask(session, url, "good", path="/debug/config") == (200, '{"interval":60}')
@@ -135,7 +141,9 @@ async def test_head_needs_no_more_than_get(session, url):
 
 async def test_what_does_not_exist_is_told_to_those_who_may_ask(session, url, guarded):
     """404 and 405 come after the gate; 405 says what is possible."""
-    guarded.reviewer.allowed |= {("scraper", "get", "/nowhere"), ("scraper", "post", "/metrics")}
+    assert (await ask(session, url, "good", path="/nowhere"))[0] == 403
+    guarded.reviewer.allowed.add(("scraper", "get", UNKNOWN_PATH))  # as a right to all paths does
+    guarded.clock.advance_to(31)
     assert (await ask(session, url, "good", path="/nowhere"))[0] == 404
     async with session.post(f"{url}/metrics", headers={"Authorization": "Bearer good"}) as response:
         assert response.status == 405
@@ -146,8 +154,94 @@ async def test_what_does_not_exist_is_told_to_those_who_may_ask(session, url, gu
     "path", ["/metrics/", "//metrics", "/metrics%00", "/metrics;x", "/x/../debug/config", "/METRICS"]
 )
 async def test_a_right_to_metrics_opens_nothing_that_looks_like_it(session, url, path):
-    """The page is chosen by the very text that the API server was asked about."""
+    """A path that is not the very text of a page's is none."""
     assert (await ask(session, url, "good", path=path))[0] == 403
+
+
+# --- a client that asks too much -------------------------------------------------------------------------------------
+
+
+async def test_paths_and_methods_at_will_cost_one_review_and_one_line(session, url, guarded):
+    """All paths that lead to no page are one question, and a minute has one line with a count."""
+    with capture_logs() as lines:
+        for number, method in zip(range(300), cycle(("GET", "POST", "PUT", "DELETE", "HEAD"))):
+            status, _ = await ask(session, url, "stranger", path=f"/{number}/" + "a\x1b" * 900, method=method)
+            assert status == 403
+        guarded.clock.advance_to(60)
+        await ask(session, url, "stranger", path="/last")
+    assert guarded.reviewer.asked["SubjectAccessReview"] == 2
+    assert [(line["event"], line["requests"]) for line in lines] == [("client_forbidden", 1), ("client_forbidden", 300)]
+    assert len(str(lines[0])) < 400
+    assert str(lines[0]).isascii()
+    assert "\x1b" not in lines[0]["path"]
+
+
+async def test_pages_that_exist_and_others_are_refused_alike(session, url):
+    """Status, text and headers tell nothing of what there is."""
+    answers = set()
+    for path in ("/metrics", "/debug/config", "/nowhere", UNKNOWN_PATH):
+        async with session.get(url + path, headers={"Authorization": "Bearer stranger"}) as response:
+            answers.add((response.status, await response.text(), tuple(sorted(response.headers.keys()))))
+    assert len(answers) == 1
+
+
+async def test_bad_tokens_are_throttled_and_the_scraper_is_not(session, url, guarded):
+    """From the very address of the flood: a token that has opened a page has a limit of its own, also when forgotten."""
+    assert (await ask(session, url, "good"))[0] == 200
+    with capture_logs() as lines:
+        statuses = [(await ask(session, url, f"bad-{number}"))[0] for number in range(300)]
+    assert statuses.count(401) == authn.BURST - 1
+    assert statuses.count(429) == 301 - authn.BURST
+    assert guarded.reviewer.asked["TokenReview"] == authn.BURST
+    assert [(line["event"], line["address"]) for line in lines] == [("client_throttled", "127.0.0.1")]
+    assert guarded.metric("wva_endpoint_reviews_total", review="token", outcome="throttled") == 301 - authn.BURST
+    assert (await ask(session, url, "good"))[0] == 200
+    guarded.clock.advance_to(301)
+    for number in range(300):
+        await ask(session, url, f"worse-{number}")
+    assert (await ask(session, url, "good"))[0] == 200
+
+
+async def test_a_throttled_client_is_told_when_to_come_back(session, url, guarded):
+    """And it is let in then."""
+    for number in range(25):
+        await ask(session, url, f"bad-{number}")
+    async with session.get(f"{url}/metrics", headers={"Authorization": "Bearer good"}) as response:
+        assert response.status == 429
+        assert response.headers["Retry-After"] == "1"
+    guarded.clock.advance_to(1)
+    assert (await ask(session, url, "good"))[0] == 200
+
+
+async def test_a_flood_from_many_addresses_does_not_keep_a_known_address_out(guarded):
+    """The scraper has a new token, as it gets every hour; its address has opened a page before."""
+    identify = guarded.gate._authenticator.identify
+    assert await identify("good", address="10.0.0.1") is not None
+    guarded.gate._authenticator.trust("good", address="10.0.0.1")
+    throttled = 0
+    for number in range(1000):
+        try:
+            await identify(f"bad-{number}", address=f"10.1.{number // 250}.{number % 250}")
+        except Throttled:
+            throttled += 1
+    assert throttled == 1001 - authn.BURST_OF_ALL
+    guarded.reviewer.users["rotated"] = UserInfo("scraper")
+    assert await identify("rotated", address="10.0.0.1") is not None
+
+
+async def test_tokens_of_one_user_do_not_multiply_its_reviews(guarded):
+    """A namespace's owner makes valid tokens at will, and each has an id of its own."""
+    allows = guarded.gate._authorizer.allows
+    refused = 0
+    for number in range(100):
+        identity = Identity("system:serviceaccount:evil:default", extra=(("credential-id", (str(number),)),))
+        try:
+            assert not await allows(identity, path="/metrics")
+        except Throttled:
+            refused += 1
+    assert guarded.reviewer.asked == {"SubjectAccessReview": authz.BURST}
+    assert refused == 100 - authz.BURST
+    assert await allows(Identity("scraper"), path="/metrics")
 
 
 # --- tokens ----------------------------------------------------------------------------------------------------------

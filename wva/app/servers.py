@@ -24,6 +24,7 @@ from wva.serve.gate import Gate
 from wva.serve.http import Handler, Server
 from wva.serve.pages import JsonPage, ReadinessCheck, metrics_handler, probes_handler
 from wva.serve.reviews import Reviews
+from wva.serve.throttle import Refusals
 
 _METRICS_SERVICES: Final = (
     "workload-variant-autoscaler-metrics",
@@ -101,7 +102,8 @@ class Servers:
         clock = self._env.clock
         reviews = Reviews(self._env.client, instruments=self._env.instruments)
         authenticator = Authenticator(reviews, monotonic=clock.monotonic, now=clock.now)
-        return Gate(authenticator, Authorizer(reviews, monotonic=clock.monotonic))
+        authorizer = Authorizer(reviews, monotonic=clock.monotonic)
+        return Gate(authenticator, authorizer, refusals=Refusals(monotonic=clock.monotonic))
 
     def _certificate(self) -> ServingCertificate:
         """Return the certificate of the settings; its dates are those of the real world, also with another clock."""

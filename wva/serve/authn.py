@@ -2,6 +2,11 @@
 
 A token is in the request and in the review and nowhere else: the memory has only its SHA-256, and no log line or error
 carries it. An accepted token is remembered for five minutes, but never beyond its own expiry.
+
+Each token that is not remembered costs a review, and anybody can make up tokens. So an address may cause a few of them
+at a time, and all addresses together some more. A client that has got in before is apart from that: its token has a
+limit of its own, and a new token from its address counts for that address alone. No flood from elsewhere, and none
+through the same address, keeps it out.
 """
 
 from __future__ import annotations
@@ -18,10 +23,17 @@ import msgspec
 from wva.api import wire
 from wva.serve.review_cache import Answer, ReviewCache
 from wva.serve.reviews import Identity, Reviews
+from wva.serve.throttle import Buckets, Recent
 
 ALLOWED_SECONDS: Final = 300.0
 DENIED_SECONDS: Final = 30.0
 CAPACITY: Final = 1024
+BURST: Final = 20.0
+PER_SECOND: Final = 1.0
+"""Reviews that one address may cause."""
+BURST_OF_ALL: Final = 100.0
+PER_SECOND_OF_ALL: Final = 10.0
+"""Reviews that all addresses together may cause that never had a token with the right to a page."""
 MAX_TOKEN_BYTES: Final = 12 * 1024
 """Far more than a ServiceAccount's; tokens of identity providers with many groups reach a few thousand."""
 _TOKEN: Final = re.compile(r"[!-~]+")
@@ -46,6 +58,10 @@ def bearer_token(headers: Sequence[str]) -> str | None:
     return token
 
 
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
 class Authenticator:
     """Tells whose a token is."""
 
@@ -54,18 +70,43 @@ class Authenticator:
         self._reviews = reviews
         self._now = now
         self._known: ReviewCache[bytes, Identity | None] = ReviewCache(capacity=CAPACITY, monotonic=monotonic)
+        self._trusted_tokens: Recent[bytes] = Recent()
+        self._trusted_addresses: Recent[str] = Recent()
+        self._of_token: Buckets[bytes] = Buckets(burst=BURST, per_second=PER_SECOND, monotonic=monotonic)
+        self._of_address: Buckets[str] = Buckets(burst=BURST, per_second=PER_SECOND, monotonic=monotonic)
+        self._of_all: Buckets[None] = Buckets(burst=BURST_OF_ALL, per_second=PER_SECOND_OF_ALL, monotonic=monotonic)
 
-    async def identify(self, token: str) -> Identity | None:
-        """Return whose token this is, None when the API server does not know it. Raises ReviewFailed."""
+    async def identify(self, token: str, *, address: str) -> Identity | None:
+        """Return whose token this is, None when the API server does not know it.
+
+        ``address`` is where the request comes from. Raises ReviewFailed, and Throttled for too many unknown tokens.
+        """
+        digest = _digest(token)
 
         async def review() -> Answer[Identity | None]:
+            with self._reviews.throttling("token"):
+                self._charge(digest, address)
             identity = await self._reviews.identity(token)
             return Answer(identity, DENIED_SECONDS if identity is None else self._lifetime(token))
 
-        identity, known = await self._known.get(hashlib.sha256(token.encode()).digest(), review)
+        identity, known = await self._known.get(digest, review)
         if known:
             self._reviews.cached("token")
         return identity
+
+    def trust(self, token: str, *, address: str) -> None:
+        """Remember that this token has opened a page, and from where."""
+        self._trusted_tokens.add(_digest(token))
+        self._trusted_addresses.add(address)
+
+    def _charge(self, digest: bytes, address: str) -> None:
+        """Take a review from the right bucket. Raises Throttled when that is empty."""
+        if digest in self._trusted_tokens:
+            self._of_token.take(digest)
+            return
+        self._of_address.take(address)
+        if address not in self._trusted_addresses:
+            self._of_all.take(None)
 
     def _lifetime(self, token: str) -> float:
         """Return for how many seconds an accepted token counts: not beyond its own end, if it is a JWT and names one.

@@ -1,7 +1,8 @@
-"""May this client do that: an access review by the API server for the path and the verb, remembered for a while.
+"""May this client read that page: an access review by the API server, remembered for a while.
 
-RBAC grants it as ``nonResourceURLs`` with the verb ``get``. HEAD asks for ``get`` too, since it tells less; any other
-method asks for its own name in lower case, as the API server does.
+RBAC grants it as ``nonResourceURLs`` with the verb ``get``. Every method asks for this one right: no page does anything
+but tell, and a client that may read it is told that there is no other method. A user may cause a few reviews at a
+time: tokens of one user can differ in more than its name, and each of these identities is asked about by itself.
 """
 
 from __future__ import annotations
@@ -9,18 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from wva import log
 from wva.serve.review_cache import Answer, ReviewCache
 from wva.serve.reviews import Identity, Reviews
+from wva.serve.throttle import Buckets
 
+VERB: Final = "get"
 ALLOWED_SECONDS: Final = 300.0
 DENIED_SECONDS: Final = 30.0
 CAPACITY: Final = 1024
-
-
-def verb_of(method: str) -> str:
-    """Return the verb that a method needs."""
-    return "get" if method == "HEAD" else method.lower()
+BURST: Final = 20.0
+PER_SECOND: Final = 1.0
+"""Reviews that one user may cause."""
 
 
 class Authorizer:
@@ -29,20 +29,19 @@ class Authorizer:
     def __init__(self, reviews: Reviews, *, monotonic: Callable[[], float]) -> None:
         """Ask ``reviews``; ``monotonic`` tells seconds."""
         self._reviews = reviews
-        self._logger = log.get("serve.authz")
-        self._known: ReviewCache[tuple[Identity, str, str], bool] = ReviewCache(capacity=CAPACITY, monotonic=monotonic)
+        self._known: ReviewCache[tuple[Identity, str], bool] = ReviewCache(capacity=CAPACITY, monotonic=monotonic)
+        self._of_user: Buckets[str] = Buckets(burst=BURST, per_second=PER_SECOND, monotonic=monotonic)
 
-    async def allows(self, identity: Identity, *, path: str, method: str) -> bool:
-        """Return whether ``identity`` may use ``method`` on ``path``. Raises ReviewFailed."""
-        verb = verb_of(method)
+    async def allows(self, identity: Identity, *, path: str) -> bool:
+        """Return whether ``identity`` may read ``path``. Raises ReviewFailed, and Throttled for too many reviews."""
 
         async def review() -> Answer[bool]:
-            allowed = await self._reviews.allowed(identity, path=path, verb=verb)
-            if not allowed:
-                self._logger.warning("client_forbidden", user=identity.username, path=path, verb=verb)
+            with self._reviews.throttling("access"):
+                self._of_user.take(identity.username)
+            allowed = await self._reviews.allowed(identity, path=path, verb=VERB)
             return Answer(allowed, ALLOWED_SECONDS if allowed else DENIED_SECONDS)
 
-        allowed, known = await self._known.get((identity, path, verb), review)
+        allowed, known = await self._known.get((identity, path), review)
         if known:
             self._reviews.cached("access")
         return allowed

@@ -43,7 +43,9 @@ def metrics_handler(
     """
     known: dict[str, _Page] = {path: _json(page) for path, page in (pages or {}).items()}
     known[METRICS_PATH] = lambda request: _exposition(registry, request)
-    return _serve(known, gate.refusal if gate else _nobody_refused)
+    if gate is None:
+        return _serve(known, _all_pass)
+    return _serve(known, lambda request: gate.refusal(request, pages=known))
 
 
 def probes_handler(not_ready: ReadinessCheck) -> Handler:
@@ -58,11 +60,11 @@ def probes_handler(not_ready: ReadinessCheck) -> Handler:
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, "\n".join(f"not ready: {reason}" for reason in reasons))
         return plain(HTTPStatus.OK, "ok")
 
-    return _serve({"/healthz": healthz, "/readyz": readyz}, _nobody_refused)
+    return _serve({"/healthz": healthz, "/readyz": readyz}, _all_pass)
 
 
 def _serve(pages: Mapping[str, _Page], refusal: _Refusal) -> Handler:
-    """Return a handler that asks the gate first and looks for the page then, by the very path that was asked about."""
+    """Return a handler that asks the gate first and looks for the page then, by the same path."""
 
     async def handle(request: web.BaseRequest) -> web.Response:
         refused = await refusal(request)
@@ -78,7 +80,7 @@ def _serve(pages: Mapping[str, _Page], refusal: _Refusal) -> Handler:
     return handle
 
 
-async def _nobody_refused(_: web.BaseRequest) -> web.Response | None:
+async def _all_pass(_: web.BaseRequest) -> web.Response | None:
     return None
 
 

@@ -7,7 +7,8 @@ nothing. The API server's own words never leave this module: they may quote what
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
@@ -19,6 +20,7 @@ from wva.api.reviews import SubjectAccessReview, TokenReview
 from wva.instruments import Instruments
 from wva.kube.backoff import Backoff
 from wva.kube.errors import ApiError, TooManyRequests, Unavailable, Unreachable
+from wva.serve.throttle import Throttled
 
 REVIEW_SECONDS: Final = 5.0
 """Two reviews fit into the ten seconds that a scrape usually has."""
@@ -95,6 +97,15 @@ class Reviews:
     def cached(self, review: str) -> None:
         """Count a question that needed no review."""
         self._count(review, "cached")
+
+    @contextmanager
+    def throttling(self, review: str) -> Iterator[None]:
+        """Count a review that a limit in the body forbids."""
+        try:
+            yield
+        except Throttled:
+            self._count(review, "throttled")
+            raise
 
     async def _ask(self, review: str, resource: Resource[R], spec: Mapping[str, object]) -> R:
         body = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}

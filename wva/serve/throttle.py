@@ -1,0 +1,91 @@
+"""How often a client may cause work: token buckets, one for each key, and a log line a minute for what was refused.
+
+Both are bounded: of the keys that were not used for longest nothing is remembered, and a bucket that is not remembered
+is full. A limit over all keys together is a bucket with one key.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Final, Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+CAPACITY: Final = 1024
+TELL_EVERY_SECONDS: Final = 60.0
+
+
+class Throttled(Exception):  # noqa: N818 - called after what happened
+    """This client has asked for too much; ``retry_after_seconds`` says when it may ask again."""
+
+    def __init__(self, retry_after_seconds: float) -> None:
+        """Keep the time."""
+        super().__init__(f"again in {retry_after_seconds:.1f} s")
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Recent(Generic[K]):
+    """The keys that were added last, at most ``capacity``."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        """Start empty."""
+        self._keys: OrderedDict[K, None] = OrderedDict()
+        self._capacity = capacity
+
+    def __contains__(self, key: K) -> bool:
+        """Tell whether a key is among them."""
+        return key in self._keys
+
+    def add(self, key: K) -> None:
+        """Make a key the latest."""
+        self._keys[key] = None
+        self._keys.move_to_end(key)
+        if len(self._keys) > self._capacity:
+            self._keys.popitem(last=False)
+
+
+class Buckets(Generic[K]):
+    """Each key may do ``burst`` things at once and ``per_second`` in the long run."""
+
+    def __init__(
+        self, *, burst: float, per_second: float, monotonic: Callable[[], float], capacity: int = CAPACITY
+    ) -> None:
+        """Start with every bucket full; ``monotonic`` tells seconds."""
+        self._burst = burst
+        self._per_second = per_second
+        self._monotonic = monotonic
+        self._capacity = capacity
+        self._levels: OrderedDict[K, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: K) -> None:
+        """Take one from the bucket of ``key``. Raises Throttled when it is empty; then nothing is taken."""
+        now = self._monotonic()
+        level, at = self._levels.pop(key, (self._burst, now))
+        level = min(self._burst, level + (now - at) * self._per_second)
+        enough = level >= 1.0
+        self._levels[key] = (level - 1.0 if enough else level, now)
+        if len(self._levels) > self._capacity:
+            self._levels.popitem(last=False)
+        if not enough:
+            raise Throttled((1.0 - level) / self._per_second)
+
+
+class Refusals:
+    """Counts what was refused by caller, and says for each when to log it: at once, then once a minute at most."""
+
+    def __init__(self, *, monotonic: Callable[[], float], capacity: int = CAPACITY) -> None:
+        """Start with nothing refused; ``monotonic`` tells seconds."""
+        self._monotonic = monotonic
+        self._capacity = capacity
+        self._told: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def count(self, caller: str) -> int:
+        """Count a refused request; return how many to log now, 0 when this is not the time."""
+        now = self._monotonic()
+        told_at, silent = self._told.pop(caller, (now - TELL_EVERY_SECONDS, 0))
+        due = now - told_at >= TELL_EVERY_SECONDS
+        self._told[caller] = (now, 0) if due else (told_at, silent + 1)
+        if len(self._told) > self._capacity:
+            self._told.popitem(last=False)
+        return silent + 1 if due else 0
