@@ -1,0 +1,111 @@
+"""Measures the controller inside the process of the test: the lag of the event loop, and memory.
+
+The embedded servers and the test itself share the event loop with the controller, and a machine that runs other tests
+stops all of them now and then. Neither may count. So
+
+- work counts as the controller's if its callback was scheduled from a task of the controller (``as_controller``);
+- a callback counts with the CPU time of this thread, not with the time on the wall;
+- beside that, a look every 10 ms shows how late the loop comes around. A look counts as late only as far as the process
+  used CPU meanwhile: also a thread that keeps the interpreter's lock makes the loop wait. What the servers and the test
+  did in that time is taken off, and so is garbage collection, whose cost is that of the objects of all tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import time
+from collections.abc import Callable
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+LOOK_SECONDS = 0.01
+_STATM = Path("/proc/self/statm")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+_controlled: ContextVar[bool] = ContextVar("controlled", default=False)
+
+
+@contextmanager
+def as_controller():
+    """Count tasks that the body starts, and all that come from them, as the controller's."""
+    token = _controlled.set(True)
+    try:
+        yield
+    finally:
+        _controlled.reset(token)
+
+
+def resident_bytes():
+    """Return the memory of the process that is in RAM."""
+    return int(_STATM.read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
+
+
+class Meter:
+    """What was measured: ``piece`` is the longest callback of the controller, ``lag`` the latest look, in seconds.
+
+    ``what`` names the longest callback; ``grown_bytes`` is by how much memory has grown at most.
+    """
+
+    def __init__(self):
+        """Nothing is measured before ``running``."""
+        self.piece = self.lag = 0.0
+        self.what = ""
+        self.grown_bytes = 0
+        self._others = self._collecting = 0.0
+        self._collection_began = 0.0
+
+    @asynccontextmanager
+    async def running(self, look: Callable[[], None]):
+        """Measure during the body, and call ``look`` every 10 ms."""
+        handle = asyncio.events.Handle
+        original = handle._run
+        handle._run = self._measured(original)
+        gc.callbacks.append(self._on_collection)
+        task = asyncio.create_task(self._looks(look))
+        try:
+            yield self
+        finally:
+            handle._run = original
+            gc.callbacks.remove(self._on_collection)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def _measured(self, run):
+        def measured(handle):
+            began, collected = time.thread_time(), self._collecting
+            try:
+                run(handle)
+            finally:
+                spent = time.thread_time() - began - (self._collecting - collected)
+                if not handle._context.get(_controlled):
+                    self._others += spent
+                elif spent > self.piece:
+                    self.piece, self.what = spent, _named(handle)
+
+        return measured
+
+    def _on_collection(self, phase, _info):
+        if phase == "start":
+            self._collection_began = time.thread_time()
+        else:
+            self._collecting += time.thread_time() - self._collection_began
+
+    async def _looks(self, look):
+        least = resident_bytes()
+        while True:
+            wall, cpu, not_ours = time.monotonic(), time.process_time(), self._others + self._collecting
+            await asyncio.sleep(LOOK_SECONDS)
+            late = min(time.monotonic() - wall - LOOK_SECONDS, time.process_time() - cpu)
+            self.lag = max(self.lag, late - (self._others + self._collecting - not_ours))
+            self.grown_bytes = max(self.grown_bytes, resident_bytes() - least)
+            look()
+
+
+def _named(handle):
+    """Return what a callback was: the coroutine of its task if it is a step of one."""
+    owner = getattr(handle._callback, "__self__", None)
+    coroutine = owner.get_coro() if isinstance(owner, asyncio.Task) else None
+    return getattr(coroutine, "__qualname__", None) or repr(handle._callback)

@@ -1,0 +1,106 @@
+"""The harness of the attacks notices what it must: a controller that is broken on purpose does not survive."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from tests.attack.harness import Attack, Condition, Event, Number, survive
+from tests.attack.world import HPAS, VICTIM
+from wva.publish.ledger import Ledger
+
+RECORD = "wva.publish.ledger.Ledger.record"
+_record = Ledger.record
+
+
+def burn(seconds):
+    """Use the CPU for some time."""
+    limit = time.thread_time() + seconds
+    while time.thread_time() < limit:
+        pass
+
+
+def keep_the_lock():
+    """Keep the interpreter's lock in another thread, in C code, for more than half a second."""
+    threading.Thread(target=sum, args=(range(4 * 10**7),)).start()
+
+
+def with_every_record(act):
+    """Return settings that call ``act`` in the publishing of every cycle."""
+
+    def record(ledger, decisions):
+        act()
+        _record(ledger, decisions)
+
+    return {RECORD: record}
+
+
+def once(act):
+    """Return a function that acts the first time only."""
+    left = [act]
+    return lambda: left.pop()() if left else None
+
+
+def hoard():
+    """Keep much memory until the next look at it."""
+    much = bytearray(b"x") * 2**28
+    asyncio.get_running_loop().call_later(0.1, much.clear)
+
+
+def fail():
+    """Fail."""
+    raise RuntimeError("broken on purpose")
+
+
+async def spoil(world):
+    """Let Prometheus fail for all."""
+    world.prometheus.faults.status = 400
+
+
+def squeeze(world):
+    """Ask for more replicas of the victim."""
+    world.patch(HPAS, "hpa", {"spec": {"minReplicas": 4}}, namespace=VICTIM)
+
+
+async def leave(world):
+    """End the process."""
+    world.stop.set()
+    await asyncio.sleep(0.2)
+
+
+BROKEN = [
+    (Attack("slow", setting=with_every_record(once(lambda: burn(0.3)))), r"took 3\d\d ms"),
+    (Attack("locked", setting=with_every_record(once(keep_the_lock))), "the event loop took"),
+    (Attack("greedy", setting=with_every_record(once(hoard))), "memory grew by 2"),
+    (Attack("failing", setting=with_every_record(fail)), "the victim gets 2"),
+    (Attack("spoiled", during=spoil), "the victim is held: PrometheusError"),
+    (Attack("ended", during=leave), "the process has ended"),
+    (Attack("forgotten", during=lambda world: world.delete_va()), "the victim's number is None"),
+    (Attack("scaled", during=squeeze), "the victim's number is 4"),
+    (Attack("silent", shows=Condition("Ready", "False")), "the tenant is told"),
+    (Attack("without_event", shows=Event("NeverRecorded")), "the tenant is told"),
+]
+
+
+@pytest.mark.parametrize(("attack", "complaint"), BROKEN, ids=[attack.name for attack, _ in BROKEN])
+async def test_what_is_broken_is_noticed(world, monkeypatch, attack, complaint):
+    """And named."""
+    monkeypatch.setattr("tests.attack.harness.PATIENCE_SECONDS", 0.5)
+    with pytest.raises(AssertionError, match=complaint):
+        await survive(world, attack)
+
+
+QUIET = [
+    Attack("nothing_at_all", shows=Number(1)),
+    Attack("nothing_at_all_with_a_model_at_zero", shows=Number(1), gateway=True),
+    Attack("work_of_others", shows=Number(1), during=lambda _: burn(0.4)),
+]
+
+
+@pytest.mark.parametrize("attack", QUIET, ids=str)
+async def test_what_is_healthy_survives(world, attack):
+    """The work of the test and of the servers does not count."""
+    await survive(world, attack)

@@ -1,0 +1,224 @@
+"""The world of the attacks: a victim in namespace ``ns``, a tenant in namespace ``tenant``, one controller for both.
+
+The victim is the variant ``va`` of the Deployment ``d``: two Ready pods with fresh metrics, and an HPA that allows one
+to four. It needs two replicas until ``busy`` is called, and three from then on. The tenant's variant is ``bad`` of the
+Deployment ``bad``, with one Ready pod, unless a row builds something else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import asynccontextmanager
+
+import aiohttp
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from tests.app.gateways import CRDS, install_pools, pool
+from tests.app.stage import DEPLOYMENTS, MODEL, VARIANTS
+from tests.bad_input.hostile import HostileStage
+from wva.api.meta import Key
+from wva.api.variantautoscaling import ACCELERATOR_LABEL
+from wva.sim.apiserver import Patch
+from wva.sim.prometheus import InProcess, Target
+
+VICTIM, TENANT = "ns", "tenant"
+HPAS = "horizontalpodautoscalers.autoscaling"
+SCALED_OBJECTS = "scaledobjects.keda.sh"
+SLEEPER = "sleeper"
+SLEEPING_MODEL = "org/sleeping"
+
+
+def page(model=MODEL, *, usage=0.5, waiting=0, running=1, finished=1):
+    """Return the page of one vLLM server."""
+    labels = f'{{model_name="{model}"}}'
+    return (
+        f"vllm:kv_cache_usage_perc{labels} {usage}\n"
+        f"vllm:num_requests_waiting{labels} {waiting}\n"
+        f"vllm:num_requests_running{labels} {running}\n"
+        f'vllm:request_success_total{{model_name="{model}",finished_reason="stop"}} {finished}\n'
+    )
+
+
+class World(HostileStage):
+    """Both tenants, and verbs for the hostile one. Everything that a verb creates is in its namespace unless told."""
+
+    def __init__(self, tmp_path, monkeypatch):
+        """Prepare servers that do not listen yet."""
+        super().__init__(tmp_path, monkeypatch)
+        self.api.store.create("namespaces", {"metadata": {"name": TENANT}})
+        self.pages = {}
+        self._usage = 0.5
+        self._meddler = self._session = None
+        self.url = ""
+
+    def set(self, name, value):
+        """Patch a limit of the controller, by its full name, for this test."""
+        self._monkeypatch.setattr(name, value)
+
+    # --- the victim ----------------------------------------------------------------------------------------------
+
+    def victim(self):
+        """Create the victim."""
+        self.workload("d", namespace=VICTIM, replicas=2)
+        self.pages[VICTIM, "d"] = lambda _: page(usage=self._usage)
+        self.variant("va", namespace=VICTIM, target="d")
+        self.hpa("hpa", namespace=VICTIM, target="d", minimum=1, maximum=4)
+
+    async def busy(self):
+        """Let the victim need three replicas."""
+        self._usage = 0.75
+        await self.scrape()
+
+    def sleeper(self, port):
+        """Put a model at zero beside the victim, behind a pool whose picker listens on ``port``."""
+        install_pools(self)
+        self.workload(SLEEPER, namespace=VICTIM, replicas=0)
+        self.variant(SLEEPER, namespace=VICTIM, model=SLEEPING_MODEL)
+        pool(self, port, labels={"app": SLEEPER}, namespace=VICTIM)
+
+    # --- verbs ---------------------------------------------------------------------------------------------------
+
+    def bad(self, **variant):
+        """Create the tenant's variant with its Deployment, healthy so far."""
+        self.workload("bad")
+        self.variant("bad", **variant)
+
+    def workload(self, name, *, namespace=TENANT, replicas=1, template=None, labels=None):
+        """Create a Deployment whose pods are Ready at once; ``template`` is merged into the spec of its pods."""
+        labels = {"app": name} if labels is None else labels
+        spec = {"containers": [{"name": "vllm", "image": "vllm"}]} | (template or {})
+        body = {
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": spec},
+            },
+        }
+        self.api.store.create(DEPLOYMENTS, body)
+        self._sync()
+
+    def variant(self, name="bad", *, namespace=TENANT, target=None, model=MODEL, annotations=None, **spec):
+        """Create a VariantAutoscaling of the Deployment of the same name."""
+        metadata = {"name": name, "namespace": namespace, "labels": {ACCELERATOR_LABEL: "H100"}}
+        body = {
+            "metadata": metadata | ({"annotations": annotations} if annotations else {}),
+            "spec": {"scaleTargetRef": {"kind": "Deployment", "name": target or name}, "modelID": model, **spec},
+        }
+        self.api.store.create(VARIANTS, body)
+
+    def hpa(self, name="hpa", *, namespace=TENANT, target="bad", minimum=1, maximum=4):
+        """Create an HPA."""
+        reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}
+        spec = {"scaleTargetRef": reference, "minReplicas": minimum, "maxReplicas": maximum}
+        self.api.store.create(HPAS, {"metadata": {"name": name, "namespace": namespace}, "spec": spec})
+
+    def scaled_object(self, name="so", *, namespace=TENANT, target="bad", annotations=None, **spec):
+        """Create a ScaledObject; the first one brings the definition of its kind."""
+        if self.api.store.find(CRDS, Key("", SCALED_OBJECTS)) is None:
+            self._serve_scaled_objects()
+        metadata = {"name": name, "namespace": namespace} | ({"annotations": annotations} if annotations else {})
+        body = {"metadata": metadata, "spec": {"scaleTargetRef": {"name": target}, **spec}}
+        self.api.store.create(SCALED_OBJECTS, body)
+
+    def _serve_scaled_objects(self):
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        names = {"plural": "scaledobjects", "kind": "ScaledObject", "listKind": "ScaledObjectList"}
+        version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+        spec = {"group": "keda.sh", "scope": "Namespaced", "names": names, "versions": [version]}
+        self.api.store.create(CRDS, {"metadata": {"name": SCALED_OBJECTS}, "spec": spec})
+
+    def tenant_map(self, name, data, *, namespace=TENANT):
+        """Create a ConfigMap of the tenant, or replace its data."""
+        old = self.api.store.find("configmaps", Key(namespace, name))
+        if old is None:
+            self.api.store.create("configmaps", {"metadata": {"name": name, "namespace": namespace}, "data": data})
+        else:
+            self.api.store.update("configmaps", {**old, "data": data})
+
+    def patch(self, resource, name, body, *, namespace=TENANT, subresource=""):
+        """Merge into an object as a client would."""
+        self.api.store.patch(resource, Key(namespace, name), Patch(body=body, subresource=subresource))
+
+    def twist(self, resource, name, change, *, namespace=TENANT):
+        """Store an object of the tenant as ``change`` makes it, past schema and validation."""
+        self.force(resource, name, change, namespace=namespace)
+
+    def pods(self, deployment="bad", *, namespace=TENANT):
+        """Return the names of the Ready pods of a Deployment."""
+        return self.workloads.ready_pods(Key(namespace, deployment))
+
+    # --- what can be seen ----------------------------------------------------------------------------------------
+
+    def status_of(self, name, namespace):
+        """Return the status of a variant, empty when there is none."""
+        return (self.api.store.find(VARIANTS, Key(namespace, name)) or {}).get("status", {})
+
+    def condition(self, type_, name="bad", namespace=TENANT):
+        """Return a condition, None when it is not set."""
+        found = self.status_of(name, namespace).get("conditions", [])
+        return next((entry for entry in found if entry["type"] == type_), None)
+
+    def cycle_count(self, result="success"):
+        """Return how many cycles have ended so; cheap, however long the page of metrics is."""
+        (family,) = self.instruments.cycles.collect()
+        found = (
+            sample.value
+            for sample in family.samples
+            if sample.name == "wva_cycles_total" and sample.labels["result"] == result
+        )
+        return next(found, 0)
+
+    # --- Prometheus ----------------------------------------------------------------------------------------------
+
+    def meddle(self, meddler):
+        """Let ``meddler(query, answer)`` change what Prometheus answers: it returns the answer to give.
+
+        ``answer`` is the decoded JSON of the right answer. What is returned may be bytes, a response, or an object for
+        JSON; the meddler may be a coroutine function.
+        """
+        self._meddler = meddler
+
+    @asynccontextmanager
+    async def open(self):
+        """Listen."""
+        async with super().open(), aiohttp.ClientSession() as session:
+            app = web.Application(client_max_size=64 * 1024**2)
+            self._session = session
+            app.router.add_route("*", "/{path:.*}", self._forward)
+            async with TestServer(app, host="127.0.0.1") as proxy:
+                self.url = f"http://127.0.0.1:{proxy.port}"
+                yield self
+
+    async def _forward(self, request):
+        form = await request.post()
+        async with self._session.post(self.prometheus.url + request.path, data=dict(form)) as right:
+            body = await right.read()
+        if self._meddler is None:
+            return web.Response(body=body, status=right.status, content_type="application/json")
+        answer = self._meddler(form["query"], json.loads(body))
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+        if isinstance(answer, web.StreamResponse):
+            return answer
+        data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        return web.Response(body=data, content_type="application/json")
+
+    def _targets(self):
+        targets = []
+        for deployment in self.api.store.list(DEPLOYMENTS):
+            namespace, name = deployment["metadata"]["namespace"], deployment["metadata"]["name"]
+            show = self.pages.get((namespace, name), lambda _: page())
+            for pod in self.workloads.ready_pods(Key(namespace, name)):
+                labels = {"job": "vllm", "namespace": namespace, "pod": pod}
+                targets.append(Target(InProcess(lambda show=show, pod=pod: show(pod)), labels))
+        return targets
+
+
+def lie(value, *, pod, namespace=TENANT, model=MODEL, at=None, **labels):
+    """Return one series of an answer about the tenant's pod, to be put into an answer by a meddler."""
+    metric = {"namespace": namespace, "model_name": model, "pod": pod, **labels}
+    return {"metric": metric, "value": [time.time() if at is None else at, value]}
