@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
+from collections.abc import Hashable
 from contextlib import suppress
 from typing import Any, Final, Literal, TextIO, cast
 
@@ -19,6 +20,7 @@ from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 Encoding = Literal["json", "console"]
 
 MAX_VALUE_CHARACTERS: Final = 2048
+MAX_TRACEBACK_CHARACTERS: Final = 8192
 _SECRET_WORDS: Final = ("token", "password", "secret", "authorization", "private_key")
 LEVELS: Final = {"debug": 10, "info": 20, "warn": 30, "warning": 30, "error": 40}
 
@@ -42,9 +44,16 @@ def _masked(key: str, value: Any) -> Any:
 def shorten(_: WrappedLogger, __: str, event_dict: EventDict) -> EventDict:
     """Cut long texts, at any depth."""
     for key, value in event_dict.items():
-        if key != "exception":
-            event_dict[key] = _shortened(value)
+        event_dict[key] = _shortened_traceback(value) if key == "exception" else _shortened(value)
     return event_dict
+
+
+def _shortened_traceback(value: Any) -> Any:
+    """Keep both ends: the first says where it began, the last what was raised."""
+    if not isinstance(value, str) or len(value) <= MAX_TRACEBACK_CHARACTERS:
+        return value
+    half = MAX_TRACEBACK_CHARACTERS // 2
+    return f"{value[:half]}\n...\n{value[-half:]}"
 
 
 def _shortened(value: Any) -> Any:
@@ -122,6 +131,27 @@ def set_level(level: str) -> None:
     """Change the level of everything that logs, from the next line on; ``level`` is a key of ``LEVELS``."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]))
     logging.getLogger().setLevel(max(LEVELS[level], logging.WARNING))
+
+
+class Throttle:
+    """Which lines about things that repeat are written: the same words about the same thing once in a while."""
+
+    def __init__(self, seconds: float = 600.0, *, most: int = 1000) -> None:
+        """``most`` is how many things are remembered; beyond that the oldest is forgotten."""
+        self._seconds = seconds
+        self._most = most
+        self._said: dict[Hashable, tuple[str, float]] = {}
+
+    def permits(self, thing: Hashable, words: str, now: float) -> bool:
+        """Tell whether to write these words at ``now`` (monotonic seconds); then they count as written."""
+        before = self._said.get(thing)
+        if before is not None and before[0] == words and now - before[1] < self._seconds:
+            return False
+        self._said.pop(thing, None)
+        self._said[thing] = words, now
+        if len(self._said) > self._most:
+            del self._said[next(iter(self._said))]
+        return True
 
 
 def get(name: str) -> FilteringBoundLogger:

@@ -15,11 +15,13 @@ from structlog.testing import capture_logs
 from tests.builders import policy, replica, variant
 from tests.decide.queueing.samples import KNOWN, pod
 from wva import log
+from wva.decide import model_cycle
 from wva.decide.activation import activate
 from wva.instruments import Instruments
 from wva.loops.optimizer import Optimizer, Ports
 from wva.model.decision import HOLD_REASONS, Reason, Source
 from wva.model.memory import Memory
+from wva.model.policy import NamespacePolicy, SaturationPolicy, SaturationRules
 from wva.model.snapshot import CollectionFailure, Snapshot
 from wva.model.variant import VariantKey
 from wva.publish.ledger import Ledger
@@ -359,7 +361,10 @@ async def test_a_variant_without_history_keeps_its_replicas_while_cycles_fail(sc
         kept = scene.ledger.get(KEY)
         assert (kept.desired, kept.source, kept.reason) == (4, Source.CURRENT_REPLICAS, Reason.ANALYSIS_FAILED)
         await scene.advance(120)
-        assert scene.ledger.get(KEY) == kept
+        still = scene.ledger.get(KEY)
+        assert (still.desired, still.source, still.reason) == (4, Source.CURRENT_REPLICAS, Reason.ANALYSIS_FAILED)
+        await scene.advance(180)
+        assert scene.ledger.get(KEY) == still
 
 
 async def test_a_failing_cycle_says_nothing_of_variants_that_are_gone_or_at_zero(scene):
@@ -392,7 +397,113 @@ async def test_a_failing_recording_does_not_stop_what_was_decided(scene):
     async with scene.running():
         await scene.advance(60)
         assert scene.starts == [0, 60]
-        assert scene.count("error") == 2
+        assert (scene.count("success"), scene.count("error")) == (2, 0)
+
+
+async def test_three_failed_cycles_in_a_row_are_a_reason_not_to_be_ready(scene):
+    """By name and cause, without the text of the error; the next good cycle ends it."""
+    scene.error = ValueError("text of a tenant")
+    async with scene.running():
+        await scene.advance(60)
+        assert scene.optimizer.not_ready() is None
+        await scene.advance(120)
+        told = scene.optimizer.not_ready()
+        assert told.startswith("optimizer: 3 cycles in a row failed: ValueError in wva.loops.optimizer, line ")
+        assert "tenant" not in told
+        scene.error = None
+        await scene.advance(180)
+        assert scene.optimizer.not_ready() is None
+
+
+async def test_a_cycle_that_does_not_end_is_stuck(scene):
+    """After the interval and five minutes; waiting for the next cycle is something else."""
+    scene.duration = 10_000
+    async with scene.running():
+        start = scene.clock.monotonic()
+        assert scene.optimizer.stuck(start + INTERVAL + 300) is None
+        assert scene.optimizer.stuck(start + INTERVAL + 301) == "optimizer: a cycle has not ended for 361 s"
+    assert scene.optimizer.stuck(start) is None
+
+
+async def test_a_waiting_loop_is_not_stuck(scene):
+    """However long the interval is."""
+    async with scene.running():
+        assert scene.optimizer.stuck(scene.clock.monotonic() + 1e6) is None
+
+
+async def test_a_model_that_fails_is_logged_once_with_its_traceback(scene, monkeypatch):
+    """The hold is counted in each cycle, and announced when it begins."""
+    two = [variant(name, replicas=1, desired=1, model=name) for name in ("a", "b")]
+    reports = [replica(f"{name}-0", variant=name, kv=0.95, queue=9) for name in ("a", "b")]
+    scene.snapshot = Snapshot.of(two, reports)
+    original = model_cycle.analyze
+
+    def broken(key, variants, cycle):
+        if key.model_id == "a":
+            raise ValueError("text of a tenant")
+        return original(key, variants, cycle)
+
+    monkeypatch.setattr(model_cycle, "analyze", broken)
+    with capture_logs() as lines:
+        async with scene.running():
+            await scene.advance(60, 120)
+    (line,) = [line for line in lines if line["event"] == "model_failed"]
+    assert (line["model"], type(line["exc_info"])) == ("a in ns", ValueError)
+    held, decided = scene.ledger.get(KEY), scene.ledger.get(VariantKey("ns", "b"))
+    assert (held.desired, held.reason) == (1, Reason.MODEL_FAILED)
+    assert (decided.desired > 1, decided.source) == (True, Source.MEASURED)
+    assert [event[2] for event in scene.events if event[0] == KEY] == ["DesiredReplicasHeld"]
+    registry = scene.instruments.registry
+    assert registry.get_sample_value("wva_holds_total", {"reason": "ModelFailed"}) == 3
+    assert (scene.count("success"), scene.count("error")) == (3, 0)
+
+
+async def test_a_variant_that_cannot_be_published_keeps_its_number(scene):
+    """The others are published; when it can be published again, it is."""
+    two = [variant(name, replicas=1, desired=1, model=name) for name in ("a", "b")]
+    scene.snapshot = Snapshot.of(two, [replica(f"{name}-0", variant=name, kv=0.95, queue=9) for name in ("a", "b")])
+    for each in two:
+        scene.ledger.hold(each)
+    failing = True
+
+    def listen(key, _old, new):
+        if failing and key == KEY and new is not None and new.desired > 1:
+            raise ValueError
+
+    scene.ledger.subscribe(listen)
+    heard = []
+    scene.ledger.subscribe(lambda key, _old, new: heard.append((key.name, new.reason)))
+    async with scene.running():
+        held = scene.ledger.get(KEY)
+        assert (held.reason, held.held) == (Reason.MODEL_FAILED, True)
+        assert held.message.startswith("publishing failed: ValueError")
+        assert scene.ledger.get(VariantKey("ns", "b")).desired > 1
+        failing = False
+        await scene.advance(60)
+        assert scene.ledger.get(KEY).desired > 1
+    assert heard[0][0] == "a"
+
+
+async def test_configuration_that_makes_decisions_fail_is_refused_by_name(scene, monkeypatch):
+    """The namespace and the cause go to those who hold the configuration."""
+    refused = []
+    ports = replace(scene.optimizer._ports, refuse=lambda *what: refused.append(what))
+    scene.optimizer._ports = ports
+    scene.configuration.policy = replace(
+        policy(), namespaces=(NamespacePolicy("ns", SaturationRules(SaturationPolicy(kv_spare_trigger=0.123))),)
+    )
+    original = model_cycle.analyze
+
+    def broken(key, variants, cycle):
+        if cycle.policy.saturation_for(key).kv_spare_trigger == 0.123:
+            raise ValueError
+        return original(key, variants, cycle)
+
+    monkeypatch.setattr(model_cycle, "analyze", broken)
+    (decision,) = await scene.optimizer.cycle()
+    assert decision.desired > 1
+    ((namespace, cause),) = refused
+    assert (namespace, cause.partition(" ")[0]) == ("ns", "ValueError")
 
 
 async def test_a_variant_that_went_away_meanwhile_is_not_published(scene):

@@ -3,14 +3,19 @@
 Each model is analyzed, optimized and enforced. Then all models are limited together. Growth that finds no GPUs goes to
 the next variant of its model (``overflow``). The function is pure and independent of the order in which objects are
 listed: the same inputs give the same decisions, bit by bit, so that a recorded cycle can be replayed.
+
+A model on which an exception is raised does not take the others with it: it is held with its last number, and the
+others are decided without it (``separate``, ``failed``). If its namespace has ConfigMaps of its own, and the models of
+the namespace can be decided without them, then that is what counts, and the outcome says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wva.decide import model_cycle
+from wva.decide.failed import FailedModel, apart, held
 from wva.decide.limit import Claim, GpuBudget, Stock, limit
 from wva.decide.limit_v05 import limit_v05
 from wva.decide.model_cycle import Cycle, ModelCycle, Shared
@@ -18,9 +23,11 @@ from wva.decide.optimize.by_capacity import Gap
 from wva.decide.optimize.cost_aware import Candidate, spread
 from wva.decide.optimize.greedy import Need, share
 from wva.decide.overflow import Budgeting, Drafts, overflow
+from wva.decide.separate import separate
 from wva.decide.settling import Progress, settle
 from wva.decide.wording import LIMITER
 from wva.model.decision import Decision, Limit, MetricsVerdict, Reason, Source, Step
+from wva.model.failures import cause_of
 from wva.model.inventory import Inventory
 from wva.model.memory import Memory, ModelMemory, VariantMemory
 from wva.model.metrics import Coverage
@@ -38,11 +45,17 @@ _SEVERAL = 2
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a cycle: decisions and memory, and what the model-based optimizer said of the models it judged."""
+    """What came of a cycle: decisions and memory, and what the model-based optimizer said of the models it judged.
+
+    ``failures`` are the models that could not be decided on, sorted. ``refused`` are the namespaces that were decided
+    on without their own configuration, because it makes decisions fail, each with the cause; sorted.
+    """
 
     decisions: tuple[Decision, ...]
     memory: Memory
     opinions: tuple[ModelOpinion, ...] = ()
+    failures: tuple[FailedModel, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
 
 
 def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> tuple[tuple[Decision, ...], Memory]:
@@ -55,7 +68,88 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> tu
 
 
 def conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> Outcome:
-    """Do the same as ``decide``, and return all that explains it."""
+    """Do the same as ``decide``, and return all that explains it.
+
+    Raises only what is raised without any model.
+    """
+    unread = {entry.model: entry.message for entry in snapshot.unread}
+    remembered = memory.by_key()
+
+    def attempt(models: Collection[ModelKey], policy: Policy = policy) -> Outcome:
+        compatible = policy.compatibility is not None
+        return _conclude(apart(snapshot, models, remembered, counts_pods=compatible), memory, policy, now)
+
+    models = sorted({variant.model for variant in snapshot.variants} - unread.keys())
+    outcome, errors = separate(models, attempt, suspects=memory.failing)
+    refused = _refused(errors, models, policy, attempt)
+    if refused:
+        without = _without_local(policy, refused.keys())
+        outcome, errors = separate(models, lambda kept: attempt(kept, without), suspects=errors.keys())
+    causes = unread | {model: f"deciding failed: {cause_of(error)}" for model, error in errors.items()}
+    if not causes:
+        return replace(outcome, refused=tuple(sorted(refused.items())))
+    entries = [
+        _held(variant, remembered.get(variant.key), causes[variant.model])
+        for variant in snapshot.variants
+        if variant.model in causes
+    ]
+    failures = (FailedModel(model, causes[model], error) for model, error in errors.items())
+    return replace(
+        outcome,
+        decisions=tuple(
+            sorted((*outcome.decisions, *(decision for decision, _ in entries)), key=lambda each: each.key)
+        ),
+        memory=_with_held(outcome.memory, memory, [entry for _, entry in entries if entry is not None], causes.keys()),
+        failures=tuple(sorted(failures, key=lambda failure: failure.model)),
+        refused=tuple(sorted(refused.items())),
+    )
+
+
+def _refused(
+    errors: Mapping[ModelKey, Exception],
+    models: Sequence[ModelKey],
+    policy: Policy,
+    attempt: Callable[[Collection[ModelKey], Policy], Outcome],
+) -> dict[str, str]:
+    """Return the namespaces that can be decided on without their own configuration alone, with what failed with it."""
+    refused = {}
+    for model, error in sorted(errors.items(), key=lambda each: each[0]):
+        namespace = model.namespace
+        if namespace in refused or all(local.namespace != namespace for local in policy.namespaces):
+            continue
+        neighbours = [other for other in models if other.namespace == namespace]
+        try:
+            attempt(neighbours, _without_local(policy, {namespace}))
+        except Exception:  # noqa: BLE001, S112 - then it is not the configuration
+            continue
+        refused[namespace] = cause_of(error)
+    return refused
+
+
+def _without_local(policy: Policy, namespaces: Collection[str]) -> Policy:
+    return replace(policy, namespaces=tuple(each for each in policy.namespaces if each.namespace not in namespaces))
+
+
+def _held(variant: Variant, entry: VariantMemory | None, cause: str) -> tuple[Decision, VariantMemory | None]:
+    """Keep the number of a variant, and what is remembered of it; one that is at zero stays there."""
+    decision = held(variant, entry, cause)
+    if not variant.active and decision.desired == 0:
+        return _inactive(variant)
+    return decision, entry
+
+
+def _with_held(after: Memory, before: Memory, entries: Iterable[VariantMemory], models: Collection[ModelKey]) -> Memory:
+    """Return the memory of a cycle with what was remembered of the models that it did not decide on."""
+    histories = (*after.models, *(entry for entry in before.models if entry.key in models))
+    return replace(
+        after,
+        variants=tuple(sorted((*after.variants, *entries), key=lambda entry: entry.key)),
+        models=tuple(sorted(histories, key=lambda entry: entry.key)),
+        failing=tuple(sorted(models)),
+    )
+
+
+def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> Outcome:
     cycle = Cycle.of(snapshot, memory, policy, now)
     running, asleep = _models(snapshot.variants)
     analyzed = [model_cycle.analyze(key, running[key], cycle) for key in sorted(running)]

@@ -87,7 +87,7 @@ def progress_of(
     variant: Variant, *, replicas: Sequence[ReplicaMetrics], entry: VariantMemory | None, moment: Moment
 ) -> Progress:
     """Return where a variant stands, from its Ready pods and its memory (None: it has none)."""
-    previous = _previous(variant, entry)
+    previous = previous_of(variant, entry)
     floor = 1 if variant.active else 0
     base = variant.bounds.clamp(max(floor, variant.current_replicas) if previous is None else previous)
     ready = len(replicas)
@@ -128,7 +128,7 @@ def settle(decision: Decision, progress: Progress, *, now: float) -> tuple[Decis
     return replace(decision, settling_since=since), memory
 
 
-def _previous(variant: Variant, entry: VariantMemory | None) -> int | None:
+def previous_of(variant: Variant, entry: VariantMemory | None) -> int | None:
     """Return the number published last; a 0 belongs to a time when the variant was switched off.
 
     A number kept for want of any history is none: it would undo a later change by another client.

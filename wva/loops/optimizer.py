@@ -3,7 +3,7 @@
 The first cycle runs as soon as every cache has synced; deciding earlier would mean deciding on half a world. Cycles
 start one interval apart (not one interval after the last ended), never overlap, and an interval that changes while the
 loop waits counts from the start of the last cycle. A failing cycle is logged and counted, and the loop goes on: the
-numbers published last stay, and say so.
+numbers published last stay, and say so. What fails for one model or one variant holds that one alone.
 """
 
 from __future__ import annotations
@@ -11,26 +11,34 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from wva import log
 from wva.clock import Clock
-from wva.decide.pipeline import conclude
+from wva.decide.pipeline import Outcome, conclude
 from wva.decide.queueing.trace import fleet_trace
 from wva.instruments import Instruments
 from wva.model.decision import HOLD_REASONS, Decision, Reason, Source
+from wva.model.failures import cause_of
 from wva.model.memory import Memory, VariantMemory
 from wva.model.policy import Policy
 from wva.model.recording import Recording
 from wva.model.snapshot import Snapshot
-from wva.model.variant import VariantKey
+from wva.model.variant import ModelKey, VariantKey
 from wva.publish.announce import announcements, log_decision
 from wva.publish.fallback import fallbacks
 from wva.publish.ledger import Ledger
 
 SOLUTION_MESSAGE: Final = "Optimization solution"
 """Debug line with what the model-based optimizer has found; the text is the one that the original logged."""
+
+FAILED_CYCLES: Final = 3
+"""So many failed cycles in a row make the process unready: the numbers it shows are not being looked after."""
+
+STUCK_SECONDS: Final = 300.0
+"""A cycle that has run for this long beyond the interval will not end: queries, the longest part, have 20 s."""
 
 _SHORTEST_INTERVAL_SECONDS: Final = 0.01
 
@@ -57,13 +65,14 @@ class Ports:
 
     ``collect`` builds the Snapshot; ``known`` tells whether a variant is still there when its decision is published
     (it may have been deleted while Prometheus was being asked); ``announce`` records a Kubernetes event; ``record``
-    keeps a recording of the cycle.
+    keeps a recording of the cycle; ``refuse`` puts the configuration of a namespace out of force, and takes the cause.
     """
 
     collect: Callable[[float], Awaitable[Snapshot]]
     known: Callable[[VariantKey], bool]
     announce: Callable[[VariantKey, str, str, str], None]
     record: Callable[[Recording], None] | None = None
+    refuse: Callable[[str, str], None] = lambda _namespace, _cause: None
 
 
 class Optimizer:
@@ -81,6 +90,10 @@ class Optimizer:
         self._logger = log.get("optimizer")
         self._memory = Memory()
         self._overtaken: set[VariantKey] = set()
+        self._throttle = log.Throttle()
+        self._failed = 0
+        self._cause = ""
+        self._started: float | None = None
         ledger.subscribe(self._follow)
         for reason in HOLD_REASONS:
             instruments.holds.labels(reason.value)
@@ -92,9 +105,24 @@ class Optimizer:
         self._instruments.last_cycle.set(self._clock.now())
         while True:
             self.busy = True
-            started = self._clock.monotonic()
+            self._started = started = self._clock.monotonic()
             await self._guarded_cycle()
+            self._started = None
             await self._wait(started)
+
+    def not_ready(self) -> str | None:
+        """Return that cycles fail, and why, for ``/readyz``; None when they do not, or have not for long."""
+        if self._failed < FAILED_CYCLES:
+            return None
+        return f"optimizer: {self._failed} cycles in a row failed: {self._cause}"
+
+    def stuck(self, now: float) -> str | None:
+        """Return that a cycle does not end, for ``/healthz``; None when none does. ``now`` is in monotonic seconds."""
+        if self._started is None:
+            return None
+        seconds = now - self._started
+        limit = self._configuration.interval_seconds + STUCK_SECONDS
+        return f"optimizer: a cycle has not ended for {seconds:.0f} s" if seconds > limit else None
 
     async def _wait(self, started: float) -> None:
         """Wait for the rest of the interval, also if the interval changes meanwhile.
@@ -140,10 +168,13 @@ class Optimizer:
         try:
             await self.cycle()
         except Exception as error:
-            self._logger.exception("cycle_failed", in_force="the numbers published last")
+            self._failed, self._cause = self._failed + 1, cause_of(error)
+            self._logger.exception("cycle_failed", in_force="the numbers published last", in_a_row=self._failed)
             self._instruments.cycles.labels("error").inc()
-            self._publish(fallbacks(self._ledger.decisions(), cause=type(error).__name__))
+            times = f"the last {FAILED_CYCLES} cycles" if self._failed >= FAILED_CYCLES else "the cycle"
+            self._publish(fallbacks(self._ledger.decisions(), cause=f"{times} failed: {self._cause}"))
         else:
+            self._failed = 0
             self._instruments.cycles.labels("success").inc()
             self._instruments.last_cycle.set(self._clock.now())
 
@@ -161,10 +192,30 @@ class Optimizer:
         if outcome.opinions and self._logger.is_enabled_for(logging.DEBUG):
             trace = fleet_trace(outcome.opinions, snapshot.inventory, policy.accelerator_costs)
             self._logger.debug(SOLUTION_MESSAGE, event_name="solution_found", solution=list(trace))
-        if self._ports.record is not None:
-            self._ports.record(Recording(now=now, policy=policy, memory=memory, snapshot=snapshot))
+        self._tell_failures(outcome)
+        self._record(Recording(now=now, policy=policy, memory=memory, snapshot=snapshot))
         with duration.labels("publish").time():
             return self._publish(outcome.decisions)
+
+    def _record(self, recording: Recording) -> None:
+        if self._ports.record is None:
+            return
+        try:
+            self._ports.record(recording)
+        except Exception:  # what was decided does not depend on it
+            self._logger.exception("recording_failed")
+
+    def _tell_failures(self, outcome: Outcome) -> None:
+        """Log the models that could not be decided on, and put the configuration of namespaces out of force."""
+        for failure in outcome.failures:
+            self._tell_failure(failure.model, failure.cause, failure.error)
+        for namespace, cause in outcome.refused:
+            self._logger.error("namespace_configuration_failed", namespace=namespace, cause=cause)
+            self._ports.refuse(namespace, cause)
+
+    def _tell_failure(self, model: ModelKey, cause: str, error: Exception) -> None:
+        if self._throttle.permits(model, cause, self._clock.monotonic()):
+            self._logger.error("model_failed", model=str(model), cause=cause, exc_info=error)
 
     def _without_outdated(self, after: Memory) -> Memory:
         """Return the memory of a cycle, but as it was for variants that the world has overtaken."""
@@ -181,19 +232,41 @@ class Optimizer:
         What went or was started while the cycle read the world keeps the number that it got then, until the next cycle
         has looked at it.
         """
-        published = [
-            decision
-            for decision in decisions
-            if decision.key not in self._overtaken and self._ports.known(decision.key)
-        ]
-        for decision in published:
-            for announcement in announcements(self._ledger.get(decision.key), decision):
-                self._ports.announce(decision.key, *announcement)
-            if decision.held:
-                self._instruments.holds.labels(decision.reason.value).inc()
-            log_decision(self._logger, decision)
-        self._ledger.record(published)
+        published = []
+        for decision in decisions:
+            before = self._ledger.get(decision.key)
+            try:
+                if decision.key in self._overtaken or not self._ports.known(decision.key):
+                    continue
+                self._publish_one(decision)
+            except Exception as error:  # noqa: BLE001 - one variant's failure is not that of the others
+                self._keep(decision, before, error)
+            else:
+                published.append(decision)
         return published
+
+    def _publish_one(self, decision: Decision) -> None:
+        for announcement in announcements(self._ledger.get(decision.key), decision):
+            self._ports.announce(decision.key, *announcement)
+        if decision.held:
+            self._instruments.holds.labels(decision.reason.value).inc()
+        log_decision(self._logger, decision)
+        self._ledger.record([decision])
+
+    def _keep(self, decision: Decision, before: Decision | None, error: Exception) -> None:
+        """Hold a variant whose decision could not be published, with the number before."""
+        cause = f"publishing failed: {cause_of(error)}"
+        self._tell_failure(decision.model, cause, error)
+        self._instruments.holds.labels(Reason.MODEL_FAILED.value).inc()
+        if before is None:
+            return
+        entries = [
+            replace(entry, desired=before.desired) if entry.key == decision.key else entry
+            for entry in self._memory.variants
+        ]
+        self._memory = _with_variants(self._memory, entries)
+        with suppress(Exception):  # what fails again has been logged
+            self._ledger.record(fallbacks([before], cause=cause, reason=Reason.MODEL_FAILED))
 
 
 def _with_variants(memory: Memory, entries: list[VariantMemory]) -> Memory:

@@ -64,6 +64,7 @@ class Reason(StrEnum):
     NO_READY_REPLICAS = "NoReadyReplicas"
     NOT_DECIDED = "NotDecidedYet"
     ANALYSIS_FAILED = "AnalysisFailed"
+    MODEL_FAILED = "ModelFailed"
 
 
 HOLD_REASONS = frozenset(
@@ -76,6 +77,7 @@ HOLD_REASONS = frozenset(
         Reason.NO_READY_REPLICAS,
         Reason.NOT_DECIDED,
         Reason.ANALYSIS_FAILED,
+        Reason.MODEL_FAILED,
     }
 )
 """Reasons that mean: the evidence does not allow a change, the number is kept."""

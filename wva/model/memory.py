@@ -70,13 +70,14 @@ class Memory:
     """One entry per variant of the last cycle, sorted by key, and what has been learned of the capacity of models.
 
     ``queueing`` is what the queueing analyzer has seen and learned; ``models`` has an entry for each model that sized
-    growth decides on, sorted by key.
+    growth decides on, sorted by key. ``failing`` are the models on which the last cycle could not decide, sorted.
     """
 
     variants: tuple[VariantMemory, ...] = ()
     capacity: CapacityMemory = NOTHING_LEARNED
     queueing: QueueingMemory = NOTHING_OBSERVED
     models: tuple[ModelMemory, ...] = ()
+    failing: tuple[ModelKey, ...] = ()
 
     def by_key(self) -> dict[VariantKey, VariantMemory]:
         """Return the entries by variant."""

@@ -21,6 +21,14 @@ class CollectionFailure:
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadModel:
+    """A model of which an object or a sample could not be taken in; ``message`` says what and why, for people."""
+
+    model: ModelKey
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class RequestCounts:
     """The requests of one model: ``finished`` within the last ``retention_seconds``, ``in_progress`` now.
 
@@ -55,7 +63,8 @@ class Snapshot:
     every Ready pod of a variant, also when it reports nothing, sorted by variant and pod. ``inventory`` is None when
     it was not asked for or could not be read; then ``inventory_detail`` says why. ``request_counts`` has an entry for
     each model whose requests were counted, sorted by model. ``queues`` has one for each model whose analyzer asks for
-    the scheduler's queue, sorted by model.
+    the scheduler's queue, sorted by model. ``unread`` has one for each model that is held because something of it could
+    not be taken in, sorted by model.
     """
 
     variants: tuple[Variant, ...] = ()
@@ -65,6 +74,7 @@ class Snapshot:
     inventory_detail: str = ""
     request_counts: tuple[RequestCounts, ...] = ()
     queues: tuple[SchedulerQueue, ...] = ()
+    unread: tuple[UnreadModel, ...] = ()
 
     @staticmethod
     def of(

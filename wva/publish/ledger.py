@@ -4,7 +4,7 @@ Three verbs. ``record``: a cycle decided. ``hold``: a known variant has no decis
 status says, else what exists; a series must be there before the first decision, because an HPA without a metric does
 nothing. ``drop``: the variant or its target is gone, so its series must go at once.
 
-Listeners hear of every key whose decision changed; they must not block.
+Listeners hear of every key whose decision changed; they must not block. An error of one keeps none from hearing.
 """
 
 from __future__ import annotations
@@ -91,5 +91,12 @@ class Ledger:
             self._tell(key, old, decision)
 
     def _tell(self, key: VariantKey, old: Decision | None, new: Decision | None) -> None:
+        """Tell every listener, also after one that raises; then raise the first error."""
+        errors = []
         for listener in self._listeners:
-            listener(key, old, new)
+            try:
+                listener(key, old, new)
+            except Exception as error:  # noqa: BLE001 - raised below
+                errors.append(error)
+        if errors:
+            raise errors[0]

@@ -96,6 +96,12 @@ OBSTACLES: Final = (
         "The cycle ended with an error; see the log line `cycle_failed`.",
     ),
     Obstacle(
+        Reason.MODEL_FAILED.value,
+        _HELD,
+        HOLD_EVENT,
+        "Reading or deciding this model ended with an error; see the log line `model_failed`. Other models go on.",
+    ),
+    Obstacle(
         Reason.GPU_LIMITED.value,
         _LIMITED,
         LIMITED_EVENT,

@@ -1,0 +1,253 @@
+"""A model on which an exception is raised is held; all others are decided in the same cycle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import NOW, policy, replica, variant
+from wva.decide import model_cycle, pipeline
+from wva.decide.pipeline import conclude
+from wva.decide.separate import separate
+from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
+from wva.model.memory import Memory, ModelMemory, VariantMemory
+from wva.model.policy import Compatibility, NamespacePolicy, SaturationPolicy, SaturationRules
+from wva.model.recording import Recording
+from wva.model.snapshot import Snapshot, UnreadModel
+from wva.model.variant import ModelKey, VariantKey
+
+HOSTILE = ModelKey("ns", "hostile")
+STAGES = ("analyze", "with_opinions", "decide", "remembered")
+
+
+class Broken(Exception):  # noqa: N818 - named after what it is
+    """Raised on purpose; its text must not get anywhere."""
+
+
+def busy(*names, model=None, namespace="ns", **fields):
+    """Return variants with one saturated replica each, which want to grow."""
+    variants = [variant(name, desired=1, model=model or name, namespace=namespace, **fields) for name in names]
+    replicas = [replace(replica(f"{name}-0", variant=name, kv=0.95, queue=9)) for name in names]
+    keys = {each.key.name: each.key for each in variants}
+    return variants, [replace(each, variant=keys[each.variant.name]) for each in replicas]
+
+
+def world(*names):
+    """Return a snapshot of busy models that are called like their variants."""
+    return Snapshot.of(*busy(*names))
+
+
+def raising(monkeypatch, stage, *models):
+    """Make a stage of deciding raise for some models."""
+    original = getattr(model_cycle, stage)
+
+    def broken(first, *args, **kwargs):
+        seen = first if isinstance(first, list) else [first]
+        keys = {each if isinstance(each, ModelKey) else each.key for each in seen}
+        if keys & set(models):
+            raise Broken("secret of a tenant")
+        return original(first, *args, **kwargs)
+
+    monkeypatch.setattr(model_cycle, stage, broken)
+
+
+def numbers(outcome):
+    """Return the desired numbers by variant."""
+    return {decision.key.name: decision.desired for decision in outcome.decisions}
+
+
+def of(outcome, name):
+    """Return the decision on a variant."""
+    return next(decision for decision in outcome.decisions if decision.key.name == name)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_model_that_raises_is_held_and_the_others_are_decided(monkeypatch, stage):
+    """Whatever stage it is."""
+    snapshot = world("a", "b", "hostile", "z")
+    good = numbers(conclude(snapshot, Memory(), policy(), NOW))
+    raising(monkeypatch, stage, HOSTILE)
+    outcome = conclude(snapshot, Memory(), policy(), NOW)
+    assert numbers(outcome) == good | {"hostile": 1}
+    assert good["a"] > 1
+    decision = of(outcome, "hostile")
+    assert (decision.reason.value, decision.source.value, decision.held) == ("ModelFailed", "previous-desired", True)
+    assert [(failure.model, type(failure.error)) for failure in outcome.failures] == [(HOSTILE, Broken)]
+
+
+def test_the_message_names_class_and_place_and_no_text(monkeypatch):
+    """What the exception says may come from a tenant."""
+    raising(monkeypatch, "analyze", HOSTILE)
+    message = of(conclude(world("a", "hostile"), Memory(), policy(), NOW), "hostile").message
+    assert message.startswith("deciding failed: Broken in wva.decide.pipeline, line ")
+    assert message.endswith("; keeping 1 (previous-desired)")
+    assert "secret" not in message
+
+
+def test_what_is_remembered_of_a_held_model_stays(monkeypatch):
+    """The number, the clock and the history are there when it can be decided again."""
+    known = VariantMemory(VariantKey("ns", "hostile"), 4, NOW - 10, 1)
+    history = ModelMemory(HOSTILE)
+    raising(monkeypatch, "decide", HOSTILE)
+    before = Memory((known,), models=(history,))
+    outcome = conclude(world("a", "hostile"), before, policy(), NOW)
+    assert outcome.memory.by_key()[known.key] == known
+    assert history in outcome.memory.models
+    assert outcome.memory.failing == (HOSTILE,)
+    decision = of(outcome, "hostile")
+    assert (decision.desired, decision.settling_since) == (4, NOW - 10)
+
+
+def test_a_model_that_can_be_decided_again_is(monkeypatch):
+    """In the next cycle, and nothing says that it failed."""
+    snapshot = world("a", "hostile")
+    with monkeypatch.context() as patched:
+        raising(patched, "analyze", HOSTILE)
+        memory = conclude(snapshot, Memory(), policy(), NOW).memory
+    outcome = conclude(snapshot, memory, policy(), NOW + 60)
+    assert (outcome.failures, outcome.memory.failing) == ((), ())
+    assert of(outcome, "hostile").desired > 1
+
+
+def test_a_fault_that_stays_is_looked_at_once(monkeypatch):
+    """A known culprit is not looked for again: its own try fails, that of the others does not."""
+    snapshot = world(*(f"m{number:02}" for number in range(40)), "hostile")
+    raising(monkeypatch, "analyze", HOSTILE)
+    memory = conclude(snapshot, Memory(), policy(), NOW).memory
+    tries = []
+    original = pipeline._conclude
+    monkeypatch.setattr(pipeline, "_conclude", lambda *args: tries.append(len(args[0].variants)) or original(*args))
+    conclude(snapshot, memory, policy(), NOW + 60)
+    assert sorted(tries) == [1, 40]
+
+
+@pytest.mark.parametrize("compatibility", [None, Compatibility.V0_5])
+def test_the_gpus_of_a_held_model_are_not_given_away(monkeypatch, compatibility):
+    """Its replicas and those that were granted to it count; what it asks for beyond does not."""
+    hostile = variant("hostile", replicas=2, desired=3, model="hostile")
+    variants, replicas = busy("a")
+    inventory = Inventory.of([AcceleratorPool("A100", 4, 3)], [GpuQuota("ns", "nvidia.com/gpu", 4, 3, "q")])
+    snapshot = replace(Snapshot.of([*variants, hostile], replicas), inventory=inventory)
+    limited = replace(policy(), enable_limiter=True, compatibility=compatibility)
+    raising(monkeypatch, "analyze", HOSTILE)
+    assert numbers(conclude(snapshot, Memory(), limited, NOW)) == {"a": 1, "hostile": 3}
+    roomy = replace(snapshot, inventory=Inventory.of([AcceleratorPool("A100", 5, 3)]))
+    assert numbers(conclude(roomy, Memory(), limited, NOW)) == {"a": 2, "hostile": 3}
+
+
+def test_a_cycle_with_a_failing_model_is_replayed_bit_by_bit(monkeypatch):
+    """The recording of such a cycle gives the same decisions and the same memory."""
+    raising(monkeypatch, "decide", HOSTILE)
+    snapshot = replace(world("a", "hostile", "c"), unread=(UnreadModel(ModelKey("ns", "c"), "reading failed"),))
+    recording = Recording(NOW, policy(), conclude(snapshot, Memory(), policy(), NOW).memory, snapshot)
+    back = msgspec.json.decode(msgspec.json.encode(recording), type=Recording)
+    first, second = (conclude(each.snapshot, each.memory, each.policy, each.now) for each in (recording, back))
+    for part in ("decisions", "memory", "refused"):
+        assert msgspec.json.encode(getattr(first, part)) == msgspec.json.encode(getattr(second, part))
+
+
+def test_an_unread_model_is_held_with_all_its_variants():
+    """Its message says what could not be taken in."""
+    variants, replicas = busy("a", "b", model="hostile")
+    others = busy("victim")
+    snapshot = Snapshot.of([*variants, *others[0]], [*replicas, *others[1]])
+    snapshot = replace(snapshot, unread=(UnreadModel(HOSTILE, "reading b failed: Broken"),))
+    outcome = conclude(snapshot, Memory(), policy(), NOW)
+    assert {each.key.name: each.reason.value for each in outcome.decisions if each.model == HOSTILE} == {
+        "a": "ModelFailed",
+        "b": "ModelFailed",
+    }
+    assert of(outcome, "a").message == "reading b failed: Broken; keeping 1 (previous-desired)"
+    assert of(outcome, "victim").desired > 1
+    assert outcome.failures == ()
+
+
+def test_a_held_number_stays_within_the_bounds(monkeypatch):
+    """A maximum that a user lowers counts also for a model that cannot be decided."""
+    raising(monkeypatch, "analyze", HOSTILE)
+    hostile = variant("hostile", replicas=3, desired=9, model="hostile", maximum=5)
+    assert numbers(conclude(Snapshot.of([hostile], []), Memory(), policy(), NOW)) == {"hostile": 5}
+
+
+def test_the_configuration_of_a_namespace_that_makes_decisions_fail_does_not_count(monkeypatch):
+    """The namespace is decided without it, and the outcome names the namespace; others keep theirs."""
+    original = model_cycle.analyze
+
+    def broken(key, variants, cycle):
+        if cycle.policy.saturation_for(key).kv_spare_trigger == 0.123:
+            raise Broken
+        return original(key, variants, cycle)
+
+    monkeypatch.setattr(model_cycle, "analyze", broken)
+    hostile, victim = busy("h", namespace="bad"), busy("v", namespace="good")
+    snapshot = Snapshot.of([*hostile[0], *victim[0]], [*hostile[1], *victim[1]])
+    bad = NamespacePolicy("bad", SaturationRules(SaturationPolicy(kv_spare_trigger=0.123)))
+    good = NamespacePolicy("good", SaturationRules(SaturationPolicy(0.99, 99.0, 0.0, 0.0)))
+    outcome = conclude(snapshot, Memory(), replace(policy(), namespaces=(bad, good)), NOW)
+    assert numbers(outcome) == {"h": 2, "v": 1}
+    assert [namespace for namespace, _ in outcome.refused] == ["bad"]
+    assert outcome.failures == ()
+    plain = conclude(snapshot, Memory(), replace(policy(), namespaces=(good,)), NOW)
+    assert outcome.decisions == plain.decisions
+
+
+def test_configuration_that_is_not_to_blame_stays_in_force(monkeypatch):
+    """The model fails without it as well."""
+    raising(monkeypatch, "analyze", HOSTILE)
+    outcome = conclude(world("a", "hostile"), Memory(), replace(policy(), namespaces=(NamespacePolicy("ns"),)), NOW)
+    assert outcome.refused == ()
+    assert [failure.model for failure in outcome.failures] == [HOSTILE]
+
+
+def test_what_fails_without_any_model_is_raised(monkeypatch):
+    """That is a cycle that fails as a whole."""
+
+    def broken(*_):
+        raise Broken
+
+    monkeypatch.setattr(model_cycle, "with_opinions", broken)
+    with pytest.raises(Broken):
+        conclude(world("a", "b"), Memory(), policy(), NOW)
+
+
+def work(alone, pairs):
+    """Return work that raises with some keys, and with some pairs of keys."""
+
+    def attempt(keys):
+        if set(keys) & alone or any(set(pair) <= set(keys) for pair in pairs):
+            raise Broken
+        return frozenset(keys)
+
+    return attempt
+
+
+numbers_of_keys = st.integers(0, 23)
+
+
+@given(
+    st.sets(numbers_of_keys, max_size=4),
+    st.sets(st.tuples(numbers_of_keys, numbers_of_keys).filter(lambda pair: pair[0] < pair[1]), max_size=3),
+    st.sets(numbers_of_keys, max_size=6),
+)
+def test_only_those_that_raise_are_set_aside(alone, pairs, suspects):
+    """What is left works together; a key that raises neither alone nor with another is never set aside."""
+    keys = range(24)
+    kept, failed = separate(keys, work(alone, pairs), suspects=suspects)
+    assert kept | failed.keys() == set(keys)
+    assert not kept & failed.keys()
+    assert alone <= failed.keys()
+    assert failed.keys() <= alone.union(*pairs)
+    assert work(alone, pairs)(kept) == kept
+
+
+def test_one_that_raises_with_every_other_takes_few_with_it():
+    """Also when it comes first."""
+    _, failed = separate(range(50), work(set(), {(0, other) for other in range(1, 50)}))
+    assert len(failed) <= 2
+    assert 0 in failed
+    again, failed = separate(range(50), work(set(), {(0, other) for other in range(1, 50)}), suspects=failed.keys())
+    assert again == set(range(1, 50))
