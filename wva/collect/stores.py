@@ -6,9 +6,10 @@ created again under the same name does not inherit the pods of its predecessor.
 
 A uid counts only within a namespace. The API server lets everybody who may create a pod write any uid into its owner
 references, and it does not check that the owner lies in the same namespace. So a tenant can copy the uid of somebody
-else's ReplicaSet. In the namespace of the ReplicaSet itself such a pod counts: the controllers of Kubernetes look at the
-same reference. They take a pod that matches the ReplicaSet's selector for one of its replicas, and delete what is too
-much; they remove the reference from a pod that does not match. Who may create pods there may change the workload anyway.
+else's ReplicaSet. In the namespace of the ReplicaSet itself such a pod counts: the controllers of Kubernetes look at
+the same reference. They take a pod that matches the ReplicaSet's selector for one of its replicas, and delete what is
+too much; they remove the reference from a pod that does not match. Who may create pods there may change the workload
+anyway.
 """
 
 from __future__ import annotations
