@@ -129,6 +129,22 @@ def test_decide_refuses_samples_that_cannot_be(wva, recording, tmp_path):
     assert len(outcome.lines) == 1
 
 
+@pytest.mark.parametrize(
+    ("field", "number"),
+    [("spec_replicas", -1), ("spec_replicas", 10**30), ("cost", 1e300), ("current_replicas", 2**31)],
+)
+def test_decide_refuses_numbers_that_no_cycle_could_have_seen(wva, recording, tmp_path, field, number):
+    """One line that names the place, the number and what is expected there."""
+    (first, *others) = recording.snapshot.variants
+    variants = (replace(first, **{field: number}), *others)
+    path = tmp_path / "cycle.json"
+    path.write_bytes(json.dumps(msgspec.to_builtins(replace(recording, snapshot=Snapshot(variants)))).encode())
+    outcome = wva("decide", str(path))
+    assert outcome.status == 1
+    (line,) = outcome.lines
+    assert f"recording.snapshot.variants.{field}: got {number}, expected a " in line
+
+
 def test_decide_refuses_another_format(wva, recording, tmp_path):
     """A recording that would be decided on differently is not decided on at all."""
     path = tmp_path / "cycle.json"

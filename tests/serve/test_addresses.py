@@ -9,6 +9,7 @@ import socket
 import pytest
 
 from tests.serve.doubles import serving
+from wva.numbers import shown
 from wva.serve.address import Address, AddressError
 
 
@@ -30,13 +31,15 @@ def test_what_is_understood(text, expected):
     assert Address.parse(text, setting="--x") == expected
 
 
-@pytest.mark.parametrize("text", ["8443", "localhost", ":http", ":65536", ":-1", "host:", "a:b:c", ":80 ", ":٣x"])
+@pytest.mark.parametrize(
+    "text", ["8443", "localhost", ":http", ":65536", ":-1", "host:", "a:b:c", ":80 ", ":٣x", ":٣", ":" + "9" * 5000]
+)
 def test_what_is_refused(text):
     """The message names the setting, the text, and what is expected."""
     with pytest.raises(AddressError) as refused:
         Address.parse(text, setting="--metrics-bind-address")
     message = str(refused.value)
-    assert message.startswith(f"--metrics-bind-address={text!r}: expected host:port")
+    assert message.startswith(f"--metrics-bind-address={shown(text)}: expected host:port")
 
 
 async def test_a_taken_port_is_one_clear_error():

@@ -140,6 +140,7 @@ def parse_time(text: str | None) -> float | None:
         return None
     try:
         parsed = datetime.fromisoformat(text)
-    except ValueError:
+        # An offset can lead out of the years that there are; what comes out of here can be written again.
+        return (parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
         return None
-    return parsed.timestamp() if parsed.tzinfo else parsed.replace(tzinfo=UTC).timestamp()

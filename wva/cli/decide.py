@@ -11,12 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from wva.api import wire
 from wva.cli.flags import fail
 from wva.decide.pipeline import Outcome, conclude
 from wva.decide.queueing.trace import fleet_trace
 from wva.model.decision import Decision
 from wva.model.recording import FORMAT, Recording
+from wva.publish.recordings import read_recording
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
     name: str = arguments.file
     try:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-        recording = wire.decode(msgspec.json.Decoder(Recording), data)
+        recording = read_recording(data)
     except OSError as error:
         return fail(f"cannot read {name}: {error.strerror}")
     except (msgspec.DecodeError, ValueError) as error:

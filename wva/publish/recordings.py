@@ -3,19 +3,58 @@
 A recording holds what a decision depends on and nothing else: no token, no URL, no label of a pod. The newest hundred
 are kept. A disk that is full or a value that JSON cannot hold must not stop the decisions: a failed write is logged and
 the cycle goes on.
+
+A recording that is read may come from anywhere. Its numbers are held to what the collector lets in.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from wva import log
+from wva.api import wire
 from wva.model.recording import Recording
+from wva.numbers import REPLICAS, Real, Whole
 
 KEPT: Final = 100
+
+_TOKENS: Final = Whole(0, 10**15)
+_ANY: Final = Real(-1e18, 1e18)
+"""Times may lie before the epoch: a Deployment says when it was created as its author likes."""
+_WHOLES: Final = {"kv_tokens": _TOKENS, "effective": _TOKENS, "values": _TOKENS}
+"""The whole numbers that are no count of replicas, pods, GPUs or requests."""
+
+_decoder: Final = msgspec.json.Decoder(Recording)
+
+
+def read_recording(data: bytes) -> Recording:
+    """Return the recording in the data.
+
+    Raises msgspec.DecodeError when they are none, NumberError for a number that no cycle could have seen.
+    """
+    recording = wire.decode(_decoder, data)
+    for name, number in _numbers("recording", recording):
+        field = name.rpartition(".")[2]
+        border = _ANY if isinstance(number, float) else _WHOLES.get(field, REPLICAS)
+        border.read(number, key=name, in_force="nothing of it")
+    return recording
+
+
+def _numbers(name: str, value: object) -> Iterator[tuple[str, int | float]]:
+    """Yield every number of a value with the way to it."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield name, value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _numbers(name, item)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _numbers(f"{name}.{field.name}", getattr(value, field.name))
 
 
 class RecordingWriter:

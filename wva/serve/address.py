@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from wva.numbers import Whole, shown
+
 _NO_IPV6: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
-_HIGHEST_PORT: Final = 65535
+_PORT: Final = Whole(0, 65535)
 
 
 class AddressError(Exception):
@@ -35,9 +37,10 @@ class Address:
         if text in {"", "0"}:
             return None
         host, separator, port = text.rpartition(":")
-        if not separator or not port.isdecimal() or int(port) > _HIGHEST_PORT:
-            raise AddressError(f"{setting}={text!r}: expected host:port, :port, or 0 to switch it off")
-        return Address(host.strip("[]") or None, int(port))
+        number = _PORT.find(port) if separator and port.isdecimal() else None
+        if number is None:
+            raise AddressError(f"{setting}={shown(text)}: expected host:port, :port, or 0 to switch it off")
+        return Address(host.strip("[]") or None, number)
 
     async def bind(self, name: str, *, backlog: int) -> list[socket.socket]:
         """Return listening sockets, one for each address of the host, all with the same port.

@@ -1,0 +1,64 @@
+"""What every target is: a module in ``targets`` with ``words`` and ``check``, and a folder of inputs in ``corpus``.
+
+``check`` takes any bytes and tells whether they were taken for what they should be. It fails with AssertionError when
+the result is not what its decoder promises, and lets every exception pass that the decoder does not declare.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+import time
+from pathlib import Path
+
+import structlog
+
+FOLDER = Path(__file__).parent
+CORPUS = FOLDER / "corpus"
+TARGETS = tuple(sorted(path.stem for path in (FOLDER / "targets").glob("*.py")))
+MOST_BYTES = 64 * 1024
+"""The largest input: what the largest part of a ConfigMap or of a command line may be."""
+
+LONGEST_SECONDS = 0.25
+"""The event loop never waits longer for one piece of work."""
+
+
+def target(name):
+    """Return the module of a target."""
+    return importlib.import_module(f"tests.fuzz.targets.{name}")
+
+
+def play(module, data, *, slowness=1.0):
+    """Check one input, also for its time; ``slowness`` is how many times slower the code runs than usual."""
+    started = time.thread_time()
+    taken = module.check(data)
+    seconds = time.thread_time() - started
+    assert seconds <= LONGEST_SECONDS * slowness, f"{len(data)} bytes took {seconds:.2f} s"
+    return taken
+
+
+def short(*texts, most=1_000):
+    """Assert that what is told to people stays readable."""
+    for text in texts:
+        assert len(str(text)) <= most
+
+
+def be_quiet():
+    """Log next to nothing: what there is to say of such inputs fills a disk."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
+def inputs(name):
+    """Return the files of a corpus."""
+    return sorted((CORPUS / name).iterdir())
+
+
+def unavailable():
+    """Return why nothing can be fuzzed here; empty when it can."""
+    try:
+        importlib.import_module("atheris")
+    except ImportError as error:
+        python = f"{sys.implementation.name} {sys.version_info.major}.{sys.version_info.minor} on {sys.platform}"
+        return f"atheris is not there for {python} ({error})"
+    return ""

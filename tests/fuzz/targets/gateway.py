@@ -1,0 +1,41 @@
+"""Pages of endpoint pickers."""
+
+from __future__ import annotations
+
+import math
+
+from wva.collect.gateway_queue import QUEUE_SIZE_METRIC, parse_queues
+
+
+def words():
+    """Return the metric, its labels, and the values that a page may have."""
+    yield from (QUEUE_SIZE_METRIC + "{", 'target_model_name="', 'model_name="', 'fairness_id="', '"} 3\n', "} 1e9\n")
+    yield from (
+        "# TYPE ",
+        "# HELP ",
+        " gauge\n",
+        "NaN",
+        "+Inf",
+        "-Inf",
+        "1e400",
+        " 1.5e3 ",
+        " # {",
+        "\\",
+        '"',
+        ",",
+        "=",
+    )
+    yield QUEUE_SIZE_METRIC
+
+
+def check(data):
+    """Find a finite number above zero for each model that a page names, or raise ValueError."""
+    try:
+        found = parse_queues(data.decode("utf-8"))
+    except ValueError:
+        return False
+    for model, count in found.items():
+        assert model
+        assert math.isfinite(count)
+        assert count > 0
+    return bool(found)

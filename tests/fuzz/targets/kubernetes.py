@@ -1,0 +1,230 @@
+"""Bodies of the API server: objects of every kind, lists, lines of a watch, refusals; and what is read of an object."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from contextlib import aclosing
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from tests.fuzz.harness import short
+from wva.api import kinds
+from wva.api.apps import Deployment
+from wva.api.core import Node, Pod, ResourceQuota, Service
+from wva.api.inference import InferencePool, InferencePoolAlpha
+from wva.api.resource import Resource
+from wva.api.scalers import HorizontalPodAutoscaler, ScaledObject
+from wva.api.variantautoscaling import VariantAutoscaling
+from wva.collect.bounds import ScalerStores, bounds_of
+from wva.collect.gpus import GPU_RESOURCES, gpu_count, pod_gpus
+from wva.collect.inventory import without_idle_containers
+from wva.collect.variants import MAX_COST, variant_of
+from wva.instruments import Instruments
+from wva.kube import errors
+from wva.kube.cache import Store
+from wva.kube.watch import Target, one_request
+from wva.numbers import MAX_REPLICAS
+
+KINDS = [value for value in vars(kinds).values() if isinstance(value, Resource)]
+MOST_GPUS = 1_000_000
+NOW = 1_767_225_600.0
+_LAST = b'{"type":"ADDED","object":{"metadata":{"name":"last","namespace":"ns","resourceVersion":"99"}}}'
+_INSTRUMENTS = Instruments(CollectorRegistry())
+_LOOP = asyncio.new_event_loop()
+
+
+def words():
+    """Return every field that is read, and what else a body may say."""
+    for kind in KINDS:
+        yield from _fields(kind.type, set())
+    yield from ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR", "type", "object", "items", "continue", "details")
+    yield from ("retryAfterSeconds", "code", "Expired", "Failure", "null", "True", "Ready", "nvidia.com/gpu", "Always")
+    yield from (
+        "Deployment",
+        "apps/v1",
+        "2026-01-02T03:04:05Z",
+        "autoscaling.keda.sh/paused-replicas",
+        "500m",
+        "\\ud800",
+    )
+    yield from ("wva.llmd.ai/min-replicas", "wva.llmd.ai/max-replicas", "PodScheduled", "Unschedulable", "llmd.ai")
+
+
+def _fields(kind, seen):
+    """Yield the names that a struct and those inside have in JSON."""
+    if kind in seen:
+        return
+    seen.add(kind)
+    for field in msgspec.structs.fields(kind):
+        yield field.encode_name
+        for inner in _structs(msgspec.inspect.type_info(field.type)):
+            yield from _fields(inner, seen)
+
+
+def _structs(info):
+    if isinstance(info, msgspec.inspect.StructType):
+        yield info.cls
+    for inner in (getattr(info, "item_type", None), getattr(info, "value_type", None), *getattr(info, "types", ())):
+        if inner is not None:
+            yield from _structs(inner)
+
+
+def check(data):
+    """Only DecodeError and ApiError are raised; numbers are in range; one bad body hides nothing that comes after."""
+    taken = [_object(resource, data) for resource in KINDS]
+    _list(data)
+    _line(data)
+    _refusal(data)
+    return any(taken)
+
+
+def _object(resource, data):
+    try:
+        found = resource.decode(data)
+    except msgspec.DecodeError as error:
+        short(error)
+        return False
+    assert isinstance(found, resource.type)
+    assert resource.decode(msgspec.json.encode(found)) == found
+    created = found.metadata.creation_timestamp
+    assert created is None or isinstance(created, str)
+    read = _READ.get(resource.type)
+    if read is not None:
+        read(found)
+    return found.metadata.name != ""
+
+
+def _pod(pod):
+    assert pod.ready in {True, False}
+    assert pod.ready_since is None or math.isfinite(pod.ready_since)
+    for resource in GPU_RESOURCES:
+        gpus = pod_gpus(pod.spec, resource)
+        assert 0 <= gpus <= MOST_GPUS * (len(pod.spec.containers) + len(pod.spec.init_containers))
+        assert pod_gpus(without_idle_containers(pod).spec, resource) == gpus
+
+
+def _deployment(deployment):
+    va = VariantAutoscaling()
+    _variant(va, deployment)
+    for number in (deployment.spec_replicas, deployment.current_replicas, deployment.ready_replicas):
+        assert 0 <= number <= MAX_REPLICAS
+
+
+def _va(va):
+    _variant(va, Deployment())
+
+
+def _variant(va, deployment):
+    variant = variant_of(va, deployment=deployment, pods=(), bounds=bounds_of(va, None), now=NOW)
+    assert 0 <= variant.cost <= MAX_COST
+    assert variant.status_desired is None or 0 <= variant.status_desired <= MAX_REPLICAS
+    assert variant.gpus_per_replica >= 1
+    for moment in (variant.settling_since, variant.oldest_unready_since, variant.activated_at):
+        assert moment is None or math.isfinite(moment)
+    assert 0 <= variant.bounds.clamp(variant.current_replicas) <= MAX_REPLICAS
+
+
+def _scaler(scaler):
+    """No number of a scaler leaves the range of replicas."""
+    stores = ScalerStores(Store(), Store())
+    stores.add_indexes()
+    store = stores.hpas if isinstance(scaler, HorizontalPodAutoscaler) else stores.scaled_objects
+    name = scaler.spec.scale_target_ref.deployment
+    store.upsert(scaler)
+    va = msgspec.convert(
+        {"metadata": {"namespace": scaler.metadata.namespace}, "spec": {"scaleTargetRef": {"name": name or ""}}},
+        VariantAutoscaling,
+    )
+    bounds = bounds_of(va, stores)
+    for bound in (bounds.minimum, bounds.maximum):
+        assert bound is None or 0 <= bound <= MAX_REPLICAS
+    assert 0 <= bounds.clamp(3) <= MAX_REPLICAS
+
+
+def _node(node):
+    assert node.usable in {True, False}
+    assert all(0 <= gpu_count(quantity) <= MOST_GPUS for quantity in node.status.allocatable.values())
+
+
+def _quota(quota):
+    for quantity in (*quota.status.hard.values(), *quota.status.used.values()):
+        assert 0 <= gpu_count(quantity) <= MOST_GPUS
+
+
+def _service(service):
+    assert all(isinstance(port.name, str) for port in service.spec.ports)
+
+
+def _pool(pool):
+    assert isinstance(pool.picker, str)
+    assert isinstance(pool.match_labels, dict)
+
+
+_READ = {
+    Pod: _pod,
+    Deployment: _deployment,
+    VariantAutoscaling: _va,
+    HorizontalPodAutoscaler: _scaler,
+    ScaledObject: _scaler,
+    Node: _node,
+    ResourceQuota: _quota,
+    Service: _service,
+    InferencePool: _pool,
+    InferencePoolAlpha: _pool,
+}
+
+
+def _list(data):
+    for body in (data, b'{"items":[' + data + b',{"metadata":{"name":"last"}}]}'):
+        try:
+            listed = kinds.PODS.decode_list(body)
+        except msgspec.DecodeError:
+            continue
+        assert listed.undecodable >= 0
+        assert body is data or listed.items[-1].metadata.name == "last"
+
+
+def _line(data):
+    """Watch a line that is none, one that is an event of anything, and the event after it on the same stream."""
+    for line in (data, b'{"type":"MODIFIED","object":' + data + b"}"):
+        if b"\n" in line:
+            continue
+        changes = _LOOP.run_until_complete(_changes([line, _LAST]))
+        assert changes is None or changes[-1].obj.metadata.name == "last"
+
+
+async def _changes(lines):
+    """Return the changes of one request; None when a line said that the request has failed."""
+    target = Target(client=_Client(lines), resource=kinds.PODS, instruments=_INSTRUMENTS)
+    changes = []
+    with contextlib.suppress(errors.ApiError):
+        async with aclosing(one_request(target, resource_version="1")) as found:
+            async for change in found:
+                changes.append(change)  # noqa: PERF401 - an error ends it in the middle
+        return changes
+    return None
+
+
+class _Client:
+    """Answers a watch request with some lines."""
+
+    def __init__(self, lines):
+        self._lines = lines
+
+    async def stream(self, resource, **_):
+        """Yield the lines."""
+        assert resource is kinds.PODS
+        for line in self._lines:
+            yield line
+
+
+def _refusal(data):
+    for status in (0, 403, 410, 429, 500):
+        error = errors.from_status(status, data, attempted="GET /x")
+        assert isinstance(error, errors.ApiError)
+        assert len(error.message) <= errors.MAX_TEXT_CHARACTERS + len("...")
+        wait = error.retry_after_seconds
+        assert wait is None or math.isfinite(wait)

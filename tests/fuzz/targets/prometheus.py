@@ -1,0 +1,113 @@
+"""Answers of Prometheus: instant vectors, error bodies, and the samples that are read from them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from wva.api.core import Pod
+from wva.collect.answers import InstantVector, PrometheusError, decode_vector, error_reason
+from wva.collect.engines import EngineJoin
+from wva.collect.queries import (
+    KV_CACHE_USAGE,
+    KV_CACHE_USAGE_TIMESTAMP,
+    QUEUE_LENGTH,
+    QUEUE_LENGTH_TIMESTAMP,
+    EngineSignal,
+    QueueSignal,
+)
+from wva.collect.replicas import ReplicaJoin
+from wva.collect.samples import Classifier
+from wva.collect.scheduler_queue import SchedulerQueueJoin
+from wva.collect.variants import AcceptedVariant
+from wva.instruments import Instruments
+from wva.model.metrics import Freshness, SampleState
+from wva.model.variant import ModelKey, Variant, VariantKey
+
+NOW = 1_767_225_600.0
+SECRET = "a-token-of-prometheus"
+LONGEST_TEXT = 400
+MOST_OF_ANY = 1e20
+_MODEL = ModelKey("ns", "m")
+_POD = msgspec.convert(
+    {
+        "metadata": {"name": "p", "namespace": "ns"},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    },
+    Pod,
+)
+_VARIANTS = [AcceptedVariant(Variant(VariantKey("ns", "v"), _MODEL, "v"), (_POD,))]
+_INSTRUMENTS = Instruments(CollectorRegistry())
+_FRESHNESS = Freshness(60.0, 300.0)
+
+
+def words():
+    """Return the names of the format, the labels that are read, and values at the edge of what is believed."""
+    yield from ("status", "success", "error", "errorType", "data", "resultType", "vector", "matrix", "result", "metric")
+    yield from ("value", "histogram", "warnings", "infos", "namespace", "ns", "pod", "pod_name", "p", "model_name", "m")
+    yield from ("target_model_name", "signal", "engine", *EngineSignal, *QueueSignal, SECRET, "\\u0000", "\x1b[0m")
+    yield from (
+        "0.5",
+        "1",
+        "-0",
+        "NaN",
+        "+Inf",
+        "1e9",
+        "1.7976931348623157e308",
+        f"{NOW}",
+        f"{NOW + 31}",
+        "1_0",
+        "0x1p3",
+    )
+
+
+def check(data):
+    """Read a vector or a PrometheusError; each value is one that its signal can have; no text has the secret."""
+    told = [error_reason(data, secret=SECRET)]
+    try:
+        vector = decode_vector(data, secret=SECRET)
+    except PrometheusError as error:
+        told.append(error.message)
+        vector = InstantVector()
+    told += vector.warnings
+    for text in told:
+        assert len(text) <= LONGEST_TEXT
+        assert SECRET not in text
+        assert text.isprintable()
+    taken = _replicas(vector) | _queues(vector)
+    return bool(vector.series) and taken
+
+
+def _replicas(vector):
+    engines = EngineJoin(_VARIANTS, asked=lambda _: True)
+    engines.add(vector)
+    join = ReplicaJoin(_VARIANTS, instruments=_INSTRUMENTS, engines=engines)
+    for query in (KV_CACHE_USAGE, KV_CACHE_USAGE_TIMESTAMP, QUEUE_LENGTH, QUEUE_LENGTH_TIMESTAMP):
+        join.add(query, vector)
+    (replica,) = join.replicas(now=NOW, freshness=_FRESHNESS)
+    _believable(replica.kv_usage, 1.0)
+    _believable(replica.queue_length, 1e9)
+    for field in fields(replica.engine):
+        _believable(getattr(replica.engine, field.name), MOST_OF_ANY)
+    _believable(replica.tokens_in_use, MOST_OF_ANY)
+    return replica.kv_usage.detail != "" or replica.kv_usage.value is not None
+
+
+def _queues(vector):
+    join = SchedulerQueueJoin([_MODEL])
+    join.add(vector)
+    (queue,) = join.queues(Classifier(NOW, _FRESHNESS))
+    _believable(queue.size, MOST_OF_ANY)
+    _believable(queue.size_bytes, MOST_OF_ANY)
+    return queue.size.value is not None
+
+
+def _believable(sample, most):
+    if sample.value is not None:
+        assert sample.state in {SampleState.FRESH, SampleState.STALE}
+        assert 0 <= sample.value <= most
+    assert sample.timestamp is None or math.isfinite(sample.timestamp)
+    assert len(sample.detail) <= LONGEST_TEXT

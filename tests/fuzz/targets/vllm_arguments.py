@@ -1,0 +1,37 @@
+"""Command lines of containers: a JSON list of words, or a text that is the script of ``sh -c``."""
+
+from __future__ import annotations
+
+import json
+import math
+
+from wva.model.vllm_parameters import _READERS, EngineCommand, VllmParameters, read_parameters
+from wva.numbers import MAX_REPLICAS
+
+
+def words():
+    """Return the arguments, and what stands around them."""
+    for name in _READERS:
+        yield from (f"--{name}", f"--{name.replace('_', '-')}=")
+    yield from ("sh", "/bin/bash", "-c", "'", '"', " ", "\\\n", "vllm serve m", "=", "0", "1", "auto", "0.9", "1e9")
+
+
+def check(data):
+    """Numbers are finite and within what an engine can have; the same words give the same parameters."""
+    text = data.decode("utf-8", errors="replace")
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        given = None
+    if isinstance(given, list):
+        command = tuple(word for word in given if isinstance(word, str))
+    else:
+        command = ("/bin/sh", "-c", text)
+    found = read_parameters([EngineCommand(command, "0" if len(command) % 2 else None)])
+    assert found == read_parameters([EngineCommand(command, "0" if len(command) % 2 else None)])
+    for number in (found.block_size, found.tensor_parallel_size, found.max_num_seqs, found.batched_tokens):
+        assert isinstance(number, int)
+        assert 0 <= number <= MAX_REPLICAS
+    assert math.isfinite(found.gpu_memory_utilization)
+    assert 0 <= found.override_tokens <= MAX_REPLICAS**2
+    return found != VllmParameters()

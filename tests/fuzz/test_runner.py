@@ -1,0 +1,60 @@
+"""The runner of the targets, and the changes that it makes to inputs; without fuzzing anything."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fuzz.__main__ import main
+from tests.fuzz.harness import TARGETS, inputs, play
+from tests.fuzz.mutation import mutated
+
+
+@pytest.mark.parametrize(("unavailable", "status"), [("skip", 0), ("fail", 1)])
+def test_without_atheris_the_command_says_that_nothing_was_fuzzed(monkeypatch, capsys, unavailable, status):
+    """It fails, unless what cannot be had may be left out."""
+    monkeypatch.setitem(sys.modules, "atheris", None)
+    monkeypatch.setattr(sys, "argv", ["fuzz"])
+    monkeypatch.setenv("WVA_E2E_UNAVAILABLE", unavailable)
+    assert main() == status
+    assert capsys.readouterr().out.startswith("fuzz: NOTHING WAS FUZZED: atheris is not there for ")
+
+
+def test_an_unknown_target_is_a_usage_error(monkeypatch, capsys):
+    """The line names those that there are."""
+    monkeypatch.setattr(sys, "argv", ["fuzz", "nothing"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert TARGETS[0] in capsys.readouterr().err
+
+
+def test_an_input_that_takes_too_long_fails():
+    """The time is that of the thread, so a busy machine changes nothing."""
+
+    class Slow:
+        """A target whose time depends on the square of the size."""
+
+        @staticmethod
+        def check(data):
+            """Take long."""
+            return sum(1 for _ in data for _ in data)
+
+    play(Slow, b"x" * 10)
+    with pytest.raises(AssertionError, match="6000 bytes took"):
+        play(Slow, b"x" * 6000)
+
+
+@given(st.sampled_from(TARGETS), st.data(), st.integers(0, 2**32), st.sampled_from([100, 10_000]))
+def test_a_changed_input_fits_and_depends_on_the_seed_alone(name, data, seed, most):
+    """Nothing of JSON, text or broken bytes makes the change itself fail."""
+    path = data.draw(st.sampled_from(inputs(name)))
+    first, again = (
+        mutated(path.read_bytes(), most=most, seed=seed, words=["word"], flip=lambda given, size: given[:size])
+        for _ in range(2)
+    )
+    assert first == again
+    assert len(first) <= most
