@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from wva.numbers import Whole, shown
+
 _UNIT_NANOSECONDS: Final = {
     "ns": 1,
     "us": 1_000,
@@ -24,8 +26,8 @@ _UNIT_NANOSECONDS: Final = {
 
 _PART: Final = re.compile(r"(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?(?P<unit>[^0-9.]*)")
 _MAX_NANOSECONDS: Final = 2**63 - 1
+_WHOLE: Final = Whole(0, _MAX_NANOSECONDS + 1)
 _MAX_CHARACTERS: Final = 256
-_SHOWN_CHARACTERS: Final = 40
 _NANOSECONDS_PER_SECOND: Final = 1_000_000_000
 
 EXPECTED_DURATION: Final = "a duration such as 90s, 10m or 1h30m"
@@ -57,7 +59,7 @@ def parse_duration(text: str) -> float:
         position = part.end()
     # Go computes in int64, where the lowest negative number has no positive counterpart.
     if nanoseconds > _MAX_NANOSECONDS + negative:
-        raise ValueError(f"{_quoted(text)} is too long: a duration ends at 292 years")
+        raise _too_long(text)
     return (-nanoseconds if negative else nanoseconds) / _NANOSECONDS_PER_SECOND
 
 
@@ -68,7 +70,7 @@ def parse_positive_duration(text: str) -> float:
     """
     seconds = parse_duration(text)
     if seconds <= 0:
-        raise ValueError(f"{_quoted(text)} is not above zero")
+        raise ValueError(f"{shown(text)} is not above zero")
     return seconds
 
 
@@ -81,7 +83,7 @@ def parse_bool(text: str) -> bool:
         return True
     if text in _FALSE:
         return False
-    raise ValueError(f"{_quoted(text)} is not a boolean: true or false")
+    raise ValueError(f"{shown(text)} is not a boolean: true or false")
 
 
 def format_promql_duration(seconds: float) -> str:
@@ -105,19 +107,21 @@ def _part_nanoseconds(part: re.Match[str], text: str) -> int:
     if not whole and not fraction:
         raise _invalid(text)
     if not unit:
-        raise ValueError(f"{_quoted(text)} has no unit: expected {EXPECTED_DURATION}")
+        raise ValueError(f"{shown(text)} has no unit: expected {EXPECTED_DURATION}")
     if unit not in _UNIT_NANOSECONDS:
-        raise ValueError(f"{_quoted(text)} has an unknown unit {_quoted(unit)}: expected {EXPECTED_DURATION}")
+        raise ValueError(f"{shown(text)} has an unknown unit {shown(unit)}: expected {EXPECTED_DURATION}")
     scale = _UNIT_NANOSECONDS[unit]
     # Go truncates the fraction of each part on its own, after digits that no longer fit an int64 were dropped.
     digits = fraction[:18]
-    fraction_scale = int("1" + "0" * len(digits))
-    return int(whole or "0") * scale + int(digits or "0") * scale // fraction_scale
+    number, part_of_one = _WHOLE.find(whole or "0"), _WHOLE.find(digits or "0")
+    if number is None or part_of_one is None:
+        raise _too_long(text)
+    return number * scale + int(part_of_one * scale // 10 ** len(digits))
 
 
 def _invalid(text: str) -> ValueError:
-    return ValueError(f"{_quoted(text)} is not {EXPECTED_DURATION}")
+    return ValueError(f"{shown(text)} is not {EXPECTED_DURATION}")
 
 
-def _quoted(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "...")
+def _too_long(text: str) -> ValueError:
+    return ValueError(f"{shown(text)} is too long: a duration ends at 292 years")

@@ -25,6 +25,7 @@ MAX_CHARACTERS: Final = 64
 
 _SHOWN_CHARACTERS: Final = 40
 _SHOWN_BITS: Final = 256
+_EXACT: Final = 2.0**53
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+")
 _REAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
@@ -136,4 +137,4 @@ def _real(value: object) -> float | None:
 
 
 def _words(bound: float) -> str:
-    return f"{bound:,.15g}"
+    return f"{bound:,.0f}" if float(bound).is_integer() and abs(bound) < _EXACT else f"{bound:g}"

@@ -17,11 +17,11 @@ COST = "expected a number above 0 and up to 1,000,000,000; in force: "
     [
         ("0", "0", "0: it counts as free"),
         ("0.0", "0.0", "0: it counts as free"),
-        ("", "nothing", "10"),
+        ("", "", "10"),
         ("-3", "-3", "10"),
         ("NaN", "NaN", "10"),
         ("1e300", "1e300", "10"),
-        ("9" * 100_000, "9" * 200 + "...", "10"),
+        ("9" * 100_000, "9" * 40 + "...", "10"),
         ("cheap", "cheap", "10"),
     ],
 )
@@ -30,7 +30,7 @@ async def test_a_cost_that_is_not_meant_is_named(stage, cost, shown, in_force):
     async with stage.controller(interval="20ms"):
         stage.force(VARIANTS, "va", lambda value: value["spec"].update(variantCost=cost))
         await until(lambda: stage.told("ConfigurationValid") == ("False", "InvalidConfiguration"))
-        assert stage.message("ConfigurationValid") == f"spec.variantCost: got {shown}, {COST}{in_force}"
+        assert stage.message("ConfigurationValid") == f"spec.variantCost: got '{shown}', {COST}{in_force}"
         await stage.works()
         assert stage.series()["va"] == 2
         assert stage.told("ConfigurationValid", "proof") is None

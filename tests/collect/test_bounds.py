@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from wva.api.scalers import HorizontalPodAutoscaler, ScaledObject
-from wva.api.variantautoscaling import VariantAutoscaling
-from wva.collect.bounds import ScalerStores, annotation_problems, bounds_of
+from wva.api.variantautoscaling import ScaleTargetRef, VariantAutoscaling
+from wva.collect.bounds import ScalerStores, bound_problems, bounds_of
 from wva.kube.cache import Store
 
 DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
@@ -101,6 +101,30 @@ def test_a_paused_scaled_object_reaches_one_number(scalers):
     assert reach(bounds_of(va(), scalers)) == (0, 100)
 
 
+@pytest.mark.parametrize("text", ["9" * 30, "9" * 400, "9" * 5_000, "2147483648", "-1", "many"])
+def test_a_pause_at_no_number_of_replicas_is_told_and_left_out(scalers, text):
+    """However long it is: the range of the ScaledObject holds, and the line says so."""
+    scaled_object(scalers, annotations={"autoscaling.keda.sh/paused-replicas": text}, maxReplicaCount=7)
+    assert reach(bounds_of(va(), scalers)) == (0, 7)
+    (line,) = bound_problems(va(), scalers)
+    assert line.startswith("ScaledObject so: annotation autoscaling.keda.sh/paused-replicas: got '")
+    assert line.endswith(", expected a whole number from 0 to 2,147,483,647; in force: its range, 0 to 7")
+    assert len(line) < 250
+
+
+def test_a_number_in_a_scaler_that_none_can_be_of_replicas_is_told_and_left_out(scalers):
+    """An API server that does not check them changes nothing."""
+    scaled_object(scalers, minReplicaCount=-3, idleReplicaCount=10**30, maxReplicaCount=2**31)
+    assert reach(bounds_of(va(), scalers)) == (0, 100)
+    assert len(bound_problems(va(), scalers)) == 3
+    hpa(scalers, "other", target={"kind": "Deployment", "name": "e"}, minReplicas=-3, maxReplicas=10**30)
+    other = msgspec.structs.replace(
+        va(), spec=msgspec.structs.replace(va().spec, scale_target_ref=ScaleTargetRef("", "e"))
+    )
+    assert reach(bounds_of(other, scalers)) == (1, None)
+    assert [line.partition(":")[0] for line in bound_problems(other, scalers)] == ["HPA other", "HPA other"]
+
+
 def test_the_hpa_that_keda_made_is_left_out(scalers):
     """Its minimum is 1 at least, although KEDA takes the target to zero itself; alone it counts."""
     hpa(scalers, owner="ScaledObject", minReplicas=1, maxReplicas=9)
@@ -156,14 +180,14 @@ def test_an_annotation_that_is_no_number_is_told_and_left_out(scalers, text):
     hpa(scalers, minReplicas=2, maxReplicas=8)
     written = va(max_replicas=text)
     assert reach(bounds_of(written, scalers)) == (2, 8)
-    (line,) = annotation_problems(written)
+    (line,) = bound_problems(written, scalers)
     assert "wva.llmd.ai/max-replicas" in line
     assert repr(text) in line
     assert "expected a whole number" in line
-    assert annotation_problems(va(max_replicas="5")) == []
+    assert bound_problems(va(max_replicas="5"), scalers) == []
 
 
 def test_a_long_annotation_is_cut_in_the_line():
     """A condition message has no room for a megabyte."""
-    (line,) = annotation_problems(va(min_replicas="x" * 1_000_000))
+    (line,) = bound_problems(va(min_replicas="x" * 1_000_000), None)
     assert len(line) < 200

@@ -82,12 +82,12 @@ async def test_a_missing_signal_makes_everything_unknown(gone):
     assert gone in counts.detail
 
 
-@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "x"])
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "x", "1.7e308"])
 async def test_what_is_no_number_of_requests_makes_everything_unknown(value):
     """However good the other signals look."""
     counts = (await Prometheus(*idle()[:2], series("waiting", value)).count())[MODEL]
     assert (counts.finished, counts.in_progress) == (None, None)
-    assert "waiting requests are no number" in counts.detail
+    assert "waiting requests are not a number from 0 to 1,000,000,000,000,000" in counts.detail
 
 
 @pytest.mark.parametrize(

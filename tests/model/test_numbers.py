@@ -163,6 +163,12 @@ def test_no_value_raises_anything_but_a_number_error(value: object) -> None:
             assert len(str(caught.value)) < 400
 
 
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_finite_number_that_go_would_write_is_read_back(number: float) -> None:
+    """Go writes the shortest text that is exact, as Python does."""
+    assert FINITE.find(repr(number)) == number
+
+
 def test_a_long_text_costs_nothing() -> None:
     """Its length is looked at first: 16 MiB of digits take no longer than three."""
     text = "9" * (16 * 1024 * 1024)

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
 from wva.api.meta import ObjectMeta
-
-MAX_REPLICAS: Final = 2**31 - 1
-"""The API server stores replicas as int32: anything beyond was never there."""
-
-
-def replica_count(number: int, *, otherwise: int = 0) -> int:
-    """Return the number if it can be one of replicas, else ``otherwise``."""
-    return number if 0 <= number <= MAX_REPLICAS else otherwise
+from wva.numbers import REPLICAS
 
 
 class ResourceRequirements(msgspec.Struct, frozen=True, rename="camel"):
@@ -87,18 +78,20 @@ class Deployment(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def spec_replicas(self) -> int:
         """The replicas asked for; what is no number of replicas counts as absent."""
-        replicas = self.spec.replicas
-        return 1 if replicas is None else replica_count(replicas, otherwise=self.existing_replicas or 1)
+        if self.spec.replicas is None:
+            return 1
+        replicas = REPLICAS.find(self.spec.replicas)
+        return self.existing_replicas or 1 if replicas is None else replicas
 
     @property
     def existing_replicas(self) -> int:
         """The replicas of the status, 0 while it is empty."""
-        return replica_count(self.status.replicas)
+        return REPLICAS.find(self.status.replicas) or 0
 
     @property
     def ready_replicas(self) -> int:
         """The Ready replicas of the status."""
-        return replica_count(self.status.ready_replicas)
+        return REPLICAS.find(self.status.ready_replicas) or 0
 
     @property
     def current_replicas(self) -> int:

@@ -5,11 +5,13 @@ Both are optional: a cluster without KEDA has no ScaledObjects, and a target may
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from wva.api.meta import ObjectMeta
+from wva.numbers import REPLICAS, NumberError
 
 DEPLOYMENT_KIND: Final = "Deployment"
 DEPLOYMENT_GROUP: Final = "apps"
@@ -55,13 +57,19 @@ class HorizontalPodAutoscaler(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def minimum(self) -> int:
         """The fewest replicas that it sets."""
-        given = self.spec.min_replicas
+        given = REPLICAS.find(self.spec.min_replicas)
         return _DEFAULT_HPA_MINIMUM if given is None else given
 
     @property
     def maximum(self) -> int | None:
         """The most replicas that it sets; the API server admits none below 1."""
-        return self.spec.max_replicas if self.spec.max_replicas > 0 else None
+        return REPLICAS.find(self.spec.max_replicas) or None
+
+    def problems(self) -> Iterator[NumberError]:
+        """Yield each number of the spec that cannot be one of replicas."""
+        maximum = "no maximum" if self.maximum is None else self.maximum
+        yield from _problem("spec.minReplicas", self.spec.min_replicas, in_force=self.minimum)
+        yield from _problem("spec.maxReplicas", self.spec.max_replicas, in_force=maximum)
 
 
 class ScaledObjectSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -82,19 +90,32 @@ class ScaledObject(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def minimum(self) -> int:
         """The fewest replicas that it sets: those while idle, if they are fewer than the minimum."""
-        given = self.spec.min_replica_count
+        given = REPLICAS.find(self.spec.min_replica_count)
         minimum = _DEFAULT_KEDA_MINIMUM if given is None else given
-        idle = self.spec.idle_replica_count
+        idle = REPLICAS.find(self.spec.idle_replica_count)
         return minimum if idle is None else min(minimum, idle)
 
     @property
     def maximum(self) -> int:
         """The most replicas that it sets."""
-        given = self.spec.max_replica_count
+        given = REPLICAS.find(self.spec.max_replica_count)
         return _DEFAULT_KEDA_MAXIMUM if given is None else given
 
     @property
     def paused_at(self) -> int | None:
         """The replicas at which it is paused; None while it is not paused, or paused at its present replicas."""
-        text = self.metadata.annotations.get(PAUSED_REPLICAS_ANNOTATION, "")
-        return int(text) if text.isascii() and text.isdecimal() else None
+        return REPLICAS.find(self.metadata.annotations.get(PAUSED_REPLICAS_ANNOTATION))
+
+    def problems(self) -> Iterator[NumberError]:
+        """Yield each number that cannot be one of replicas."""
+        paused = self.metadata.annotations.get(PAUSED_REPLICAS_ANNOTATION)
+        range_ = f"its range, {self.minimum} to {self.maximum}"
+        yield from _problem(f"annotation {PAUSED_REPLICAS_ANNOTATION}", paused, in_force=range_)
+        yield from _problem("spec.minReplicaCount", self.spec.min_replica_count, in_force=range_)
+        yield from _problem("spec.maxReplicaCount", self.spec.max_replica_count, in_force=range_)
+        yield from _problem("spec.idleReplicaCount", self.spec.idle_replica_count, in_force=range_)
+
+
+def _problem(key: str, value: str | int | None, *, in_force: object) -> Iterator[NumberError]:
+    if value is not None and REPLICAS.find(value) is None:
+        yield NumberError(key, value, expected=REPLICAS.expected, in_force=in_force)

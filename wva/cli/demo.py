@@ -25,6 +25,7 @@ from wva.cli.flags import fail
 from wva.godurations import parse_duration
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
+from wva.numbers import Real
 from wva.settings import Given, load
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from wva.sim.world.world import Endpoints, World
 
 DEFAULT_RUN_SECONDS: Final = 110.0
+_SPEED: Final = Real(minimum=0, above=True)
 """Wall time that a run aims at when no speed is given."""
 
 _NOTHING: Final = Given({}, {}, {})
@@ -90,11 +92,8 @@ def _plan(arguments: argparse.Namespace, scenario: Scenario) -> Run:
     if arguments.speed == "max" or (arguments.speed is None and headless):
         speed = None
     elif arguments.speed is not None:
-        try:
-            speed = float(arguments.speed)
-        except ValueError:
-            speed = 0.0
-        if not 0 < speed < float("inf"):
+        speed = _SPEED.find(arguments.speed)
+        if speed is None:
             raise ValueError(f"--speed={arguments.speed!r}: expected a number greater than zero, or max")
     files = arguments.json_file, arguments.openmetrics_file
     return Run(scenario, duration, speed, arguments.seed, headless, *files)

@@ -22,9 +22,9 @@ from typing import Final
 
 from wva.collect.answers import InstantVector
 from wva.collect.queries import SCHEDULER_QUEUE, TIMESTAMP_QUERIES, Query, QueueSignal
-from wva.collect.samples import parse_number
 from wva.instruments import Instruments
 from wva.model.metrics import Freshness
+from wva.numbers import FINITE
 
 Answers = Mapping[str, InstantVector]
 """By query name."""
@@ -158,6 +158,6 @@ def _times(answers: Answers) -> Iterable[float]:
             each for each in answers[SCHEDULER_QUEUE].series if each.metric.get("signal") == QueueSignal.TIMESTAMP
         ]
     for each in series:
-        time = parse_number(each.value[1]) if each.value is not None else None
+        time = FINITE.find(each.value[1]) if each.value is not None else None
         if time is not None:
             yield time

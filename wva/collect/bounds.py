@@ -16,12 +16,11 @@ from wva.api.scalers import SCALED_OBJECT_KIND, HorizontalPodAutoscaler, ScaledO
 from wva.api.variantautoscaling import VariantAutoscaling
 from wva.kube.cache import Store
 from wva.model.variant import Bounds
+from wva.numbers import REPLICAS, NumberError
 
 MIN_REPLICAS_ANNOTATION: Final = "wva.llmd.ai/min-replicas"
 MAX_REPLICAS_ANNOTATION: Final = "wva.llmd.ai/max-replicas"
 SCALED_INDEX: Final = "scaled"
-_MAX_DIGITS: Final = 9
-_SHOWN_CHARACTERS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ def scaled_index(scaler: HorizontalPodAutoscaler | ScaledObject) -> Iterable[str
 def bounds_of(va: VariantAutoscaling, scalers: ScalerStores | None) -> Bounds:
     """Return what can be reached, and who says so; None on a side without a limit.
 
-    An annotation only narrows. One that is no whole number is left out here and told by ``annotation_problems``.
+    An annotation only narrows. One that is no whole number is left out here and told by ``bound_problems``.
     """
     limits = list(_scaler_limits(va, scalers)) if scalers is not None else []
     limits += _annotated_limits(va)
@@ -59,43 +58,52 @@ def bounds_of(va: VariantAutoscaling, scalers: ScalerStores | None) -> Bounds:
     return bounds
 
 
-def annotation_problems(va: VariantAutoscaling) -> list[str]:
-    """Return one line for each annotation that cannot be used, for people."""
+def bound_problems(va: VariantAutoscaling, scalers: ScalerStores | None) -> list[str]:
+    """Return one line for people for each number of the VA and its scalers that cannot be one of replicas."""
     lines = []
     for name in (MIN_REPLICAS_ANNOTATION, MAX_REPLICAS_ANNOTATION):
         text = va.metadata.annotations.get(name)
-        if text is not None and _annotated(va, name) is None:
-            lines.append(
-                f"annotation {name}={text[:_SHOWN_CHARACTERS]!r}: expected a whole number; in force: the scaler's bound"
-            )
+        if text is not None and REPLICAS.find(text) is None:
+            in_force = "the scaler's bound"
+            lines.append(str(NumberError(f"annotation {name}", text, expected=REPLICAS.expected, in_force=in_force)))
+    if scalers is not None:
+        scaled_objects, hpas = _scalers(va, scalers)
+        lines += [f"ScaledObject {each.metadata.name}: {error}" for each in scaled_objects for error in each.problems()]
+        lines += [f"HPA {each.metadata.name}: {error}" for each in hpas for error in each.problems()]
     return lines
 
 
-def _scaler_limits(va: VariantAutoscaling, scalers: ScalerStores) -> Iterator[Bounds]:
+def _scalers(va: VariantAutoscaling, scalers: ScalerStores) -> tuple[list[ScaledObject], list[HorizontalPodAutoscaler]]:
+    """Return what scales the target, without the HPA that KEDA makes."""
     target = str(Key(va.metadata.namespace, va.spec.scale_target_ref.name))
     scaled_objects = scalers.scaled_objects.by_index(SCALED_INDEX, target)
+    hpas = [
+        hpa
+        for hpa in scalers.hpas.by_index(SCALED_INDEX, target)
+        if not (scaled_objects and (owner := hpa.metadata.controller) and owner.kind == SCALED_OBJECT_KIND)
+    ]
+    return list(scaled_objects), hpas
+
+
+def _scaler_limits(va: VariantAutoscaling, scalers: ScalerStores) -> Iterator[Bounds]:
+    scaled_objects, hpas = _scalers(va, scalers)
     for scaled_object in scaled_objects:
         origin, paused = f"ScaledObject {scaled_object.metadata.name}", scaled_object.paused_at
         if paused is None:
             yield _limit(scaled_object.minimum, scaled_object.maximum, origin)
         else:
             yield _limit(paused, paused, f"{origin}, paused")
-    for hpa in scalers.hpas.by_index(SCALED_INDEX, target):
-        owner = hpa.metadata.controller
-        if not (scaled_objects and owner is not None and owner.kind == SCALED_OBJECT_KIND):
-            yield _limit(hpa.minimum, hpa.maximum, f"HPA {hpa.metadata.name}")
+    for hpa in hpas:
+        yield _limit(hpa.minimum, hpa.maximum, f"HPA {hpa.metadata.name}")
 
 
 def _annotated_limits(va: VariantAutoscaling) -> Iterator[Bounds]:
-    minimum, maximum = (_annotated(va, name) for name in (MIN_REPLICAS_ANNOTATION, MAX_REPLICAS_ANNOTATION))
+    annotations = va.metadata.annotations
+    minimum = REPLICAS.find(annotations.get(MIN_REPLICAS_ANNOTATION))
+    maximum = REPLICAS.find(annotations.get(MAX_REPLICAS_ANNOTATION))
     yield _limit(minimum, None, f"annotation {MIN_REPLICAS_ANNOTATION}")
     yield _limit(None, maximum, f"annotation {MAX_REPLICAS_ANNOTATION}")
 
 
 def _limit(minimum: int | None, maximum: int | None, origin: str) -> Bounds:
     return Bounds(minimum, maximum, minimum_origin=origin, maximum_origin=origin)
-
-
-def _annotated(va: VariantAutoscaling, name: str) -> int | None:
-    text = va.metadata.annotations.get(name, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else None

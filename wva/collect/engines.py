@@ -6,24 +6,21 @@ sample is fresh here unless the KV usage of the pod is fresh.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from wva.collect.answers import InstantVector, Series
 from wva.collect.queries import EngineSignal
-from wva.collect.samples import Classifier, Reading, Signal
+from wva.collect.samples import AMOUNT, SHARE, Classifier, Reading, Signal
 from wva.collect.variants import AcceptedVariant
 from wva.model.metrics import EngineSignals, Sample, SampleState
 from wva.model.variant import ModelKey
+from wva.numbers import Real, Whole, shown
 
-_COUNT: Final = re.compile(r"[1-9][0-9]{0,8}")
-_SHOWN_CHARACTERS: Final = 40
-_SHARE: Final = Signal(maximum=1.0)
-_AMOUNT: Final = Signal(maximum=1e9)
-"""No engine has more of anything; a larger number is an attempt to break a calculation."""
-_CACHE: Final = Signal(maximum=1e15)
+_COUNT: Final = Whole(1, 999_999_999)
+"""Of blocks, and of tokens in a block."""
+_CACHE: Final = Signal(Real(0, 1e15))
 
 
 class EngineJoin:
@@ -78,10 +75,10 @@ class _Pod:
         sizes = self.series.get(EngineSignal.CACHE_CONFIG)
         return EngineSignals(
             kv_capacity_tokens=self._sample(EngineSignal.CACHE_CONFIG) if sizes is None else self._size(sizes),
-            kv_usage=self._sample(EngineSignal.KV_USAGE, _SHARE),
+            kv_usage=self._sample(EngineSignal.KV_USAGE, SHARE),
             input_tokens=self._sample(EngineSignal.INPUT_TOKENS),
             output_tokens=self._sample(EngineSignal.OUTPUT_TOKENS),
-            prefix_hit_rate=self._sample(EngineSignal.PREFIX_HIT_RATE, _SHARE),
+            prefix_hit_rate=self._sample(EngineSignal.PREFIX_HIT_RATE, SHARE),
             waiting=self._sample(EngineSignal.WAITING),
             running=self._sample(EngineSignal.RUNNING),
             success_rate=self._sample(EngineSignal.SUCCESS_RATE),
@@ -89,7 +86,7 @@ class _Pod:
             inter_token_latency=self._sample(EngineSignal.INTER_TOKEN_LATENCY),
         )
 
-    def _sample(self, signal: EngineSignal, kind: Signal = _AMOUNT) -> Sample:
+    def _sample(self, signal: EngineSignal, kind: Signal = AMOUNT) -> Sample:
         found = self.series.get(signal)
         if found is None:
             return Sample(SampleState.MISSING, detail=self.failure)
@@ -100,16 +97,13 @@ class _Pod:
         engines: dict[str, int] = {}
         for found in sizes:
             labels = found.metric
-            blocks, block = labels.get("num_gpu_blocks", ""), labels.get("block_size", "")
-            if not _COUNT.fullmatch(blocks) or not _COUNT.fullmatch(block):
-                words = f"num_gpu_blocks {_shown(blocks)} and block_size {_shown(block)} are not counts"
+            written = labels.get("num_gpu_blocks", ""), labels.get("block_size", "")
+            blocks, block = map(_COUNT.find, written)
+            if blocks is None or block is None:
+                words = "num_gpu_blocks {} and block_size {} are not counts".format(*map(shown, written))
                 return Sample(SampleState.INVALID, detail=words)
             engine = labels.get("engine", "")
             if engine in engines:
-                return Sample(SampleState.INVALID, detail=f"several sizes of the KV cache of engine {_shown(engine)}")
-            engines[engine] = int(blocks) * int(block)
+                return Sample(SampleState.INVALID, detail=f"several sizes of the KV cache of engine {shown(engine)}")
+            engines[engine] = blocks * block
         return self.classifier.sample(_CACHE, value=Reading((str(sum(engines.values())),)), time=self.time)
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "...")

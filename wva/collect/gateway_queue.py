@@ -25,12 +25,14 @@ from wva.api.meta import Key
 from wva.collect.pools import Pool, selects
 from wva.kube.cache import Store
 from wva.kube.errors import ApiError
+from wva.numbers import Whole
 
 QUEUE_SIZE_METRIC: Final = "inference_extension_flow_control_queue_size"
 SCRAPE_TIMEOUT_SECONDS: Final = 2.0
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 _SERVICE_TTL_SECONDS: Final = 30.0
 _PORT_WORD: Final = "metric"
+_PORT: Final = Whole(1, 65535)
 _MAX_LINE_CHARACTERS: Final = 16 * 1024
 _TOKEN_SETTING: Final = "EPP_METRIC_READER_BEARER_TOKEN"  # noqa: S105 - the name of a setting
 _EXPOSITION: Final = re.compile(r"\s*(\Z|#|[A-Za-z_:][A-Za-z0-9_:]*+(\{[^\n]*\})?[ \t]+[-+0-9NnIi])")
@@ -206,7 +208,7 @@ def _metrics_port(service: Service) -> int | None:
     """Return the number of the first port whose name has "metric" in it; a named target port is its Service port."""
     for port in service.spec.ports:
         if _PORT_WORD in port.name:
-            return port.target_port if isinstance(port.target_port, int) and port.target_port > 0 else port.port
+            return _PORT.find(port.target_port) or _PORT.find(port.port)
     return None
 
 

@@ -8,36 +8,29 @@ sidecars, which stay: a pod takes the larger of the two phases.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
-from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from wva.api.apps import Container, ResourceRequirements
 from wva.api.core import PodContainer, PodSpec
+from wva.numbers import Real
 
 GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu", "intel.com/gpu")
 
-_QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?)(m|k|M)?")
-_QUANTITY_FACTORS: Final = {"": Decimal(1), "m": Decimal("0.001"), "k": Decimal(1000), "M": Decimal(1_000_000)}
+_AMOUNT: Final = Real(minimum=0)
+_THOUSANDTHS: Final = {"m": 1, "k": 1_000_000, "M": 1_000_000_000}
 _MAX_GPUS: Final = 1_000_000
 
 
 def gpu_count(quantity: str | float) -> int:
     """Return a quantity of Kubernetes as a whole number of GPUs, rounded up; 0 when it is no number of GPUs."""
-    match = _QUANTITY.fullmatch(str(quantity))
-    if match is None:
-        return 0
-    try:
-        amount = Decimal(match[1]) * _QUANTITY_FACTORS[match[2] or ""]
-    except InvalidOperation:
-        return 0
-    return math.ceil(min(amount, Decimal(_MAX_GPUS)))
+    amount = _amount(quantity)
+    return 0 if amount is None else math.ceil(min(amount, _MAX_GPUS))
 
 
 def is_gpu_count(quantity: str | float) -> bool:
     """Tell whether a quantity of Kubernetes is a number of GPUs."""
-    return _QUANTITY.fullmatch(str(quantity)) is not None
+    return _amount(quantity) is not None
 
 
 def gpus_per_replica(containers: Iterable[Container]) -> int:
@@ -62,3 +55,11 @@ def takes_gpus(container: PodContainer) -> bool:
 
 def _gpus(resources: ResourceRequirements, name: str) -> int:
     return max(gpu_count(resources.requests.get(name, 0)), gpu_count(resources.limits.get(name, 0)))
+
+
+def _amount(quantity: str | float) -> float | None:
+    if not isinstance(quantity, str) or (suffix := quantity[-1:]) not in _THOUSANDTHS:
+        return _AMOUNT.find(quantity)
+    number = _AMOUNT.find(quantity[:-1])
+    # Divided, since a thousandth is no float: 7000m are 7 exactly.
+    return None if number is None else number * _THOUSANDTHS[suffix] / 1000

@@ -17,7 +17,7 @@ from typing import Final
 from wva.collect.answers import InstantVector, Series
 from wva.collect.engines import EngineJoin
 from wva.collect.queries import KV_CACHE_USAGE, KV_CACHE_USAGE_TIMESTAMP, QUEUE_LENGTH, QUEUE_LENGTH_TIMESTAMP
-from wva.collect.samples import KV_CACHE_USAGE_SIGNAL, QUEUE_LENGTH_SIGNAL, Classifier, Reading, Signal
+from wva.collect.samples import REQUESTS, SHARE, Classifier, Reading, Signal
 from wva.collect.variants import AcceptedVariant
 from wva.instruments import Instruments
 from wva.model.metrics import Freshness, ReplicaMetrics, Sample, SampleState
@@ -81,8 +81,8 @@ class ReplicaJoin:
         for (namespace, name), pod in self._pods.items():
             if not pod.ready:
                 continue
-            kv_usage = self._sample(KV_CACHE_USAGE_SIGNAL, (KV_CACHE_USAGE, KV_CACHE_USAGE_TIMESTAMP), pod, classifier)
-            queue = self._sample(QUEUE_LENGTH_SIGNAL, (QUEUE_LENGTH, QUEUE_LENGTH_TIMESTAMP), pod, classifier)
+            kv_usage = self._sample(SHARE, (KV_CACHE_USAGE, KV_CACHE_USAGE_TIMESTAMP), pod, classifier)
+            queue = self._sample(REQUESTS, (QUEUE_LENGTH, QUEUE_LENGTH_TIMESTAMP), pod, classifier)
             engine = None
             if self._engines is not None:
                 time = Reading.of(pod.series.get(KV_CACHE_USAGE_TIMESTAMP, []))

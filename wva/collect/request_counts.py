@@ -17,12 +17,14 @@ from typing import Final
 from wva.collect.answers import InstantVector, PrometheusError, Series
 from wva.collect.promql import namespace_matcher
 from wva.collect.queries import Query, chunks
-from wva.collect.samples import parse_number
 from wva.godurations import format_promql_duration
 from wva.model.snapshot import RequestCounts
 from wva.model.variant import ModelKey
+from wva.numbers import Real
 
 REQUEST_COUNTS: Final = "request_counts"
+_COUNT: Final = Real(0, 1e15)
+"""More requests than any model serves in a year; a larger number is an attempt to break a sum."""
 _BY_MODEL: Final = "by (namespace, model_name)"
 _ENGINES: Final = "max by (namespace, model_name, pod, engine)"
 
@@ -115,9 +117,9 @@ def _problem(got: InstantVector | PrometheusError | None) -> str:
 
 
 def _add(found: _Found, signal: str, series: Series) -> None:
-    value = None if series.value is None else parse_number(series.value[1])
-    if value is None or not math.isfinite(value) or value < 0:
-        found.problem = found.problem or f"{signal} requests are no number"
+    value = None if series.value is None else _COUNT.find(series.value[1])
+    if value is None:
+        found.problem = found.problem or f"{signal} requests are not {_COUNT.expected}"
         return
     found.values[signal] = found.values.get(signal, 0.0) + value
 

@@ -8,33 +8,32 @@ the pod still reports. Then the age decides between fresh, stale and missing.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import Final
 
 from wva.collect.answers import Series
 from wva.model.metrics import Freshness, Sample, SampleState
+from wva.numbers import FINITE, Real, shown
 
 FUTURE_TOLERANCE_SECONDS: Final = 30.0
 """Clocks of a scraped pod, Prometheus and the controller differ; beyond this a time is not believed."""
 
-_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_MAX_NUMBER_CHARACTERS: Final = 64
-_SHOWN_CHARACTERS: Final = 40
 _LONGEST_SHOWN_SECONDS: Final = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What a value of a signal may be: at most ``maximum``, truncated toward zero when ``whole``."""
+    """What a value of a signal may be; ``whole``: it is truncated toward zero."""
 
-    maximum: float = math.inf
+    range: Real
     whole: bool = False
 
 
-KV_CACHE_USAGE_SIGNAL: Final = Signal(maximum=1.0)
-QUEUE_LENGTH_SIGNAL: Final = Signal(maximum=1e9, whole=True)
-"""No engine queues more; a larger number is broken or an attempt to break a sum over replicas."""
+SHARE: Final = Signal(Real(0, 1))
+AMOUNT: Final = Signal(Real(0, 1e9))
+"""Of requests, tokens per request, seconds: no engine has more. A larger number is broken, or an attempt to break a sum
+over replicas."""
+REQUESTS: Final = Signal(AMOUNT.range, whole=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +61,19 @@ class Classifier:
             return self._without_value(time)
         if len(value.texts) > 1:
             return _invalid(f"{len(value.texts)} series for one pod")
-        number = parse_number(value.texts[0])
-        if number is None or not math.isfinite(number):
-            return _invalid(f"{_shown(value.texts[0])} is not a number")
-        if number < 0 or number > signal.maximum:
-            return _invalid(f"{_shown(value.texts[0])} is out of range")
-        # Adding 0.0 turns a negative zero into a plain one.
-        return self._at(float(math.trunc(number)) if signal.whole else number + 0.0, time)
+        number = signal.range.find(value.texts[0])
+        if number is None:
+            kind = "out of range" if FINITE.find(value.texts[0]) is not None else "not a number"
+            return _invalid(f"{_shown(value.texts[0])} is {kind}")
+        return self._at(float(math.trunc(number)) if signal.whole else number, time)
 
     def _at(self, number: float, time: Reading) -> Sample:
         if not time.texts:
             return Sample(SampleState.MISSING, detail="no time for the value: the pod no longer reports")
         if len(time.texts) > 1:
             return _invalid(f"{len(time.texts)} times for one pod")
-        timestamp = parse_number(time.texts[0])
-        if timestamp is None or not math.isfinite(timestamp):
+        timestamp = FINITE.find(time.texts[0])
+        if timestamp is None:
             return _invalid(f"the time {_shown(time.texts[0])} is not a number")
         age = self.now - timestamp
         if age < -FUTURE_TOLERANCE_SECONDS:
@@ -88,22 +85,11 @@ class Classifier:
 
     def _without_value(self, time: Reading) -> Sample:
         """No value within the last minute, but perhaps an older one: its age tells people what happened."""
-        timestamp = parse_number(time.texts[0]) if len(time.texts) == 1 else None
-        if timestamp is None or not math.isfinite(timestamp) or timestamp > self.now:
+        timestamp = FINITE.find(time.texts[0]) if len(time.texts) == 1 else None
+        if timestamp is None or timestamp > self.now:
             return Sample(SampleState.MISSING)
         detail = f"last one is {_seconds(self.now - timestamp)} old"
         return Sample(SampleState.MISSING, timestamp=timestamp, detail=detail)
-
-
-def parse_number(text: str | None) -> float | None:
-    """Return the number that Prometheus wrote, None for anything else.
-
-    NaN and the infinities are not in the grammar: they are no measurement. Neither is what only Python takes for a
-    number, such as ``1_000`` or digits of other scripts.
-    """
-    if text is None or len(text) > _MAX_NUMBER_CHARACTERS or not _NUMBER.fullmatch(text):
-        return None
-    return float(text)
 
 
 def _seconds(seconds: float) -> str:
@@ -116,6 +102,4 @@ def _invalid(detail: str) -> Sample:
 
 
 def _shown(text: str | None) -> str:
-    if text is None:
-        return "a histogram"
-    return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "...")
+    return "a histogram" if text is None else shown(text)

@@ -16,13 +16,14 @@ from typing import Final
 
 from wva.collect.answers import InstantVector, Series
 from wva.collect.queries import QueueSignal
-from wva.collect.samples import Classifier, Reading, Signal, parse_number
+from wva.collect.samples import Classifier, Reading, Signal
 from wva.model.metrics import Sample, SampleState
 from wva.model.snapshot import SchedulerQueue
 from wva.model.variant import ModelKey
+from wva.numbers import FINITE, Real
 
-_AMOUNT: Final = Signal(maximum=1e15)
-"""No queue is larger; a larger number is an attempt to break a calculation."""
+_AMOUNT: Final = Signal(Real(0, 1e15))
+"""No queue has more bytes; a larger number is an attempt to break a calculation."""
 
 
 class SchedulerQueueJoin:
@@ -65,7 +66,7 @@ class SchedulerQueueJoin:
 
 def _total(series: list[Series], times: Reading, classifier: Classifier) -> Sample:
     """Return the sum over the series at the time of the oldest; one that is no number spoils it."""
-    time = Reading((min(times.texts, key=lambda text: parse_number(text) or 0.0),) if times.texts else ())
+    time = Reading((min(times.texts, key=lambda text: FINITE.find(text) or 0.0),) if times.texts else ())
     samples = [classifier.sample(_AMOUNT, value=Reading.of([one]), time=time) for one in series]
     doubtful = next((sample for sample in samples if sample.value is None), None)
     if not samples or doubtful is not None:

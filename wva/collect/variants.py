@@ -7,34 +7,32 @@ model load) are read back from the objects.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from wva.api.apps import Deployment, replica_count
+from wva.api.apps import Deployment
 from wva.api.core import Pod
 from wva.api.meta import parse_time
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, ConditionType, OptimizedAlloc, VariantAutoscaling
 from wva.collect.activations import Activations
 from wva.collect.bounds import bounds_of
 from wva.collect.claims import Claims
-from wva.collect.config.entry import shown
 from wva.collect.gpus import gpus_per_replica
 from wva.collect.stores import CONTROLLER_INDEX, CollectStores, owner_key
 from wva.collect.surplus import model_id_fits
 from wva.collect.targets import resolve
 from wva.collect.vllm_arguments import vllm_parameters
 from wva.model.variant import DEFAULT_COST, Bounds, ModelKey, Variant, VariantKey
+from wva.numbers import REPLICAS, NumberError, Real
 
 UNSCHEDULABLE_SECONDS: Final = 60.0
 """How long the scheduler may look for a node before a pod counts as one that will not come: a node that an autoscaler
 adds takes longer, but until then its replica serves no requests either."""
 
-_COST: Final = re.compile(r"[+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
-
-MAX_COST: Final = 1_000_000_000.0
+COST: Final = Real(0, 1_000_000_000)
 """A cost beyond is a typing error, and sums of such costs would not tell variants apart."""
+_EXPECTED_COST: Final = Real(0, COST.maximum, above=True).expected
 
 _EVERYTHING: Final = Claims()
 
@@ -95,7 +93,7 @@ def variant_of(
         spec_replicas=deployment.spec_replicas,
         current_replicas=deployment.current_replicas,
         ready_replicas=deployment.ready_replicas,
-        status_desired=None if allocation is None else replica_count(allocation.num_replicas),
+        status_desired=None if allocation is None else REPLICAS.find(allocation.num_replicas),
         status_accelerator="" if allocation is None else allocation.accelerator,
         settling_since=_settling_since(va),
         oldest_unready_since=_oldest_unready_since(pods),
@@ -132,23 +130,19 @@ def pods_of(deployment: Deployment, stores: CollectStores) -> tuple[Pod, ...]:
 
 
 def parse_cost(text: str) -> float:
-    """Return the cost per replica, or the default when the text is no number, negative, or more than ``MAX_COST``."""
-    if not _COST.fullmatch(text):
-        return DEFAULT_COST
-    cost = float(text)
-    return cost if cost <= MAX_COST else DEFAULT_COST
+    """Return the cost per replica, or the default when the text is no number of ``COST``."""
+    cost = COST.find(text)
+    return DEFAULT_COST if cost is None else cost
 
 
 def cost_problems(va: VariantAutoscaling) -> list[str]:
     """Return a line for people about a cost that is not taken as it is written, or that makes costs meaningless."""
     text = va.spec.variant_cost
     cost = parse_cost(text)
-    as_written = _COST.fullmatch(text) is not None and float(text) == cost
-    if as_written and cost > 0:
+    if cost > 0 and COST.find(text) is not None:
         return []
-    words = f"{cost:g}: it counts as free" if as_written else f"{cost:g}"
-    expected = f"a number above 0 and up to {MAX_COST:,.0f}"
-    return [f"spec.variantCost: got {shown(text) or 'nothing'}, expected {expected}; in force: {words}"]
+    words = f"{cost:g}" if cost > 0 else f"{cost:g}: it counts as free"
+    return [str(NumberError("spec.variantCost", text, expected=_EXPECTED_COST, in_force=words))]
 
 
 def _settling_since(va: VariantAutoscaling) -> float | None:

@@ -18,8 +18,8 @@ from typing import Final
 from wva.clock import Clock
 from wva.collect.answers import InstantVector, PrometheusError, Querier
 from wva.collect.promql import quote
-from wva.collect.samples import parse_number
 from wva.model.variant import VariantKey
+from wva.numbers import MAX_REPLICAS, Real
 
 VISIBLE_SECONDS: Final = 2.4
 """How long to wait at most for the number: requests that wait for a first replica wait for this, too."""
@@ -27,6 +27,7 @@ SETTLE_SECONDS: Final = 0.25
 """How long an autoscaler may take from its question to the look at the replicas."""
 _POLL_SECONDS: Final = 0.2
 _AFTER_THE_SECOND: Final = 0.005
+_PUBLISHED: Final = Real(0, MAX_REPLICAS)
 _NAME: Final = "published_number"
 
 
@@ -44,7 +45,7 @@ async def wait_visible(key: VariantKey, desired: int, *, prometheus: Querier, cl
                 answer = await prometheus.query(text, name=_NAME, at=math.floor(now))
         except (PrometheusError, TimeoutError):
             answer = InstantVector()
-        values = [parse_number(series.value[1]) for series in answer.series if series.value is not None]
+        values = [_PUBLISHED.find(series.value[1]) for series in answer.series if series.value is not None]
         if any(value is not None and value >= desired for value in values):
             await clock.sleep(max(0.0, asked + SETTLE_SECONDS - clock.monotonic()))
             return True

@@ -26,7 +26,7 @@ from wva.api.variantautoscaling import (
     VariantAutoscaling,
 )
 from wva.clock import Clock
-from wva.collect.bounds import annotation_problems, bounds_of
+from wva.collect.bounds import bound_problems, bounds_of
 from wva.collect.claims import Claims
 from wva.collect.stores import TARGET_INDEX, CollectStores, target_key
 from wva.collect.surplus import surplus_problems
@@ -222,7 +222,11 @@ class VariantAutoscalingController:
 
     def _problems(self, va: VariantAutoscaling, deployment: Deployment | None) -> str:
         """Return what is written for this variant and not in force, in one line; empty when all of it is."""
-        own = [*annotation_problems(va), *cost_problems(va), *surplus_problems(va, deployment)]
+        own = [
+            *bound_problems(va, self._deps.stores.scalers),
+            *cost_problems(va),
+            *surplus_problems(va, deployment),
+        ]
         return "; ".join(filter(None, [self._deps.configuration.problem_for(va), *own]))
 
     def _view(self, va: VariantAutoscaling, deployment: Deployment | None) -> ConfigurationView:

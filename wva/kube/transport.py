@@ -20,6 +20,7 @@ from yarl import URL
 from wva import __version__
 from wva.instruments import Instruments
 from wva.kube import errors
+from wva.numbers import Whole
 
 JSON: Final = "application/json"
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
@@ -29,6 +30,8 @@ READ_BUFFER_BYTES: Final = 256 * 1024
 _CONNECT_SECONDS: Final = 10.0
 _OK: Final = range(200, 300)
 _UNAUTHORIZED: Final = 401
+_RETRY_AFTER_SECONDS: Final = Whole(0, 3600)
+"""A server that asks for more is not believed: the usual backoff holds."""
 
 Guard: TypeAlias = Callable[[], bool]
 
@@ -201,7 +204,7 @@ async def _ask_again(_: aiohttp.ClientSession, trace: SimpleNamespace, __: objec
 
 def _retry_after_seconds(value: str | None) -> float | None:
     """Return the header's seconds; the other form, a date, is not used by API servers and means None."""
-    return float(value) if value is not None and value.strip().isdecimal() else None
+    return None if value is None else _RETRY_AFTER_SECONDS.find(value.strip())
 
 
 @contextmanager

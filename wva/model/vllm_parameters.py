@@ -6,18 +6,20 @@ Defaults are vLLM's own. ``read_parameters`` reads a pod template; how an argume
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeAlias
 
+from wva.numbers import Real, Whole
+
 V1_BATCHED_TOKENS: Final = 8192
 V0_BATCHED_TOKENS: Final = 2048
 
 _SHELLS: Final = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
-_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,9}")
-_REAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_COUNT: Final = Whole(-999_999_999, 999_999_999)
+"""vLLM itself refuses most of those below zero; the capacity that follows from one is 0."""
+_SHARE: Final = Real(0, 1, above=True)
 _WORD: Final = re.compile(r"""(?:[^ '"]++|'[^']*+'?|"[^"]*+"?)++""")
 _QUOTED: Final = re.compile(r"""'([^']*+)'?|"([^"]*+)"?""")
 """Possessive, so that no text makes the matching go back. A quote that is not closed reaches to the end."""
@@ -101,12 +103,13 @@ Value: TypeAlias = Any
 
 
 def _whole(text: str, kept: int) -> int:
-    return int(text) if _WHOLE.fullmatch(text) else kept
+    number = _COUNT.find(text)
+    return kept if number is None else number
 
 
-def _real(text: str, kept: float) -> float:
-    number = float(text) if _REAL.fullmatch(text) else math.nan
-    return number if math.isfinite(number) else kept
+def _share(text: str, kept: float) -> float:
+    number = _SHARE.find(text)
+    return kept if number is None else number
 
 
 def _text(text: str, _kept: str) -> str:
@@ -118,7 +121,7 @@ def _true(_text: str, _kept: bool) -> bool:  # noqa: FBT001 - told by position
 
 
 _READERS: Final[Mapping[str, tuple[str, Callable[[str, Value], Value]]]] = {
-    "gpu_memory_utilization": ("gpu_memory_utilization", _real),
+    "gpu_memory_utilization": ("gpu_memory_utilization", _share),
     "block_size": ("block_size", _whole),
     "kv_cache_dtype": ("kv_cache_dtype", _text),
     "tensor_parallel_size": ("tensor_parallel_size", _whole),

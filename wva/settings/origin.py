@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, SecretStr
 from pydantic.fields import FieldInfo
 
 from wva.godurations import parse_bool, parse_duration
+from wva.numbers import Whole
 
 _ENVIRONMENT: Final = "environment"
 _CONFIG_MAP: Final = "configmap"
@@ -103,9 +104,12 @@ def _as_level(value: object) -> object:
 
 def _as_count(value: object) -> object:
     """Take plain digits: pydantic alone would read ``1_0``, ``1e1`` or a number too long for anything."""
-    if isinstance(value, str) and not (value.isascii() and value.isdecimal() and len(value) <= _MAX_DIGITS):
-        raise ValueError("a whole number such as 10")
-    return value
+    if not isinstance(value, str):
+        return value
+    number = _COUNT.find(value)
+    if number is None:
+        raise ValueError(_COUNT.expected)
+    return number
 
 
 def _pool_group(text: str) -> str:
@@ -124,7 +128,7 @@ def _as_token(value: object) -> object:
     return token
 
 
-_MAX_DIGITS: Final = 9
+_COUNT: Final = Whole(0, 999_999_999)
 _LEVEL_ALIASES: Final = {"warning": "warn", "panic": "error", "fatal": "error", "dpanic": "error"}
 
 Duration = Annotated[float, BeforeValidator(_as_duration), AfterValidator(_positive)]

@@ -12,17 +12,16 @@ from wva.collect.bounds import (
     MAX_REPLICAS_ANNOTATION,
     MIN_REPLICAS_ANNOTATION,
     ScalerStores,
-    annotation_problems,
+    bound_problems,
     bounds_of,
 )
 from wva.collect.gpus import gpu_count, is_gpu_count
 from wva.collect.promql import namespace_matcher, quote, regex_literal, validate_namespace
-from wva.collect.samples import parse_number
-from wva.collect.variants import MAX_COST, cost_problems, parse_cost
+from wva.collect.variants import COST, cost_problems, parse_cost
 from wva.godurations import format_promql_duration, parse_bool, parse_duration, parse_positive_duration
 from wva.kube.cache import Store
 from wva.model.inventory import normalize_accelerator
-from wva.numbers import MAX_REPLICAS
+from wva.numbers import FINITE, MAX_REPLICAS
 from wva.serve.address import Address, AddressError
 from wva.serve.authn import ALLOWED_SECONDS, Authenticator, bearer_token
 
@@ -110,12 +109,12 @@ def _time(text):
 
 
 def _amounts(text):
-    gpus, cost, number = gpu_count(text), parse_cost(text), parse_number(text)
+    gpus, cost, number = gpu_count(text), parse_cost(text), FINITE.find(text)
     assert isinstance(gpus, int)
     assert 0 <= gpus <= MOST_GPUS
     assert gpus == 0 or is_gpu_count(text)
-    assert 0 <= cost <= MAX_COST
-    assert number is None or not math.isnan(number)
+    assert 0 <= cost <= COST.maximum
+    assert number is None or math.isfinite(number)
     assert len(normalize_accelerator(text)) <= len(text)
     return number is not None
 
@@ -139,7 +138,7 @@ def _bounds(text):
             assert bound is None or 0 <= bound <= MAX_REPLICAS
         assert 0 <= bounds.clamp(7) <= MAX_REPLICAS
         scalers.scaled_objects.upsert(paused)
-    told = [*annotation_problems(va), *cost_problems(va)]
+    told = [*bound_problems(va, scalers), *cost_problems(va)]
     short(*told)
     return bounds_of(va, None).minimum is not None
 

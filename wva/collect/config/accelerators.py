@@ -15,8 +15,9 @@ from pydantic import Field
 
 from wva.collect.config.entry import EntryError, EntryForm, Notes, keep_good
 from wva.collect.config.fields import (
-    EXPECTED_COUNT,
-    EXPECTED_WHOLE,
+    BATCH_SIZE,
+    COUNT,
+    WHOLE_COUNT,
     BatchSize,
     Fields,
     QuotedCount,
@@ -24,16 +25,13 @@ from wva.collect.config.fields import (
     WholeCount,
 )
 from wva.collect.config.reading import BadEntryError, read_mapping
-from wva.model.service import MAX_BATCH_SIZE, AcceleratorCost, PerformanceProfile
+from wva.model.service import AcceleratorCost, PerformanceProfile
 
 V = TypeVar("V")
 
 MAX_STEP_MILLISECONDS: Final = 1_000_000.0
 MIN_STEP_MILLISECONDS: Final = 1e-3
 """Of a step of any engine: beyond, a request of usual length would take no time at all, or years."""
-
-_NUMBER: Final = EXPECTED_COUNT.removesuffix(", without quotes")
-_WHOLE: Final = EXPECTED_WHOLE.removesuffix(", without quotes")
 
 
 class CostFields(Fields):
@@ -60,14 +58,14 @@ class ProfileFields(Fields):
 
 EXPECTED: Final = {
     "device": "the product name of the device",
-    "cost": _NUMBER,
+    "cost": COUNT.expected,
     "model_id": "a model id",
     "name": "a model id",
     "acc": "the name of an accelerator",
-    "accCount": _WHOLE,
-    **dict.fromkeys(("alpha", "beta", "gamma", "delta"), _NUMBER),
-    "maxBatchSize": f"a whole number from 0 to {MAX_BATCH_SIZE:,}",
-    "atTokens": _WHOLE,
+    "accCount": WHOLE_COUNT.expected,
+    **dict.fromkeys(("alpha", "beta", "gamma", "delta"), COUNT.expected),
+    "maxBatchSize": BATCH_SIZE.expected,
+    "atTokens": WHOLE_COUNT.expected,
 }
 COST_FORM: Final = EntryForm(CostFields, EXPECTED)
 PROFILE_FORM: Final = EntryForm(ProfileFields, EXPECTED)

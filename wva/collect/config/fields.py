@@ -6,36 +6,42 @@ as the original's YAML library demands it, but for the few that are documented i
 
 from __future__ import annotations
 
-import re
+from functools import partial
 from typing import Annotated, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from wva.collect.config.reading import PlainScalar
 from wva.godurations import parse_bool, parse_positive_duration
 from wva.model.service import MAX_BATCH_SIZE
+from wva.numbers import FINITE, Real, Whole
 
-_NUMBER: Final = re.compile(r"[+-]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9_]+)(?:[eE][+-]?[0-9]+)?")
-MAX_COUNT: Final = 1_000_000_000
+SHARE: Final = Real(0, 1)
+POSITIVE_SHARE: Final = Real(0, 1, above=True)
+COUNT: Final = Real(0, 1_000_000_000)
 """More requests than any queue holds. Sums over replicas stay far from where floating point overflows."""
+WHOLE_COUNT: Final = Whole(0, 1_000_000_000)
+BATCH_SIZE: Final = Whole(0, MAX_BATCH_SIZE)
 _YAML_BOOLEANS: Final = {"on": True, "On": True, "ON": True, "off": False, "Off": False, "OFF": False}
 
-EXPECTED_SHARE: Final = "a number from 0 to 1, without quotes"
-EXPECTED_POSITIVE_SHARE: Final = "a number above 0 and up to 1, without quotes"
-EXPECTED_COUNT: Final = f"a number from 0 to {MAX_COUNT:,}, without quotes"
-EXPECTED_WHOLE: Final = f"a whole number from 0 to {MAX_COUNT:,}, without quotes"
+EXPECTED_SHARE: Final = f"{SHARE.expected}, without quotes"
+EXPECTED_POSITIVE_SHARE: Final = f"{POSITIVE_SHARE.expected}, without quotes"
+EXPECTED_COUNT: Final = f"{COUNT.expected}, without quotes"
+EXPECTED_WHOLE: Final = f"{WHOLE_COUNT.expected}, without quotes"
 EXPECTED_BOOLEAN: Final = "true or false, without quotes"
 
 
-def _number(written: object) -> float:
-    """Return a number in the notations that YAML has for decimal ones; NaN and the infinities are none."""
-    return _quoted_number(written if isinstance(written, PlainScalar) else None)
+def _number(range_: Real | Whole, written: object) -> float:
+    return _quoted_number(range_, written if isinstance(written, PlainScalar) else "")
 
 
-def _quoted_number(written: object) -> float:
-    if not isinstance(written, str) or not _NUMBER.fullmatch(written):
-        raise ValueError("not a number")
-    return float(written.replace("_", ""))
+def _quoted_number(range_: Real | Whole, written: object) -> float:
+    """Return a number in the notations that YAML has for decimal ones, where ``1_000`` and a whole ``1e3`` are some."""
+    text = str(written)
+    found = range_.find(FINITE.find("" if text.startswith("_") else text.replace("_", "")))
+    if found is None:
+        raise ValueError(f"not {range_.expected}")
+    return found
 
 
 def _boolean(written: object) -> bool:
@@ -53,16 +59,16 @@ def _duration(written: object) -> float:
     return parse_positive_duration(str(written))
 
 
-Share = Annotated[float, BeforeValidator(_number), Field(ge=0, le=1, allow_inf_nan=False)]
-PositiveShare = Annotated[float, BeforeValidator(_number), Field(gt=0, le=1, allow_inf_nan=False)]
-Count = Annotated[float, BeforeValidator(_number), Field(ge=0, le=MAX_COUNT, allow_inf_nan=False)]
-QuotedCount = Annotated[float, BeforeValidator(_quoted_number), Field(ge=0, le=MAX_COUNT, allow_inf_nan=False)]
+Share = Annotated[float, BeforeValidator(partial(_number, SHARE))]
+PositiveShare = Annotated[float, BeforeValidator(partial(_number, POSITIVE_SHARE))]
+Count = Annotated[float, BeforeValidator(partial(_number, COUNT))]
+QuotedCount = Annotated[float, BeforeValidator(partial(_quoted_number, COUNT))]
 """A number that may stand in quotes, because documented examples have them."""
-WholeCount = Annotated[int, BeforeValidator(_quoted_number), Field(ge=0, le=MAX_COUNT)]
-BatchSize = Annotated[int, BeforeValidator(_quoted_number), Field(ge=0, le=MAX_BATCH_SIZE)]
+WholeCount = Annotated[int, BeforeValidator(partial(_quoted_number, WHOLE_COUNT))]
+BatchSize = Annotated[int, BeforeValidator(partial(_quoted_number, BATCH_SIZE))]
 Text = Annotated[str, BeforeValidator(_text)]
 Boolean = Annotated[bool, BeforeValidator(_boolean)]
-Seconds = Annotated[float, BeforeValidator(_duration), Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, BeforeValidator(_duration)]
 
 
 class Fields(BaseModel):

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from pydantic import Field
 
 from wva.collect.config.entry import EntryError, EntryForm, Notes
-from wva.collect.config.fields import EXPECTED_COUNT, EXPECTED_WHOLE, Fields, QuotedCount, Text, WholeCount
+from wva.collect.config.fields import COUNT, EXPECTED_WHOLE, Fields, QuotedCount, Text, WholeCount
 from wva.collect.config.reading import BadEntryError, Tree, read_tree
 from wva.model.service import HIGHEST_PRIORITY, LOWEST_PRIORITY, ServiceTarget
 
@@ -54,7 +54,7 @@ EXPECTED: Final = {
     "priority": EXPECTED_WHOLE,
     "data": "a list of models with their objectives",
     "model": "a model id",
-    **dict.fromkeys((*_PER_TOKEN, *_FIRST_TOKEN, "slo-tps"), EXPECTED_COUNT.removesuffix(", without quotes")),
+    **dict.fromkeys((*_PER_TOKEN, *_FIRST_TOKEN, "slo-tps"), COUNT.expected),
 }
 _CLASS: Final = EntryForm(ClassFields, EXPECTED)
 _TARGET: Final = EntryForm(TargetFields, EXPECTED)
