@@ -21,7 +21,7 @@ from wva.api.variantautoscaling import VariantAutoscaling
 from wva.collect.bounds import ScalerStores, bounds_of
 from wva.collect.gpus import GPU_RESOURCES, gpu_count, pod_gpus
 from wva.collect.inventory import without_idle_containers
-from wva.collect.variants import MAX_COST, variant_of
+from wva.collect.variants import COST, variant_of
 from wva.instruments import Instruments
 from wva.kube import errors
 from wva.kube.cache import Store
@@ -119,7 +119,7 @@ def _va(va):
 
 def _variant(va, deployment):
     variant = variant_of(va, deployment=deployment, pods=(), bounds=bounds_of(va, None), now=NOW)
-    assert 0 <= variant.cost <= MAX_COST
+    assert 0 <= variant.cost <= COST.maximum
     assert variant.status_desired is None or 0 <= variant.status_desired <= MAX_REPLICAS
     assert variant.gpus_per_replica >= 1
     for moment in (variant.settling_since, variant.oldest_unready_since, variant.activated_at):
