@@ -88,6 +88,8 @@ def test_more_than_a_day_of_retention_is_only_a_warning():
     assert found.retention_seconds == 25 * 3600
     assert len(reading.warnings) == 1
     assert zero({"default": "retention_period: 24h"})[1].warnings == ()
+    (warning,) = zero({"default": "retention_period: 169h"})[1].warnings
+    assert warning.endswith("the model never goes to zero")
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,18 @@ import asyncio
 
 import promql_parser
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from wva.collect.answers import ErrorKind, InstantVector, PrometheusError, Series
 from wva.collect.request_counts import count_requests, request_query
+from wva.collect.retention import LONGEST_SECONDS, WINDOWS, Window, window_of
+from wva.model.policy import DEFAULT_RETENTION_SECONDS
 from wva.model.variant import ModelKey
+from wva.sim.prometheus.promql.engine import evaluate
+from wva.sim.prometheus.promql.grammar import parse
+from wva.sim.prometheus.promql.selection import Moment
+from wva.sim.prometheus.tsdb import Tsdb
 
 NOW = 1_000_000.0
 MODEL = ModelKey("ns", "m")
@@ -25,8 +33,9 @@ def series(signal, value, *, model="m", namespace="ns", target=None):
 
 
 def idle(model="m", namespace="ns"):
-    """Return the series of a model that serves nothing."""
-    return [series(signal, "0", model=model, namespace=namespace) for signal in ("finished", "running", "waiting")]
+    """Return the series of a model that serves nothing, and has been seen to for ten minutes."""
+    values = {"finished": "0", "running": "0", "waiting": "0", "covered": "11"}
+    return [series(signal, value, model=model, namespace=namespace) for signal, value in values.items()]
 
 
 class Prometheus:
@@ -57,6 +66,16 @@ async def test_an_idle_model_is_known_to_be_idle():
     """Nothing finished, nothing in progress."""
     counts = (await Prometheus(*idle()).count())[MODEL]
     assert (counts.finished, counts.in_progress, counts.retention_seconds, counts.detail) == (0.0, 0.0, 600.0, "")
+    assert (counts.covered_seconds, counts.covered) == (600.0, True)
+
+
+@pytest.mark.parametrize(("parts", "seconds"), [(None, 0), ("0", 0), ("1", 0), ("4", 180), ("10", 540), ("12", 600)])
+async def test_what_has_no_samples_is_not_covered(parts, seconds):
+    """The first part looked at lies before the window; a server that counts one more changes nothing."""
+    found = [one for one in idle() if one.metric["signal"] != "covered"]
+    found += [] if parts is None else [series("covered", parts)]
+    counts = (await Prometheus(*found).count())[MODEL]
+    assert (counts.covered_seconds, counts.covered) == (seconds, seconds == 600)
 
 
 async def test_what_runs_waits_and_queues_is_in_progress():
@@ -85,7 +104,7 @@ async def test_a_missing_signal_makes_everything_unknown(gone):
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "x", "1.7e308"])
 async def test_what_is_no_number_of_requests_makes_everything_unknown(value):
     """However good the other signals look."""
-    counts = (await Prometheus(*idle()[:2], series("waiting", value)).count())[MODEL]
+    counts = (await Prometheus(*idle()[:2], series("waiting", value), idle()[3]).count())[MODEL]
     assert (counts.finished, counts.in_progress) == (None, None)
     assert "waiting requests are not a number from 0 to 1,000,000,000,000,000" in counts.detail
 
@@ -106,14 +125,14 @@ async def test_no_whole_answer_makes_everything_unknown(prometheus, words):
     assert words in counts.detail
 
 
-async def test_models_of_one_retention_share_a_query():
-    """Each retention period needs one of its own."""
+async def test_models_of_one_window_share_a_query():
+    """Each window needs one of its own."""
     prometheus = Prometheus(*idle(), *idle("n"))
-    models = {MODEL: 600.0, OTHER: 600.0, ModelKey("far", "m"): 90.0}
+    models = {MODEL: 600.0, OTHER: 400.0, ModelKey("far", "m"): 90.0}
     counts = await prometheus.count(models)
     assert len(prometheus.asked) == 2
     assert any("[10m]" in text for text in prometheus.asked)
-    assert any("[90s]" in text and '"far"' in text for text in prometheus.asked)
+    assert any("[2m]" in text and '"far"' in text for text in prometheus.asked)
     assert counts[OTHER].finished == 0.0
     assert counts[ModelKey("far", "m")].finished is None
 
@@ -128,4 +147,149 @@ def test_a_namespace_that_is_none_does_not_enter_a_query():
     """Nor does a query without any: it would read every namespace."""
     for namespaces in ([], ['x"}']):
         with pytest.raises(ValueError, match="namespace"):
-            request_query(namespaces, 60.0)
+            request_query(namespaces, Window(60))
+
+
+# --- windows --------------------------------------------------------------------------------------------------------
+
+
+@given(st.floats(min_value=0.001, max_value=LONGEST_SECONDS))
+def test_a_retention_period_is_rounded_up_to_a_window(retention):
+    """Never to a shorter one, so no model is idle before it asked to be; and to the shortest that is long enough."""
+    window = window_of(retention)
+    assert window.seconds >= retention
+    assert all(other.seconds < retention for other in WINDOWS if other.seconds < window.seconds)
+
+
+def test_the_default_is_a_window_itself():
+    """Nothing changes for the period that most models have."""
+    assert window_of(DEFAULT_RETENTION_SECONDS) == Window(600)
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=lambda window: str(window.seconds))
+def test_a_window_is_looked_at_without_holes(window):
+    """In whole parts, each of which is at most as long as the gap that is allowed in it."""
+    assert window.parts * window.part_seconds == window.seconds
+    assert window.part_seconds <= window.gap_seconds <= window.seconds / 2
+
+
+async def test_two_hundred_periods_cost_no_more_queries_than_there_are_windows():
+    """However many namespaces ask for a period of their own."""
+    prometheus = Prometheus()
+    await prometheus.count({ModelKey(f"ns-{number}", "m"): 3.7 * number for number in range(1, 201)})
+    assert len(prometheus.asked) <= len(WINDOWS)
+
+
+async def test_a_period_longer_than_every_window_is_never_over():
+    """Nothing is asked, and the model is told why it stays."""
+    prometheus = Prometheus()
+    counts = (await prometheus.count({MODEL: LONGEST_SECONDS + 1.0}))[MODEL]
+    assert (counts.finished, counts.covered, prometheus.asked) == (None, False, [])
+    assert counts.detail == "a retention period of 604801 s is longer than can be looked back: 604800 s"
+
+
+# --- what the query finds in a history ------------------------------------------------------------------------------
+
+
+class History:
+    """A database with samples every 15 s, and the count that the query makes of it at ``NOW``."""
+
+    def __init__(self):
+        """Begin without samples."""
+        self._tsdb = Tsdb(retention_seconds=30 * 24 * 3600)
+
+    def counter(self, values, *, since, until=0.0, pod="a", every=15.0):
+        """Add a counter of finished requests; times are seconds before now, ``values`` a function of them."""
+        labels = {"namespace": "ns", "model_name": "m", "pod": pod, "engine": "0", "finished_reason": "stop"}
+        ago = since
+        while ago >= until:
+            for name, value in (("request_success_total", values(ago)), ("num_requests_running", 0.0)):
+                self._tsdb.append({"__name__": f"vllm:{name}", **labels}, NOW - ago, value)
+            self._tsdb.append({"__name__": "vllm:num_requests_waiting", **labels}, NOW - ago, 0.0)
+            ago -= every
+        return self
+
+    def gone(self, pod, *, ago):
+        """Mark the series of a pod as ended."""
+        for series in self._tsdb:
+            if series.labels["pod"] == pod:
+                series.append(round((NOW - ago) * 1000), None)
+        return self
+
+    async def count(self, retention=600.0):
+        """Return what is known of the model."""
+        moment = Moment(self._tsdb, *[round(NOW * 1000)] * 3)
+
+        async def answer(query, _):
+            found = evaluate(parse(query.text), moment)
+            return InstantVector(tuple(Series(dict(each.labels), (NOW, str(each.value))) for each in found))
+
+        deadline = asyncio.get_running_loop().time() + 30.0
+        (counts,) = await count_requests({MODEL: retention}, answer, now=NOW, deadline=deadline)
+        return counts
+
+    async def idle(self, retention=600.0):
+        """Tell whether the model is known to have served nothing over the whole period."""
+        counts = await self.count(retention)
+        return counts.finished == 0 and counts.in_progress == 0 and counts.covered
+
+
+def steady(value):
+    """Return a counter that does not move."""
+    return lambda _: value
+
+
+@pytest.mark.parametrize("window", WINDOWS[2:12], ids=lambda window: str(window.seconds))
+async def test_a_model_seen_idle_over_the_whole_period_is_idle(window):
+    """However long the period is, and whatever the counter had before it; one request in it is found."""
+    since = window.seconds + window.part_seconds + 30.0
+    assert await History().counter(steady(7.0), since=since).idle(window.seconds)
+    last = History().counter(lambda ago: 7.0 if ago > window.seconds / 2 else 8.0, since=since)
+    assert not await last.idle(window.seconds)
+
+
+@pytest.mark.parametrize("seen", [0.0, 15.0, 60.0, 300.0, 420.0, 585.0])
+async def test_a_history_shorter_than_the_period_is_not_idleness(seen):
+    """A new server, one with an empty disk, two scrapes: the counter does not move in what there is."""
+    counts = await History().counter(steady(0.0), since=seen).count()
+    assert not counts.covered
+    assert counts.covered_seconds <= seen + 180
+
+
+async def test_a_counter_that_was_not_there_before_counts_as_a_whole():
+    """A pod that served before it was scraped, the first request of its kind, a pod that came and went."""
+    served = History().counter(steady(0.0), since=900.0).counter(steady(5.0), since=60.0, pod="b")
+    assert (await served.count()).finished == 5.0
+    brief = History().counter(steady(0.0), since=900.0).counter(steady(2.0), since=400.0, until=400.0, pod="b")
+    assert (await brief.count()).finished == 2.0
+
+
+async def test_pods_that_were_replaced_do_not_keep_a_model_for_ever():
+    """Each was seen idle for a part of the period, and together for all of it."""
+    rolled = History().counter(steady(9.0), since=900.0, until=300.0).gone("a", ago=290.0)
+    assert await rolled.counter(steady(0.0), since=330.0, pod="b").idle()
+    restarted = History().counter(lambda ago: 9.0 if ago > 400.0 else 0.0, since=900.0)
+    assert await restarted.idle()
+    recreated = History().counter(steady(9.0), since=900.0, until=300.0).gone("a", ago=290.0)
+    assert await recreated.counter(steady(0.0), since=200.0, pod="b").idle()
+
+
+async def test_requests_of_a_pod_that_was_replaced_are_not_forgotten():
+    """Under the same name, as that of a StatefulSet: the new one has served nothing."""
+    history = History().counter(lambda ago: 9.0 if ago > 400.0 else 12.0, since=900.0, until=300.0)
+    assert (await history.counter(steady(0.0), since=200.0, pod="b").count()).finished > 0
+
+
+@pytest.mark.parametrize("ends", [100.0, 240.0])
+async def test_a_gap_in_the_period_is_not_idleness(ends):
+    """What finished while nothing was scraped, of pods that have gone since, is not known."""
+    history = History().counter(steady(3.0), since=1200.0, until=ends + 300.0)
+    counts = await history.counter(steady(0.0), since=ends, pod="b").count()
+    assert not counts.covered
+    assert 0 < counts.covered_seconds < 600
+
+
+async def test_a_pod_that_is_not_scraped_for_a_while_shows_afterwards_what_it_served():
+    """Its counter went on."""
+    gap = History().counter(steady(3.0), since=900.0, until=400.0).counter(steady(4.0), since=300.0)
+    assert (await gap.count()).finished > 0

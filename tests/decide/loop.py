@@ -145,4 +145,6 @@ class Loop:
         ticks = self.workloads[0].trace.get("retention_ticks", 20)
         recent = self.finished is not None and self.tick - self.finished < ticks
         model = self.workloads[0].variant(self.tick).model
-        return RequestCounts(model, ticks * TICK_SECONDS, 5.0 if recent else 0.0, 1.0 if load > 0 else 0.0)
+        retention = ticks * TICK_SECONDS
+        finished, in_progress = 5.0 if recent else 0.0, 1.0 if load > 0 else 0.0
+        return RequestCounts(model, retention, finished, in_progress, covered_seconds=retention)

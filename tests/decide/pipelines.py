@@ -165,6 +165,7 @@ def inventories(draw: st.DrawFn) -> Inventory:
 
 queue_sizes = st.sampled_from([sample(None), sample(0), sample(0), sample(7), stale(3)])
 counts = st.sampled_from([None, 0.0, 0.0, 0.0, 3.0])
+covered = st.sampled_from([600.0, 600.0, 540.0])
 
 
 @st.composite
@@ -184,7 +185,9 @@ def cycles_of(draw: st.DrawFn, kind: Kind, *, limited: bool = False) -> Recordin
         replicas = tuple(replace(replica, engine=draw(states)) for replica in replicas)
         queues = tuple(SchedulerQueue(model, draw(queue_sizes), sample(None)) for model in models)
     policy = draw(policies(kind, recording.policy, limited=limited))
-    asked = tuple(RequestCounts(model, 600.0, draw(counts), draw(counts)) for model in models)
+    asked = tuple(
+        RequestCounts(model, 600.0, draw(counts), draw(counts), covered_seconds=draw(covered)) for model in models
+    )
     snapshot = replace(
         snapshot,
         variants=variants,

@@ -82,7 +82,9 @@ def test_an_idle_model_rests_whatever_is_known_of_its_capacity():
     blind = replace(second, engine=replace(second.engine, kv_capacity_tokens=sample(None)))
     allowed = ScaleToZeroRules(ScaleToZeroEntry("default", "", None, True, 600.0))
     snapshot = replace(
-        recording.snapshot, replicas=(first, blind), request_counts=(RequestCounts(MODEL, 600.0, 0.0, 0.0),)
+        recording.snapshot,
+        replicas=(first, blind),
+        request_counts=(RequestCounts(MODEL, 600.0, 0.0, 0.0, covered_seconds=600.0),),
     )
     policy = replace(recording.policy, scale_to_zero=allowed)
     assert decided(replace(recording, snapshot=snapshot, policy=policy)) == {"a": 0}

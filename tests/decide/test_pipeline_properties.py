@@ -109,7 +109,10 @@ def test_nothing_shrinks_except_on_fresh_complete_evidence(kind, data):
     analyzer alone takes no model to zero.
     """
     recording = data.draw(cycles_of(kind))
-    requests = {counts.model: (counts.finished, counts.in_progress) for counts in recording.snapshot.request_counts}
+    requests = {
+        counts.model: (counts.finished, counts.in_progress, counts.covered)
+        for counts in recording.snapshot.request_counts
+    }
     decisions = decided(recording)
     served = {decision.model for decision in decisions if decision.desired}
     for variant, decision in zip(recording.snapshot.variants, decisions, strict=True):
@@ -120,7 +123,11 @@ def test_nothing_shrinks_except_on_fresh_complete_evidence(kind, data):
         siblings = {each.key for each in active_siblings(recording, variant)}
         pods = [replica for replica in recording.snapshot.replicas if replica.variant in siblings]
         assert pods
-        rests = recording.policy.scale_to_zero_for(variant.model).enabled and requests.get(variant.model) == (0, 0)
+        rests = recording.policy.scale_to_zero_for(variant.model).enabled and requests.get(variant.model) == (
+            0,
+            0,
+            True,
+        )
         holds_nothing = rests and all(replica.complete for replica in pods)
         assert holds_nothing or (variant.model in served and all(map(kind.evidence, pods)))
         assert all(variant.key.namespace not in failure.namespaces for failure in recording.snapshot.failures)
@@ -147,6 +154,7 @@ def test_zero_only_when_it_is_allowed(kind, data):
         pods = [replica for replica in recording.snapshot.replicas if replica.variant in keys]
         assert recording.policy.scale_to_zero_for(variant.model).enabled
         assert (requests[variant.model].finished, requests[variant.model].in_progress) == (0, 0)
+        assert requests[variant.model].covered
         assert all(replica.complete and not replica.queue_length.value for replica in pods)
 
 

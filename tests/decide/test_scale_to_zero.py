@@ -15,7 +15,7 @@ from wva.model.snapshot import RequestCounts
 from wva.model.variant import ModelKey
 
 MODEL = ModelKey("ns", "m")
-NONE = RequestCounts(MODEL, 600.0, finished=0.0, in_progress=0.0)
+NONE = RequestCounts(MODEL, 600.0, finished=0.0, in_progress=0.0, covered_seconds=600.0)
 
 
 def story(requests: RequestCounts | None = NONE, *, enabled: bool = True, **policy) -> Story:
@@ -48,6 +48,8 @@ def test_it_is_off_by_default():
         (replace(NONE, retention_seconds=300.0), "requests are known for the last 300 s only"),
         (replace(NONE, finished=0.001), "0.001 requests finished within 600 s"),
         (replace(NONE, in_progress=2.0), "2 requests run or wait"),
+        (replace(NONE, covered_seconds=180.0), "the history of requests covers 180 of 600 s"),
+        (RequestCounts(MODEL, 600.0, 0.0, 0.0), "the history of requests covers 0 of 600 s"),
     ],
 )
 def test_requests_and_doubts_about_them_keep_it(requests, words):
@@ -55,6 +57,13 @@ def test_requests_and_doubts_about_them_keep_it(requests, words):
     decision = story(requests).cycle(variant(), a=[IDLE])["a"]
     assert decision.desired == 1
     assert f"not to zero: {words}" in [step.reason for step in decision.steps]
+
+
+def test_an_idle_model_that_stays_for_lack_of_history_says_so():
+    """In its message, where people look first."""
+    decision = story(replace(NONE, covered_seconds=180.0)).cycle(variant(), a=[IDLE])["a"]
+    assert decision.message.endswith("; not to zero: the history of requests covers 180 of 600 s")
+    assert "not to zero" not in story(replace(NONE, finished=1.0)).cycle(variant(), a=[IDLE])["a"].message
 
 
 def test_requests_in_the_engines_queues_keep_it():
@@ -135,7 +144,8 @@ def test_the_old_enforcer_knows_finished_requests_only():
     old = story(busy, compatibility=Compatibility.V0_5)
     decision = old.cycle(variant(replicas=2, desired=2), a=[(0.95, 9)] * 2)["a"]
     assert (decision.desired, decision.reason) == (0, Reason.IDLE)
-    old.requests = None
-    assert old.cycle(variant(replicas=2, desired=2), a=[BUSY] * 2)["a"].desired == 2
+    for unknown in (None, replace(busy, covered_seconds=540.0)):
+        old.requests = unknown
+        assert old.cycle(variant(replicas=2, desired=2), a=[BUSY] * 2)["a"].desired == 2
     kept = story(busy, enabled=False, compatibility=Compatibility.V0_5)
     assert kept.cycle(variant(replicas=2, desired=2), a=[BUSY] * 2)["a"].desired == 2

@@ -25,6 +25,7 @@ from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
 
 shuffles = st.randoms(use_true_random=False)
 counts = st.none() | st.sampled_from([0.0, 0.0, 0.0, 3.0])
+covered = st.sampled_from([600.0, 600.0, 540.0])
 
 
 def decided(recording):
@@ -58,7 +59,9 @@ def resting(draw) -> Recording:
     recording = draw(cycles())
     entry = ScaleToZeroEntry("default", "", None, draw(st.booleans()), 600.0)
     models = sorted({variant.model for variant in recording.snapshot.variants})
-    requests = tuple(RequestCounts(model, 600.0, draw(counts), draw(counts)) for model in models)
+    requests = tuple(
+        RequestCounts(model, 600.0, draw(counts), draw(counts), covered_seconds=draw(covered)) for model in models
+    )
     snapshot = replace(recording.snapshot, request_counts=requests)
     return replace(
         recording, snapshot=snapshot, policy=replace(recording.policy, scale_to_zero=ScaleToZeroRules(entry))
@@ -140,7 +143,7 @@ def test_listing_order_never_matters(recording, shuffle):
 
 @given(resting())
 def test_zero_only_when_it_is_allowed_and_the_model_idle(recording):
-    """Enabled, counted, nothing finished, nothing in progress or waiting, every replica fresh."""
+    """Enabled, counted over the whole period, nothing finished, nothing in progress or waiting, every replica fresh."""
     requests = {counted.model: counted for counted in recording.snapshot.request_counts}
     for variant, decision in zip(recording.snapshot.variants, decided(recording), strict=True):
         if not variant.active or decision.desired:
@@ -148,6 +151,7 @@ def test_zero_only_when_it_is_allowed_and_the_model_idle(recording):
         event("to zero")
         assert recording.policy.scale_to_zero_for(variant.model).enabled
         assert (requests[variant.model].finished, requests[variant.model].in_progress) == (0, 0)
+        assert requests[variant.model].covered
         siblings = [other for other in recording.snapshot.variants if other.model == variant.model and other.active]
         keys = {other.key for other in siblings}
         pods = [replica for replica in recording.snapshot.replicas if replica.variant in keys]

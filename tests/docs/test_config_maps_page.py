@@ -17,6 +17,8 @@ from wva.collect.config.saturation import SaturationEntry
 from wva.collect.config.scale_to_zero import ScaleToZeroFields
 from wva.collect.config.service_classes import ClassFields, TargetFields
 from wva.collect.live_policy import LivePolicy
+from wva.collect.retention import WINDOWS
+from wva.godurations import format_promql_duration
 from wva.settings import Given, Settings, load, origin_of
 
 PAGE = (DOCS / "config-maps.md").read_text()
@@ -107,3 +109,10 @@ def test_the_cluster_role_names_every_config_map_of_namespaces():
     settings = load(Given({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})).settings
     assert rule["resourceNames"] == list(MapNames.from_settings(settings).local)
     assert rule["verbs"] == ["list", "watch"]
+
+
+def test_the_windows_of_retention_periods_are_those_of_the_code():
+    """All of them, and how many the page about Prometheus says there are."""
+    listed = re.search(r"<!-- windows -->(.*?)<!-- /windows -->", PAGE)[1]
+    assert listed == ", ".join(format_promql_duration(window.seconds) for window in WINDOWS)
+    assert f"window in use ([{len(WINDOWS)} exist]" in (DOCS / "prometheus-integration.md").read_text()

@@ -211,7 +211,8 @@ def _request_counts(case, policy):
         model = ModelKey(*_model(answer["query"]))
         values = [float(series["value"]) for series in answer["result"] or []]
         finished = values[0] if values and not answer.get("error") else None
-        counts.append(RequestCounts(model, policy.scale_to_zero_for(model).retention_seconds, finished))
+        retention = policy.scale_to_zero_for(model).retention_seconds
+        counts.append(RequestCounts(model, retention, finished, covered_seconds=retention))
     return tuple(counts)
 
 

@@ -186,7 +186,7 @@ async def test_pages_that_exist_and_others_are_refused_alike(session, url):
 
 
 async def test_bad_tokens_are_throttled_and_the_scraper_is_not(session, url, guarded):
-    """From the very address of the flood: a token that has opened a page has a limit of its own, also when forgotten."""
+    """At the address of the flood: a token that has opened a page has a limit of its own, also when forgotten."""
     assert (await ask(session, url, "good"))[0] == 200
     with capture_logs() as lines:
         statuses = [(await ask(session, url, f"bad-{number}"))[0] for number in range(300)]

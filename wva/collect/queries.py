@@ -119,6 +119,9 @@ def engine_queries(namespaces: Sequence[str]) -> tuple[Query, ...]:
 def _engine_expressions(matchers: str) -> dict[str, str]:
     """Return the expressions of ``engine_signals``. A mean over nothing is no series: a NaN would say it is broken.
 
+    ``rate`` divides by its whole window, so it is too low for a series that began within it: after a restart of
+    Prometheus all replicas would seem half as busy as they are. Such a series tells its last step (``irate``).
+
     vLLM 0.11 names the counters of the prefix cache ``..._total`` and the time between tokens
     ``inter_token_latency``; before, both had other names.
     """
@@ -135,6 +138,7 @@ def _engine_expressions(matchers: str) -> dict[str, str]:
     def average(*histograms: str, window: str) -> str:
         return ratio([f"{name}_sum" for name in histograms], [f"{name}_count" for name in histograms], window)
 
+    success = f"vllm:request_success_total{matchers}"
     hits, queries = "vllm:prefix_cache_hits", "vllm:prefix_cache_queries"
     return {
         EngineSignal.CACHE_CONFIG: (
@@ -149,7 +153,7 @@ def _engine_expressions(matchers: str) -> dict[str, str]:
         EngineSignal.PREFIX_HIT_RATE: ratio((f"{hits}_total", hits), (f"{queries}_total", queries), "5m"),
         EngineSignal.SUCCESS_RATE: (
             f"sum {_BY_POD} (max by (namespace, model_name, pod, engine, finished_reason)"
-            f" (rate(vllm:request_success_total{matchers}[1m])))"
+            f" ((rate({success}[1m]) and {success} offset 1m) or irate({success}[1m])))"
         ),
         EngineSignal.TIME_TO_FIRST_TOKEN: average("vllm:time_to_first_token_seconds", window="1m"),
         EngineSignal.INTER_TOKEN_LATENCY: average(

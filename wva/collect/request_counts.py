@@ -1,8 +1,14 @@
 """The finished, running and waiting requests of a model, which scaling to zero has to know.
 
-There is one query per retention period in use and hundred namespaces, about the models that run and may go to zero.
-v0.5.1 asked for finished requests alone, so it took a model that was busy with its first long request for idle. This
-query also asks for the requests that run or wait, in the engines and at the gateway. A missing count stays unknown.
+There is one query per window (``retention``) in use and hundred namespaces, about the models that run and may go to
+zero. v0.5.1 asked for finished requests alone, so it took a model that was busy with its first long request for idle.
+This query also asks for the requests that run or wait, in the engines and at the gateway. A missing count stays
+unknown.
+
+``increase`` is also 0 where Prometheus has seen next to nothing: after two scrapes of a new server, or of a pod that
+has served long before it was scraped. So the query asks how much of the window has samples of the model at all, from
+any of its pods, since pods are replaced. And a counter that was not there when the window began counts with its whole
+value: these requests finished within the window, or it is not known when.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from typing import Final
 from wva.collect.answers import InstantVector, PrometheusError, Series
 from wva.collect.promql import namespace_matcher
 from wva.collect.queries import Query, chunks
+from wva.collect.retention import LONGEST_SECONDS, Window, window_of
 from wva.godurations import format_promql_duration
 from wva.model.snapshot import RequestCounts
 from wva.model.variant import ModelKey
@@ -39,6 +46,7 @@ class RequestSignal(StrEnum):
     RUNNING = "running"
     WAITING = "waiting"
     QUEUED = "queued"
+    COVERED = "covered"
 
 
 @dataclass(slots=True)
@@ -49,19 +57,27 @@ class _Found:
     problem: str = ""
 
 
-def request_query(namespaces: Iterable[str], retention_seconds: float) -> Query:
+def request_query(namespaces: Iterable[str], window: Window) -> Query:
     """Return the query about some namespaces. Raises ValueError when there is none, or one that is no namespace."""
     matchers = namespace_matcher(namespaces)
-    finished = (
-        "sum by (namespace, model_name) (max by (namespace, model_name, pod, engine, finished_reason)"
-        f" (increase(vllm:request_success_total{matchers}[{format_promql_duration(retention_seconds)}])))"
+    span, gap, part = (
+        format_promql_duration(seconds) for seconds in (window.seconds, window.gap_seconds, window.part_seconds)
     )
-    queue = f"inference_extension_flow_control_queue_size{matchers}"
+    # One part more than the window has: the first one ends when the window begins.
+    looked_at = format_promql_duration(window.seconds + window.part_seconds)
+    success = f"vllm:request_success_total{matchers}"
+    gap_free = f"count {_BY_MODEL} (count_over_time(vllm:request_success_total{matchers}[{gap}]))"
     expressions = {
-        RequestSignal.FINISHED: finished,
+        RequestSignal.FINISHED: (
+            f"sum {_BY_MODEL} (max by (namespace, model_name, pod, engine, finished_reason)"
+            f" ((max_over_time({success}[{span}]) unless {success} offset {span}) or increase({success}[{span}])))"
+        ),
         RequestSignal.RUNNING: f"sum {_BY_MODEL} ({_ENGINES} (vllm:num_requests_running{matchers}))",
         RequestSignal.WAITING: f"sum {_BY_MODEL} ({_ENGINES} (vllm:num_requests_waiting{matchers}))",
-        RequestSignal.QUEUED: f"sum by (namespace, model_name, target_model_name) ({queue})",
+        RequestSignal.QUEUED: (
+            f"sum by (namespace, model_name, target_model_name) (inference_extension_flow_control_queue_size{matchers})"
+        ),
+        RequestSignal.COVERED: f"count_over_time(({gap_free})[{looked_at}:{part}])",
     }
     parts = (f'label_replace({text}, "signal", "{signal}", "", "")' for signal, text in expressions.items())
     return Query(REQUEST_COUNTS, " or ".join(parts), essential=False)
@@ -74,24 +90,26 @@ async def count_requests(
 
     ``deadline`` is in the event loop's time; what has no answer by then is unknown, and says so.
     """
-    found = {model: _Found() for model in models}
-    by_retention: dict[float, list[ModelKey]] = {}
-    for model, retention in models.items():
-        by_retention.setdefault(retention, []).append(model)
+    windows = {model: window_of(retention) for model, retention in models.items()}
+    found = {model: _Found() for model, window in windows.items() if window is not None}
+    by_window: dict[Window, list[ModelKey]] = {}
+    for model, window in windows.items():
+        if window is not None:
+            by_window.setdefault(window, []).append(model)
     groups = [
-        (retention, [model for model in group if model.namespace in namespaces])
-        for retention, group in sorted(by_retention.items())
+        (window, [model for model in group if model.namespace in namespaces])
+        for window, group in sorted(by_window.items(), key=lambda entry: entry[0].seconds)
         for namespaces in chunks(model.namespace for model in group)
     ]
     async with asyncio.TaskGroup() as tasks:
-        for retention, group in groups:
-            tasks.create_task(_ask(retention, {model: found[model] for model in group}, answer, now, deadline))
-    return tuple(_counts(model, models[model], found[model]) for model in sorted(models))
+        for window, group in groups:
+            tasks.create_task(_ask(window, {model: found[model] for model in group}, answer, now, deadline))
+    return tuple(_counts(model, models[model], windows[model], found.get(model)) for model in sorted(models))
 
 
-async def _ask(retention: float, found: Mapping[ModelKey, _Found], answer: Answer, now: float, deadline: float) -> None:
-    """Fill in what one query tells about the models of one retention period."""
-    query = request_query(sorted({model.namespace for model in found}), retention)
+async def _ask(window: Window, found: Mapping[ModelKey, _Found], answer: Answer, now: float, deadline: float) -> None:
+    """Fill in what one query tells about the models of one window."""
+    query = request_query(sorted({model.namespace for model in found}), window)
     try:
         async with asyncio.timeout_at(deadline):
             got = await answer(query, now)
@@ -124,14 +142,20 @@ def _add(found: _Found, signal: str, series: Series) -> None:
     found.values[signal] = found.values.get(signal, 0.0) + value
 
 
-def _counts(model: ModelKey, retention: float, found: _Found) -> RequestCounts:
+def _counts(model: ModelKey, retention: float, window: Window | None, found: _Found | None) -> RequestCounts:
     """Return the counts; a problem makes all of them unknown. No queue at a gateway is needed: the engines report."""
+    if window is None or found is None:
+        words = f"a retention period of {retention:g} s is longer than can be looked back: {LONGEST_SECONDS} s"
+        return RequestCounts(model, retention, detail=words)
     if found.problem:
-        return RequestCounts(model, retention, detail=found.problem)
+        return RequestCounts(model, window.seconds, detail=found.problem)
     values = found.values
-    missing = [signal for signal in RequestSignal if signal is not RequestSignal.QUEUED and signal not in values]
+    needed = (RequestSignal.FINISHED, RequestSignal.RUNNING, RequestSignal.WAITING)
+    missing = [signal for signal in needed if signal not in values]
     if missing:
-        return RequestCounts(model, retention, detail=f"no samples of requests that are {', '.join(missing)}")
+        return RequestCounts(model, window.seconds, detail=f"no samples of requests that are {', '.join(missing)}")
     present = (RequestSignal.RUNNING, RequestSignal.WAITING, RequestSignal.QUEUED)
     in_progress = math.fsum(values.get(signal, 0.0) for signal in present)
-    return RequestCounts(model, retention, values[RequestSignal.FINISHED], in_progress)
+    parts = max(0.0, values.get(RequestSignal.COVERED, 0.0) - 1)
+    covered = min(window.seconds, parts * window.part_seconds)
+    return RequestCounts(model, window.seconds, values[RequestSignal.FINISHED], in_progress, covered_seconds=covered)

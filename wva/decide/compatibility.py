@@ -47,10 +47,14 @@ def decide_v05(
 def enforce_v05(
     decisions: tuple[Decision, ...], policy: ScaleToZeroPolicy, counts: RequestCounts | None
 ) -> tuple[Decision, ...]:
-    """Return the decisions of a model as the old enforcer leaves them; it knew those with a target only."""
+    """Return the decisions of a model as the old enforcer leaves them; it knew those with a target only.
+
+    A time of which Prometheus has no samples is not one without requests, whatever the old enforcer made of it.
+    """
     targets = {entry.key.name: entry.desired for entry in decisions if entry.reason is Reason.COMPATIBILITY}
     if policy.enabled:
-        changed, applied = idle_targets(targets, finished=None if counts is None else counts.finished)
+        finished = counts.finished if counts is not None and counts.covered else None
+        changed, applied = idle_targets(targets, finished=finished)
         reason, words = Reason.IDLE, f"no request finished within {policy.retention_seconds:g} s"
     else:
         costs = {entry.key.name: entry.cost for entry in decisions}

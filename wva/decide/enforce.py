@@ -4,7 +4,8 @@
 ``enforce`` moves a number into its bounds, because a variant never reaches a number outside of them.
 
 A model is idle only if no request finished within its retention period, none runs or waits, no change is unfinished and
-the model was not started within that period. Missing data never counts as idle.
+the model was not started within that period. Missing data never counts as idle, and neither does a time of which
+Prometheus has no samples.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Idleness:
 
     def objection(self, decisions: Sequence[Decision]) -> str:
         """Return in words why the model may not go to zero now, empty when it may."""
-        return self._unknown() or self._busy() or self._moving(decisions) or self._young()
+        return self._unknown() or self._busy() or self.uncovered() or self._moving(decisions) or self._young()
 
     def _unknown(self) -> str:
         if self.gap:
@@ -53,10 +54,17 @@ class Idleness:
     def _busy(self) -> str:
         counts = self.counts
         if counts is not None and counts.finished:
-            return f"{counts.finished:g} requests finished within {self.policy.retention_seconds:g} s"
+            return f"{counts.finished:g} requests finished within {counts.retention_seconds:g} s"
         if counts is not None and counts.in_progress:
             return f"{counts.in_progress:g} requests run or wait"
         return f"{self.queued:g} requests wait" if self.queued > 0 else ""
+
+    def uncovered(self) -> str:
+        """Return in words what part of the retention period is not known, empty when all of it is."""
+        counts = self.counts
+        if counts is None or counts.covered:
+            return ""
+        return f"the history of requests covers {counts.covered_seconds:g} of {counts.retention_seconds:g} s"
 
     def _moving(self, decisions: Sequence[Decision]) -> str:
         moving = sorted(progress.variant.key.name for progress in self.progresses if progress.since is not None)
@@ -77,7 +85,12 @@ def rest(decisions: tuple[Decision, ...], idleness: Idleness) -> tuple[Decision,
         return decisions
     objection = idleness.objection(decisions)
     if objection:
-        return tuple(decision.noted(STAGE, f"not to zero: {objection}") for decision in decisions)
+        words = f"not to zero: {objection}"
+        noted = tuple(decision.noted(STAGE, words) for decision in decisions)
+        if objection != idleness.uncovered():
+            return noted
+        # An idle model that stays is a surprise, unlike a busy one.
+        return tuple(replace(decision, message=f"{decision.message}; {words}") for decision in noted)
     words = f"no request within {idleness.policy.retention_seconds:g} s and none in progress"
     return tuple(
         replace(decision.with_step(STAGE, Reason.IDLE, words, 0), source=Source.MEASURED) for decision in decisions

@@ -13,7 +13,7 @@ from wva.model.memory import Memory
 from wva.model.policy import Policy
 from wva.model.snapshot import Snapshot
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Counted up whenever an older recording can no longer be read, or would be decided on differently."""
 
 

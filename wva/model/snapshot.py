@@ -33,7 +33,8 @@ class RequestCounts:
     """The requests of one model: ``finished`` within the last ``retention_seconds``, ``in_progress`` now.
 
     In progress are those that run and those that wait, in the engines and at the gateway. None means not known; then
-    ``detail`` says why.
+    ``detail`` says why. ``covered_seconds`` is how much of that time has samples of the model: what finished in the
+    rest of it is not known.
     """
 
     model: ModelKey
@@ -41,6 +42,12 @@ class RequestCounts:
     finished: float | None = None
     in_progress: float | None = None
     detail: str = ""
+    covered_seconds: float = 0.0
+
+    @property
+    def covered(self) -> bool:
+        """Whether the counts are about the whole time."""
+        return self.covered_seconds >= self.retention_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from tests.contract.promql.history import A0, A1, A1_SECOND, B0
 from tests.contract.promql.scope import Labels, Result, by_pod, labels
 from wva.collect.queries import EngineSignal, QueueSignal, chunk_queries, engine_queries
+from wva.collect.request_counts import RequestSignal, request_query
+from wva.collect.retention import Window
 
 
 @dataclass(frozen=True)
@@ -188,11 +190,13 @@ _B0_ONLY = {"namespace": "team-b", "model_name": "qwen", "pod": "b-0"}
 _MISTRAL = {"namespace": "team-a", "model_name": "mistral", "target_model_name": "mistral"}
 _ALIAS = {**_MISTRAL, "model_name": "alias"}
 _QUEUE_TIME = labels(signal=QueueSignal.TIMESTAMP.value, **_MISTRAL)
+_LLAMA = {"namespace": "team-a", "model_name": "llama"}
+_QWEN = {"namespace": "team-b", "model_name": "qwen"}
 _ALIAS_TIME = labels(signal=QueueSignal.TIMESTAMP.value, **_ALIAS)
 
 
-def _signals(signal: EngineSignal, *found: tuple[dict[str, str], float]) -> Result:
-    """Return elements of ``engine_signals``."""
+def _signals(signal: EngineSignal | RequestSignal, *found: tuple[dict[str, str], float]) -> Result:
+    """Return elements of an answer that tells its signals apart by a label."""
     return {labels(signal=signal.value, **identity): value for identity, value in found}
 
 
@@ -237,6 +241,19 @@ SENT_QUERIES = [
         },
         times=(_QUEUE_TIME, _ALIAS_TIME),
     ),
+    Expectation(
+        request_query(_NAMESPACES, Window(300)).text,
+        600,
+        {
+            # a-0 has finished 285 since its restart; a-1 was not there when the window began, so all it has counts.
+            **_signals(RequestSignal.FINISHED, (_LLAMA, 285 + 1060), (_QWEN, 0)),
+            **_signals(RequestSignal.RUNNING, (_LLAMA, 5 + 3 + 4)),
+            **_signals(RequestSignal.WAITING, (_LLAMA, math.nan), (_QWEN, 2)),
+            **_signals(RequestSignal.QUEUED, (_MISTRAL, 4 + 4 + 2), (_ALIAS, 1)),
+            # Ten parts of the window and the one before it.
+            **_signals(RequestSignal.COVERED, (_LLAMA, 11), (_QWEN, 11)),
+        },
+    ),
 ]
 
 SEMANTICS = [
@@ -264,6 +281,14 @@ SEMANTICS = [
     Expectation(
         'delta(vllm:num_requests_waiting{namespace="team-a",pod="a-0"}[2m])', 240, {labels(**A0): 2 * 120 / 105}
     ),
+    # Of a series that began within the window, the rate of its last step is the rate.
+    Expectation(
+        'sum by (pod) ((rate(vllm:request_success_total{namespace="team-a"}[1m])'
+        ' and vllm:request_success_total{namespace="team-a"} offset 1m)'
+        ' or irate(vllm:request_success_total{namespace="team-a"}[1m]))',
+        570,
+        by_pod(a_0=1, a_1=1),
+    ),
     Expectation('increase(vllm:request_success_total{namespace="team-a",pod="a-1"}[1m])', 554, {}),
     Expectation(
         'increase(vllm:request_success_total{namespace="team-a",pod="a-1"}[1m])', 555, {labels(**A1): 15 * 1.5}
@@ -281,6 +306,12 @@ SEMANTICS = [
     Expectation(f'max_over_time({_KV}{{namespace="team-a",engine="1"}}[1m])', 600, {labels(**A1_SECOND): math.nan}),
     Expectation('sum_over_time(contract_cancelling{namespace="team-a"}[1m])', 30, {labels(**A0): 1}),
     Expectation('avg_over_time(contract_cancelling{namespace="team-a"}[1m])', 30, {labels(**A0): 1 / 3}),
+    # Subqueries: steps at multiples of the step, the range left-open.
+    Expectation("count_over_time(vector(1)[5m:30s])", 600, {_ONLY: 10}),
+    Expectation("sum_over_time(vector(time() % 30)[5m:30s])", 600, {_ONLY: 0}),
+    Expectation(f'max_over_time(sum by (pod) ({_KV}{{namespace="team-a",pod="a-0"}})[5m:15s])', 600, by_pod(a_0=0.9)),
+    Expectation(f'count_over_time((max ({_KV}{{namespace="team-b"}}))[1m:30s] offset 5m)', 600, {_ONLY: 2}),
+    Expectation(f'count_over_time((max ({_KV}{{namespace="team-b"}}))[1m:30s])', 600, {}),
     # Aggregation and NaN
     Expectation(f'max ({_KV}{{namespace="team-a"}})', 600, {_ONLY: 0.4}),
     Expectation(f'min ({_KV}{{namespace="team-a"}})', 600, {_ONLY: 0.25}),

@@ -10,6 +10,7 @@ from pydantic import Field
 from wva.collect.config.entry import DEFAULT_ENTRY, EntryForm
 from wva.collect.config.fields import EXPECTED_BOOLEAN, Boolean, ModelFields, Seconds
 from wva.collect.config.layers import Layers, Resolved, Rules
+from wva.collect.retention import LONGEST_SECONDS
 from wva.godurations import EXPECTED_DURATION
 from wva.model.policy import ScaleToZeroEntry, ScaleToZeroRules
 
@@ -53,7 +54,10 @@ def _remarks(key: str, entry: ScaleToZeroFields, local: bool) -> Iterator[str]: 
     if key == DEFAULT_ENTRY and (entry.model_id is not None or entry.namespace is not None):
         yield "model_id and namespace have no effect: this entry applies to every model"
     if entry.retention_seconds is not None and entry.retention_seconds > LONG_RETENTION_SECONDS:
-        yield "retention_period is longer than 24h: idle models keep their accelerators for that long"
+        if entry.retention_seconds > LONGEST_SECONDS:
+            yield "retention_period is longer than 168h, as far as WVA looks back: the model never goes to zero"
+        else:
+            yield "retention_period is longer than 24h: idle models keep their accelerators for that long"
 
 
 RULES: Final = Rules(EntryForm(ScaleToZeroFields, EXPECTED), _merge, _in_force, _remarks)

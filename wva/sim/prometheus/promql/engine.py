@@ -6,6 +6,7 @@ The parser has checked the types, so the few run-time checks here only narrow th
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from wva.sim.prometheus.promql import arithmetic, binary
 from wva.sim.prometheus.promql.aggregation import aggregate
@@ -21,10 +22,11 @@ from wva.sim.prometheus.promql.nodes import (
     Number,
     Range,
     Selector,
+    Subquery,
     Text,
 )
 from wva.sim.prometheus.promql.patterns import compile_pattern, expand
-from wva.sim.prometheus.promql.selection import Moment, absent_labels, instant, ranges
+from wva.sim.prometheus.promql.selection import Moment, absent_labels, instant, ranges, reference_ms
 from wva.sim.prometheus.promql.values import (
     Matrix,
     Sample,
@@ -121,6 +123,23 @@ def _windows(node: Call, moment: Moment) -> Vector:
             labels = window.labels if keeps_name else without_name(window.labels)
             result.append(Sample(labels, value, moment.time_ms))
     return result if keeps_name or same_metric(matrix) else require_unique(result)
+
+
+def _subquery(node: Subquery, moment: Moment) -> Matrix:
+    """Evaluate the operand at the multiples of the step within the range, which is left-open."""
+    end_ms = reference_ms(node, moment)
+    start_ms = end_ms - node.range_ms
+    first_ms = (start_ms // node.step_ms + 1) * node.step_ms
+    found: dict[frozenset[tuple[str, str]], Window] = {}
+    for time_ms in range(first_ms, end_ms + 1, node.step_ms):
+        value = evaluate(node.operand, replace(moment, time_ms=time_ms))
+        vector = [Sample({}, value, time_ms)] if isinstance(value, float) else _samples(value)
+        for sample in vector:
+            key = frozenset(sample.labels.items())
+            window = found.setdefault(key, Window(sample.labels, [], [], start_ms, end_ms))
+            window.times.append(time_ms)
+            window.values.append(sample.value)
+    return list(found.values())
 
 
 def _numbers(node: Call, moment: Moment) -> list[float]:
@@ -227,6 +246,7 @@ _FUNCTIONS: dict[str, Callable[[Call, Moment], Value]] = {
 _EVALUATORS: dict[type, Callable[..., Value]] = {
     Selector: instant,
     Range: ranges,
+    Subquery: _subquery,
     Call: _call,
     Aggregation: _aggregation,
     Binary: _binary,

@@ -28,6 +28,7 @@ from wva.sim.prometheus.promql.nodes import (
     Number,
     Range,
     Selector,
+    Subquery,
     Text,
 )
 from wva.sim.prometheus.promql.patterns import regex_test
@@ -108,6 +109,15 @@ def _range(tree: grammar.MatrixSelector) -> Expr:
     return Range(_selector(tree.vector_selector), _milliseconds(tree.range))
 
 
+def _subquery(tree: grammar.SubqueryExpr) -> Subquery:
+    step_ms = _milliseconds(tree.step) if tree.step is not None else 0
+    if step_ms <= 0 or tree.range is None:
+        raise BadQueryError(f"a subquery without a step is not supported by the embedded Prometheus: {tree}")
+    offset_ms = _milliseconds(tree.offset) if tree.offset is not None else 0
+    at = _at(tree.at) if tree.at is not None else None
+    return Subquery(_expr(tree.expr), _milliseconds(tree.range), step_ms, offset_ms, at)
+
+
 def _matcher(matcher: grammar.Matcher) -> Matcher:
     value = matcher.value
     if matcher.op == grammar.MatchOp.Equal:
@@ -164,6 +174,7 @@ _TRANSLATIONS: dict[type[grammar.Expr], Callable[..., Expr]] = {
     grammar.UnaryExpr: _negation,
     grammar.VectorSelector: _selector,
     grammar.MatrixSelector: _range,
+    grammar.SubqueryExpr: _subquery,
     grammar.Call: _call,
     grammar.AggregateExpr: _aggregation,
     grammar.BinaryExpr: _binary,

@@ -60,6 +60,17 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
+class Subquery:
+    """An expression evaluated at every multiple of ``step_ms`` within a range, which makes a range vector of it."""
+
+    operand: Expr
+    range_ms: int
+    step_ms: int
+    offset_ms: int
+    at: int | At | None
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """A function call."""
 
@@ -115,4 +126,4 @@ class Negation:
     operand: Expr
 
 
-Expr = Number | Text | Selector | Range | Call | Aggregation | Binary | Negation
+Expr = Number | Text | Selector | Range | Subquery | Call | Aggregation | Binary | Negation

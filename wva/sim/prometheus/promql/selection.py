@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wva.sim.prometheus.promql.nodes import At, Matcher, Range, Selector
+from wva.sim.prometheus.promql.nodes import At, Matcher, Range, Selector, Subquery
 from wva.sim.prometheus.promql.values import Labels, Matrix, Sample, Vector, Window
 from wva.sim.prometheus.tsdb import NAME, Series, Tsdb
 
@@ -40,7 +40,7 @@ def matching_series(tsdb: Tsdb, name: str | None, matchers: tuple[Matcher, ...])
             yield series
 
 
-def reference_ms(selector: Selector, moment: Moment) -> int:
+def reference_ms(selector: Selector | Subquery, moment: Moment) -> int:
     """Return the time a selector looks at, ``@`` and ``offset`` applied."""
     if selector.at is None:
         base = moment.time_ms
