@@ -129,6 +129,12 @@ class Instruments:
             buckets=_CYCLE_BUCKETS,
             registry=registry,
         )
+        self.loop_restarts = Counter(
+            "wva_loop_restarts",
+            "Loops of the process that ended with an error that they did not foresee, and were started again.",
+            ["loop"],
+            registry=registry,
+        )
         self.cycles = Counter(
             "wva_cycles", "Optimizer cycles by result: success, error.", ["result"], registry=registry
         )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import IPv4Address
 from random import Random
 from typing import Final
@@ -31,8 +31,9 @@ from wva.godurations import parse_duration
 from wva.instruments import Instruments
 from wva.kube import errors
 from wva.kube.client import KubeClient
-from wva.kube.controller import After, Controller, Done, Result, guard
+from wva.kube.controller import After, Controller, Done, Result
 from wva.kube.informer import Informer
+from wva.kube.supervision import UnexpectedEnd
 from wva.kube.workqueue import WorkQueue
 
 LOADING: Final = "e2e.llmd.ai/loading"  # pod annotation: 30s, 500ms, never
@@ -51,6 +52,12 @@ _TIMEOUT_SECONDS: Final = 10.0
 _STRATEGIC: Final = "application/strategic-merge-patch+json"  # conditions merge by type
 
 _log = log.get("kubelet")
+
+
+async def _for_ever(name: str, run: Callable[[], Awaitable[object]]) -> None:
+    """Run a loop, whose error and whose end are the end of the kubelet."""
+    await run()
+    raise UnexpectedEnd(name)
 
 
 class Metadata(ObjectMeta, frozen=True, rename="camel"):
@@ -148,8 +155,8 @@ class Nodes:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Work until the group is cancelled."""
-        group.create_task(guard("nodes", self._informer.run))
-        group.create_task(guard("node workers", self._controller.run))
+        group.create_task(_for_ever("nodes", self._informer.run))
+        group.create_task(_for_ever("node workers", self._controller.run))
 
     async def reconcile(self, key: Key) -> Result:
         """Write a heartbeat when it is due, and lift the taints of a node that was not ready."""
@@ -219,8 +226,8 @@ class Pods:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Work until the group is cancelled. Addresses are given once those in use are known."""
-        group.create_task(guard("pods", self._informer.run))
-        group.create_task(guard("pod workers", lambda: self._controller.run([self._informer.store.synced])))
+        group.create_task(_for_ever("pods", self._informer.run))
+        group.create_task(_for_ever("pod workers", lambda: self._controller.run([self._informer.store.synced])))
 
     async def reconcile(self, key: Key) -> Result:
         """Take the next step of a pod's life."""

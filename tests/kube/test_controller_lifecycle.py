@@ -1,4 +1,4 @@
-"""When workers start and stop, how many there are, and tasks that should never end."""
+"""When workers start and stop, and how many there are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from tests.kube.clocks import LoopClock
 from wva.instruments import Instruments
-from wva.kube.controller import Controller, Done, UnexpectedEnd, guard
+from wva.kube.controller import Controller, Done
 from wva.kube.workqueue import WorkQueue
 
 pytestmark = pytest.mark.looptime
@@ -155,29 +155,27 @@ async def test_log_lines_of_a_reconcile_carry_controller_and_key(build):
     assert seen == {key: {"controller": "test", "key": key} for key in "ab"}
 
 
-async def test_guard_takes_a_normal_end_for_an_error():
-    """A task that should run for ever and returns brings its group down, by name."""
+async def test_a_worker_that_fails_beside_its_reconcile_loses_no_key(build, monkeypatch):
+    """The controller ends, and with the next start the key is there again."""
+    reconciled = []
 
-    async def ends():
-        return None
+    async def reconcile(key):
+        reconciled.append(key)
+        return Done()
 
-    with pytest.raises(UnexpectedEnd, match="task watch pods ended"):
-        await guard("watch pods", ends)
+    controller = build(reconcile)
+    controller.queue.add("a")
+    with monkeypatch.context() as patched:
+        patched.setattr(Controller, "_process", broken)
+        with pytest.raises(ExceptionGroup):
+            await controller.run()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(controller.run())
+        await asyncio.sleep(1)
+        controller.queue.shut_down()
+    assert reconciled == ["a"]
 
 
-async def test_guard_lets_errors_and_cancellation_through():
-    """Only a normal end is news to guard."""
-
-    async def fails():
-        raise LookupError("x")
-
-    async def runs():
-        await asyncio.Event().wait()
-
-    with pytest.raises(LookupError):
-        await guard("fails", fails)
-    task = asyncio.ensure_future(guard("runs", runs))
-    await asyncio.sleep(1)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+async def broken(*_):
+    """Fail."""
+    raise LookupError

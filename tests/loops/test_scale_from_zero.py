@@ -232,6 +232,47 @@ async def test_a_broken_pool_backs_off_and_keeps_nobody_waiting(scene):
     assert scene.count("wva_gateway_reads", "error") >= len(broken)
 
 
+async def test_an_error_about_one_pool_or_model_concerns_that_one_alone(scene):
+    """A reader that raises what it should not, pools that cannot be told, a budget that cannot be read."""
+    for name in ("b", "c", "d"):
+        scene.variants.append(asleep(name, model=name))
+        scene.pools[name] = [Pool("ns", name, "epp")]
+    scene.waiting = {"p": ValueError("text"), "b": {}, "c": {"c": 1.0}, "d": {"d": 1.0}}
+    ports = scene.loop._ports
+
+    def pools(variant):
+        if variant.key.name == "b":
+            raise LookupError
+        return ports.pools(variant)
+
+    def budget(model):
+        if model.model_id == "c":
+            raise LookupError
+
+    scene.loop._ports = replace(ports, pools=pools, budget=budget)
+    async with scene.running():
+        await scene.advance(2.0)
+    assert scene.scaled == [("d", 1)]
+    assert scene.failures["p"].startswith("unexpected ValueError")
+    assert {name: trouble.reason.value for name, trouble in scene.hindered.items()} == {
+        "b": "ScaleFromZeroFailed",
+        "c": "ScaleFromZeroFailed",
+    }
+    assert "starting from zero failed: LookupError" in scene.hindered["c"].message
+
+
+async def test_a_write_that_raises_what_it_should_not_is_tried_again(scene):
+    """As one that the API server refused."""
+    scene.waiting["p"] = {"m": 1.0}
+    scene.scale_error = ValueError("text")
+    async with scene.running():
+        await scene.advance(2.0)
+        assert scene.hindered["a"].message.startswith("the target could not be scaled: ValueError")
+        scene.scale_error = None
+        await scene.advance(5.0)
+    assert scene.scaled == [("a", 1)]
+
+
 async def test_a_broken_pool_is_reported_while_somebody_needs_it(scene):
     """Why, until it is read again or nobody at zero is behind it."""
     scene.waiting["p"] = GatewayError("it answered 401")

@@ -54,6 +54,17 @@ async def test_alive_whatever_is_not_ready(session, probes, reasons):
         assert (response.status, await response.text()) == (200, "ok\n")
 
 
+async def test_a_loop_that_is_away_is_a_reason_for_a_new_process(session):
+    """Liveness fails and names it; readiness is another matter."""
+    check = probes_handler(list, unhealthy=lambda: ["optimizer: fails for 301 s (ValueError)"])
+    async with serving(check) as server:
+        async with session.get(f"http://127.0.0.1:{server.port}/healthz") as response:
+            told = (response.status, await response.text())
+        assert told == (503, "unhealthy: optimizer: fails for 301 s (ValueError)\n")
+        async with session.get(f"http://127.0.0.1:{server.port}/readyz") as response:
+            assert response.status == 200
+
+
 async def test_ready(session, probes):
     """Without a reason against it."""
     async with session.get(f"{probes}/readyz") as response:

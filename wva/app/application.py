@@ -28,8 +28,8 @@ from wva.app.lag import LoopLag
 from wva.app.prometheus import prometheus_client
 from wva.app.servers import Servers
 from wva.clock import SystemClock
-from wva.kube.controller import guard
 from wva.kube.leader import LeadershipLost
+from wva.kube.supervision import Supervisor
 from wva.publish.ledger import Ledger
 
 CONFIG_PAGE: Final = "/debug/config"
@@ -48,13 +48,16 @@ class Application:
         """Build everything; nothing runs before ``run``. Raises AddressError or CertificateError."""
         self._env = environment
         self._logger = log.get("app")
-        self.leadership = Leadership(environment)
+        self.supervisor = Supervisor(clock=environment.clock, instruments=environment.instruments)
+        self.leadership = Leadership(environment, self.supervisor)
         self.lag = LoopLag(environment.instruments)
         self._servers = Servers(environment)
         self._informers = build_informers(
             environment.client, settings=environment.settings, instruments=environment.instruments
         )
-        self.decisions = Decisions(environment, informers=self._informers, leadership=self.leadership)
+        self.decisions = Decisions(
+            environment, informers=self._informers, leadership=self.leadership, supervisor=self.supervisor
+        )
         self.ledger: Ledger = self.decisions.ledger
 
     @property
@@ -79,8 +82,7 @@ class Application:
     def not_ready(self) -> list[str]:
         """Return why the process is not ready, one line per reason. Not leading is none of them."""
         reasons = self._informers.statuses()
-        prometheus = self.decisions.prometheus_status() if self.leadership.in_charge else None
-        return [*reasons, f"prometheus: {prometheus}"] if prometheus else reasons
+        return [*reasons, *self.decisions.not_ready()] if self.leadership.in_charge else reasons
 
     async def run(self, stop: asyncio.Event) -> int:
         """Run until ``stop`` is set; return the exit status: 0, or 1 after losing the Lease. Raises AddressError."""
@@ -88,7 +90,8 @@ class Application:
         try:
             async with AsyncExitStack() as stack:
                 pages = {CONFIG_PAGE: self.decisions.configuration.describe}
-                await self._servers.start(stack, not_ready=self.not_ready, pages=pages)
+                unhealthy = self.supervisor.unhealthy
+                await self._servers.start(stack, not_ready=self.not_ready, unhealthy=unhealthy, pages=pages)
                 self.decisions.connect(await stack.enter_async_context(prometheus_client(self._env)))
                 async with self._background():
                     await self._lead(stop)
@@ -102,16 +105,17 @@ class Application:
     @asynccontextmanager
     async def _background(self) -> AsyncIterator[None]:
         """Run around the body what every process runs, leader or not."""
+        keep = self.supervisor.keep
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(guard(f"informer {informer.resource.name}", informer.run))
+                group.create_task(keep(f"informer {informer.resource.name}", informer.run))
                 for informer in self._informers.all
             ]
-            tasks.append(group.create_task(guard("event loop lag", self.lag.run)))
-            tasks.append(group.create_task(guard("event recorder", self.leadership.recorder.run)))
+            tasks.append(group.create_task(keep("event loop lag", self.lag.run)))
+            tasks.append(group.create_task(keep("event recorder", self.leadership.recorder.run)))
             certificate = self._servers.certificate
             if certificate is not None:
-                tasks.append(group.create_task(guard("certificate", lambda: certificate.run(SystemClock()))))
+                tasks.append(group.create_task(keep("certificate", lambda: certificate.run(SystemClock()))))
             try:
                 yield
             finally:

@@ -24,7 +24,8 @@ from wva.controllers.configmap import ConfigMapController
 from wva.controllers.main_configmap import MainConfigMap
 from wva.controllers.namespaces import Followers, NamespaceController
 from wva.controllers.variantautoscaling import Dependencies, VariantAutoscalingController
-from wva.kube.controller import Controller, guard
+from wva.kube.controller import Controller
+from wva.kube.supervision import Supervisor
 from wva.loops.optimizer import Optimizer, Ports
 from wva.model.inventory import Inventory, UnknownInventory
 from wva.model.optimizers import Analyzer
@@ -41,8 +42,11 @@ _WORKERS: Final = 4
 class Decisions:
     """Built with the process, connected to Prometheus once that client is open, run while this process leads."""
 
-    def __init__(self, environment: Environment, *, informers: Informers, leadership: Leadership) -> None:
+    def __init__(
+        self, environment: Environment, *, informers: Informers, leadership: Leadership, supervisor: Supervisor
+    ) -> None:
         """Build everything that needs no Prometheus; nothing runs before ``run``."""
+        self._supervisor = supervisor
         self._env = environment
         self._informers = informers
         self._leadership = leadership
@@ -89,9 +93,11 @@ class Decisions:
             return False
         return self.variants.queue.idle and self.config_maps.queue.idle
 
-    def prometheus_status(self) -> str | None:
-        """Return what is wrong with Prometheus as the last cycle saw it, None when nothing is."""
-        return None if self._collector is None else self._collector.prometheus_status()
+    def not_ready(self) -> list[str]:
+        """Return what the last cycles met with, one line per reason: Prometheus, or an error of their own."""
+        prometheus = None if self._collector is None else self._collector.prometheus_status()
+        cycles = None if self._optimizer is None else self._optimizer.not_ready()
+        return [*([f"prometheus: {prometheus}"] if prometheus else []), *([cycles] if cycles else [])]
 
     def connect(self, prometheus: PrometheusClient) -> None:
         """Build what needs the client of Prometheus."""
@@ -111,6 +117,7 @@ class Decisions:
             ),
         )
         self._optimizer = self._build_optimizer(self._collector)
+        self._supervisor.watch(self._optimizer.stuck)
         self._background = BackgroundFetch(
             self._collector.refresh,
             settings=lambda: self.configuration.settings.metrics_cache,
@@ -132,13 +139,14 @@ class Decisions:
         if self._optimizer is None or self._background is None or self._prometheus is None:
             raise RuntimeError("not connected to Prometheus")
         waking = Waking(self._env, self._surroundings(self._prometheus))
+        keep = self._supervisor.keep
         async with asyncio.TaskGroup() as group:
             if self._env.settings.scale_from_zero_max_concurrency:
-                group.create_task(guard("scale from zero", waking.run))
+                group.create_task(keep("scale from zero", waking.run))
             for name, controller in self._controllers():
-                group.create_task(guard(name, controller.run))
-            group.create_task(guard("optimizer", self._optimizer.run))
-            group.create_task(guard("background fetch", self._background.run))
+                group.create_task(keep(name, controller.run))
+            group.create_task(keep("optimizer", self._optimizer.run))
+            group.create_task(keep("background fetch", self._background.run))
 
     def _controllers(self) -> list[tuple[str, Controller[Key]]]:
         clock, instruments = self._env.clock, self._env.instruments

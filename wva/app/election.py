@@ -18,11 +18,11 @@ from wva.api.meta import Key
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL
 from wva.app.environment import Environment
 from wva.kube.client import KubeClient
-from wva.kube.controller import guard
 from wva.kube.events import EventRecorder
 from wva.kube.informer import Informer
 from wva.kube.leader import LeaderElector
 from wva.kube.leader_times import Durations
+from wva.kube.supervision import Supervisor
 from wva.settings import Settings
 
 COMPONENT: Final = "workload-variant-autoscaler"
@@ -37,9 +37,10 @@ _HASH_CHARACTERS: Final = 16
 class Leadership:
     """Whether this process may write, and everything that depends on nothing else."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, supervisor: Supervisor) -> None:
         """Build the elector if the settings ask for one; without it this process leads as soon as it can."""
         self._instruments = environment.instruments
+        self._supervisor = supervisor
         self._in_charge = False
         self.identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
         self.elector = _elector(environment, self.identity) if environment.settings.leader_elect else None
@@ -85,7 +86,7 @@ class Leadership:
         if lease is None:
             yield
             return
-        task = asyncio.create_task(guard("lease watch", lease.run))
+        task = asyncio.create_task(self._supervisor.keep("lease watch", lease.run))
         try:
             yield
         finally:

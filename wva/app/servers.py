@@ -22,7 +22,7 @@ from wva.serve.certs import (
 )
 from wva.serve.gate import Gate
 from wva.serve.http import Handler, Server
-from wva.serve.pages import JsonPage, ReadinessCheck, metrics_handler, probes_handler
+from wva.serve.pages import JsonPage, ProbeCheck, metrics_handler, probes_handler
 from wva.serve.reviews import Reviews
 from wva.serve.throttle import Refusals
 
@@ -68,7 +68,12 @@ class Servers:
         self.metrics_port: int | None = None
 
     async def start(
-        self, stack: AsyncExitStack, *, not_ready: ReadinessCheck, pages: Mapping[str, JsonPage] | None = None
+        self,
+        stack: AsyncExitStack,
+        *,
+        not_ready: ProbeCheck,
+        unhealthy: ProbeCheck = list,
+        pages: Mapping[str, JsonPage] | None = None,
     ) -> None:
         """Start listening until the stack unwinds; ``pages`` stand beside ``/metrics`` where it is protected.
 
@@ -76,10 +81,11 @@ class Servers:
         """
         probes = self._env.probes
         if probes is not None and probes.address == self._probes:
-            probes.follow(not_ready)
+            probes.follow(not_ready, unhealthy)
             self.probe_port = probes.port
         elif self._probes is not None:
-            self.probe_port = await self._listen(stack, probes_handler(not_ready), self._probes, name="probes")
+            handler = probes_handler(not_ready, unhealthy=unhealthy)
+            self.probe_port = await self._listen(stack, handler, self._probes, name="probes")
         if self._metrics is not None:
             gate = self._gate() if self.certificate else None
             if gate is None:

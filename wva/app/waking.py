@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from wva.app.informers import Informers
 from wva.collect.activations import Activations
 from wva.collect.answers import Querier
 from wva.collect.claims import Claims
-from wva.collect.gateway_queue import GatewayQueues, GatewaySettings
+from wva.collect.gateway_queue import GatewayError, GatewayQueues, GatewaySettings
 from wva.collect.inventory import read_inventory
 from wva.collect.pools import Pool
 from wva.collect.variants import accepted_variants
@@ -58,6 +58,8 @@ class Waking:
         self._env = environment
         self._around = surroundings
         self._changed = asyncio.Event()
+        self._reader: GatewayQueues | None = None
+        self._loop = self._build()
         stores = surroundings.informers.stores
         for store in (stores.variant_autoscalings, stores.deployments):
             store.subscribe(lambda _old, _new: self._changed.set())
@@ -67,25 +69,33 @@ class Waking:
 
     async def run(self) -> None:
         """Run the loop until cancelled."""
-        async with self._queues() as queues:
-            around = self._around
-            ports = Ports(
-                variants=self._variants,
-                pools=self._pools,
-                waiting=queues.waiting,
-                budget=self._budget,
-                scale=self._scale,
-                seen=self._seen,
-                publish=around.publish,
-                announce=around.announce,
-                report=around.report,
-                hinder=around.hinder,
-                changed=self._changed,
-            )
-            loop = ScaleFromZero(
-                ports, activations=around.activations, clock=self._env.clock, instruments=self._env.instruments
-            )
-            await loop.run()
+        async with self._queues() as self._reader:
+            await self._loop.run()
+
+    def _build(self) -> ScaleFromZero:
+        """Return the loop. It outlives an error: what it has said of pools and variants it also takes back."""
+        around = self._around
+        ports = Ports(
+            variants=self._variants,
+            pools=self._pools,
+            waiting=self._waiting,
+            budget=self._budget,
+            scale=self._scale,
+            seen=self._seen,
+            publish=around.publish,
+            announce=around.announce,
+            report=around.report,
+            hinder=around.hinder,
+            changed=self._changed,
+        )
+        return ScaleFromZero(
+            ports, activations=around.activations, clock=self._env.clock, instruments=self._env.instruments
+        )
+
+    async def _waiting(self, pool: Pool) -> Mapping[str, float]:
+        if self._reader is None:
+            raise GatewayError("not running")
+        return await self._reader.waiting(pool)
 
     @asynccontextmanager
     async def _queues(self) -> AsyncIterator[GatewayQueues]:

@@ -176,7 +176,15 @@ class Store(Generic[T]):
         return self._sorted
 
     def _kept(self, obj: T) -> T:
-        return self._transform(obj) if self._transform else obj
+        """Return what is stored of an object: all of it, if the transformation fails."""
+        if self._transform is None:
+            return obj
+        try:
+            return self._transform(obj)
+        except Exception:  # noqa: BLE001 - one object must not end the watch
+            self.failures += 1
+            _log.exception("transform_failed", cache=self._name, object=str(obj.metadata.key))
+            return obj
 
     def _store(self, key: Key, obj: T | None) -> T | None:
         """Set or remove one object and its index entries; return what was there."""

@@ -44,23 +44,6 @@ class After:
 Result: TypeAlias = Done | After
 
 
-class UnexpectedEnd(Exception):  # noqa: N818 - called after what happened
-    """A task that should never end has ended without an error."""
-
-    def __init__(self, name: str) -> None:
-        """Name the task."""
-        super().__init__(f"task {name} ended, which it should never do")
-
-
-async def guard(name: str, task: Callable[[], Awaitable[object]]) -> None:
-    """Run a task that should never end; raise UnexpectedEnd if it does.
-
-    Without this a TaskGroup takes the return of a watch or loop for success and the process goes on without it.
-    """
-    await task()
-    raise UnexpectedEnd(name)
-
-
 @dataclass(slots=True)
 class Controller(Generic[K]):
     """``workers`` tasks that take keys from ``queue`` and ``reconcile`` them, each at most ``timeout_seconds``."""
@@ -103,6 +86,9 @@ class Controller(Generic[K]):
             try:
                 with bound_contextvars(controller=self.name, key=str(key)):
                     await self._process(key)
+            except Exception:
+                self.queue.add(key)  # all workers end and start again; the key must not be lost
+                raise
             finally:
                 self.queue.done(key)
 

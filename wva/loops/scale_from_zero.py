@@ -1,7 +1,8 @@
 """The scale-from-zero loop: looks at the gateways while something is at zero, and starts what is waited for.
 
 Every pool is read by a task of its own, one at a time per pool, and backs off on its own: a pool whose picker is
-broken or slow does not delay the others. With nothing at zero the loop sleeps until a cache says otherwise.
+broken or slow does not delay the others. An exception about one model or pool concerns that one alone. With nothing at
+zero the loop sleeps until a cache says otherwise.
 
 Starting is three things: the ledger gets the decision, so that series and status say so before any autoscaler looks
 again; the activation is noted, so that a cycle that still sees zero replicas does not take it back; and the scale
@@ -27,6 +28,7 @@ from wva.instruments import Instruments
 from wva.kube.backoff import Backoff
 from wva.kube.errors import ApiError
 from wva.model.decision import Decision
+from wva.model.failures import cause_of
 from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
 from wva.model.variant import ModelKey, Variant, VariantKey
 from wva.publish.obstacles import FAILED_EVENT, REFUSED_EVENT
@@ -90,6 +92,7 @@ class ScaleFromZero:
         self._refused: dict[ModelKey, tuple[str, ...]] = {}
         self._asleep: set[VariantKey] = set()
         self._hindered: dict[VariantKey, float] = {}
+        self._throttle = log.Throttle()
 
     async def run(self) -> None:
         """Look, and start what is waited for, until cancelled."""
@@ -132,31 +135,46 @@ class ScaleFromZero:
         asleep = {model: each for model, each in models if not any(variant.active for variant in each)}
         self._asleep = {variant.key for variants in asleep.values() for variant in variants}
         return {
-            model: sorted({pool for variant in variants for pool in self._ports.pools(variant)})
+            model: sorted({pool for variant in variants for pool in self._pools(variant)})
             for model, variants in asleep.items()
         }
 
+    def _pools(self, variant: Variant) -> list[Pool]:
+        """Return the pools in front of a variant, none if they cannot be told."""
+        try:
+            return self._ports.pools(variant)
+        except Exception as error:  # noqa: BLE001 - the other variants have theirs
+            self._fail(variant.model, [variant], error)
+            return []
+
     async def _look(self, pool: Pool, state: _PoolState) -> None:
         """Read one pool and start what is waited for behind it; nothing is raised."""
-        counted = self._instruments.gateway_reads
         try:
-            waiting = await self._ports.waiting(pool)
+            await self._read(pool, state)
         except GatewayError as error:
-            counted.labels("error").inc()
+            self._instruments.gateway_reads.labels("error").inc()
             self._failed(pool, state, str(error))
-        else:
-            counted.labels("success").inc()
-            if state.error:
-                self._logger.info("gateway_answers_again", pool=str(pool))
-            state.error = ""
-            self._ports.report(pool, "")
-            if await self._start(pool, waiting):
-                state.backoff.reset()
-            else:
-                now = self._clock.monotonic()
-                state.due = now + state.backoff.next(now)
+        except Exception as error:
+            self._instruments.gateway_reads.labels("error").inc()
+            cause = f"unexpected {cause_of(error)}"
+            if self._throttle.permits(pool, cause, self._clock.monotonic()):
+                self._logger.exception("gateway_failed", pool=str(pool), cause=cause)
+            self._failed(pool, state, cause)
         finally:
             state.running = False
+
+    async def _read(self, pool: Pool, state: _PoolState) -> None:
+        waiting = await self._ports.waiting(pool)
+        self._instruments.gateway_reads.labels("success").inc()
+        if state.error:
+            self._logger.info("gateway_answers_again", pool=str(pool))
+        state.error = ""
+        self._ports.report(pool, "")
+        if await self._start(pool, waiting):
+            state.backoff.reset()
+        else:
+            now = self._clock.monotonic()
+            state.due = now + state.backoff.next(now)
 
     def _failed(self, pool: Pool, state: _PoolState, reason: str) -> None:
         now = self._clock.monotonic()
@@ -175,10 +193,14 @@ class ScaleFromZero:
         starts: list[Decision] = []
         for model, variants in sorted(self._models().items()):
             count = waiting.get(model.model_id, 0.0)
-            behind = [variant for variant in variants if pool in self._ports.pools(variant)]
+            behind = [variant for variant in variants if pool in self._pools(variant)]
             if not behind or any(variant.active for variant in variants):
                 continue
-            answer = activate(behind, count, self._ports.budget(model))
+            try:
+                answer = activate(behind, count, self._ports.budget(model))
+            except Exception as error:  # noqa: BLE001 - the other models behind the pool are started all the same
+                self._fail(model, behind, error)
+                continue
             if isinstance(answer, Refusal):
                 self._refuse(model, behind, answer)
             elif answer is not None:
@@ -196,11 +218,14 @@ class ScaleFromZero:
         await self._ports.seen(decision)
         try:
             await self._ports.scale(key, decision.desired)
-        except ApiError as error:
+        except Exception as error:  # noqa: BLE001 - the other targets are scaled all the same
+            expected = isinstance(error, ApiError)
+            reason = str(error) if expected else cause_of(error)
             self._activations.forget(key)
             self._instruments.activations.labels("error").inc()
-            self._logger.warning("activation_failed", variant=str(key), reason=str(error))
-            message = f"the target could not be scaled: {error}"
+            exception = {} if expected else {"exc_info": error}
+            self._logger.warning("activation_failed", variant=str(key), reason=reason, **exception)
+            message = f"the target could not be scaled: {reason}"
             self._hinder(key, Trouble(TroubleReason.START_FAILED, message))
             self._ports.announce(key, "Warning", FAILED_EVENT, message)
             return False
@@ -221,6 +246,14 @@ class ScaleFromZero:
         self._logger.warning("activation_refused", model=str(model), reasons=list(refusal.reasons))
         for variant in variants:
             self._ports.announce(variant.key, "Warning", REFUSED_EVENT, message)
+
+    def _fail(self, model: ModelKey, variants: Iterable[Variant], error: Exception) -> None:
+        """Say that a model cannot be started because of an error of our own."""
+        cause = f"starting from zero failed: {cause_of(error)}"
+        if self._throttle.permits(model, cause, self._clock.monotonic()):
+            self._logger.error("model_failed", model=str(model), cause=cause, exc_info=error)
+        for variant in variants:
+            self._hinder(variant.key, Trouble(TroubleReason.START_FAILED, cause))
 
     def _hinder(self, key: VariantKey, trouble: Trouble) -> None:
         self._hindered[key] = self._clock.monotonic()

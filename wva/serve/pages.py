@@ -1,7 +1,8 @@
 """What the servers answer: the probes, the metrics, and pages of JSON beside them behind the same gate.
 
-``/healthz`` answers as long as the event loop runs. ``/readyz`` names everything that is not ready, one per line, so
-that ``kubectl describe pod`` shows the reason; it does not depend on leadership, because a standby is ready to lead.
+``/healthz`` answers as long as the event loop runs, and fails when a loop of the process does not come back: then the
+kubelet starts the container anew. ``/readyz`` names everything that is not ready. Both give one reason per line, so
+that ``kubectl describe pod`` shows them; neither depends on leadership, because a standby is ready to lead.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from prometheus_client.exposition import choose_encoder, gzip_accepted
 from wva.serve.gate import Gate, plain
 from wva.serve.http import Handler
 
-ReadinessCheck: TypeAlias = Callable[[], list[str]]
+ProbeCheck: TypeAlias = Callable[[], list[str]]
+"""Returns what is wrong, one line per reason; empty when nothing is."""
 JsonPage: TypeAlias = Callable[[], object]
 _Page: TypeAlias = Callable[[web.BaseRequest], web.Response]
 _Refusal: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.Response | None]]
@@ -48,19 +50,20 @@ def metrics_handler(
     return _serve(known, lambda request: gate.refusal(request, pages=known))
 
 
-def probes_handler(not_ready: ReadinessCheck) -> Handler:
+def probes_handler(not_ready: ProbeCheck, *, unhealthy: ProbeCheck = list) -> Handler:
     """Return what serves ``/healthz`` and ``/readyz`` to all clients."""
+    pages = {"/healthz": _probe(unhealthy, "unhealthy"), "/readyz": _probe(not_ready, "not ready")}
+    return _serve(pages, _all_pass)
 
-    def healthz(_: web.BaseRequest) -> web.Response:
-        return plain(HTTPStatus.OK, "ok")
 
-    def readyz(_: web.BaseRequest) -> web.Response:
-        reasons = not_ready()
+def _probe(check: ProbeCheck, state: str) -> _Page:
+    def respond(_: web.BaseRequest) -> web.Response:
+        reasons = check()
         if reasons:
-            return plain(HTTPStatus.SERVICE_UNAVAILABLE, "\n".join(f"not ready: {reason}" for reason in reasons))
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, "\n".join(f"{state}: {reason}" for reason in reasons))
         return plain(HTTPStatus.OK, "ok")
 
-    return _serve({"/healthz": healthz, "/readyz": readyz}, _all_pass)
+    return respond
 
 
 def _serve(pages: Mapping[str, _Page], refusal: _Refusal) -> Handler:
