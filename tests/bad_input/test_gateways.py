@@ -64,7 +64,7 @@ async def move(_):
 ANSWERS = {
     "401": (refuse, " answered 401: the token of EPP_METRIC_READER_BEARER_TOKEN is not accepted"),
     "html": (page, " sent something that is no page of metrics, expected metrics as text"),
-    "100-mb": (flood, " sent more than 16,777,216 bytes, expected metrics as text"),
+    "100-mb": (flood, " sent more than 1,048,576 bytes, expected metrics as text"),
     "never": (never, " did not answer within 2 s"),
     "garbled": (garble, " sent a line that cannot be read, expected metrics as text"),
     "moved": (move, " answered 307, expected 200"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+import gzip
+import time
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 import pytest
@@ -12,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wva.api.core import Pod, Service
+from wva.collect.gateway_page import QUEUE_SIZE_METRIC, parse_queues
 from wva.collect.gateway_queue import (
-    QUEUE_SIZE_METRIC,
+    MAX_PODS,
+    MAX_POOLS_AT_ONCE,
     GatewayError,
     GatewayQueues,
     GatewaySettings,
-    parse_queues,
 )
 from wva.collect.pools import Pool
 from wva.kube.cache import Store
@@ -43,6 +46,7 @@ class Picker:
         self.pods = Store()
         self.port = 0
         self.ports = None
+        self.port_of = {}
         self.selector = {"app": "epp"}
         self.token = ""
 
@@ -59,7 +63,8 @@ class Picker:
         self.asked_for_service += 1
         if self.service_error is not None:
             raise self.service_error
-        ports = self.ports if self.ports is not None else [{"name": "http-metrics", "port": 1, "targetPort": self.port}]
+        port = self.port_of.get(key.namespace, self.port)
+        ports = self.ports if self.ports is not None else [{"name": "http-metrics", "port": 1, "targetPort": port}]
         metadata = {"namespace": key.namespace, "name": key.name}
         return msgspec.convert({"metadata": metadata, "spec": {"selector": self.selector, "ports": ports}}, Service)
 
@@ -196,6 +201,171 @@ async def test_an_endless_answer_is_cut(picker):
     async with picker.reader(max_bytes=200_000) as reader:
         with pytest.raises(GatewayError, match="sent more than 200,000 bytes"):
             await reader.waiting(POOL)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "x"])
+async def test_compressed_metrics_are_not_unpacked(picker, encoding):
+    """They were asked for uncompressed: 16 KiB can be 16 MiB."""
+    picker.pod()
+    body = gzip.compress(line().encode() * 200_000)
+    picker.answer = web.Response(body=body, headers={"Content-Encoding": encoding})
+    async with picker.reader() as reader:
+        with pytest.raises(GatewayError, match="sent compressed metrics, which were asked for uncompressed"):
+            await reader.waiting(POOL)
+    assert picker.requests[0].headers["Accept-Encoding"] == "identity"
+
+
+async def test_more_than_a_mebibyte_is_refused(picker):
+    """With the limit in the message."""
+    picker.pod()
+    picker.answer = web.Response(text=line() * 20_000)
+    async with picker.reader() as reader:
+        with pytest.raises(GatewayError, match="sent more than 1,048,576 bytes"):
+            await reader.waiting(POOL)
+
+
+@asynccontextmanager
+async def silence():
+    """Accept connections and say nothing; yield the port and the connections."""
+    open_connections = []
+    server = await asyncio.start_server(lambda _, writer: open_connections.append(writer), "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1], open_connections
+    finally:
+        for writer in open_connections:
+            writer.close()
+        server.close()
+
+
+async def failure(reader, pool):
+    """Return why a pool cannot be read."""
+    with pytest.raises(GatewayError) as caught:
+        await reader.waiting(pool)
+    return str(caught.value)
+
+
+async def test_silent_pods_delay_no_other_pool(picker):
+    """A hundred of one pool: the pool of another namespace is read at once, and the round of the first one ends."""
+    for number in range(100):
+        picker.pod(f"epp-{number:03}", namespace="hostile")
+    picker.pod()
+    async with silence() as (port, _), picker.reader(timeout_seconds=0.4) as reader:
+        picker.port_of["hostile"] = port
+        hostile = asyncio.create_task(failure(reader, Pool("hostile", "p", "epp")))
+        await asyncio.sleep(0.05)
+        began = time.monotonic()
+        assert await reader.waiting(POOL) == {"m": 3.0}
+        assert time.monotonic() - began < 0.3
+        assert "did not answer within" in await hostile
+        assert time.monotonic() - began < 1.5
+
+
+async def test_many_pools_of_one_namespace_delay_no_other_namespace(picker):
+    """Only some of them are read at the same time."""
+    picker.pod(namespace="hostile")
+    picker.pod()
+    async with silence() as (port, connections), picker.reader(timeout_seconds=0.5) as reader:
+        picker.port_of["hostile"] = port
+        pools = [Pool("hostile", f"p{number}", "epp") for number in range(300)]
+        tasks = [asyncio.create_task(failure(reader, pool)) for pool in pools]
+        await asyncio.sleep(0.1)
+        assert len(connections) == MAX_POOLS_AT_ONCE
+        began = time.monotonic()
+        assert await reader.waiting(POOL) == {"m": 3.0}
+        assert time.monotonic() - began < 0.3
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def test_of_many_pods_some_are_read_in_each_round(picker):
+    """And the others in the next ones."""
+    for number in range(MAX_PODS + 8):
+        picker.pod(f"epp-{number:03}", ip=f"127.0.1.{number}")
+    async with picker.reader() as reader:
+        for _ in range(2):
+            with pytest.raises(GatewayError):
+                await reader.waiting(POOL)
+        known = next(iter(reader._known.values()))
+        assert known.rounds == 2
+        assert len(reader._addresses(POOL, known)) == MAX_PODS
+
+
+async def test_a_service_with_a_huge_selector_is_not_kept(picker):
+    """Its size and the limit are in the message."""
+    picker.pod()
+    picker.selector = {f"l{number}": "x" for number in range(10_000)}
+    async with picker.reader() as reader:
+        with pytest.raises(GatewayError, match=r"spec\.selector has 10,000 labels, expected at most 64"):
+            await reader.waiting(POOL)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        line(count="9" * 400),
+        line(count="9" * 5_000),
+        line(count="1e400"),
+        line(count="1.7e308"),
+        line(count=f"1 {'9' * 400}"),
+        line(count="1 2 3"),
+        line(count="0x10"),
+        line(count="1_000"),
+        f"up 1\n{QUEUE_SIZE_METRIC}{{a=}} 1\n",
+        f'up 1\n{QUEUE_SIZE_METRIC}{{a="b" 1\n',
+        f'up 1\n{QUEUE_SIZE_METRIC}{{a="b"}}\n',
+        line() * 10_001,
+    ],
+)
+def test_a_line_that_cannot_be_read_is_an_error(text):
+    """Of digits without end, too many words, labels that are none, or too many lines."""
+    with pytest.raises(ValueError, match=r"^(no|more)"):
+        parse_queues(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (line(count="3 1700000000000"), {"m": 3.0}),
+        (line(count="  3e0\t -5 "), {"m": 3.0}),
+        (line(count="3\r"), {"m": 3.0}),
+        (f'up 1\n{QUEUE_SIZE_METRIC} {{ model_name = "a" , x="" , }}2\n', {"a": 2.0}),
+        (f"{QUEUE_SIZE_METRIC}{{}} 2\n", {}),
+        (f"# {line()}", {}),
+        (line(model="a\u2028b"), {"a\u2028b": 3.0}),
+        ("up 1\n" + line(), {"m": 3.0}),
+    ],
+)
+def test_every_form_of_a_line_is_read(text, expected):
+    """Times, blanks, a comma at the end, a carriage return."""
+    assert parse_queues(text) == expected
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        line(),
+        QUEUE_SIZE_METRIC + "\n",
+        QUEUE_SIZE_METRIC + '{a="' + "\\" * 16_000 + "\n",
+        QUEUE_SIZE_METRIC + "{" + 'a="b",' * 2_000 + "\n",
+        "} ",
+        "}",
+        " ",
+        "\t",
+        "\n",
+        'a{"',
+        "a" * 100 + "{",
+        "a 1\n",
+    ],
+)
+@pytest.mark.parametrize("start", ["", "a{", "up 1\n"])
+def test_reading_takes_time_in_proportion_to_the_page(start, piece):
+    """Of a mebibyte some milliseconds, whether it can be read or not."""
+    text = start + piece * (1024 * 1024 // len(piece))
+    began = time.process_time()
+    with suppress(ValueError):
+        parse_queues(text)
+    assert time.process_time() - began < 0.1
 
 
 async def test_a_pod_that_never_answers_is_given_up(picker):

@@ -14,7 +14,7 @@ import pytest
 from tests.builders import variant
 from tests.golden.vectors import Better, parameters, tally
 from wva.api.inference import InferencePool
-from wva.collect.gateway_queue import parse_queues
+from wva.collect.gateway_page import parse_queues
 from wva.collect.pools import PoolStores
 from wva.decide.activation import activate
 from wva.kube.cache import Store

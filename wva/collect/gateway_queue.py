@@ -3,50 +3,56 @@
 Prometheus is too slow for this: a workload at zero serves no request until the controller looks. The picker's pods are
 found by its Service and read directly, without redirects, with a time limit and a size limit. A pod that answers
 nonsense counts as one that does not answer; only a pool of which no pod answers is an error.
+
+No pool delays another one. Each has its own slots and a time limit for all of its pods together, a namespace has a
+limit of pools that are read at the same time, and all of them together have a limit of connections.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-import math
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final, Protocol, Self
+from weakref import WeakValueDictionary
 
 import aiohttp
-from prometheus_client.parser import text_string_to_metric_families
 
 from wva import log
 from wva.api.core import Pod, Service
 from wva.api.meta import Key
+from wva.collect.gateway_page import NotMetricsError, parse_queues
 from wva.collect.pools import Pool, selects
 from wva.kube.cache import Store
 from wva.kube.errors import ApiError
 from wva.numbers import Whole
 
-QUEUE_SIZE_METRIC: Final = "inference_extension_flow_control_queue_size"
 SCRAPE_TIMEOUT_SECONDS: Final = 2.0
-MAX_BODY_BYTES: Final = 16 * 1024 * 1024
+MAX_BODY_BYTES: Final = 1024 * 1024
+MAX_PODS: Final = 32
+"""Of one picker that are read in one round. The next round begins with the next pod."""
+
+MAX_POOLS_AT_ONCE: Final = 8
+"""Of one namespace that are read at the same time."""
+
+MAX_CONNECTIONS: Final = 1024
+_MAX_SELECTOR: Final = 64
+_MAX_SERVICES: Final = 4096
 _SERVICE_TTL_SECONDS: Final = 30.0
+_PODS_TTL_SECONDS: Final = 1.0
 _PORT_WORD: Final = "metric"
 _PORT: Final = Whole(1, 65535)
-_MAX_LINE_CHARACTERS: Final = 16 * 1024
 _TOKEN_SETTING: Final = "EPP_METRIC_READER_BEARER_TOKEN"  # noqa: S105 - the name of a setting
-_EXPOSITION: Final = re.compile(r"\s*(\Z|#|[A-Za-z_:][A-Za-z0-9_:]*+(\{[^\n]*\})?[ \t]+[-+0-9NnIi])")
-"""How metrics begin: with nothing at all, a comment, or a sample."""
+_IDENTITY: Final = "identity"
 
 _log = log.get("collect.gateway")
 
 
 class GatewayError(Exception):
     """The queue of a pool cannot be read; the message says why, without secrets."""
-
-
-class NotMetricsError(ValueError):
-    """An answer that is no page of metrics; the message says what it is, in words that are safe to show."""
 
 
 class ServiceReader(Protocol):
@@ -59,9 +65,10 @@ class ServiceReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
-    """How to read: ``token`` returns the bearer token at each request (empty: none), ``parallel`` bounds requests.
+    """How to read: ``token`` returns the bearer token at each request (empty: none).
 
-    ``max_bytes`` bounds the body of one answer.
+    ``parallel`` bounds the requests to one pool, ``timeout_seconds`` each of them and half of a round, ``max_bytes``
+    the body of one answer.
     """
 
     token: Callable[[], str] = str
@@ -70,10 +77,16 @@ class GatewaySettings:
     max_bytes: int = MAX_BODY_BYTES
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Known:
-    service: Service
-    at: float
+    """What is kept of a Service: where its metrics are, and the addresses of its pods, each for a while."""
+
+    selector: Mapping[str, str]
+    port: int
+    until: float
+    addresses: Sequence[str] = ()
+    addresses_until: float = 0.0
+    rounds: int = field(default=0)
 
 
 class GatewayQueues:
@@ -84,14 +97,18 @@ class GatewayQueues:
         self._pods = pods
         self._service = service
         self._settings = settings
-        self._known: dict[Key, _Known] = {}
-        self._slots = asyncio.Semaphore(max(1, settings.parallel))
+        self._known: OrderedDict[Key, _Known] = OrderedDict()
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         """Open the connection pool."""
         self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=self._settings.timeout_seconds), trust_env=False
+            timeout=aiohttp.ClientTimeout(total=self._settings.timeout_seconds),
+            connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS),
+            headers={"Accept-Encoding": _IDENTITY},
+            auto_decompress=False,
+            trust_env=False,
         )
         return self
 
@@ -104,51 +121,94 @@ class GatewayQueues:
         """Return the requests that wait, by model id, over all pods of the pool's picker. Raises GatewayError."""
         if not pool.picker:
             raise GatewayError(f"InferencePool {pool} names no endpoint picker")
-        service = await self._service_of(pool)
-        port = _metrics_port(service)
-        if port is None:
-            raise GatewayError(f"Service {pool.service} has no port with {_PORT_WORD!r} in its name")
-        addresses = [address for pod in self._pods_of(service) if (address := _address(pod.status.pod_ip, port))]
-        if not addresses:
-            raise GatewayError(f"Service {pool.service} has no Ready pod")
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._read(address)) for address in addresses]
-        answers = [task.result() for task in tasks]
-        good = [answer for answer in answers if not isinstance(answer, GatewayError)]
-        if not good:
-            raise next(answer for answer in answers if isinstance(answer, GatewayError))
-        totals: dict[str, float] = {}
-        for answer in good:
-            for model, count in answer.items():
-                totals[model] = totals.get(model, 0.0) + count
-        return totals
+        turn = self._turns.get(pool.namespace)
+        if turn is None:
+            turn = self._turns[pool.namespace] = asyncio.Semaphore(MAX_POOLS_AT_ONCE)
+        async with turn:
+            return _added(await self._round(pool))
 
-    async def _service_of(self, pool: Pool) -> Service:
-        """Return the picker's Service, asked for at most every half minute."""
+    async def _round(self, pool: Pool) -> list[dict[str, float]]:
+        """Return what the pods of a pool say, those that answer. Raises GatewayError when none does."""
+        deadline = asyncio.get_running_loop().time() + 2 * self._settings.timeout_seconds
+        try:
+            async with asyncio.timeout_at(deadline):
+                known = await self._service_of(pool)
+        except TimeoutError:
+            raise GatewayError(f"Service {pool.service} cannot be read: no answer in time") from None
+        addresses = self._addresses(pool, known)
+        slots = asyncio.Semaphore(max(1, self._settings.parallel))
+        tasks = [asyncio.create_task(self._read(address, slots)) for address in addresses]
+        try:
+            left = deadline - asyncio.get_running_loop().time()
+            done, late = await asyncio.wait(tasks, timeout=max(0.0, left))
+        finally:
+            for task in tasks:
+                task.cancel()
+        answers = [task.result() for task in tasks if task in done]
+        good = [answer for answer in answers if not isinstance(answer, GatewayError)]
+        if len(good) < len(tasks):
+            known.addresses_until = 0.0
+        if good:
+            return good
+        if late and not answers:
+            raise GatewayError(f"none of {len(tasks)} pods of Service {pool.service} answered in time")
+        raise next(answer for answer in answers if isinstance(answer, GatewayError))
+
+    async def _service_of(self, pool: Pool) -> _Known:
+        """Return the picker's Service, asked for at most every half minute. Raises GatewayError."""
         now = asyncio.get_running_loop().time()
         known = self._known.get(pool.service)
-        if known is not None and now - known.at < _SERVICE_TTL_SECONDS:
-            return known.service
+        if known is not None and now < known.until:
+            return known
         try:
             service = await self._service(pool.service)
         except ApiError as error:
             self._known.pop(pool.service, None)
             raise GatewayError(f"Service {pool.service} cannot be read: {error}") from error
-        self._known[pool.service] = _Known(service, now)
-        return service
+        port = _metrics_port(service)
+        if port is None:
+            raise GatewayError(f"Service {pool.service} has no port with {_PORT_WORD!r} in its name")
+        selector = service.spec.selector
+        if len(selector) > _MAX_SELECTOR:
+            raise GatewayError(
+                f"Service {pool.service}: spec.selector has {len(selector):,} labels, expected at most {_MAX_SELECTOR}"
+            )
+        known = self._known[pool.service] = _Known(selector, port, now + _SERVICE_TTL_SECONDS)
+        self._known.move_to_end(pool.service)
+        if len(self._known) > _MAX_SERVICES:
+            self._known.popitem(last=False)
+        return known
 
-    def _pods_of(self, service: Service) -> list[Pod]:
+    def _addresses(self, pool: Pool, known: _Known) -> list[str]:
+        """Return the addresses to read in this round; pods are looked for at most every second. Raises GatewayError."""
+        now = asyncio.get_running_loop().time()
+        if now >= known.addresses_until:
+            found = (_address(pod.status.pod_ip, known.port) for pod in self._pods_of(pool.namespace, known.selector))
+            known.addresses = [address for address in found if address]
+            known.addresses_until = now + _PODS_TTL_SECONDS
+        count = len(known.addresses)
+        if not count:
+            known.addresses_until = 0.0
+            raise GatewayError(f"Service {pool.service} has no Ready pod")
+        if count <= MAX_PODS:
+            return list(known.addresses)
+        if not known.rounds:
+            _log.warning("gateway_pods_left_out", service=str(pool.service), pods=count, limit=MAX_PODS)
+        first = known.rounds * MAX_PODS % count
+        known.rounds += 1
+        return [*known.addresses[first:], *known.addresses[:first]][:MAX_PODS]
+
+    def _pods_of(self, namespace: str, selector: Mapping[str, str]) -> list[Pod]:
         """Return the Ready pods of a Service; one without a selector has none of its own."""
-        pods = self._pods.list(service.metadata.namespace)
-        return [pod for pod in pods if pod.ready and selects(service.spec.selector, pod.metadata.labels)]
+        return [pod for pod in self._pods.list(namespace) if pod.ready and selects(selector, pod.metadata.labels)]
 
-    async def _read(self, url: str) -> dict[str, float] | GatewayError:
+    async def _read(self, url: str, slots: asyncio.Semaphore) -> dict[str, float] | GatewayError:
         """Return the error instead of raising it: one pod must not cancel the others."""
         if self._session is None:
             raise RuntimeError("use as `async with`")
         token = self._settings.token()
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        async with self._slots:
+        async with slots:
             try:
                 async with self._session.get(url, headers=headers, allow_redirects=False) as response:
                     if response.status != HTTPStatus.OK:
@@ -162,28 +222,22 @@ class GatewayQueues:
                 return GatewayError(f"{url}: {type(error).__name__}")
 
 
-def parse_queues(text: str) -> dict[str, float]:
-    """Return the queued requests by model id from a text exposition.
-
-    The model is ``target_model_name``, or ``model_name`` where the target is empty. Only the lines of the one metric
-    are parsed. Values that are no positive number say nothing. Raises ValueError on a malformed line, and on a text
-    that does not begin like an exposition: a login page must not pass for an empty queue.
-    """
-    if not _EXPOSITION.match(text):
-        raise NotMetricsError("something that is no page of metrics")
-    lines = [line for line in text.splitlines() if line.startswith((QUEUE_SIZE_METRIC + "{", QUEUE_SIZE_METRIC + " "))]
-    short = [line for line in lines if len(line) <= _MAX_LINE_CHARACTERS]
+def _added(answers: list[dict[str, float]]) -> dict[str, float]:
     totals: dict[str, float] = {}
-    for family in text_string_to_metric_families("\n".join(short) + "\n"):
-        for sample in family.samples:
-            model = sample.labels.get("target_model_name") or sample.labels.get("model_name", "")
-            if model and math.isfinite(sample.value) and sample.value > 0:
-                totals[model] = totals.get(model, 0.0) + sample.value
+    for answer in answers:
+        for model, count in answer.items():
+            totals[model] = totals.get(model, 0.0) + count
     return totals
 
 
 async def _text(response: aiohttp.ClientResponse, max_bytes: int) -> str:
-    """Return the body as text. Raises ValueError when it is too long or is not text."""
+    """Return the body as text. Raises ValueError when it is too long, compressed, or is not text.
+
+    What is compressed is not unpacked: a thousandth of the limit can be a thousand times the limit.
+    """
+    encoding = response.headers.get("Content-Encoding", _IDENTITY).strip().lower()
+    if encoding != _IDENTITY:
+        raise NotMetricsError("compressed metrics, which were asked for uncompressed")
     body = bytearray()
     async for chunk in response.content.iter_chunked(64 * 1024):
         body += chunk

@@ -27,7 +27,7 @@ class DecisionSettings(BaseModel):
     scale_from_zero_max_concurrency: Annotated[Count, key("SCALE_FROM_ZERO_ENGINE_MAX_CONCURRENCY")] = Field(
         10,
         ge=0,
-        description="How many endpoint pickers are read at the same time for models at zero; 0: no scale from zero.",
+        description="How many pods of one picker are read at the same time for models at zero; 0: no scale from zero.",
     )
     epp_bearer_token: Annotated[Token, key("EPP_METRIC_READER_BEARER_TOKEN")] = Field(
         SecretStr(""), description="Bearer token for the metrics of endpoint pickers; a leading `Bearer ` is dropped."
