@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from wva.collect.gateway_queue import QUEUE_SIZE_METRIC, parse_queues
+from wva.collect.gateway_page import QUEUE_SIZE_METRIC, parse_queues
 
 
 def words():
