@@ -145,6 +145,16 @@ def test_decide_refuses_numbers_that_no_cycle_could_have_seen(wva, recording, tm
     assert f"recording.snapshot.variants.{field}: got {number}, expected a " in line
 
 
+def test_decide_quotes_no_long_value(wva, recording, tmp_path):
+    """The line stays short and printable, also where the decoder quotes a value."""
+    text = msgspec.json.encode(recording).replace(b'"state":"fresh"', b'"state":"' + b"x\\u001b" * 5000 + b'"')
+    path = tmp_path / "cycle.json"
+    path.write_bytes(text)
+    (line,) = wva("decide", str(path)).lines
+    assert len(line) < len(str(path)) + 400
+    assert line.isprintable()
+
+
 def test_decide_refuses_another_format(wva, recording, tmp_path):
     """A recording that would be decided on differently is not decided on at all."""
     path = tmp_path / "cycle.json"

@@ -39,6 +39,7 @@ def main():
         f"-dict={dictionary}",
         f"-max_len={harness.MOST_BYTES}",
         f"-artifact_prefix={work}/",
+        "-len_control=100",
         "-timeout=20",
         "-rss_limit_mb=2048",
         *options,

@@ -8,6 +8,7 @@ by words of the grammar and by repetition, which shows what takes more than its 
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from random import Random
 
 EXTREMES = (
@@ -56,21 +57,13 @@ def mutated(data, *, most, seed, words, flip):
         return flip(data, most)
     try:
         document = json.loads(data)
+        for _ in range(chance.randint(1, 3)):
+            document = _document(document, chance, words, most, flip)
+        changed = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
     except (ValueError, RecursionError):
         text = data.decode("utf-8", errors="surrogateescape")
         changed = _text(text, chance, words, most, flip).encode("utf-8", errors="surrogateescape")
-    else:
-        for _ in range(chance.randint(1, 3)):
-            document = _document(document, chance, words, most, flip)
-        changed = _bytes(document)
     return changed if 0 < len(changed) <= most else flip(data, most)
-
-
-def _bytes(document):
-    try:
-        return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
-    except (ValueError, RecursionError):
-        return b""
 
 
 def _document(document, chance, words, most, flip):
@@ -81,10 +74,10 @@ def _document(document, chance, words, most, flip):
     value = holder[key]
     match chance.randrange(7):
         case 0:
-            holder[key] = chance.choice(EXTREMES)
+            holder[key] = deepcopy(chance.choice(EXTREMES))
         case 1:
             other, name = chance.choice(places)
-            holder[key] = json.loads(json.dumps(other[name]))
+            holder[key] = deepcopy(other[name])
         case 2 if holder is not root:
             del holder[key]
         case 3 if isinstance(holder, list) and holder is not root:
@@ -92,7 +85,7 @@ def _document(document, chance, words, most, flip):
         case 4 if isinstance(holder, dict):
             holder[chance.choice(words)] = holder.pop(key)
         case 5 if isinstance(value, dict):
-            value[chance.choice(words)] = chance.choice(EXTREMES)
+            value[chance.choice(words)] = deepcopy(chance.choice(EXTREMES))
         case _:
             holder[key] = _scalar(value, chance, words, most, flip)
     return root[0]
@@ -128,7 +121,7 @@ def _text(text, chance, words, most, flip):
         case 1:
             end = min(len(text), at + chance.randint(1, 40))
             piece = text[at:end] or chance.choice(words)
-            times = chance.choice([2, 10, 1000, max(1, (most - len(text)) // (len(piece) or 1) - 8)])
+            times = chance.choices([2, 10, 1000, max(1, (most - len(text)) // len(piece) - 8)], [8, 8, 3, 1])[0]
             return text[:at] + piece * times + text[end:]
         case 2:
             return text[:at] + text[at + chance.randint(1, 8) :]

@@ -15,7 +15,7 @@ from wva.api.variantautoscaling import VariantAutoscaling, VariantAutoscalingSpe
 from wva.collect.config import accelerators, queueing, saturation, scale_to_zero, service_classes
 from wva.collect.config.names import CANONICAL, LOCAL_KINDS
 from wva.collect.live_policy import LivePolicy
-from wva.decide.pipeline import decide
+from wva.decide.pipeline import conclude
 from wva.model.memory import Memory
 from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey
@@ -130,6 +130,7 @@ def _judge(live):
         assert policy.optimizer_for(model) is not None
         target = policy.service_target_for(model)
         assert target is None or target.model_id == model.model_id
-    decisions, _ = decide(_SNAPSHOT, Memory(), policy, NOW)
-    assert [decision.key.name for decision in decisions] == ["a", "b"]
-    assert all(0 <= decision.desired <= MAX_REPLICAS for decision in decisions)
+    outcome = conclude(_SNAPSHOT, Memory(), policy, NOW)
+    assert outcome.failures == outcome.refused == ()
+    assert [decision.key.name for decision in outcome.decisions] == ["a", "b"]
+    assert all(0 <= decision.desired <= MAX_REPLICAS for decision in outcome.decisions)

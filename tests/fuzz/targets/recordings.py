@@ -30,11 +30,14 @@ def check(data):
     """Nothing but the two declared errors; what was read is written again as it was, and decided on within range."""
     try:
         recording = read_recording(data)
-    except (msgspec.DecodeError, NumberError) as error:
+    except NumberError as error:
         short(error)
+        return False
+    except msgspec.DecodeError:
         return False
     assert read_recording(msgspec.json.encode(recording)) == recording
     outcome = conclude(recording.snapshot, recording.memory, recording.policy, recording.now)
+    assert outcome.failures == outcome.refused == ()
     assert len(outcome.decisions) == len(recording.snapshot.variants)
     assert all(0 <= decision.desired <= MAX_REPLICAS for decision in outcome.decisions)
     return bool(outcome.decisions)

@@ -14,6 +14,8 @@ from wva.settings.load import unknown_keys
 KEYS = sorted({key for field in Settings.model_fields.values() for key in origin_of(field).keys})
 SECRET = "hunter2"
 LONGEST_LINE = 2_000
+MOST_CHARACTERS = 1_000
+"""Of the text that stands in for every setting."""
 _BASE = {"PROMETHEUS_BASE_URL": "https://p", "POD_NAMESPACE": "wva"}
 
 
@@ -63,7 +65,7 @@ def _mapping(data):
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):
-        return dict.fromkeys(KEYS, text)
+        return dict.fromkeys(KEYS, text[:MOST_CHARACTERS])
     return {key: value for key, value in given.items() if isinstance(value, str)}
 
 
