@@ -13,6 +13,8 @@ def test_times_are_rfc_3339_in_utc():
     """metav1.Time has seconds, metav1.MicroTime microseconds."""
     assert format_time(1_700_000_000.9) == "2023-11-14T22:13:20Z"
     assert format_micro_time(1_700_000_000.25) == "2023-11-14T22:13:20.250000Z"
+    assert format_micro_time(1_700_000_000.0) == "2023-11-14T22:13:20.000000Z"
+    assert format_time(parse_time("0001-01-01T00:00:00Z")) == "0001-01-01T00:00:00Z"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from wva.decide.pipeline import decide
 from wva.model.memory import Memory
 from wva.model.recording import FORMAT, Recording
 from wva.model.snapshot import Snapshot
-from wva.publish.recordings import KEPT, RecordingWriter
+from wva.model.vllm_parameters import VllmParameters
+from wva.publish.recordings import KEPT, RecordingWriter, read_recording
 
 
 def recording(now=NOW):
@@ -32,6 +33,15 @@ def test_a_recording_read_back_decides_the_same(tmp_path):
     again = decide(read.snapshot, read.memory, read.policy, read.now)
     first = recording()
     assert again == decide(first.snapshot, first.memory, first.policy, first.now)
+
+
+def test_a_recording_with_arguments_below_zero_is_read(tmp_path):
+    """The arguments of an engine are taken as a tenant writes them, and so they are in a recording."""
+    hostile = variant("a", parameters=VllmParameters(max_num_seqs=-1, block_size=-5))
+    written = Recording(now=NOW, policy=policy(), memory=Memory(), snapshot=Snapshot.of([hostile], []))
+    RecordingWriter(str(tmp_path)).write(written)
+    (path,) = tmp_path.iterdir()
+    assert read_recording(path.read_bytes()) == written
 
 
 def test_a_missing_folder_is_made(tmp_path):

@@ -126,12 +126,17 @@ class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 def format_time(seconds: float) -> str:
     """Return RFC 3339 with seconds, the form of metav1.Time."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _written(seconds, "seconds")
 
 
 def format_micro_time(seconds: float) -> str:
     """Return RFC 3339 with microseconds, the form of metav1.MicroTime."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return _written(seconds, "microseconds")
+
+
+def _written(seconds: float, precision: str) -> str:
+    """Return the time in UTC; unlike ``strftime`` this writes four digits of the year 1 as well."""
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat(timespec=precision) + "Z"
 
 
 def parse_time(text: str | None) -> float | None:

@@ -17,7 +17,7 @@ V1_BATCHED_TOKENS: Final = 8192
 V0_BATCHED_TOKENS: Final = 2048
 
 _SHELLS: Final = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
-_COUNT: Final = Whole(-999_999_999, 999_999_999)
+COUNT_ARGUMENT: Final = Whole(-999_999_999, 999_999_999)
 """vLLM itself refuses most of those below zero; the capacity that follows from one is 0."""
 _SHARE: Final = Real(0, 1, above=True)
 _WORD: Final = re.compile(r"""(?:[^ '"]++|'[^']*+'?|"[^"]*+"?)++""")
@@ -103,7 +103,7 @@ Value: TypeAlias = Any
 
 
 def _whole(text: str, kept: int) -> int:
-    number = _COUNT.find(text)
+    number = COUNT_ARGUMENT.find(text)
     return kept if number is None else number
 
 

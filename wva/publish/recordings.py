@@ -19,6 +19,7 @@ import msgspec
 from wva import log
 from wva.api import wire
 from wva.model.recording import Recording
+from wva.model.vllm_parameters import COUNT_ARGUMENT, VllmParameters
 from wva.numbers import REPLICAS, Real, Whole
 
 KEPT: Final = 100
@@ -26,7 +27,10 @@ KEPT: Final = 100
 _TOKENS: Final = Whole(0, 10**15)
 _ANY: Final = Real(-1e18, 1e18)
 """Times may lie before the epoch: a Deployment says when it was created as its author likes."""
-_WHOLES: Final = {"kv_tokens": _TOKENS, "effective": _TOKENS, "values": _TOKENS}
+_WHOLES: Final = {
+    **dict.fromkeys(("kv_tokens", "effective", "values"), _TOKENS),
+    **{field.name: COUNT_ARGUMENT for field in fields(VllmParameters)},
+}
 """The whole numbers that are no count of replicas, pods, GPUs or requests."""
 
 _decoder: Final = msgspec.json.Decoder(Recording)

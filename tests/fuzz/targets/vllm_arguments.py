@@ -31,7 +31,7 @@ def check(data):
     assert found == read_parameters([EngineCommand(command, "0" if len(command) % 2 else None)])
     for number in (found.block_size, found.tensor_parallel_size, found.max_num_seqs, found.batched_tokens):
         assert isinstance(number, int)
-        assert 0 <= number <= MAX_REPLICAS
+        assert abs(number) <= MAX_REPLICAS
     assert math.isfinite(found.gpu_memory_utilization)
     assert 0 <= found.override_tokens <= MAX_REPLICAS**2
     return found != VllmParameters()
