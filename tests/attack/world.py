@@ -21,7 +21,9 @@ from tests.app.stage import DEPLOYMENTS, MODEL, VARIANTS
 from tests.bad_input.hostile import HostileStage
 from wva.api.meta import Key
 from wva.api.variantautoscaling import ACCELERATOR_LABEL
+from wva.model.variant import VariantKey
 from wva.sim.apiserver import Patch
+from wva.sim.apiserver.objects import clone
 from wva.sim.prometheus import InProcess, Target
 
 VICTIM, TENANT = "ns", "tenant"
@@ -147,6 +149,25 @@ class World(HostileStage):
         """Store an object of the tenant as ``change`` makes it, past schema and validation."""
         self.force(resource, name, change, namespace=namespace)
 
+    def many(self, resource, like, count, change=None, *, prefix="x", namespace=TENANT):
+        """Store so many copies of an object, named by number, each as ``change(value, number)`` makes it."""
+        store = self.api.store
+        spec = store.journal.kinds.get(resource)
+        model = store.get(resource, Key(namespace, like))
+        for number in range(count):
+            value, name = clone(model), f"{prefix}-{number:05d}"
+            value["metadata"].update(name=name, uid=f"uid-of-{namespace}-{resource}-{name}")
+            if change is not None:
+                change(value, number)
+            store.journal.put(spec, Key(namespace, name), value)
+
+    def many_variants(self, count, *, replicas=1):
+        """Create so many variants, each with a Deployment of its own without pods."""
+        self.many(DEPLOYMENTS, "bad", count, lambda value, _: value["spec"].update(replicas=replicas))
+        self.many(
+            VARIANTS, "bad", count, lambda value, number: value["spec"]["scaleTargetRef"].update(name=f"x-{number:05d}")
+        )
+
     def pods(self, deployment="bad", *, namespace=TENANT):
         """Return the names of the Ready pods of a Deployment."""
         return self.workloads.ready_pods(Key(namespace, deployment))
@@ -161,6 +182,10 @@ class World(HostileStage):
         """Return a condition, None when it is not set."""
         found = self.status_of(name, namespace).get("conditions", [])
         return next((entry for entry in found if entry["type"] == type_), None)
+
+    def decision_of(self, name="bad", namespace=TENANT):
+        """Return the last decision on a variant."""
+        return self.app.ledger.get(VariantKey(namespace, name))
 
     def cycle_count(self, result="success"):
         """Return how many cycles have ended so; cheap, however long the page of metrics is."""

@@ -38,6 +38,7 @@ class Scene:
         self.variants = [asleep("a")]
         self.pools = {"a": [Pool("ns", "p", "epp")]}
         self.waiting = {"p": {}}
+        self.looks = 0
         self.reads = []
         self.hanging = set()
         self.released = asyncio.Event()
@@ -51,7 +52,7 @@ class Scene:
         self.order = []
         self.changed = asyncio.Event()
         ports = Ports(
-            variants=lambda now: [self.activations.apply(made, now) for made in self.variants],
+            variants=self.look,
             pools=lambda made: self.pools.get(made.key.name, []),
             waiting=self.read,
             budget=lambda _: self.limit,
@@ -64,6 +65,11 @@ class Scene:
             changed=self.changed,
         )
         self.loop = ScaleFromZero(ports, activations=self.activations, clock=self.clock, instruments=self.instruments)
+
+    def look(self, now):
+        """Return the variants, and count."""
+        self.looks += 1
+        return [self.activations.apply(made, now) for made in self.variants]
 
     async def read(self, pool):
         """Answer for a pool: numbers, an error, or never."""
@@ -170,6 +176,16 @@ async def test_a_variant_without_a_pool_waits_for_one(scene):
         scene.changed.set()
         await scene.settle()
         assert len(scene.reads) == 1
+
+
+async def test_many_changes_in_a_row_are_looked_at_once_per_poll(scene):
+    """A look goes through all variants, and a change of any Deployment in the cluster may ask for one."""
+    scene.variants = [variant("a", replicas=1)]
+    async with scene.running():
+        for _ in range(20):
+            scene.changed.set()
+            await scene.advance(POLL_SECONDS / 10)
+    assert 2 <= scene.looks <= 10
 
 
 async def test_a_waiting_request_starts_the_cheapest_once(scene):

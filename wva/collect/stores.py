@@ -56,8 +56,8 @@ def target_key(va: VariantAutoscaling) -> str:
 
 
 def target_index(va: VariantAutoscaling) -> Iterable[str]:
-    """Index a VA by its target."""
-    return (target_key(va),)
+    """Index a VA by its target; one that is being deleted is on its way out and claims nothing."""
+    return () if va.metadata.deleting else (target_key(va),)
 
 
 def owner_key(owner: KubeObject) -> str:

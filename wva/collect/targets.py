@@ -45,7 +45,7 @@ _NAMED_OTHERS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class TargetResolution:
-    """The Deployment (exactly when FOUND), a message for people, and the names of competing VAs in the namespace."""
+    """The Deployment (exactly when FOUND), a message for people, and the names of the first few competing VAs."""
 
     kind: TargetKind
     message: str
@@ -80,28 +80,28 @@ def resolve(
     deployment = deployments.get(Key(va.metadata.namespace, target.name))
     if deployment is None or deployment.metadata.deleting:
         return TargetResolution(TargetKind.NOT_FOUND, f"Scale target Deployment {target.name} not found")
-    others = _competitors(va, vas)
+    others, more = _competitors(va, vas)
     if others:
+        listed = ", ".join(others) + (f" and {more} more" if more else "")
         message = (
-            f"Scale target Deployment {target.name} is also claimed by VariantAutoscaling {_listed(others)}; "
+            f"Scale target Deployment {target.name} is also claimed by VariantAutoscaling {listed}; "
             "a Deployment can have only one"
         )
         return TargetResolution(TargetKind.CONFLICT, message, others=others)
     return TargetResolution(TargetKind.FOUND, f"Scale target Deployment {target.name} found", deployment)
 
 
-def _competitors(va: VariantAutoscaling, vas: Store[VariantAutoscaling]) -> tuple[str, ...]:
-    """Return the names of the other VAs on the same target; those being deleted are on their way out."""
-    claims = vas.by_index(TARGET_INDEX, target_key(va))
-    return tuple(
-        sorted(
-            claim.metadata.name
-            for claim in claims
-            if claim.metadata.name != va.metadata.name and not claim.metadata.deleting
-        )
-    )
+def _competitors(va: VariantAutoscaling, vas: Store[VariantAutoscaling]) -> tuple[tuple[str, ...], int]:
+    """Return the names of the first few other VAs on the same target, and how many more there are.
 
-
-def _listed(names: tuple[str, ...]) -> str:
-    shown = ", ".join(names[:_NAMED_OTHERS])
-    return shown if len(names) <= _NAMED_OTHERS else f"{shown} and {len(names) - _NAMED_OTHERS} more"
+    A tenant may write thousands for one target, and each of them asks.
+    """
+    target = target_key(va)
+    known = vas.get(va.metadata.key)
+    own = known is not None and not known.metadata.deleting and target_key(known) == target
+    others = vas.count_by_index(TARGET_INDEX, target) - own
+    if not others:
+        return (), 0
+    first = vas.first_by_index(TARGET_INDEX, target, _NAMED_OTHERS + 1)
+    named = tuple(key.name for key in first if key != va.metadata.key)[:_NAMED_OTHERS]
+    return named, others - len(named)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from wva import log
 from wva.api.apps import Deployment
@@ -44,6 +44,13 @@ from wva.model.variant import Bounds, Variant, VariantKey
 from wva.publish.ledger import Ledger
 from wva.publish.obstacles import begun
 from wva.publish.status import HEARTBEAT_SECONDS, ConfigurationView, TargetView, status_patch
+
+_RIVALS_LOOKED_AT: Final = 10
+"""How many VAs on one target are looked at again when another one comes or goes.
+
+The conflict of two ends with one of them, that of many stays. Without a limit, thousands of VAs on one target would be
+looked at thousands of times.
+"""
 
 _UNRESOLVABLE = frozenset({TargetKind.NOT_FOUND, TargetKind.UNSUPPORTED})
 
@@ -272,7 +279,7 @@ class VariantAutoscalingController:
         targets = {target_key(entry) for entry in (old, new) if entry is not None}
         presence_changed = old is None or new is None or old.metadata.deleting != new.metadata.deleting
         if presence_changed or len(targets) > 1:
-            self._enqueue_claimants(targets)
+            self._enqueue_claimants(targets, most=_RIVALS_LOOKED_AT)
 
     def _on_deployment(self, old: Deployment | None, new: Deployment | None) -> None:
         """Wake the VAs of a Deployment that came, went, was asked to go, or left or reached zero replicas.
@@ -299,10 +306,11 @@ class VariantAutoscalingController:
         if new is not None:
             self.queue.add(Key(key.namespace, key.name))
 
-    def _enqueue_claimants(self, targets: Iterable[str]) -> None:
+    def _enqueue_claimants(self, targets: Iterable[str], most: int | None = None) -> None:
         for target in targets:
-            for claimant in self._claimants(target):
+            for claimant in self._claimants(target, most):
                 self.queue.add(claimant)
 
-    def _claimants(self, target: str) -> list[Key]:
-        return [va.metadata.key for va in self._deps.stores.variant_autoscalings.by_index(TARGET_INDEX, target)]
+    def _claimants(self, target: str, most: int | None = None) -> list[Key]:
+        vas = self._deps.stores.variant_autoscalings
+        return vas.first_by_index(TARGET_INDEX, target, len(vas) if most is None else most)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeAlias
 
 from wva import log
@@ -29,14 +29,14 @@ class _Index(Generic[T]):
 
     def __init__(self, values_of: Indexer[T]) -> None:
         self._values_of = values_of
-        self._keys: dict[str, set[Key]] = {}
+        self._keys: dict[str, list[Key]] = {}  # in order
         self._values: dict[Key, frozenset[str]] = {}
 
     def put(self, key: Key, obj: T | None) -> None:
         """Make ``obj`` what the index knows of ``key``; None forgets the key. Raises what the indexer raises."""
         for value in self._values.pop(key, ()):
             keys = self._keys[value]
-            keys.discard(key)
+            del keys[bisect_left(keys, key)]
             if not keys:
                 del self._keys[value]
         if obj is None:
@@ -45,11 +45,11 @@ class _Index(Generic[T]):
         if values:
             self._values[key] = values
         for value in values:
-            self._keys.setdefault(value, set()).add(key)
+            insort(self._keys.setdefault(value, []), key)
 
-    def keys(self, value: str) -> list[Key]:
-        """Return the keys that have ``value``, in order."""
-        return sorted(self._keys.get(value, ()))
+    def keys(self, value: str) -> Sequence[Key]:
+        """Return the keys that have ``value``, in order. The caller must not keep them."""
+        return self._keys.get(value, ())
 
 
 class Store(Generic[T]):
@@ -108,6 +108,14 @@ class Store(Generic[T]):
     def by_index(self, index_name: str, value: str) -> builtins.list[T]:
         """Return the objects that have ``value`` in the index, in the order of their keys. KeyError: no such index."""
         return [self._objects[key] for key in self._indexes[index_name].keys(value)]
+
+    def count_by_index(self, index_name: str, value: str) -> int:
+        """Return how many objects have ``value`` in the index; as quick for many as for few."""
+        return len(self._indexes[index_name].keys(value))
+
+    def first_by_index(self, index_name: str, value: str, most: int) -> builtins.list[Key]:
+        """Return the keys of at most so many of the objects that have ``value`` in the index, in order."""
+        return list(self._indexes[index_name].keys(value)[:most])
 
     def subscribe(self, handler: Handler[T]) -> None:
         """Call ``handler(old, new)`` on each change from now on; objects already here are not replayed.

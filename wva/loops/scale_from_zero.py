@@ -114,6 +114,9 @@ class ScaleFromZero:
                 else:
                     again = bool(self._activations) or bool(self._hindered)
                     await self._clock.wait(self._ports.changed, _RECHECK_SECONDS if again else None)
+                    if (early := now + POLL_SECONDS - self._clock.monotonic()) > 0:
+                        # A thousand changes in a row are no reason to look at all variants a thousand times.
+                        await self._clock.sleep(early)
 
     def _forget_others(self) -> None:
         """Forget the pools without a variant at zero, and what was wrong with them."""

@@ -1,0 +1,67 @@
+"""A tenant who writes very many objects: each of them costs little, whatever the others say."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.app.stage import VARIANTS
+from tests.attack.harness import Attack, Condition, Number, Says, survive
+from tests.attack.world import HPAS, SCALED_OBJECTS, TENANT
+from wva.api.meta import Key
+
+
+async def come_and_go(world):
+    """Create variants for one Deployment and delete them again, as quickly as it goes."""
+    world.many(VARIANTS, "bad", 800)
+    await asyncio.sleep(0.2)
+    for number in range(800):
+        world.api.store.delete(VARIANTS, Key(TENANT, f"x-{number:05d}"))
+
+
+def hpas(world):
+    """Let a thousand HPAs scale one Deployment."""
+    world.hpa()
+    world.many(HPAS, "hpa", 1000)
+
+
+def scaled_objects(world):
+    """Let a hundred ScaledObjects with a thousand triggers each scale one Deployment."""
+    world.scaled_object(triggers=[{"type": "prometheus", "metadata": {"query": "x" * 100}}] * 1000)
+    world.many(SCALED_OBJECTS, "so", 100)
+
+
+ATTACKS = [
+    Attack(
+        "variants_for_one_deployment_by_the_hundred",
+        before=lambda world: world.many(VARIANTS, "bad", 500),
+        interval="300ms",
+        shows=Condition("TargetResolved", "False", "TargetConflict", "and 495 more"),
+    ),
+    Attack("variants_for_one_deployment_come_and_go", during=come_and_go, shows=Number(1)),
+    Attack(
+        "variants_with_deployments_of_their_own_by_the_hundred",
+        before=lambda world: world.many_variants(300),
+        interval="300ms",
+        shows=(Number(1), Number(1, name="x-00299")),
+    ),
+    Attack("a_thousand_hpas_for_one_deployment", before=hpas, shows=Number(1)),
+    Attack("a_hundred_scaled_objects_with_a_thousand_triggers", before=scaled_objects, shows=Number(1)),
+    Attack(
+        "a_replica_set_with_two_thousand_pods",
+        before=lambda world: world.many("pods", world.pods()[0], 2000),
+        shows=Says("the number stays small", lambda world: world.decision_of("bad").desired <= 2),
+    ),
+    Attack(
+        "config_maps_by_the_thousand",
+        before=lambda world: (world.tenant_map("x", {"a": "b"}), world.many("configmaps", "x", 2000)),
+        shows=Number(1),
+    ),
+]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+async def test_the_victim_does_not_notice(world, attack):
+    """However many objects there are beside its own."""
+    await survive(world, attack)
