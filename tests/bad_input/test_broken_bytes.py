@@ -60,6 +60,14 @@ def test_one_class_of_error_for_every_fault(body):
         DEPLOYMENTS.decode_list(b'{"items":' + DEEP + b"}")
 
 
+@pytest.mark.parametrize("body", [b"[" * 900 + b"9" * 400 + b"]" * 900, b'{"metadata":{"generation":"' + b"x" * 9999])
+def test_the_error_is_told_in_short(body):
+    """The decoder's own words name the way to the fault, however long it is."""
+    with pytest.raises(msgspec.DecodeError) as caught:
+        DEPLOYMENTS.decode(body)
+    assert len(str(caught.value)) < 400
+
+
 @pytest.mark.parametrize("body", [b'{"message":"\xff"}', DEEP, b"\xff\xfe", b""])
 def test_a_refusal_of_broken_bytes_is_still_a_refusal(body):
     """The status alone says what is known; building the error does not fail."""

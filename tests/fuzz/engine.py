@@ -37,7 +37,7 @@ def main():
     arguments = [
         name,
         f"-dict={dictionary}",
-        f"-max_len={harness.MOST_BYTES}",
+        f"-max_len={getattr(module, 'MOST_BYTES', harness.MOST_BYTES)}",
         f"-artifact_prefix={work}/",
         "-len_control=100",
         "-timeout=20",

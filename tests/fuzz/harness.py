@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent
 CORPUS = FOLDER / "corpus"
 TARGETS = tuple(sorted(path.stem for path in (FOLDER / "targets").glob("*.py")))
 MOST_BYTES = 64 * 1024
-"""The largest input: what the largest part of a ConfigMap or of a command line may be."""
+"""The largest input, unless a target says another: as large as an entry of a ConfigMap or a command line may be."""
 
 LONGEST_SECONDS = 0.25
 """The event loop never waits longer for one piece of work."""

@@ -2,22 +2,29 @@
 
 msgspec raises three unrelated classes for wrong input: its own DecodeError, UnicodeDecodeError for text that is not
 UTF-8, and RecursionError for endless nesting. If a caller forgot one of them, a single object would end a watch, and
-with it the process.
+with it the process. The text of the error is short: msgspec quotes values, and the way to the fault, of any length.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 V = TypeVar("V")
+
+_MAX_ERROR_CHARACTERS: Final = 300
 
 
 def decode(decoder: msgspec.json.Decoder[V], data: bytes | msgspec.Raw) -> V:
     """Return what ``decoder`` makes of the data. Raises msgspec.DecodeError for any fault in them."""
     try:
         return decoder.decode(data)
+    except msgspec.DecodeError as error:
+        text = str(error)
+        if len(text) <= _MAX_ERROR_CHARACTERS:
+            raise
+        raise type(error)(f"{text[:_MAX_ERROR_CHARACTERS]}...") from None
     except UnicodeDecodeError as error:
         raise msgspec.DecodeError("text that is not UTF-8") from error
     except RecursionError as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
@@ -18,9 +17,6 @@ from wva.decide.queueing.trace import fleet_trace
 from wva.model.decision import Decision
 from wva.model.recording import FORMAT, Recording
 from wva.publish.recordings import read_recording
-
-_SHOWN_CHARACTERS: Final = 300
-"""Of what is wrong with a file: the decoder quotes values of any length."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -32,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         return fail(f"cannot read {name}: {error.strerror}")
     except (msgspec.DecodeError, ValueError) as error:
-        reason = _printable(str(error)[:_SHOWN_CHARACTERS])
+        reason = _printable(str(error))
         return fail(f"{name} is not a recording made with --record-dir: {reason}")
     if recording.version != FORMAT:
         return fail(f"{name} has format {recording.version}, expected {FORMAT}")

@@ -6,6 +6,9 @@ import math
 
 from wva.collect.gateway_page import QUEUE_SIZE_METRIC, parse_queues
 
+MOST_BYTES = 1024 * 1024
+"""A page may be as large."""
+
 
 def words():
     """Return the metric, its labels, and the values that a page may have."""

@@ -30,10 +30,8 @@ def check(data):
     """Nothing but the two declared errors; what was read is written again as it was, and decided on within range."""
     try:
         recording = read_recording(data)
-    except NumberError as error:
+    except (msgspec.DecodeError, NumberError) as error:
         short(error)
-        return False
-    except msgspec.DecodeError:
         return False
     assert read_recording(msgspec.json.encode(recording)) == recording
     outcome = conclude(recording.snapshot, recording.memory, recording.policy, recording.now)
