@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from wva import log
 from wva.api.core import Service
 from wva.api.kinds import DEPLOYMENTS, SERVICES
 from wva.api.meta import Key
@@ -15,6 +16,7 @@ from wva.app.informers import Informers
 from wva.collect.activations import Activations
 from wva.collect.answers import Querier
 from wva.collect.claims import Claims
+from wva.collect.faults import Faults
 from wva.collect.gateway_queue import GatewayError, GatewayQueues, GatewaySettings
 from wva.collect.inventory import read_inventory
 from wva.collect.pools import Pool
@@ -58,6 +60,7 @@ class Waking:
         self._env = environment
         self._around = surroundings
         self._changed = asyncio.Event()
+        self._throttle = log.Throttle()
         self._reader: GatewayQueues | None = None
         self._loop = self._build()
         stores = surroundings.informers.stores
@@ -111,14 +114,16 @@ class Waking:
         return await self._env.client.get(SERVICES, key)
 
     def _variants(self, now: float) -> Iterable[Variant]:
-        around = self._around
+        """Return the variants; a model of which one cannot be read is left alone, as the cycle does."""
+        around, faults = self._around, Faults(now, throttle=self._throttle)
         accepted = accepted_variants(
             around.informers.stores,
             claims=around.claims,
             now=now,
             activations=around.activations,
+            faults=faults,
         )
-        return [entry.variant for entry in accepted]
+        return [entry.variant for entry in accepted if entry.variant.model not in faults]
 
     def _pools(self, variant: Variant) -> list[Pool]:
         deployment = self._around.informers.stores.deployments.get(Key(variant.key.namespace, variant.target))

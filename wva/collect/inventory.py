@@ -8,19 +8,29 @@ GPUs that cannot be counted are not guessed. If the nodes cannot be read, there 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
+from wva import log
 from wva.api.core import Node, Pod, PodSpec, ResourceQuota
+from wva.api.meta import KubeObject
 from wva.collect.gpus import GPU_RESOURCES, gpu_count, pod_gpus, takes_gpus
 from wva.kube.cache import Store
+from wva.model.failures import cause_of
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory, normalize_accelerator
+
+T = TypeVar("T")
+ObjectT = TypeVar("ObjectT", bound=KubeObject)
 
 NODE_INDEX: Final = "node"
 _QUOTA_PREFIX: Final = "requests."
+
+_log = log.get("collect")
+_throttle = log.Throttle()
 
 
 class Source(Protocol):
@@ -73,9 +83,24 @@ def read_inventory(stores: InventoryStores) -> tuple[Inventory | None, str]:
         return None, f"nodes cannot be read: {stores.nodes_source.absent}"
     if not stores.nodes.synced.is_set() or not stores.pods.synced.is_set():
         return None, "nodes and pods have not been read yet"
-    pools = [pool for node in stores.nodes.list() if node.usable for pool in node_pools(node, stores.pods)]
-    quotas = [quota for written in stores.quotas.list() for quota in _quotas(written)]
+    pools = [pool for node in stores.nodes.list() for pool in _read(node, lambda node: _pools(node, stores.pods))]
+    quotas = [quota for written in stores.quotas.list() for quota in _read(written, _quotas)]
     return Inventory.of(pools, quotas), ""
+
+
+def _read(obj: ObjectT, read: Callable[[ObjectT], Iterable[T]]) -> list[T]:
+    """Return what an object says; nothing if that raises: GPUs that cannot be counted are not given away."""
+    try:
+        return list(read(obj))
+    except Exception as error:  # noqa: BLE001 - the other objects are counted all the same
+        key, cause = str(obj.metadata.key), cause_of(error)
+        if _throttle.permits(key, cause, time.monotonic()):
+            _log.exception("inventory_object_failed", object=key, cause=cause)
+        return []
+
+
+def _pools(node: Node, pods: Store[Pod]) -> Iterable[AcceleratorPool]:
+    return node_pools(node, pods) if node.usable else ()
 
 
 def node_pools(node: Node, pods: Store[Pod]) -> Iterator[AcceleratorPool]:

@@ -8,6 +8,7 @@ from typing import Self
 
 from wva.collect.answer_cache import Answers
 from wva.collect.engines import EngineJoin
+from wva.collect.faults import Faults
 from wva.collect.queries import ENGINE_SIGNALS, SCHEDULER_QUEUE
 from wva.collect.replicas import ReplicaJoin
 from wva.collect.samples import Classifier
@@ -29,15 +30,24 @@ class Joins:
 
     @classmethod
     def of(
-        cls, accepted: list[AcceptedVariant], *, instruments: Instruments, asked: Callable[[ModelKey], bool]
+        cls,
+        accepted: list[AcceptedVariant],
+        *,
+        instruments: Instruments,
+        asked: Callable[[ModelKey], bool],
+        faults: Faults | None = None,
     ) -> Self:
-        """Return empty joins; ``asked`` tells for which models engines and queues are asked about."""
+        """Return empty joins; ``asked`` tells for which models engines and queues are asked about.
+
+        Models whose samples cannot be taken in are noted in ``faults``.
+        """
+        faults = Faults() if faults is None else faults
         engines = EngineJoin(accepted, asked=asked)
         models = {entry.variant.model for entry in accepted if entry.variant.active}
         return cls(
-            ReplicaJoin(accepted, instruments=instruments, engines=engines),
+            ReplicaJoin(accepted, instruments=instruments, engines=engines, faults=faults),
             engines,
-            SchedulerQueueJoin([model for model in sorted(models) if asked(model)]),
+            SchedulerQueueJoin([model for model in sorted(models) if asked(model)], faults=faults),
         )
 
     def add(self, namespaces: Iterable[str], answers: Answers) -> None:

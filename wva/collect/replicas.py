@@ -16,12 +16,13 @@ from typing import Final
 
 from wva.collect.answers import InstantVector, Series
 from wva.collect.engines import EngineJoin
+from wva.collect.faults import Faults
 from wva.collect.queries import KV_CACHE_USAGE, KV_CACHE_USAGE_TIMESTAMP, QUEUE_LENGTH, QUEUE_LENGTH_TIMESTAMP
 from wva.collect.samples import REQUESTS, SHARE, Classifier, Reading, Signal
 from wva.collect.variants import AcceptedVariant
 from wva.instruments import Instruments
 from wva.model.metrics import Freshness, ReplicaMetrics, Sample, SampleState
-from wva.model.variant import VariantKey
+from wva.model.variant import ModelKey, VariantKey
 
 _SHOWN_MODEL_CHARACTERS: Final = 80
 _COUNTED_QUERIES: Final = frozenset({KV_CACHE_USAGE, QUEUE_LENGTH})
@@ -42,7 +43,7 @@ class _Pod:
     """A pod of a known variant while its series are being gathered."""
 
     variant: VariantKey
-    model_id: str
+    model: ModelKey
     ready: bool
     ready_since: float | None
     series: dict[str, list[Series]] = field(default_factory=dict)
@@ -53,9 +54,18 @@ class ReplicaJoin:
     """Gathers the answers of one cycle; make one per cycle."""
 
     def __init__(
-        self, variants: Iterable[AcceptedVariant], *, instruments: Instruments, engines: EngineJoin | None = None
+        self,
+        variants: Iterable[AcceptedVariant],
+        *,
+        instruments: Instruments,
+        engines: EngineJoin | None = None,
+        faults: Faults | None = None,
     ) -> None:
-        """Note the pods of the variants; ``engines`` knows what those of some of them tell beside the two signals."""
+        """Note the pods of the variants; ``engines`` knows what those of some of them tell beside the two signals.
+
+        ``faults`` takes the models whose pods or samples cannot be read.
+        """
+        self._faults = Faults() if faults is None else faults
         self._instruments = instruments
         self._engines = engines
         self._pods: dict[tuple[str, str], _Pod] = {}
@@ -63,13 +73,16 @@ class ReplicaJoin:
             variant = accepted.variant
             for pod in accepted.pods:
                 metadata = pod.metadata
-                self._pods[metadata.namespace, metadata.name] = _Pod(
-                    variant.key, variant.model.model_id, pod.ready, pod.ready_since
-                )
+                try:
+                    noted = _Pod(variant.key, variant.model, pod.ready, pod.ready_since)
+                except Exception as error:  # noqa: BLE001 - the other models' pods are read all the same
+                    self._faults.note(variant.model, f"reading pod {metadata.name}", error)
+                else:
+                    self._pods[metadata.namespace, metadata.name] = noted
 
     def add(self, query: str, vector: InstantVector) -> None:
         """Take over the series of the answer to a query, named as in ``queries``."""
-        ignored = Counter(self._place(query, series) for series in vector.series)
+        ignored = Counter(self._placed(query, series) for series in vector.series)
         if query in _COUNTED_QUERIES:
             for cause in IgnoredCause:
                 self._instruments.samples_ignored.labels(cause).inc(ignored[cause])
@@ -81,20 +94,38 @@ class ReplicaJoin:
         for (namespace, name), pod in self._pods.items():
             if not pod.ready:
                 continue
-            kv_usage = self._sample(SHARE, (KV_CACHE_USAGE, KV_CACHE_USAGE_TIMESTAMP), pod, classifier)
-            queue = self._sample(REQUESTS, (QUEUE_LENGTH, QUEUE_LENGTH_TIMESTAMP), pod, classifier)
-            engine = None
-            if self._engines is not None:
-                time = Reading.of(pod.series.get(KV_CACHE_USAGE_TIMESTAMP, []))
-                engine = self._engines.signals((namespace, name), time=time, classifier=classifier)
-            found.append(ReplicaMetrics(name, pod.variant, kv_usage, queue, engine, ready_since=pod.ready_since))
+            try:
+                found.append(self._replica(namespace, name, pod, classifier))
+            except Exception as error:  # noqa: BLE001 - the other models' replicas are judged all the same
+                self._faults.note(pod.model, f"reading the samples of pod {name}", error)
         self._count(KV_CACHE_USAGE, Counter(replica.kv_usage.state for replica in found))
         self._count(QUEUE_LENGTH, Counter(replica.queue_length.state for replica in found))
         return found
 
+    def _replica(self, namespace: str, name: str, pod: _Pod, classifier: Classifier) -> ReplicaMetrics:
+        kv_usage = self._sample(SHARE, (KV_CACHE_USAGE, KV_CACHE_USAGE_TIMESTAMP), pod, classifier)
+        queue = self._sample(REQUESTS, (QUEUE_LENGTH, QUEUE_LENGTH_TIMESTAMP), pod, classifier)
+        engine = None
+        if self._engines is not None:
+            time = Reading.of(pod.series.get(KV_CACHE_USAGE_TIMESTAMP, []))
+            engine = self._engines.signals((namespace, name), time=time, classifier=classifier)
+        return ReplicaMetrics(name, pod.variant, kv_usage, queue, engine, ready_since=pod.ready_since)
+
     def _count(self, signal: str, states: Counter[SampleState]) -> None:
         for state, count in states.items():
             self._instruments.samples.labels(signal, state).inc(count)
+
+    def _placed(self, query: str, series: Series) -> IgnoredCause | None:
+        """Do what ``_place`` does; a series that raises holds the model of its pod, if it has one of ours."""
+        try:
+            return self._place(query, series)
+        except Exception as error:  # noqa: BLE001 - the other series are read all the same
+            labels = series.metric
+            name = labels.get("pod") or labels.get("pod_name", "")
+            pod = self._pods.get((labels.get("namespace", ""), name))
+            if pod is not None:
+                self._faults.note(pod.model, f"reading the samples of pod {name}", error)
+            return IgnoredCause.MALFORMED
 
     def _place(self, query: str, series: Series) -> IgnoredCause | None:
         """Hand the series to its pod, or say why not."""
@@ -108,7 +139,7 @@ class ReplicaJoin:
             return IgnoredCause.FOREIGN_POD
         if not pod.ready:
             return IgnoredCause.NOT_READY
-        if model_name != pod.model_id:
+        if model_name != pod.model.model_id:
             shown = _shown(model_name)
             # The smallest of several: the hint must not depend on the order of an answer.
             pod.other_model = shown if pod.other_model is None else min(pod.other_model, shown)

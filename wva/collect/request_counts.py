@@ -25,6 +25,7 @@ from wva.collect.promql import namespace_matcher
 from wva.collect.queries import Query, chunks
 from wva.collect.retention import LONGEST_SECONDS, Window, window_of
 from wva.godurations import format_promql_duration
+from wva.model.failures import cause_of
 from wva.model.snapshot import RequestCounts
 from wva.model.variant import ModelKey
 from wva.numbers import Real
@@ -123,7 +124,10 @@ async def _ask(window: Window, found: Mapping[ModelKey, _Found], answer: Answer,
         name = labels.get("target_model_name") or labels.get("model_name", "")
         known = found.get(ModelKey(labels.get("namespace", ""), name))
         if known is not None:
-            _add(known, labels.get("signal", ""), series)
+            try:
+                _add(known, labels.get("signal", ""), series)
+            except Exception as error:  # noqa: BLE001 - the other models are counted all the same
+                known.problem = f"reading requests failed: {cause_of(error)}"
 
 
 def _problem(got: InstantVector | PrometheusError | None) -> str:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from wva.collect.answers import InstantVector, Series
+from wva.collect.faults import Faults
 from wva.collect.queries import QueueSignal
 from wva.collect.samples import Classifier, Reading, Signal
 from wva.model.metrics import Sample, SampleState
@@ -29,8 +30,9 @@ _AMOUNT: Final = Signal(Real(0, 1e15))
 class SchedulerQueueJoin:
     """Gathers the answers of one cycle about the queues of some models; make one per cycle."""
 
-    def __init__(self, models: Collection[ModelKey]) -> None:
-        """Note the models; what is said of any other is forgotten."""
+    def __init__(self, models: Collection[ModelKey], *, faults: Faults | None = None) -> None:
+        """Note the models; what is said of any other is forgotten. ``faults`` takes those that cannot be read."""
+        self._faults = Faults() if faults is None else faults
         self._series: dict[ModelKey, dict[str, list[Series]]] = {model: {} for model in models}
         self._failures: dict[str, str] = {}
 
@@ -49,7 +51,13 @@ class SchedulerQueueJoin:
 
     def queues(self, classifier: Classifier) -> list[SchedulerQueue]:
         """Return one entry per model. Without an answer its samples are invalid: there may be a queue or none."""
-        return [self._queue(model, series, classifier) for model, series in self._series.items()]
+        found = []
+        for model, series in self._series.items():
+            try:
+                found.append(self._queue(model, series, classifier))
+            except Exception as error:  # noqa: BLE001 - the other models have theirs
+                self._faults.note(model, "reading the scheduler's queue", error)
+        return found
 
     def _queue(self, model: ModelKey, series: dict[str, list[Series]], classifier: Classifier) -> SchedulerQueue:
         failure = self._failures.get(model.namespace)

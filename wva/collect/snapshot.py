@@ -21,6 +21,7 @@ from wva.collect.activations import Activations
 from wva.collect.answer_cache import AnswerCache, Answers, CacheSettings, Pods
 from wva.collect.answers import InstantVector, PrometheusError, Querier
 from wva.collect.claims import Claims
+from wva.collect.faults import Faults
 from wva.collect.joins import Joins
 from wva.collect.promql import validate_namespace
 from wva.collect.queries import Query, chunk_queries, chunks, engine_queries
@@ -28,6 +29,7 @@ from wva.collect.request_counts import count_requests
 from wva.collect.stores import CollectStores
 from wva.collect.variants import AcceptedVariant, accepted_variants
 from wva.instruments import Instruments
+from wva.model.failures import cause_of
 from wva.model.inventory import Inventory
 from wva.model.metrics import Freshness, ReplicaMetrics
 from wva.model.snapshot import CollectionFailure, RequestCounts, Snapshot
@@ -76,6 +78,7 @@ class Collector:
         self._round = asyncio.Lock()
         """Cycle and background do not ask the same at the same time: who comes second finds the answer of the first."""
         self._status: str | None = None
+        self._throttle = log.Throttle()
         self._covered: set[VariantKey] = set()
 
     def prometheus_status(self) -> str | None:
@@ -85,49 +88,77 @@ class Collector:
     async def collect(self, now: float) -> Snapshot:
         """Return what is seen at ``now`` (seconds since the epoch); takes at most the deadline of the settings."""
         settings = self._settings
+        faults = Faults(now, throttle=self._throttle)
         accepted = accepted_variants(
-            self._stores,
-            claims=settings.claims,
-            now=now,
-            activations=settings.activations,
+            self._stores, claims=settings.claims, now=now, activations=settings.activations, faults=faults
         )
-        joins = Joins.of(accepted, instruments=self._instruments, asked=settings.engines_of)
+        asked = self._asked(faults)
+        joins = Joins.of(accepted, instruments=self._instruments, asked=asked, faults=faults)
         async with asyncio.TaskGroup() as group:
-            counting = group.create_task(self._count_requests(accepted, now))
-            failures = await self._gather(accepted, joins, now)
+            counting = group.create_task(self._count_requests(accepted, now, faults))
+            failures = await self._gather(accepted, joins, now, asked)
         replicas, queues = joins.result(now=now, freshness=settings.freshness())
         self._publish_coverage(replicas)
         snapshot = Snapshot.of([entry.variant for entry in accepted], replicas, failures)
-        inventory, detail = settings.inventory() or (None, "")
+        inventory, detail = self._inventory()
         return replace(
             snapshot,
             queues=tuple(sorted(queues, key=lambda queue: queue.model)),
             request_counts=counting.result(),
             inventory=inventory,
             inventory_detail=detail,
+            unread=faults.unread(),
         )
+
+    def _inventory(self) -> tuple[Inventory | None, str]:
+        """Count the GPUs. An error leaves their number unknown, which concerns all models: none of them is to blame."""
+        try:
+            return self._settings.inventory() or (None, "")
+        except Exception as error:  # noqa: BLE001 - decisions go on without the number of GPUs
+            _log.exception("inventory_failed")
+            return None, f"counting GPUs failed: {cause_of(error)}"
+
+    def _asked(self, faults: Faults) -> Callable[[ModelKey], bool]:
+        """Return what tells whether more is to be known of the engines of a model, asked once for each."""
+        known: dict[ModelKey, bool] = {}
+
+        def asked(model: ModelKey) -> bool:
+            if model not in known:
+                read = self._settings.engines_of
+                known[model] = faults.attempt(model, "reading its policy", lambda: read(model), default=False)
+            return known[model]
+
+        return asked
 
     async def refresh(self, now: float) -> None:
         """Fetch kept answers again that the last cycle used, as far as they are due. A failure leaves the kept ones."""
         async with self._round:
             accepted = accepted_variants(self._stores, claims=self._settings.claims)
-            wanted = _chunks(accepted, self._settings.engines_of)
+            wanted = _chunks(accepted, self._asked(Faults(now, throttle=self._throttle)))
             asked = [chunk for chunk in wanted if self._cache.due(chunk.queries, now=now)]
             if asked:
                 self._conclude(list((await self._ask(asked, now)).values()))
 
-    async def _count_requests(self, accepted: list[AcceptedVariant], now: float) -> tuple[RequestCounts, ...]:
+    async def _count_requests(
+        self, accepted: list[AcceptedVariant], now: float, faults: Faults
+    ) -> tuple[RequestCounts, ...]:
         """Count the requests of the models that run and may go to zero."""
         running = {entry.variant.model for entry in accepted if entry.variant.active}
         known = {model for model in running if _refuse(model.namespace) is None}
-        retentions = {model: self._settings.retention_of(model) for model in known}
+        read = self._settings.retention_of
+        retentions = {
+            model: faults.attempt(model, "reading its policy", lambda model=model: read(model), default=None)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+            for model in sorted(known)
+        }
         models = {model: retention for model, retention in retentions.items() if retention is not None}
         deadline = asyncio.get_running_loop().time() + self._settings.deadline_seconds
         return await count_requests(models, self._answer, now=now, deadline=deadline)
 
-    async def _gather(self, accepted: list[AcceptedVariant], joins: Joins, now: float) -> list[CollectionFailure]:
+    async def _gather(
+        self, accepted: list[AcceptedVariant], joins: Joins, now: float, asked_about: Callable[[ModelKey], bool]
+    ) -> list[CollectionFailure]:
         """Bring the answers about the namespaces of active variants into the joins; return what failed."""
-        wanted = _chunks(accepted, self._settings.engines_of)
+        wanted = _chunks(accepted, asked_about)
         answers: dict[_Chunk, Answers | CollectionFailure] = {}
         async with self._round:
             for chunk in wanted:

@@ -13,11 +13,12 @@ from typing import Final
 
 from wva.api.apps import Deployment
 from wva.api.core import Pod
-from wva.api.meta import parse_time
+from wva.api.meta import Key, parse_time
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, ConditionType, OptimizedAlloc, VariantAutoscaling
 from wva.collect.activations import Activations
 from wva.collect.bounds import bounds_of
 from wva.collect.claims import Claims
+from wva.collect.faults import Faults
 from wva.collect.gpus import gpus_per_replica
 from wva.collect.stores import CONTROLLER_INDEX, CollectStores, owner_key
 from wva.collect.surplus import model_id_fits
@@ -51,27 +52,69 @@ def accepted_variants(
     claims: Claims = _EVERYTHING,
     now: float | None = None,
     activations: Activations | None = None,
+    faults: Faults | None = None,
 ) -> list[AcceptedVariant]:
     """Return every variant that this controller decides on, with its pods, in no particular order.
 
     ``now`` is in seconds since the epoch; without it no pod counts as unschedulable, and no activation and no
-    claim of another controller counts.
+    claim of another controller counts. A variant that cannot be read is noted in ``faults``, and what is known of it
+    in any case is returned: its number and its replicas.
     """
+    faults = Faults() if faults is None else faults
     accepted = []
     for va in stores.variant_autoscalings.list():
-        if va.metadata.deleting or not model_id_fits(va) or not claims.mine(va, now):
+        key, what = _model_key(va), f"reading variant {va.metadata.name}"
+        if not faults.attempt(key, what, lambda va=va: _ours(va, claims, now), default=False):  # type: ignore[misc]  # mypy cannot infer a lambda with a default
             continue
-        resolution = resolve(va, vas=stores.variant_autoscalings, deployments=stores.deployments)
-        if resolution.deployment is None:
-            continue
-        pods = pods_of(resolution.deployment, stores)
-        variant = variant_of(
-            va, deployment=resolution.deployment, pods=pods, bounds=bounds_of(va, stores.scalers), now=now
-        )
-        if activations is not None and now is not None:
-            variant = activations.apply(variant, now)
-        accepted.append(AcceptedVariant(variant, pods))
+        try:
+            found = _accepted(va, stores, now, activations)
+        except Exception as error:  # noqa: BLE001 - the other variants are read all the same
+            faults.note(key, what, error)
+            found = bare_variant(va, stores)
+        if found is not None:
+            accepted.append(found)
     return accepted
+
+
+def _model_key(va: VariantAutoscaling) -> ModelKey:
+    return ModelKey(va.metadata.namespace, va.spec.model_id)
+
+
+def _ours(va: VariantAutoscaling, claims: Claims, now: float | None) -> bool:
+    return not va.metadata.deleting and model_id_fits(va) and claims.mine(va, now)
+
+
+def _accepted(
+    va: VariantAutoscaling, stores: CollectStores, now: float | None, activations: Activations | None
+) -> AcceptedVariant | None:
+    resolution = resolve(va, vas=stores.variant_autoscalings, deployments=stores.deployments)
+    if resolution.deployment is None:
+        return None
+    pods = pods_of(resolution.deployment, stores)
+    variant = variant_of(va, deployment=resolution.deployment, pods=pods, bounds=bounds_of(va, stores.scalers), now=now)
+    if activations is not None and now is not None:
+        variant = activations.apply(variant, now)
+    return AcceptedVariant(variant, pods)
+
+
+def bare_variant(va: VariantAutoscaling, stores: CollectStores) -> AcceptedVariant | None:
+    """Return what must be known of a variant to hold it, None without a target: its number, and its replicas."""
+    deployment = stores.deployments.get(Key(va.metadata.namespace, va.spec.scale_target_ref.name))
+    if deployment is None:
+        return None
+    allocation = va.status.desired_optimized_alloc
+    variant = Variant(
+        VariantKey(va.metadata.namespace, va.metadata.name),
+        _model_key(va),
+        deployment.metadata.name,
+        accelerator=va.metadata.labels.get(ACCELERATOR_LABEL, ""),
+        spec_replicas=deployment.spec_replicas,
+        current_replicas=deployment.current_replicas,
+        ready_replicas=deployment.ready_replicas,
+        status_desired=None if allocation is None else REPLICAS.find(allocation.num_replicas),
+        status_accelerator="" if allocation is None else allocation.accelerator,
+    )
+    return AcceptedVariant(variant, ())
 
 
 def variant_of(
@@ -86,7 +129,7 @@ def variant_of(
     allocation = _allocation_for(va, deployment)
     return Variant(
         key=VariantKey(va.metadata.namespace, va.metadata.name),
-        model=ModelKey(va.metadata.namespace, va.spec.model_id),
+        model=_model_key(va),
         target=deployment.metadata.name,
         accelerator=va.metadata.labels.get(ACCELERATOR_LABEL, ""),
         cost=parse_cost(va.spec.variant_cost),

@@ -31,7 +31,7 @@ from wva.collect.claims import Claims
 from wva.collect.stores import TARGET_INDEX, CollectStores, target_key
 from wva.collect.surplus import surplus_problems
 from wva.collect.targets import TargetKind, TargetResolution, resolve
-from wva.collect.variants import cost_problems, pods_of, variant_of
+from wva.collect.variants import bare_variant, cost_problems, pods_of, variant_of
 from wva.controllers.rivals import Rivals
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
@@ -39,6 +39,7 @@ from wva.kube.controller import After, Result
 from wva.kube.errors import ApiError, Conflict, NotFound, WriteRefused
 from wva.kube.workqueue import WorkQueue
 from wva.model.decision import Decision, Reason
+from wva.model.failures import cause_of
 from wva.model.trouble import UNTROUBLED, Trouble
 from wva.model.variant import Bounds, Variant, VariantKey
 from wva.publish.ledger import Ledger
@@ -122,6 +123,7 @@ class VariantAutoscalingController:
         """Prepare the queue; nothing is subscribed before ``watch``."""
         self._deps = dependencies
         self._logger = log.get("variantautoscaling")
+        self._throttle = log.Throttle()
         self._replaced: set[Key] = set()
         self._rivals = Rivals(dependencies.claims, announce=dependencies.announce, clock=dependencies.clock)
         dependencies.instruments.variants_left.set_function(self._rivals.__len__)
@@ -229,12 +231,20 @@ class VariantAutoscalingController:
 
     def _problems(self, va: VariantAutoscaling, deployment: Deployment | None) -> str:
         """Return what is written for this variant and not in force, in one line; empty when all of it is."""
-        own = [
-            *bound_problems(va, self._deps.stores.scalers),
-            *cost_problems(va),
-            *surplus_problems(va, deployment),
-        ]
-        return "; ".join(filter(None, [self._deps.configuration.problem_for(va), *own]))
+        checks: tuple[Callable[[], Iterable[str]], ...] = (
+            lambda: [self._deps.configuration.problem_for(va)],
+            lambda: bound_problems(va, self._deps.stores.scalers),
+            lambda: cost_problems(va),
+            lambda: surplus_problems(va, deployment),
+        )
+        return "; ".join(text for check in checks for text in self._told(va, check) if text)
+
+    def _told(self, va: VariantAutoscaling, check: Callable[[], Iterable[str]]) -> list[str]:
+        """Return what a check says, or that it failed: the rest of the status is written all the same."""
+        try:
+            return list(check())
+        except Exception as error:  # noqa: BLE001 - the rest of the status is written all the same
+            return [f"a check failed: {self._tell_failure(va, error)}"]
 
     def _view(self, va: VariantAutoscaling, deployment: Deployment | None) -> ConfigurationView:
         view = ConfigurationView(self._problems(va, deployment), self._deps.claims.me.text)
@@ -244,10 +254,24 @@ class VariantAutoscalingController:
         accelerator = va.metadata.labels.get(ACCELERATOR_LABEL, "")
         return replace(
             view,
-            gateway=around.gateway(va.metadata.namespace, labels),
-            inventory=around.inventory(accelerator, pods_of(deployment, self._deps.stores)),
-            start=around.start(VariantKey(*va.metadata.key)),
+            gateway=self._trouble(va, lambda: around.gateway(va.metadata.namespace, labels)),
+            inventory=self._trouble(va, lambda: around.inventory(accelerator, pods_of(deployment, self._deps.stores))),
+            start=self._trouble(va, lambda: around.start(VariantKey(*va.metadata.key))),
         )
+
+    def _trouble(self, va: VariantAutoscaling, read: Callable[[], Trouble]) -> Trouble:
+        try:
+            return read()
+        except Exception as error:  # noqa: BLE001 - the rest of the status is written all the same
+            self._tell_failure(va, error)
+            return UNTROUBLED
+
+    def _tell_failure(self, va: VariantAutoscaling, error: Exception) -> str:
+        """Log an error about one variant, though not again and again; return what it was."""
+        key, cause = va.metadata.key, cause_of(error)
+        if self._throttle.permits(key, cause, self._deps.clock.monotonic()):
+            self._logger.error("variant_check_failed", variant=str(key), cause=cause, exc_info=error)
+        return cause
 
     def _handles(self, va: VariantAutoscaling) -> bool:
         return not va.metadata.deleting and self._deps.claims.mine(va, self._deps.clock.now())
@@ -261,8 +285,17 @@ class VariantAutoscalingController:
 
     def _variant(self, va: VariantAutoscaling, deployment: Deployment) -> Variant:
         """Return the variant; what its status says of a Deployment that went under our eyes is not taken over."""
-        pods = tuple(pods_of(deployment, self._deps.stores))
-        variant = variant_of(va, deployment=deployment, pods=pods, bounds=bounds_of(va, self._deps.stores.scalers))
+        stores = self._deps.stores
+        try:
+            pods = tuple(pods_of(deployment, stores))
+            variant = variant_of(va, deployment=deployment, pods=pods, bounds=bounds_of(va, stores.scalers))
+        except Exception as error:
+            # Its number must be there all the same; the cycle says that the variant cannot be read.
+            bare = bare_variant(va, stores)
+            if bare is None:
+                raise
+            variant = bare.variant
+            self._tell_failure(va, error)
         if va.metadata.key not in self._replaced:
             return variant
         self._replaced.discard(va.metadata.key)

@@ -134,7 +134,8 @@ def _held(variant: Variant, entry: VariantMemory | None, cause: str) -> tuple[De
     """Keep the number of a variant, and what is remembered of it; one that is at zero stays there."""
     decision = held(variant, entry, cause)
     if not variant.active and decision.desired == 0:
-        return _inactive(variant)
+        kept, asleep = _inactive(variant)
+        return replace(kept, message=f"{kept.message}; {cause}"), asleep
     return decision, entry
 
 

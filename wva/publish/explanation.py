@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -114,6 +115,10 @@ FAMILIES: Final = (
 )
 
 
+def _rows(family: Family, decision: Decision, bounds: Bounds) -> list[Row]:
+    return [(values, float(value)) for values, value in family.rows(decision, bounds)]
+
+
 class ExplanationCollector(LeaderCollector):
     """Yields the series of every variant in the ledger."""
 
@@ -126,11 +131,14 @@ class ExplanationCollector(LeaderCollector):
     def collect(self) -> Iterator[Metric]:
         """Yield all families; they are empty while this process does not lead."""
         decisions = self._ledger.decisions() if self._leading() else []
-        known = [(decision, self._bounds(decision.key) or Bounds()) for decision in decisions]
+        known = [
+            (decision, self._read(decision.key, partial(self._bounds, decision.key)) or Bounds())
+            for decision in decisions
+        ]
         for family in FAMILIES:
             metric = GaugeMetricFamily(family.name, family.help, labels=(*family.all_labels, *self._instance_label))
             for decision, bounds in known:
-                for values, value in family.rows(decision, bounds):
-                    key = decision.key
+                key = decision.key
+                for values, value in self._read(key, partial(_rows, family, decision, bounds)) or []:
                     metric.add_metric([key.name, key.namespace, *values, *self._instance_value], value)
             yield metric

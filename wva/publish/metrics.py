@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -81,13 +82,21 @@ class VariantCollector(LeaderCollector):
     def _gauges(self, decisions: list[Decision]) -> Iterator[Metric]:
         families = {name: self._gauge(name) for name in (CURRENT_REPLICAS, DESIRED_REPLICAS, DESIRED_RATIO)}
         for decision in decisions:
-            labels = self._labels(decision, decision.accelerator)
-            known = self._current(decision.key)
-            current = decision.current if known is None else known
-            families[CURRENT_REPLICAS].add_metric(labels, current)
-            families[DESIRED_REPLICAS].add_metric(labels, decision.desired)
-            families[DESIRED_RATIO].add_metric(labels, decision.desired / current if current else decision.desired)
+            values = self._read(decision.key, partial(self._values, decision)) or {}
+            for name, value in values.items():
+                families[name].add_metric(self._labels(decision, decision.accelerator), value)
         yield from families.values()
+
+    def _values(self, decision: Decision) -> dict[str, float]:
+        """Return the numbers of a variant; its replicas are those of the decision if the cache does not tell."""
+        known = self._read(decision.key, partial(self._current, decision.key))
+        current = decision.current if known is None else known
+        desired = decision.desired
+        return {
+            CURRENT_REPLICAS: float(current),
+            DESIRED_REPLICAS: float(desired),
+            DESIRED_RATIO: desired / current if current else float(desired),
+        }
 
     def _gauge(self, name: str) -> GaugeMetricFamily:
         return GaugeMetricFamily(name, HELP[name], labels=(*BASE_LABELS, *self._instance_label))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -190,6 +191,10 @@ def begun(before: Iterable[Condition], after: Iterable[Condition]) -> list[Annou
     ]
 
 
+def _standing(conditions: Iterable[Condition]) -> list[tuple[Obstacle, str]]:
+    return list(standing(conditions))
+
+
 class ObstacleCollector(LeaderCollector):
     """Yields a series for each variant and reason why it is not scaled."""
 
@@ -202,6 +207,6 @@ class ObstacleCollector(LeaderCollector):
         """Yield the family; it is empty while this process does not lead."""
         family = GaugeMetricFamily(OBSTACLE, OBSTACLE_HELP, labels=(*OBSTACLE_LABELS, *self._instance_label))
         for key, conditions in self._statuses() if self._leading() else ():
-            for obstacle, _ in standing(conditions):
+            for obstacle, _ in self._read(key, partial(_standing, conditions)) or []:
                 family.add_metric([key.name, key.namespace, obstacle.reason, *self._instance_value], 1.0)
         yield family
