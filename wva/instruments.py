@@ -82,6 +82,13 @@ class Instruments:
             registry=registry,
         )
         self.cache_objects = Gauge("wva_cache_objects", "Objects in the cache.", ["resource"], registry=registry)
+        self.caches_kept = Gauge(
+            "wva_caches_kept",
+            "Caches of optional kinds that the API server refuses (403, 404) and that are kept as last known, for five "
+            "minutes at most.",
+            ["resource"],
+            registry=registry,
+        )
         self.api_requests = Counter(
             "wva_kubernetes_requests",
             "Requests to the API server, by verb, resource and HTTP status (0: no answer).",

@@ -16,8 +16,13 @@ from wva.kube.cache import Store
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 NAMESPACES = st.sampled_from(["", "x", "x-y", "y"])
-VERSIONS = st.sampled_from(["1", "2", "10"])
+VERSIONS = st.sampled_from(["1", "2", "10", "opaque"])
 PODS = st.builds(lambda name, version, namespace: pod(name, version, namespace=namespace), NAMES, VERSIONS, NAMESPACES)
+
+
+def older(version: str, than: str) -> bool:
+    """Whether both are numbers and the first is smaller."""
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
 
 
 def by_name(obj: Pod) -> Iterable[str]:
@@ -43,6 +48,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.add_index("name", by_name)
         self.late_index = False
         self.model: dict[Key, Pod] = {}
+        self.version = ""
         self.followed: dict[Key, Pod] = {}
         self.calls = 0
         self.store.subscribe(self.follow)
@@ -65,6 +71,9 @@ class StoreMachine(RuleBasedStateMachine):
     def replace(self, items: list[Pod], version: str) -> None:
         """Take a list."""
         before, self.model = self.model, {item.metadata.key: item for item in items}
+        if not older(version, self.version):
+            self.model |= {key: before[key] for key, item in self.model.items() if self.outdated(item, before)}
+        self.version = version
         self.calls = 0
         self.store.replace(items, version)
         assert self.calls == sum(1 for key in before | self.model if before.get(key) != self.model.get(key))
@@ -75,17 +84,22 @@ class StoreMachine(RuleBasedStateMachine):
     def upsert(self, obj: Pod) -> None:
         """Take an object that was added or changed, or is told again."""
         self.calls = 0
+        outdated = self.outdated(obj, self.model)
         self.store.upsert(obj)
-        assert self.calls == (self.model.get(obj.metadata.key) != obj)
-        self.model[obj.metadata.key] = obj
-        assert self.store.resource_version == obj.metadata.resource_version
+        assert self.calls == (not outdated and self.model.get(obj.metadata.key) != obj)
+        if not outdated:
+            self.model[obj.metadata.key] = obj
+        self.advance(obj.metadata.resource_version)
 
     @rule(obj=PODS, by_key=st.booleans())
     def delete(self, obj: Pod, by_key: bool) -> None:  # noqa: FBT001 - hypothesis passes it
         """Lose an object, perhaps one that was never here."""
         self.calls = 0
+        outdated = not by_key and self.outdated(obj, self.model)
         self.store.delete(obj.metadata.key if by_key else obj)
-        assert self.calls == (self.model.pop(obj.metadata.key, None) is not None)
+        assert self.calls == (not outdated and self.model.pop(obj.metadata.key, None) is not None)
+        if not by_key:
+            self.advance(obj.metadata.resource_version)
 
     @precondition(lambda self: not self.late_index)
     @rule()
@@ -99,8 +113,19 @@ class StoreMachine(RuleBasedStateMachine):
         """Take a bookmark."""
         self.calls = 0
         self.store.progress(version)
-        assert self.store.resource_version == version
+        self.advance(version)
         assert self.calls == 0
+
+    def outdated(self, obj: Pod, known: dict[Key, Pod]) -> bool:
+        """Tell whether a newer state is known."""
+        old = known.get(obj.metadata.key)
+        return old is not None and older(obj.metadata.resource_version, old.metadata.resource_version)
+
+    def advance(self, version: str) -> None:
+        """Take a version unless it is older."""
+        if not older(version, self.version):
+            self.version = version
+        assert self.store.resource_version == self.version
 
     @invariant()
     def content_agrees(self) -> None:
@@ -121,7 +146,7 @@ class StoreMachine(RuleBasedStateMachine):
         ordered = [self.model[key] for key in sorted(self.model)]
         for value in ("a", "b", "c", "d", "early"):
             assert self.store.by_index("name", value) == [obj for obj in ordered if value in by_name(obj)]
-        for value in ("1", "2", "10") if self.late_index else ():
+        for value in ("1", "2", "10", "opaque") if self.late_index else ():
             assert self.store.by_index("version", value) == [obj for obj in ordered if value in by_version(obj)]
 
 

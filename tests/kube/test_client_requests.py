@@ -36,7 +36,24 @@ async def test_list_decodes_what_it_can(server: Any, client: KubeClient) -> None
     listed = await client.list(PODS, namespace="demo", resource_version="0", label_selector="a=b,c")
     assert [pod.metadata.name for pod in listed.items] == ["a"]
     assert (listed.resource_version, listed.undecodable) == ("9", 1)
-    assert server.last.query == {"resourceVersion": "0", "labelSelector": "a=b,c"}
+    assert server.last.query == {"resourceVersion": "0", "limit": "500", "labelSelector": "a=b,c"}
+
+
+@pytest.mark.parametrize(
+    ("version", "query"),
+    [
+        (None, {}),
+        ("0", {"resourceVersion": "0"}),
+        ("7", {"resourceVersion": "7", "resourceVersionMatch": "NotOlderThan"}),
+    ],
+)
+async def test_a_list_says_how_old_it_may_be(
+    server: Any, client: KubeClient, version: str | None, query: dict[str, str]
+) -> None:
+    """Any state in the cache, the newest, or one that is not older than another."""
+    server.say({"metadata": {"resourceVersion": "9"}, "items": []})
+    await client.list(PODS, resource_version=version)
+    assert server.last.query == {"limit": "500", **query}
 
 
 async def test_merge_patch_is_the_default(server: Any, client: KubeClient) -> None:

@@ -38,7 +38,7 @@ async def run_until(informer: Informer[Any], event_: asyncio.Event) -> None:
 
 async def test_store_follows_the_server(server: Any, client: KubeClient, instruments: Instruments) -> None:
     """List, changes, deletion, a lost version, the next list: the store ends up as the server is."""
-    lists = iter([[item("a", "1"), item("b", "2")], [item("c", "20")]])
+    lists = iter([("10", [item("a", "1"), item("b", "2")]), ("20", [item("c", "20")])])
     streams = iter(
         [
             [event("MODIFIED", "a", "11"), event("DELETED", "b", "12")],
@@ -49,7 +49,8 @@ async def test_store_follows_the_server(server: Any, client: KubeClient, instrum
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if "watch" not in request.query:
-            return web.json_response({"metadata": {"resourceVersion": "10"}, "items": next(lists)})
+            version, items = next(lists)
+            return web.json_response({"metadata": {"resourceVersion": version}, "items": items})
         lines = next(streams, None)
         response = web.StreamResponse()
         await response.prepare(request)
@@ -82,7 +83,7 @@ async def test_store_follows_the_server(server: Any, client: KubeClient, instrum
     ]
     assert informer.store.keys() == [Key("demo", "c")]
     assert instruments.registry.get_sample_value("wva_cache_objects", {"resource": "pods"}) == 1
-    assert json.loads(json.dumps(server.received[0].query)) == {"resourceVersion": "0"}
+    assert json.loads(json.dumps(server.received[0].query)) == {"resourceVersion": "0", "limit": "500"}
 
 
 async def test_options_reach_the_server(server: Any, client: KubeClient, instruments: Instruments) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,10 +16,26 @@ from tests.kube.test_informer_follows import run_until
 from wva.api.kinds import PODS
 from wva.instruments import Instruments
 from wva.kube import errors
-from wva.kube.informer import SILENCE_LIMIT_SECONDS, Informer
+from wva.kube.informer import Informer
+from wva.kube.watch import KEPT_SECONDS
 
 ABSENT = errors.NotFound(404, "NotFound", "the server could not find the requested resource")
 DENIED = errors.Forbidden(403, "Forbidden", "pods is forbidden")
+
+
+@asynccontextmanager
+async def running(informer: Informer[Any]) -> AsyncIterator[None]:
+    """Run an informer during the body."""
+    task = asyncio.create_task(informer.run())
+    yield
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def kept_caches(instruments: Instruments) -> float | None:
+    """Return the gauge of caches that are kept."""
+    return instruments.registry.get_sample_value("wva_caches_kept", {"resource": "pods"})
 
 
 @pytest.mark.looptime
@@ -49,17 +68,77 @@ async def test_a_kind_that_appears_is_taken_up(instruments: Instruments) -> None
 
 
 @pytest.mark.looptime
-async def test_a_kind_that_is_removed_leaves_an_empty_store(instruments: Instruments) -> None:
-    """Its definition was deleted: what was known of it is no longer true, and nothing becomes unready for it."""
-    client = ScriptedClient(lists=[pods(pod("a", "1")), *[ABSENT] * 40], streams=[[ABSENT]])
+@pytest.mark.parametrize("refusal", [ABSENT, DENIED])
+async def test_a_kind_that_is_removed_leaves_an_empty_store_once_that_has_lasted(
+    instruments: Instruments, refusal: errors.ApiError
+) -> None:
+    """Its definition was deleted, or the right to it: what was known counts for five minutes. Nothing is unready."""
+    client = ScriptedClient(lists=[pods(pod("a", "1")), *[refusal] * 40], streams=[[100.0, ABSENT]])
     informer = Informer(client, PODS, instruments=instruments, optional=True)
-    running = asyncio.create_task(informer.run())
-    await asyncio.sleep(SILENCE_LIMIT_SECONDS + 10)
-    assert len(informer.store) == 0
-    assert informer.status() is None
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    with capture_logs() as logs:
+        async with running(informer):
+            await asyncio.sleep(100.0 + KEPT_SECONDS - 1)
+            assert len(informer.store) == 1
+            assert informer.absent is None
+            assert informer.kept == f"pods as known 399 s ago: {refusal}"
+            assert informer.status() is None
+            assert kept_caches(instruments) == 1
+            await asyncio.sleep(32)
+            assert len(informer.store) == 0
+            assert informer.absent == str(refusal)
+            assert (informer.kept, kept_caches(instruments)) == (None, 0)
+            assert informer.status() is None
+    assert [entry["event"] for entry in logs] == ["optional_kind_refused", "optional_kind_absent"]
+    assert logs[0]["in_force"] == "as known 100 s ago"
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("refusal", [ABSENT, DENIED])
+@pytest.mark.parametrize("looks", [1, 5])
+async def test_a_refusal_that_does_not_last_changes_nothing(
+    instruments: Instruments, refusal: errors.ApiError, looks: int
+) -> None:
+    """An API server that has just started, a role that is replaced: handlers see no deletion, and the watch goes on."""
+    lists = [pods(pod("a", "1")), *[refusal] * looks, pods(pod("a", "1"), pod("b", "12"), version="12")]
+    client = ScriptedClient(lists=lists, streams=[[20.0, errors.Gone(410, "Gone", "too old")]])
+    informer = Informer(client, PODS, instruments=instruments, optional=True)
+    seen: list[tuple[bool, bool]] = []
+    informer.store.subscribe(lambda old, new: seen.append((old is None, new is None)))
+    with capture_logs() as logs:
+        await run_until(informer, client.done)
+    assert seen == [(True, False), (True, False)]
+    assert (informer.kept, informer.absent, kept_caches(instruments)) == (None, None, 0)
+    assert [entry["event"] for entry in logs if entry["event"].startswith("optional")] == [
+        "optional_kind_refused",
+        "optional_kind_back",
+    ]
+
+
+@pytest.mark.looptime
+async def test_a_long_silence_and_two_looks_are_not_enough(instruments: Instruments) -> None:
+    """The refusals themselves must last: what came before them was an outage, which says nothing."""
+    outage = errors.Unreachable(0, "ClientConnectorError", "connection refused")
+    lists = [pods(pod("a", "1")), *[outage] * 60, DENIED, DENIED, pods(pod("a", "1"))]
+    client = ScriptedClient(lists=lists, streams=[[errors.Gone(410, "Gone", "too old")]])
+    informer = Informer(client, PODS, instruments=instruments, optional=True)
+    lengths: list[int] = []
+    informer.store.subscribe(lambda _old, _new: lengths.append(len(informer.store)))
+    await run_until(informer, client.done)
+    assert lengths == [1]
+
+
+@pytest.mark.looptime
+async def test_a_watch_that_is_denied_is_replaced_by_lists(instruments: Instruments) -> None:
+    """A role with list and without watch: what is known is at most some minutes old, and never empty."""
+    lists = [pods(pod(f"p{number}", "1"), version=str(number + 10)) for number in range(4)]
+    client = ScriptedClient(lists=lists, streams=[[DENIED]] * 100)
+    informer = Informer(client, PODS, instruments=instruments, optional=True)
+    lengths: list[int] = []
+    informer.store.subscribe(lambda _old, new: lengths.append(len(informer.store)) if new else None)
+    await run_until(informer, client.done)
+    assert lengths == [1] * 4
+    times = [at for at, _ in client.listed]
+    assert all(KEPT_SECONDS <= later - earlier <= KEPT_SECONDS + 61 for earlier, later in pairwise(times))
 
 
 @pytest.mark.looptime

@@ -1,4 +1,4 @@
-"""What follows when the server has forgotten our version: a new list, and which one.
+"""What follows when the server has forgotten our version: a new list, which one, and which one is not taken.
 
 Not here: how a 410 looks on the wire (test_watch_error_events, test_client_errors).
 """
@@ -6,24 +6,28 @@ Not here: how a 410 looks on the wire (test_watch_error_events, test_client_erro
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
-from tests.kube.scripted import ScriptedClient, error_event, event, play, pod, pods
+from tests.kube.scripted import ScriptedClient, bookmark, error_event, event, play, pod, pods
 from wva.kube import errors
-from wva.kube.watch import Listed, Upserted
+from wva.kube.versions import Versions
+from wva.kube.watch import Listed, Progressed, Upserted
 
 pytestmark = pytest.mark.looptime
 
 EXPIRED = error_event(410, "Expired")
 
 
-async def test_expired_watch_lists_from_the_cache_again() -> None:
-    """After a 410 the collection is listed with resourceVersion=0 and watched from the new list's version."""
+async def test_an_expired_watch_lists_from_the_last_version_again() -> None:
+    """After a 410 the collection is listed at what was told last or later, and watched from the new list's version."""
     client = ScriptedClient(
         lists=[pods(pod("a", "1"), version="10"), pods(pod("a", "20"), version="21")],
         streams=[[30.0, event("ADDED", "b", "11"), EXPIRED]],
     )
     played = await play(client)
-    assert played.list_versions == ["0", "0"]
+    assert played.list_versions == ["0", "11"]
     assert played.watch_versions == ["10", "21"]
     assert played.changes == [
         Listed((pod("a", "1"),), "10"),
@@ -43,17 +47,18 @@ async def test_second_410_in_a_row_asks_for_the_newest_state() -> None:
     """When the cache's own version is expired, the next list carries no resourceVersion."""
     client = ScriptedClient(lists=[pods(), pods(), pods(version="99")], streams=[[EXPIRED], [EXPIRED]])
     played = await play(client)
-    assert played.list_versions == ["0", "0", None]
+    assert played.list_versions == ["0", "10", None]
     assert played.watch_versions == ["10", "10", "99"]
 
 
 async def test_an_event_between_two_410_starts_the_count_again() -> None:
     """Two 410 with an event between them are not in a row: the cache is good enough."""
     client = ScriptedClient(
-        lists=[pods(), pods(), pods()], streams=[[20.0, EXPIRED], [20.0, event("ADDED", "a", "11"), EXPIRED]]
+        lists=[pods(), pods(), pods(version="11")],
+        streams=[[20.0, EXPIRED], [20.0, event("ADDED", "a", "11"), EXPIRED]],
     )
     played = await play(client)
-    assert played.list_versions == ["0", "0", "0"]
+    assert played.list_versions == ["0", "10", "11"]
 
 
 async def test_lists_that_expire_at_once_are_slowed_down() -> None:
@@ -61,7 +66,7 @@ async def test_lists_that_expire_at_once_are_slowed_down() -> None:
     client = ScriptedClient(lists=[pods()] * 4, streams=[[EXPIRED]] * 4)
     played = await play(client)
     assert played.list_times == [0.0, 0.8, 2.4, 5.6, 12.0]
-    assert played.list_versions == ["0", "0", None, None, None]
+    assert played.list_versions == ["0", "10", None, None, None]
 
 
 async def test_expired_stream_is_closed_before_the_list() -> None:
@@ -73,5 +78,108 @@ async def test_expired_stream_is_closed_before_the_list() -> None:
 async def test_410_by_status_is_the_same_as_in_the_stream() -> None:
     """A watch that is answered with HTTP 410 leads to a new list."""
     played = await play(ScriptedClient(lists=[pods(), pods()], streams=[[errors.Gone(410, "Gone", "too old")]]))
-    assert played.list_versions == ["0", "0"]
+    assert played.list_versions == ["0", "10"]
     assert played.metric("wva_watch_restarts_total", cause="expired") == 1
+
+
+# --- servers that are behind -----------------------------------------------------------------------------------------
+
+
+BEHIND = errors.VersionTooLarge(504, "Timeout", "Too large resource version: 11, current: 5", 1.0)
+
+
+async def test_a_server_that_is_behind_is_waited_for() -> None:
+    """It answers 504 after some seconds; the next try may meet another server, or the same with news."""
+    client = ScriptedClient(lists=[pods(), BEHIND, pods(version="12")], streams=[[30.0, EXPIRED]])
+    played = await play(client)
+    assert played.list_versions == ["0", "10", "10"]
+    assert played.list_times == [0.0, 30.0, 31.0]
+    assert played.changes == [Listed((), "10"), Listed((), "12")]
+
+
+async def test_a_server_that_stays_behind_is_asked_for_the_newest_state() -> None:
+    """No version will do where the history began anew; the newest state is always there."""
+    client = ScriptedClient(lists=[pods(), BEHIND, BEHIND, pods(version="12")], streams=[[30.0, EXPIRED]])
+    played = await play(client)
+    assert played.list_versions == ["0", "10", "10", None]
+
+
+@pytest.mark.parametrize("refusal", [errors.ApiError(400, "BadRequest", "?"), errors.Invalid(422, "Invalid", "?")])
+async def test_a_server_that_cannot_read_the_version_is_asked_for_the_newest_state(refusal: errors.ApiError) -> None:
+    """Another backend may write other versions."""
+    client = ScriptedClient(lists=[pods(), refusal, pods(version="12")], streams=[[30.0, EXPIRED]])
+    assert (await play(client)).list_versions == ["0", "10", None]
+
+
+async def test_a_list_that_is_older_all_the_same_is_not_taken() -> None:
+    """A server or proxy that does not know the condition: the store keeps what it has until a newer list comes."""
+    old = pods(pod("gone", "3"), version="9")
+    client = ScriptedClient(lists=[pods(), old, pods(version="12")], streams=[[30.0, EXPIRED]])
+    played = await play(client)
+    assert played.list_versions == ["0", "10", None]
+    assert played.changes == [Listed((), "10"), Listed((), "12")]
+
+
+async def test_a_restored_store_is_taken_when_two_newest_lists_say_the_same() -> None:
+    """Its versions are lower for good; that is said once, and the watch goes on from there."""
+    restored = pods(pod("a", "3"), version="5")
+    client = ScriptedClient(
+        lists=[pods(version="1000"), restored, restored, restored, pods(version="7")],
+        streams=[[30.0, EXPIRED], [30.0, bookmark("6"), EXPIRED]],
+    )
+    with capture_logs() as logs:
+        played = await play(client)
+    assert played.list_versions == ["0", "1000", None, None, "6"]
+    assert played.changes == [Listed((), "1000"), Listed((pod("a", "3"),), "5"), Progressed("6"), Listed((), "7")]
+    assert played.watch_versions == ["1000", "5", "7"]
+    (said,) = [entry for entry in logs if entry["event"] == "collection_went_back"]
+    assert said["resource_version"] == "5"
+
+
+async def test_versions_that_are_no_numbers_are_taken_as_they_come() -> None:
+    """They say nothing about older and newer."""
+    client = ScriptedClient(
+        lists=[pods(version="b"), pods(version="a")], streams=[[30.0, event("ADDED", "x", "c"), EXPIRED]]
+    )
+    played = await play(client)
+    assert played.list_versions == ["0", "c"]
+    assert played.changes[-1] == Listed((), "a")
+
+
+async def test_an_event_from_before_does_not_take_the_watch_back() -> None:
+    """A stream is resumed at the newest version that was told, not at the last one."""
+    client = ScriptedClient(
+        lists=[pods()], streams=[[event("ADDED", "a", "15"), event("MODIFIED", "b", "12"), 5.0], [EXPIRED]]
+    )
+    played = await play(client)
+    assert played.watch_versions == ["10", "15"]
+    assert played.list_versions == ["0", "15"]
+
+
+STATES = st.lists(st.tuples(st.sampled_from(["list", "event", "expired", "behind"]), st.integers(1, 40)), max_size=30)
+
+
+@given(STATES)
+def test_what_is_taken_never_goes_back_unless_the_newest_state_does(steps: list[tuple[str, int]]) -> None:
+    """Whatever lists and events say: a version below the newest one is only taken after two consistent reads."""
+    versions, newest, consistent_and_older = Versions(), 0, 0
+    for kind, number in steps:
+        asked = versions.to_ask
+        assert asked in (None, "0" if newest == 0 else str(newest))
+        if kind == "event":
+            versions.told(str(number))
+            newest = max(newest, number)
+        elif kind == "expired":
+            versions.expired(told=False)
+        elif kind == "behind":
+            versions.refused(BEHIND)
+        else:
+            consistent_and_older += asked is None and number < newest
+            try:
+                back = versions.listed(str(number))
+            except errors.WentBack:
+                assert number < newest
+                continue
+            assert back == (number < newest)
+            assert not back or consistent_and_older >= 2
+            newest, consistent_and_older = number, 0

@@ -27,6 +27,8 @@ async def test_bookmark_counts_as_an_event() -> None:
 async def test_bookmark_between_two_410_starts_the_count_again() -> None:
     """A cache that sent a bookmark is not behind."""
     expired = error_event(410, "Expired")
-    client = ScriptedClient(lists=[pods(), pods(), pods()], streams=[[20.0, expired], [20.0, bookmark("11"), expired]])
+    client = ScriptedClient(
+        lists=[pods(), pods(), pods(version="11")], streams=[[20.0, expired], [20.0, bookmark("11"), expired]]
+    )
     played = await play(client)
-    assert played.list_versions == ["0", "0", "0"]
+    assert played.list_versions == ["0", "10", "11"]

@@ -34,7 +34,7 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """``metadata`` as far as it is read. ``resource_version`` is opaque: compare for equality only."""
+    """``metadata`` as far as it is read. ``resource_version`` is opaque but for ``is_older``."""
 
     name: str = ""
     namespace: str = ""
@@ -73,6 +73,19 @@ class KubeObject(Protocol):
 
 
 T = TypeVar("T", bound=KubeObject)
+
+
+def is_older(version: str, than: str) -> bool:
+    """Whether one resourceVersion is known to be older than another of the same kind.
+
+    Servers write them as decimal numbers that grow with every change (KEP-5504). Any other text is neither older nor
+    newer than anything.
+    """
+    return _is_number(version) and _is_number(than) and (len(version), version) < (len(than), than)
+
+
+def _is_number(version: str) -> bool:
+    return version.isascii() and version.isdecimal() and version[0] != "0"
 
 
 class ListMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Generic
+from typing import Final, Generic
 from urllib.parse import quote
 
 import msgspec
 
 from wva.api import wire
 from wva.api.meta import Key, ObjectList, RawList, T
+
+MAX_OBJECT_BYTES: Final = 4 * 1024 * 1024
+"""As JSON. Stores of Kubernetes take 1.5 MiB; a larger text of that is one of escaped characters."""
 
 _raw_list_decoder = msgspec.json.Decoder(RawList)
 
@@ -63,7 +67,9 @@ class Resource(Generic[T]):
         return self.path(key.namespace, key.name, subresource)
 
     def decode(self, data: bytes | msgspec.Raw) -> T:
-        """Decode one object. Raises msgspec.DecodeError (or its subclass ValidationError)."""
+        """Decode one object. Raises msgspec.DecodeError (or its subclass ValidationError), also for one too large."""
+        if memoryview(data).nbytes > MAX_OBJECT_BYTES:
+            raise msgspec.ValidationError(f"object of more than {MAX_OBJECT_BYTES} bytes")
         return wire.decode_object(self._decoder, data)
 
     def decode_list(self, data: bytes) -> ObjectList[T]:
@@ -71,12 +77,19 @@ class Resource(Generic[T]):
 
         Raises msgspec.DecodeError when the list itself is malformed.
         """
-        raw = wire.decode_object(_raw_list_decoder, data)
-        items: list[T] = []
-        undecodable = 0
-        for item in raw.items:
+        raw = self.decode_page(data)
+        items = tuple(self.decode_items(raw))
+        found = tuple(item for item in items if item is not None)
+        return ObjectList(found, raw.metadata.resource_version, len(items) - len(found))
+
+    def decode_page(self, data: bytes) -> RawList:
+        """Decode a list without its items. Raises msgspec.DecodeError when it is malformed."""
+        return wire.decode_object(_raw_list_decoder, data)
+
+    def decode_items(self, page: RawList) -> Iterator[T | None]:
+        """Decode the items of a page one by one; None stands for one that does not decode."""
+        for item in page.items:
             try:
-                items.append(self.decode(item))
+                yield self.decode(item)
             except msgspec.DecodeError:
-                undecodable += 1
-        return ObjectList(tuple(items), raw.metadata.resource_version, undecodable)
+                yield None

@@ -14,6 +14,7 @@ import msgspec
 V = TypeVar("V")
 
 _MAX_ERROR_CHARACTERS: Final = 300
+MAX_SECOND_LOOK_BYTES: Final = 256 * 1024
 
 
 def decode(decoder: msgspec.json.Decoder[V], data: bytes | msgspec.Raw) -> V:
@@ -35,11 +36,13 @@ def decode_object(decoder: msgspec.json.Decoder[V], data: bytes | msgspec.Raw) -
     """Decode as ``decode`` does, taking a field that is null for absent: the rule of the Kubernetes API.
 
     Go writes null for an empty map or list. The structs do not say so, since almost no object needs the second look.
+    It takes a hundred times as long as the first, so a large object gets none.
     """
     try:
         return decode(decoder, data)
     except msgspec.ValidationError:
-        pass
+        if memoryview(data).nbytes > MAX_SECOND_LOOK_BYTES:
+            raise
     try:
         pruned = msgspec.json.encode(without_nulls(decode(_any, data)))
     except RecursionError as error:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeAlias
 
 from wva import log
-from wva.api.meta import Key, T
+from wva.api.meta import Key, T, is_older
 
 Handler: TypeAlias = Callable[[T | None, T | None], None]
 """Called with (old, new): (None, new) for an addition, (old, None) for a deletion."""
@@ -55,7 +55,8 @@ class _Index(Generic[T]):
 class Store(Generic[T]):
     """Objects by key, with indexes and handlers.
 
-    Two states of an object are the same when their resourceVersions are equal; the version is never ordered.
+    Two states of an object are the same when their resourceVersions are equal. A change that is known to be older than
+    what is here changes nothing.
     ``synced`` is set by the first ``replace`` and stays set. ``failures`` counts handlers and indexers that raised:
     they are logged and disturb neither the store nor one another.
     """
@@ -126,13 +127,17 @@ class Store(Generic[T]):
         self._handlers.append(handler)
 
     def replace(self, items: Iterable[T], resource_version: str) -> None:
-        """Make ``items`` the whole content. Handlers see the difference, once the whole new content is in place."""
+        """Make ``items`` the whole content. Handlers see the difference, once the whole new content is in place.
+
+        An object that is already known in a newer state than its item keeps it, unless all of the content goes back.
+        """
+        back = is_older(resource_version, self.resource_version)
         fresh = {obj.metadata.key: obj for obj in items}
         gone = [key for key in self._ordered() if key not in fresh]
         changes: builtins.list[tuple[T | None, T | None]] = [(self._store(key, None), None) for key in gone]
         for key, obj in fresh.items():
             old = self._objects.get(key)
-            if old is None or not _same(old, obj):
+            if old is None or (not _same(old, obj) and (back or not _newer(old, obj))):
                 changes.append((old, self._kept(obj)))
                 self._store(key, changes[-1][1])
         self.resource_version = resource_version
@@ -141,10 +146,10 @@ class Store(Generic[T]):
             self._notify(old, new)
 
     def upsert(self, obj: T) -> None:
-        """Add or change one object. The same version again calls no handler."""
+        """Add or change one object. The same version again calls no handler, and neither does an older one."""
         old = self._objects.get(obj.metadata.key)
         self.progress(obj.metadata.resource_version)
-        if old is not None and _same(old, obj):
+        if old is not None and (_same(old, obj) or _newer(old, obj)):
             return
         new = self._kept(obj)
         self._store(obj.metadata.key, new)
@@ -153,8 +158,9 @@ class Store(Generic[T]):
     def learn(self, answer: T, *, replaces: T) -> None:
         """Take the answer to a write, unless the watch was faster; handlers hear of it as of any other change.
 
-        Versions are not ordered, so this is for writes that the server did only to the version of ``replaces``: while
-        that one is still here, the answer is its successor. Other objects may be behind, so this is no ``progress``.
+        A version need not be a number, so this is for writes that the server did only to the version of ``replaces``:
+        while that one is still here, the answer is its successor. Other objects may be behind, so this is no
+        ``progress``.
         """
         here = self._objects.get(replaces.metadata.key)
         if here is None or not _same(here, replaces) or _same(here, answer):
@@ -164,18 +170,24 @@ class Store(Generic[T]):
         self._notify(here, new)
 
     def delete(self, obj_or_key: T | Key) -> None:
-        """Remove one object; handlers get its last stored state. Removing an absent object calls none."""
+        """Remove one object; handlers get its last stored state. Removing an absent object calls none.
+
+        A deletion that is older than what is here was that of a predecessor with the same name.
+        """
         if isinstance(obj_or_key, Key):
             key = obj_or_key
         else:
             key = obj_or_key.metadata.key
             self.progress(obj_or_key.metadata.resource_version)
+            old = self._objects.get(key)
+            if old is not None and _newer(old, obj_or_key):
+                return
         if key in self._objects:
             self._notify(self._store(key, None), None)
 
     def progress(self, resource_version: str) -> None:
         """Note that the content is current as of this version, though nothing changed (a bookmark)."""
-        if resource_version:
+        if resource_version and not is_older(resource_version, self.resource_version):
             self.resource_version = resource_version
 
     def _ordered(self) -> builtins.list[Key]:
@@ -222,6 +234,10 @@ class Store(Generic[T]):
                 self.failures += 1
                 seen = new or old
                 _log.exception("handler_failed", cache=self._name, object=str(seen.metadata.key) if seen else "")
+
+
+def _newer(old: T, new: T) -> bool:
+    return is_older(new.metadata.resource_version, old.metadata.resource_version)
 
 
 def _same(old: T, new: T) -> bool:

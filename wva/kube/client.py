@@ -13,6 +13,7 @@ look for credentials in a netrc file. A proxy on purpose is named by ``proxy-url
 from __future__ import annotations
 
 import asyncio
+import builtins
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
@@ -29,6 +30,7 @@ from wva.api.resource import Resource
 from wva.instruments import Instruments
 from wva.kube import errors
 from wva.kube.credentials import Renewal, TlsFiles, TokenFile
+from wva.kube.slices import Slices
 from wva.kube.transport import READ_BUFFER_BYTES, Call, Guard, Transport, guarding
 
 if TYPE_CHECKING:
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 """Server-side apply; JSON is YAML enough."""
+
+PAGE_OBJECTS: Final = 500
+"""As kubectl and the clients in Go ask for; a page of usual pods has some megabytes."""
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 KUBECONFIG: Final = Path("~/.kube/config")
@@ -89,17 +94,43 @@ class KubeClient:
         label_selector: str = "",
         field_selector: str = "",
     ) -> ObjectList[T]:
-        """Read a collection in one piece; items that do not decode are left out and counted in the result.
+        """Read a whole collection; items that do not decode are left out and counted in the result.
 
-        ``resource_version`` "0" accepts what the server has in its cache, None asks for the newest state.
+        ``resource_version`` "0" accepts what the server has in its cache, None asks for the newest state, and any
+        other for one that is not older. The answer comes in pages of 500 objects, fewer where these are large. Servers
+        without pages for what they have in their cache answer in one piece; if that is too long, the newest state is
+        read instead, for which all have pages. Raises Gone when the rest of a list has expired.
         """
-        query = _query(resourceVersion=resource_version, labelSelector=label_selector, fieldSelector=field_selector)
-        call = Call(verb="list", resource=resource.name, path=resource.path(namespace), query=query)
-        body = await self._transport.exchange(call)
-        try:
-            return resource.decode_list(body)
-        except msgspec.DecodeError as error:
-            raise _undecodable(call, error) from error
+        limit, rest, first, slices = PAGE_OBJECTS, "", "", Slices()
+        items: builtins.list[T] = []
+        undecodable = 0
+        while True:
+            query = _query(
+                **({"continue": rest} if rest else _at(resource_version)),
+                limit=limit,
+                labelSelector=label_selector,
+                fieldSelector=field_selector,
+            )
+            call = Call(verb="list", resource=resource.name, path=resource.path(namespace), query=query)
+            try:
+                page = resource.decode_page(await self._transport.exchange(call))
+            except errors.TooLarge:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 8)
+                resource_version = None if resource_version == "0" else resource_version
+                continue
+            except msgspec.DecodeError as error:
+                raise _undecodable(call, error) from error
+            for item in resource.decode_items(page):
+                if item is None:
+                    undecodable += 1
+                else:
+                    items.append(item)
+                await slices.next()
+            first, rest = first or page.metadata.resource_version, page.metadata.continue_
+            if not rest:
+                return ObjectList(tuple(items), first, undecodable)
 
     async def stream(  # noqa: PLR0913 - these are the parameters of the API's own verb
         self,
@@ -218,6 +249,13 @@ class KubeClient:
     async def _write(self, resource: Resource[T], call: Call) -> T:
         body = await self._transport.exchange(replace(call, guard=self._guard))
         return _decoded(resource, call, body)
+
+
+def _at(resource_version: str | None) -> dict[str, str]:
+    """Return the parameters that ask for a list at this version or a later one."""
+    if resource_version is None or resource_version == "0":
+        return {} if resource_version is None else {"resourceVersion": "0"}
+    return {"resourceVersion": resource_version, "resourceVersionMatch": "NotOlderThan"}
 
 
 class _Version(msgspec.Struct, rename="camel"):

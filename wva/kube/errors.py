@@ -81,6 +81,14 @@ class Unavailable(ApiError):
     """5xx: the server cannot answer now."""
 
 
+class VersionTooLarge(Unavailable):
+    """504: this server has not yet seen the resourceVersion that a list asks for."""
+
+
+class WentBack(Unavailable):
+    """A list is older than what was known before it; it is not used."""
+
+
 class Unreachable(ApiError):
     """No answer: connection refused or lost, or a time-out. Whether a write arrived is unknown. Status 0."""
 
@@ -91,6 +99,10 @@ class StreamIdle(Unreachable):
 
 class Undecodable(ApiError):
     """The server said yes, but the body is not what was asked for."""
+
+
+class TooLarge(Undecodable):
+    """The body of an answer is longer than what may be read at a time."""
 
 
 class WriteRefused(ApiError):
@@ -108,10 +120,16 @@ _BY_STATUS: Final[dict[int, type[ApiError]]] = {
 }
 _BY_REASON: Final[dict[str, type[ApiError]]] = {"AlreadyExists": AlreadyExists, "Expired": Gone, "Gone": Gone}
 _FIRST_SERVER_ERROR: Final = 500
+_TOO_LARGE_VERSION: Final = "ResourceVersionTooLarge"
+
+
+class _Cause(msgspec.Struct):
+    reason: str = ""
 
 
 class _Details(msgspec.Struct, rename="camel"):
     retry_after_seconds: float | None = None
+    causes: list[_Cause] = []
 
 
 class _Status(msgspec.Struct, rename="camel"):
@@ -154,7 +172,10 @@ def from_status(
         reason, message = parsed.reason, _shorten(parsed.message)
         if retry_after_seconds is None and parsed.details is not None:
             retry_after_seconds = parsed.details.retry_after_seconds
+    causes = parsed.details.causes if parsed is not None and parsed.details is not None else []
     kind = _BY_REASON.get(reason) or _BY_STATUS.get(status)
+    if any(cause.reason == _TOO_LARGE_VERSION for cause in causes):
+        kind = VersionTooLarge
     if kind is None:
         kind = Unavailable if status >= _FIRST_SERVER_ERROR else ApiError
     return kind(status, reason, message, retry_after_seconds, attempted=attempted)

@@ -36,7 +36,8 @@ class Informer(Generic[T]):
         """Watch nothing yet. An empty ``namespace`` means all of them. ``transform`` is the store's.
 
         An ``optional`` kind need not be served, nor be ours to read: until it is, the store is empty, synced and ready,
-        and ``absent`` says why. It is looked for again and again, so that what appears later needs no restart.
+        and ``absent`` says why. It is looked for again and again, so that what appears later needs no restart. If it
+        was there and is refused, the store stays as it is for five minutes, and ``kept`` says why and since when.
         """
         self.resource = resource
         self.store: Store[T] = Store(name=resource.name, transform=transform)
@@ -64,6 +65,15 @@ class Informer(Generic[T]):
         """Why an optional kind cannot be watched now; None when it can."""
         return self._contact.absent
 
+    @property
+    def kept(self) -> str | None:
+        """Why an optional kind is refused, and how old the content of the store is; None while it is told or absent."""
+        contact = self._contact
+        if contact.refused is None or contact.at is None:
+            return None
+        age_seconds = asyncio.get_running_loop().time() - contact.at
+        return f"{self.resource.name} as known {age_seconds:.0f} s ago: {contact.refused}"
+
     async def run(self) -> None:
         """Follow the collection; ends only by cancellation."""
         async with aclosing(forever(self._target)) as changes:
@@ -79,7 +89,7 @@ class Informer(Generic[T]):
         cause = f": {self._contact.error}" if self._contact.error else ""
         if not self.store.synced.is_set():
             return f"{name} not synced{cause}"
-        if self._contact.at is None or self._contact.absent is not None:
+        if self._contact.at is None or self._contact.absent is not None or self._contact.refused is not None:
             return None
         silence_seconds = asyncio.get_running_loop().time() - self._contact.at
         return (

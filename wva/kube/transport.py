@@ -23,7 +23,10 @@ from wva.kube import errors
 from wva.numbers import Whole
 
 JSON: Final = "application/json"
-MAX_LINE_BYTES: Final = 64 * 1024 * 1024
+MAX_LINE_BYTES: Final = 16 * 1024 * 1024
+"""Of a watch. What etcd stores in 1.5 MiB may be six times as long in JSON, where a control character takes six."""
+MAX_BODY_BYTES: Final = 32 * 1024 * 1024
+"""Of an answer; the event loop works on one for less than 50 ms. Longer lists are asked for in pages."""
 MAX_REFUSAL_BYTES: Final = 64 * 1024
 """A Status is far smaller; a proxy's error page may be anything."""
 READ_BUFFER_BYTES: Final = 256 * 1024
@@ -111,7 +114,7 @@ class Transport:
         """Send one request and return the body of a 2xx answer. Raises ApiError."""
         with _as_unreachable(call, self.timeout_seconds):
             async with asyncio.timeout(self.timeout_seconds), await self.send(call) as response:
-                body = await (response.read() if response.status in _OK else _read_refusal(response))
+                body = await (_read_body(call, response) if response.status in _OK else _read_refusal(response))
         self.check(call, response, body)
         return body
 
@@ -154,6 +157,20 @@ def _without_token(body: bytes, response: aiohttp.ClientResponse) -> bytes:
     """Mask the token that was sent: a proxy's error page may repeat the request, and errors are logged."""
     token = response.request_info.headers.get("Authorization", "").rpartition(" ")[2].encode()
     return body.replace(token, b"***") if token else body
+
+
+async def _read_body(call: Call, response: aiohttp.ClientResponse) -> bytes:
+    """Read the body of an answer. Raises TooLarge, and closes the connection, as soon as it is known to be too long."""
+    body = bytearray()
+    if (response.content_length or 0) <= MAX_BODY_BYTES:
+        async for piece in response.content.iter_any():
+            body += piece
+            if len(body) > MAX_BODY_BYTES:
+                break
+        else:
+            return bytes(body)
+    response.close()
+    raise errors.TooLarge(response.status, "TooLarge", f"more than {MAX_BODY_BYTES} bytes", attempted=call.attempted)
 
 
 async def _read_refusal(response: aiohttp.ClientResponse) -> bytes:
@@ -220,16 +237,15 @@ def _as_unreachable(call: Call, timeout_seconds: float) -> Iterator[None]:
 
 
 async def split_lines(call: Call, content: aiohttp.StreamReader, idle_seconds: float) -> AsyncGenerator[bytes, None]:
-    """Split a body at newlines; no line is too long below MAX_LINE_BYTES (aiohttp's own limit is about 4 MiB).
+    """Split a body at newlines; of a line longer than MAX_LINE_BYTES only the beginning is yielded.
 
-    A last line without newline is yielded, too: the decoder judges it.
+    That, and a last line without newline, is for the decoder to judge: one object must not end the stream, since the
+    next one would bring it again.
     """
     pending = bytearray()
     while chunk := await _read_chunk(call, content, idle_seconds):
         first, *rest = chunk.split(b"\n")
-        pending += first
-        if len(pending) > MAX_LINE_BYTES:
-            raise errors.Undecodable(200, "LineTooLong", f"more than {MAX_LINE_BYTES} bytes", attempted=call.attempted)
+        pending += first[: max(0, MAX_LINE_BYTES - len(pending))]
         if not rest:
             continue
         *whole, last = rest

@@ -5,9 +5,13 @@ where the last request stopped, until the server has forgotten that place (410).
 out is ``Listed`` (replace everything), ``Upserted``, ``Deleted`` and ``Progressed`` (nothing changed up to here).
 
 The rules are those of client-go's reflector, because API servers are built to bear them: lists come from the server's
-cache; a lost or throttled stream is resumed and never answered with a new list, which is the dear request; silence for
-longer than the idle limit is a dead connection, since bookmarks come about once per minute; every failure waits longer
-than the one before. Timers here are the event loop's: a socket lives in real time.
+cache where that is new enough (``versions``); a lost or throttled stream is resumed and never answered with a new list,
+which is the dear request; silence for longer than the idle limit is a dead connection, since bookmarks come about once
+per minute; every failure waits longer than the one before. Timers here are the event loop's: a socket lives in real
+time.
+
+An optional kind that was there and is refused (403, 404) stays as it was last known until that has lasted: one refusal
+may come from an API server that has just started, or from a role that is being replaced.
 """
 
 from __future__ import annotations
@@ -23,11 +27,13 @@ import msgspec
 
 from wva import log
 from wva.api import wire
-from wva.api.meta import Key, ObjectList, T, WatchEvent
+from wva.api.meta import Key, ObjectList, T, WatchEvent, is_older
 from wva.api.resource import Resource
 from wva.instruments import Instruments
 from wva.kube import errors
 from wva.kube.backoff import Backoff
+from wva.kube.slices import Slices
+from wva.kube.versions import Versions
 
 WATCH_SECONDS: Final = (290, 590)
 """Servers end watches after 30 to 60 minutes on their own; ending them earlier, at random, spreads reconnects."""
@@ -37,7 +43,9 @@ _PAUSE_SECONDS: Final = 0.2
 """Rest after a watch that ended within ``_SHORT_SECONDS`` though it had events: a proxy may cut every stream."""
 _SHORT_LIST_SECONDS: Final = 10.0
 """A list whose version expired sooner is a failure, too: lists are dear."""
-_EXPIRED_BEFORE_NEWEST: Final = 2
+KEPT_SECONDS: Final = 300.0
+KEPT_LOOKS: Final = 3
+"""An optional kind is gone when it has been refused for so long, and as often."""
 _LOG_SECONDS: Final = 60.0
 _CAUSES: Final[tuple[tuple[type[errors.ApiError], str], ...]] = (
     (errors.StreamIdle, "idle"),
@@ -141,19 +149,25 @@ class Contact:
     """Why the last request failed; None after a success."""
     absent: str | None = None
     """Why an optional kind cannot be watched: not served, or not allowed; None when it can, and for any other kind."""
+    refused: str | None = None
+    """Why an optional kind is not told any more and kept as it was at ``at``; None when it is told, or absent."""
+    refused_at: float = 0.0
+    looks: int = 0
+    """Since when it has been refused, and how often."""
 
-    def alive(self) -> None:
-        """Note a sign of life."""
-        self.at = asyncio.get_running_loop().time()
-        self.error = None
-        self.absent = None
+    @property
+    def kept_too_long(self) -> bool:
+        """Whether what was known of an optional kind must not be used any more."""
+        now = asyncio.get_running_loop().time()
+        return self.at is None or (self.looks >= KEPT_LOOKS and now - self.refused_at >= KEPT_SECONDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target(Generic[T]):
     """What is watched, with whose help, and the memory of its failures (back-off, last log lines).
 
-    An ``optional`` kind that is not served, or that we may not read, is an empty collection until that changes.
+    An ``optional`` kind that is not served, or that we may not read, is an empty collection until that changes. If it
+    was there before, it becomes empty when that has lasted.
     """
 
     client: Lister
@@ -185,7 +199,7 @@ class Target(Generic[T]):
     def report(self, event: str, error: errors.ApiError) -> None:
         """Log a failure, by its meaning where there is one."""
         if self.optional and isinstance(error, errors.Forbidden):
-            self.gone(error)
+            self.refuse(error)
             return
         if isinstance(error, errors.Unauthorized | errors.Forbidden):
             event = "watch_denied"
@@ -193,11 +207,41 @@ class Target(Generic[T]):
             event = "resource_not_served"
         self.warn(event, error=str(error))
 
+    def alive(self) -> None:
+        """Note a sign of life."""
+        contact = self.contact
+        if contact.refused is not None:
+            self._keep(None)
+            _log.info("optional_kind_back", resource=self.resource.name, namespace=self.namespace)
+        contact.at = asyncio.get_running_loop().time()
+        contact.error = contact.absent = None
+        contact.looks = 0
+
+    def refuse(self, error: errors.ApiError) -> None:
+        """Note that an optional kind is refused; said when that begins, not with every look for it."""
+        contact, now = self.contact, asyncio.get_running_loop().time()
+        if contact.absent is not None or contact.at is None:
+            return
+        contact.looks += 1
+        if contact.refused is None:
+            contact.refused_at = now
+            age_seconds = round(now - contact.at)
+            self.warn("optional_kind_refused", reason=str(error), in_force=f"as known {age_seconds} s ago")
+        self._keep(str(error))
+
     def gone(self, error: errors.ApiError) -> None:
         """Note that an optional kind is not there for us; said once, not with every look for it."""
         if self.contact.absent is None:
             _log.info("optional_kind_absent", resource=self.resource.name, namespace=self.namespace, reason=str(error))
+        self._keep(None)
         self.contact.absent = str(error)
+
+    def _keep(self, reason: str | None) -> None:
+        """Say whether the collection is kept though it is refused, and why."""
+        change = (reason is not None) - (self.contact.refused is not None)
+        self.contact.refused = reason
+        if change:
+            self.instruments.caches_kept.labels(resource=self.resource.name).inc(change)
 
     def restarted(self, cause: str) -> None:
         """Count the end of a watch request; the causes are fixed in ``instruments``."""
@@ -213,30 +257,43 @@ class Target(Generic[T]):
 async def forever(target: Target[T]) -> AsyncGenerator[Change[T], None]:
     """Yield the changes of a collection; ends only by closing or cancellation.
 
-    Lists may come from the server's cache. Only when a listed version had expired before a single event came, which
-    means that the cache is behind, the next list asks for the newest state.
+    No list that comes out is older than anything that came out before it, unless the newest state of the server is.
     """
-    expired_in_a_row = 0
+    versions = Versions()
     while True:
         listed_at = asyncio.get_running_loop().time()
-        told = False
+        listed = told = False
         try:
-            newest = expired_in_a_row >= _EXPIRED_BEFORE_NEWEST
-            async with aclosing(from_list(target, resource_version=None if newest else "0")) as changes:
+            async with aclosing(from_list(target, resource_version=versions.to_ask)) as changes:
                 async for change in changes:
-                    told = told or not isinstance(change, Listed)
+                    if isinstance(change, Listed):
+                        listed = True
+                        if versions.listed(change.resource_version):
+                            _log.warning("collection_went_back", resource=target.resource.name, **_to(change))
+                    else:
+                        told = True
+                        versions.told(_version(change))
                     yield change
         except errors.Gone as error:
-            expired_in_a_row = 1 if told else expired_in_a_row + 1
+            versions.expired(told=told)
             if asyncio.get_running_loop().time() - listed_at < _SHORT_LIST_SECONDS:
                 await target.wait_after(error)
         except errors.ApiError as error:
             if target.optional and isinstance(error, errors.NotFound | errors.Forbidden):
-                target.gone(error)
-                yield Listed((), "")
+                target.refuse(error)
+                if (
+                    not listed and target.contact.kept_too_long
+                ):  # the refusal of a watch is for the next list to confirm
+                    target.gone(error)
+                    yield Listed((), "")
             else:
+                versions.refused(error)
                 target.report("list_failed", error)
             await target.wait_after(error)
+
+
+def _to(change: Listed[T]) -> dict[str, str]:
+    return {"resource_version": change.resource_version, "in_force": "the state that the server has now"}
 
 
 async def from_list(target: Target[T], *, resource_version: str | None) -> AsyncGenerator[Change[T], None]:
@@ -253,7 +310,8 @@ async def from_list(target: Target[T], *, resource_version: str | None) -> Async
         try:
             async with aclosing(one_request(target, resource_version=version)) as changes:
                 async for change in changes:
-                    version = _version(change) or version
+                    told = _version(change)
+                    version = version if is_older(told, version) else told or version
                     yield change
             target.restarted("ended")
             if asyncio.get_running_loop().time() - started < _SHORT_SECONDS:
@@ -267,6 +325,8 @@ async def from_list(target: Target[T], *, resource_version: str | None) -> Async
                 raise
             if cause != "idle":
                 target.report("watch_failed", error)
+                if target.contact.refused is not None and target.contact.kept_too_long:
+                    raise
                 await target.wait_after(error)
 
 
@@ -277,7 +337,7 @@ async def one_request(target: Target[T], *, resource_version: str) -> AsyncGener
     a stream that ended within a second without an event.
     """
     started = asyncio.get_running_loop().time()
-    events = 0
+    events, slices = 0, Slices()
     lines = target.client.stream(
         target.resource,
         namespace=target.namespace,
@@ -292,14 +352,15 @@ async def one_request(target: Target[T], *, resource_version: str) -> AsyncGener
             async for line in lines:
                 for change in _changes(target, line):
                     events += 1
-                    target.contact.alive()
+                    target.alive()
                     yield change
+                await slices.next()
     except errors.StreamIdle:
-        target.contact.alive()
+        target.alive()
         raise
     if not events and asyncio.get_running_loop().time() - started < _SHORT_SECONDS:
         raise errors.Unavailable(0, "ShortWatch", "the watch ended at once", attempted=f"watch {target.resource.name}")
-    target.contact.alive()
+    target.alive()
 
 
 async def _list(target: Target[T], resource_version: str | None) -> ObjectList[T]:
@@ -311,7 +372,7 @@ async def _list(target: Target[T], resource_version: str | None) -> ObjectList[T
         label_selector=target.label_selector,
         field_selector=target.field_selector,
     )
-    target.contact.alive()
+    target.alive()
     target.instruments.lists.labels(resource=target.resource.name).inc()
     if listed.undecodable:
         target.undecodable("in a list", count=listed.undecodable)
