@@ -127,7 +127,7 @@ class KubeClient:
                     undecodable += 1
                 else:
                     items.append(item)
-                await slices.next()
+                await slices.rest()
             first, rest = first or page.metadata.resource_version, page.metadata.continue_
             if not rest:
                 return ObjectList(tuple(items), first, undecodable)

@@ -354,7 +354,7 @@ async def one_request(target: Target[T], *, resource_version: str) -> AsyncGener
                     events += 1
                     target.alive()
                     yield change
-                await slices.next()
+                await slices.rest()
     except errors.StreamIdle:
         target.alive()
         raise
