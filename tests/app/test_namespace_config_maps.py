@@ -7,6 +7,7 @@ import pytest
 from tests.app.stage import MODEL, SATURATION, SYSTEM, until
 from wva.api.meta import Key
 from wva.api.namespaces import CONFIG_ENABLED_LABEL, EXCLUDE_ANNOTATION
+from wva.decide import model_cycle
 from wva.model.variant import ModelKey
 from wva.sim.apiserver import Patch
 
@@ -37,6 +38,12 @@ def relabel(stage, *, enabled=None, excluded=None, namespace="ns"):
     """Set or remove label and annotation of a namespace."""
     metadata = {"labels": {CONFIG_ENABLED_LABEL: enabled}, "annotations": {EXCLUDE_ANNOTATION: excluded}}
     stage.api.store.patch("namespaces", Key("", namespace), Patch(body={"metadata": metadata}))
+
+
+def state(stage, type_):
+    """Return the status of a condition, empty while it is not there."""
+    conditions = stage.status().get("conditions", [])
+    return next((entry["status"] for entry in conditions if entry["type"] == type_), "")
 
 
 async def test_a_local_override_decides_whether_it_came_before_the_variant_or_after(stage):
@@ -173,3 +180,37 @@ async def test_the_only_namespace_that_is_watched_cannot_be_excluded(stage):
     stage.va()
     async with stage.controller(WATCH_NAMESPACE="ns"):
         await until(lambda: stage.number() == 1)
+
+
+async def test_configuration_that_makes_decisions_fail_is_out_of_force_until_it_changes(stage, monkeypatch):
+    """Condition, event and metric say so; the namespace follows the global configuration meanwhile."""
+    original = model_cycle.analyze
+
+    def broken(key, variants, cycle):
+        if cycle.policy.saturation_for(key).kv_cache_threshold == 0.4:
+            raise LookupError("text of a tenant")
+        return original(key, variants, cycle)
+
+    monkeypatch.setattr(model_cycle, "analyze", broken)
+    stage.deployment(replicas=2)
+    stage.va()
+    await stage.scrape()
+    local_map(stage, TIGHT)
+    async with stage.controller(interval="20ms"):
+        await until(lambda: state(stage, "ConfigurationValid") == "False")
+        message = stage.message("ConfigurationValid")
+        assert f"ConfigMap ns/{SATURATION}: all entries: got LookupError in wva.decide.pipeline" in message
+        assert "in force: the global configuration until a text changes" in message
+        assert "tenant" not in message
+        (event,) = await until(lambda: stage.events("InvalidConfiguration"))
+        assert event["involvedObject"]["name"] == SATURATION
+        await until(lambda: stage.metric("wva_config_invalid_entries", config_map=f"ns/{SATURATION}") == 1)
+        assert threshold(stage) == 0.8
+        await until(lambda: state(stage, "OptimizationReady") == "True")
+        assert not stage.decision().held
+        local_map(stage, {"default": "kvCacheThreshold: 0.45\nkvSpareTrigger: 0.1\n"})
+        await until(lambda: threshold(stage) == 0.45)
+        await until(lambda: state(stage, "ConfigurationValid") == "True")
+        await until(lambda: stage.metric("wva_config_invalid_entries", config_map=f"ns/{SATURATION}") == 0)
+        local_map(stage, TIGHT)
+        await until(lambda: state(stage, "ConfigurationValid") == "False")

@@ -7,6 +7,7 @@ from structlog.testing import capture_logs
 
 from tests.collect.configured import OWN, Cluster
 from wva.api.meta import Key
+from wva.collect.config.held import LayeredMap
 from wva.collect.config.layers import MAX_LOCAL_ENTRIES
 from wva.model.variant import ModelKey
 
@@ -188,3 +189,60 @@ def test_a_status_of_a_variant_is_no_reason_to_look_again(cluster):
     cluster.settle()
     cluster.va("a")
     assert len(cluster.controller.queue) == 0
+
+
+def test_what_is_given_up_counts_again_with_another_text(cluster):
+    """Not with the same text; also when the ConfigMap goes and comes back."""
+    cluster.va("a")
+    write(cluster, "a", {"default": "kvCacheThreshold: 0.4\nkvSpareTrigger: 0.1\n"})
+    assert cluster.kv("a") == 0.4
+    (key,) = cluster.configuration.give_up("a", "LookupError in wva.decide.spare, line 1")
+    assert key == Key("a", SATURATION)
+    assert cluster.kv("a") == 0.8
+    assert "all entries: got LookupError in wva.decide.spare, line 1" in problem(cluster)
+    assert "LookupError" not in problem(cluster, "b")
+    outcome = cluster.configuration.apply(key, {"default": "kvCacheThreshold: 0.4\nkvSpareTrigger: 0.1\n"})
+    assert (len(outcome.problems), cluster.kv("a")) == (1, 0.8)
+    outcome = cluster.configuration.apply(key, {"default": "kvCacheThreshold: 0.5\nkvSpareTrigger: 0.1\n"})
+    assert (outcome.problems, cluster.kv("a"), problem(cluster)) == ((), 0.5, "")
+    cluster.configuration.give_up("a", "LookupError")
+    cluster.configuration.apply(key, None)
+    cluster.configuration.apply(key, {"default": "kvCacheThreshold: 0.5\nkvSpareTrigger: 0.1\n"})
+    assert cluster.kv("a") == 0.5
+
+
+def failing(monkeypatch, name, *, place):
+    """Make the saturation ConfigMap of one namespace raise when it is read or merged."""
+    original = getattr(LayeredMap, name)
+
+    def broken(self, namespace, *rest):
+        if namespace == place:
+            raise LookupError("text of a tenant")
+        return original(self, namespace, *rest)
+
+    monkeypatch.setattr(LayeredMap, name, broken)
+
+
+def test_a_config_map_of_a_namespace_that_cannot_be_taken_is_out_of_force(cluster, monkeypatch):
+    """The variants of the namespace are told, and those of others have their own."""
+    failing(monkeypatch, "take", place="a")
+    cluster.va("a")
+    cluster.va("b")
+    for namespace in ("a", "b"):
+        write(cluster, namespace, {"default": "kvCacheThreshold: 0.4\nkvSpareTrigger: 0.1\n"})
+    assert (cluster.kv("a"), cluster.kv("b")) == (0.8, 0.4)
+    assert "LookupError" in problem(cluster, "a")
+    assert "tenant" not in problem(cluster, "a")
+    assert problem(cluster, "b") == ""
+
+
+def test_a_global_change_reaches_all_namespaces_but_the_one_with_which_it_fails(cluster, monkeypatch):
+    """That one says so."""
+    for namespace in ("a", "b"):
+        cluster.va(namespace)
+        write(cluster, namespace, {"e": "model_id: other\nkvCacheThreshold: 0.6\n"})
+    failing(monkeypatch, "_resolve", place="a")
+    write(cluster, OWN, {"default": "kvCacheThreshold: 0.5\nkvSpareTrigger: 0.1\n"})
+    assert (cluster.kv("a"), cluster.kv("b")) == (0.5, 0.5)
+    assert "LookupError" in problem(cluster, "a")
+    assert problem(cluster, "b") == ""

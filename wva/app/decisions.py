@@ -219,6 +219,11 @@ class Decisions:
             )
         )
 
+    def _refuse(self, namespace: str, cause: str) -> None:
+        """Put the ConfigMaps of a namespace out of force; they are looked at again, which tells about it."""
+        for key in self.configuration.give_up(namespace, cause):
+            self.config_maps.queue.add(key)
+
     def _revisit(self, namespace: str | None) -> None:
         self.variants.enqueue_all(namespace)
 
@@ -246,6 +251,7 @@ class Decisions:
             known=self.variants.known,
             announce=self.announce,
             record=RecordingWriter(folder).write if folder else None,
+            refuse=self._refuse,
         )
         return Optimizer(
             ports,

@@ -74,6 +74,15 @@ class LiveConfiguration:
             self._announce()
         return outcome
 
+    def give_up(self, namespace: str, cause: str) -> list[Key]:
+        """Put the ConfigMaps of a namespace out of force until one of their texts changes; return them.
+
+        ``cause`` says in words what fails with them.
+        """
+        keys = self._maps.give_up(namespace, cause)
+        self._announce()
+        return keys
+
     def config_maps_in_effect(self) -> dict[str, str]:
         """Return, for each kind of policy ConfigMap, which one is in force."""
         return self._maps.in_effect()

@@ -21,6 +21,7 @@ from wva.collect.config.held import GlobalMap, Held, LayeredMap
 from wva.collect.config.layers import Entry
 from wva.collect.config.names import CANONICAL, MapKind, MapNames
 from wva.collect.config.service_classes import parse_service_classes
+from wva.model.failures import cause_of
 from wva.model.policy import NamespacePolicy, Policy, QueueingRules, SaturationPolicy, SaturationRules, ScaleToZeroRules
 from wva.model.variant import ModelKey
 from wva.settings import Settings
@@ -64,6 +65,7 @@ class LivePolicy:
         self._refusal = refusal
         self._texts: dict[Key, Mapping[str, str]] = {}
         self._chosen: dict[tuple[MapKind, str], Key] = {}
+        self._failed: dict[str, str] = {}
         self._saturation = LayeredMap(saturation.RULES, saturation.rules_of)
         self._scale_to_zero = LayeredMap(scale_to_zero.RULES, scale_to_zero.rules_of)
         self._queueing = LayeredMap(queueing.RULES, queueing.rules_of)
@@ -112,19 +114,31 @@ class LivePolicy:
         if not kinds:
             return None
         refusal = self._refusal(key.namespace) if local else ""
+        if self._texts.get(key) != (None if refusal else data):
+            self._failed.pop(key.namespace, None)
         if data is None or refusal:
             self._texts.pop(key, None)
         else:
             self._texts[key] = data
         outcomes = [self._settle(kind, key) for kind in kinds]
         self._current = None
+        failure = [str(self._failure(key.namespace))] if local and key in self._chosen.values() else []
         if refusal and data is not None:
             return Outcome(refused=refusal)
         return Outcome(
-            tuple(problem for outcome in outcomes for problem in outcome.problems),
+            (*(problem for outcome in outcomes for problem in outcome.problems), *filter(None, failure)),
             "; ".join(outcome.ignored for outcome in outcomes if outcome.ignored),
             gone="; ".join(outcome.gone for outcome in outcomes if outcome.gone),
         )
+
+    def give_up(self, namespace: str, cause: str) -> list[Key]:
+        """Put the ConfigMaps of a namespace out of force until one of their texts changes; return them.
+
+        ``cause`` says in words what fails with them.
+        """
+        self._failed[namespace] = cause
+        self._current = None
+        return list(dict.fromkeys(key for (_, place), key in self._chosen.items() if place == namespace))
 
     def rivals(self, key: Key) -> list[Key]:
         """Return the other names under which the same may be said in the namespace of a ConfigMap."""
@@ -160,7 +174,7 @@ class LivePolicy:
         else:
             self._chosen[kind, place] = chosen
             if chosen == key or before != chosen:
-                held.take(place, self._texts[chosen])
+                self._take(held, place, self._texts[chosen])
         self._tell_change(kind, place, old, held.good(place))
         if key in self._texts and chosen != key:
             return Outcome(ignored=f"{chosen} is there as well, and its name comes first")
@@ -169,6 +183,26 @@ class LivePolicy:
         for warning in held.warnings(place)[:_TOLD_WARNINGS]:
             self._logger.warning("config_warning", kind=kind.value, config_map=str(key), warning=warning)
         return Outcome(tuple(str(error) for error in held.errors(place)))
+
+    def _take(self, held: Held, place: str, text: Mapping[str, str]) -> None:
+        """Take what a ConfigMap says. One of a namespace with which that fails is put out of force."""
+        try:
+            held.take(place, text)
+        except Exception as error:
+            if not place:
+                raise
+            cause = cause_of(error)
+            self._logger.exception("config_map_failed", namespace=place, cause=cause)
+            held.forget(place)
+            self._failed[place] = cause
+
+    def _failure(self, namespace: str) -> EntryError | str:
+        """Return why the ConfigMaps of a namespace are not in force although nothing in them is wrong; else nothing."""
+        cause = self._failed.get(namespace)
+        if cause is None:
+            return ""
+        expected = f"configuration with which the models of namespace {namespace} can be decided on"
+        return EntryError("all entries", "", cause, expected, "the global configuration until a text changes")
 
     def _choose(self, kind: MapKind, namespace: str) -> Key | None:
         """Return the ConfigMap that counts of those of a kind in a namespace."""
@@ -188,11 +222,15 @@ class LivePolicy:
                 key = self._chosen.get((kind, place))
                 if key is not None:
                     yield from ((key, error) for error in held.errors(place))
+        failure = self._failure(namespace)
+        chosen = sorted({key for (_, place), key in self._chosen.items() if place == namespace})
+        if isinstance(failure, EntryError):
+            yield from ((key, failure) for key in chosen)
 
     def _policy(self) -> Policy:
         everywhere, default = self._saturation.everywhere, self._saturation.global_default
         layered = (self._saturation, self._scale_to_zero, self._queueing)
-        namespaces = sorted({namespace for held in layered for namespace in held.local})
+        namespaces = sorted({namespace for held in layered for namespace in held.local} - self._failed.keys())
         return Policy(
             everywhere.default or SaturationPolicy(),
             everywhere.overrides,

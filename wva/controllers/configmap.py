@@ -115,7 +115,12 @@ class ConfigMapController:
     def load_all(self) -> None:
         """Take every ConfigMap in the cache, before anything decides."""
         for config_map in self._config_maps.list():
-            self._apply(config_map.metadata.key)
+            key = config_map.metadata.key
+            try:
+                self._apply(key)
+            except Exception:
+                self._logger.exception("config_map_failed", config_map=str(key), in_force="what was said before")
+                self.queue.add(key)
         self._logger.info("config_maps_in_effect", **self._configuration.config_maps_in_effect())
 
     async def reconcile(self, key: Key) -> Result:

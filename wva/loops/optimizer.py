@@ -211,7 +211,10 @@ class Optimizer:
             self._tell_failure(failure.model, failure.cause, failure.error)
         for namespace, cause in outcome.refused:
             self._logger.error("namespace_configuration_failed", namespace=namespace, cause=cause)
-            self._ports.refuse(namespace, cause)
+            try:
+                self._ports.refuse(namespace, cause)
+            except Exception:  # it counted for nothing in this cycle, and will not in the next
+                self._logger.exception("configuration_not_refused", namespace=namespace)
 
     def _tell_failure(self, model: ModelKey, cause: str, error: Exception) -> None:
         if self._throttle.permits(model, cause, self._clock.monotonic()):

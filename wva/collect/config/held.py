@@ -8,6 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from wva.collect.config.entry import EntryError
 from wva.collect.config.fields import ModelFields
 from wva.collect.config.layers import Entry, Reading, Resolved, Rules, read, resolve
+from wva.model.failures import cause_of
 
 M = TypeVar("M", bound=ModelFields)
 P = TypeVar("P")
@@ -148,5 +149,10 @@ class LayeredMap(Generic[M, P, R]):
             self.everywhere = self._rules_of(resolved)
             for other in self._readings:
                 if other:
-                    self._resolve(other)
+                    try:
+                        self._resolve(other)
+                    except Exception as error:  # noqa: BLE001 - all other namespaces follow the global change
+                        self.local.pop(other, None)
+                        failed = EntryError("all entries", "", cause_of(error), "entries that can be merged", "nothing")
+                        self._errors[other] = (failed,)
         self._errors[namespace] = resolved.errors
