@@ -6,13 +6,25 @@ import asyncio
 
 import promql_parser
 import pytest
+from structlog.testing import capture_logs
 
 from wva.collect.answers import ErrorKind, InstantVector, PrometheusError, Series
-from wva.collect.visibility import SETTLE_SECONDS, VISIBLE_SECONDS, published_query, wait_visible
+from wva.collect.prometheus import PrometheusClient, PrometheusSettings
+from wva.collect.visibility import (
+    DIAGNOSIS_SECONDS,
+    SETTLE_SECONDS,
+    VISIBLE_SECONDS,
+    TargetLabels,
+    published_query,
+    unpinned_query,
+    wait_visible,
+)
 from wva.model.variant import VariantKey
+from wva.sim.prometheus import EmbeddedPrometheus, InProcess, Target
 from wva.sim.world.clock import VirtualClock
 
 KEY = VariantKey("ns", "va")
+TARGET = TargetLabels("wva-system", "wva-metrics")
 
 
 class Prometheus:
@@ -37,7 +49,7 @@ class Prometheus:
 
 async def waited(prometheus, clock, desired=2):
     """Return whether it was seen, and how long that took in virtual time."""
-    task = asyncio.create_task(wait_visible(KEY, desired, prometheus=prometheus, clock=clock))
+    task = asyncio.create_task(wait_visible(KEY, desired, target=TARGET, prometheus=prometheus, clock=clock))
     while not task.done():
         for _ in range(10):
             await asyncio.sleep(0)
@@ -92,9 +104,87 @@ async def test_it_gives_up_after_a_while(script):
     assert 5 <= prometheus.asked <= 20
 
 
-def test_the_query_names_one_variant():
-    """In its own namespace, whichever label that is in."""
-    assert published_query(KEY) == (
-        'max(wva_desired_replicas{variant_name="va",exported_namespace="ns"}'
-        ' or wva_desired_replicas{variant_name="va",namespace="ns"})'
+def test_the_query_names_one_variant_and_one_target():
+    """The labels of the target are those that Prometheus gave it; the variant's namespace is the renamed one."""
+    variant = 'variant_name="va",exported_namespace="ns"'
+    assert published_query(KEY, TARGET) == (
+        f'max(wva_desired_replicas{{job="wva-metrics",namespace="wva-system",{variant}}})'
     )
+    assert published_query(KEY, TargetLabels("wva-system")) == (
+        f'max(wva_desired_replicas{{namespace="wva-system",{variant}}})'
+    )
+
+
+FORGED = (
+    'wva_desired_replicas{variant_name="va",namespace="ns",job="wva-metrics",service="wva-metrics",'
+    'exported_namespace="ns",exported_job="wva-metrics"} 1000\n'
+    'wva_desired_replicas{variant_name="va",exported_namespace="ns"} 1000\n'
+)
+OWN = 'wva_desired_replicas{variant_name="va",namespace="ns"} 2\n'
+CONTROLLER = {"job": "wva-metrics", "namespace": "wva-system", "pod": "controller"}
+TENANT = {"job": "wva-metrics", "namespace": "tenant", "pod": "page"}
+
+
+@pytest.fixture
+async def scraped(instruments):
+    """Return (function that scrapes pages by an embedded Prometheus and waits, lines of the log)."""
+    clock = VirtualClock()
+    async with EmbeddedPrometheus(now=clock.now) as prometheus:
+        connection = PrometheusSettings(prometheus.url, allow_http=True)
+        async with PrometheusClient(connection, clock=clock, instruments=instruments) as client:
+
+            async def wait(*targets, desired=2):
+                """Return whether the number was seen."""
+                prometheus.scraper.discover(lambda: list(targets))
+                await prometheus.scrape()
+                task = asyncio.create_task(wait_visible(KEY, desired, target=TARGET, prometheus=client, clock=clock))
+                while not task.done():
+                    await asyncio.sleep(0.002)
+                    if not task.done():
+                        clock.advance_to(clock.elapsed_seconds + 0.01)
+                return task.result()
+
+            with capture_logs() as lines:
+                yield wait, lines
+
+
+async def test_a_forged_number_does_not_end_the_wait(scraped):
+    """Not with any labels of a page, in a target of another namespace: these are not the labels of the target."""
+    wait, lines = scraped
+    own = Target(InProcess(lambda: OWN.replace(" 2", " 0")), CONTROLLER)
+    assert not await wait(own, Target(InProcess(lambda: FORGED), TENANT))
+    assert lines == []
+    assert await wait(Target(InProcess(lambda: OWN), CONTROLLER), Target(InProcess(lambda: FORGED), TENANT))
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (CONTROLLER | {"job": "by-hand"}, "job=by-hand namespace=wva-system"),
+        ({"job": "wva-metrics", "pod": "controller"}, "job=wva-metrics namespace=ns"),
+        (TENANT, "job=wva-metrics namespace=tenant"),
+    ],
+)
+async def test_the_targets_that_have_a_number_instead_are_named(scraped, labels, told):
+    """It does not wait for ever, and the log says which labels were expected and which there are."""
+    wait, lines = scraped
+    assert not await wait(Target(InProcess(lambda: OWN if labels is not TENANT else FORGED), labels))
+    (line,) = lines
+    assert (line["event"], line["log_level"]) == ("published_number_not_found", "warning")
+    assert (line["variant"], line["expected"]) == ("ns/va", '{job="wva-metrics",namespace="wva-system"}')
+    assert line["found_only"] == [told]
+    assert "WVA_METRICS_JOB" in line["hint"]
+
+
+async def test_nothing_is_told_without_any_number(scraped):
+    """Prometheus may not have scraped yet: that is no fault of labels."""
+    wait, lines = scraped
+    assert not await wait(Target(InProcess(lambda: "up 1\n"), CONTROLLER))
+    assert lines == []
+
+
+def test_the_question_about_others_takes_no_time_to_speak_of():
+    """Requests wait meanwhile; and it has one series for each target, however many a page exposes."""
+    assert DIAGNOSIS_SECONDS < VISIBLE_SECONDS / 4
+    tree = promql_parser.parse(unpinned_query(KEY))
+    assert tree.modifier.labels == ["job", "namespace"]

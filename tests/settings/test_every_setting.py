@@ -122,6 +122,7 @@ ROWS = {
     "proactive_model": switch((), ("EXPERIMENTAL_PROACTIVE_MODEL",)),
     "controller_instance": text((), ("CONTROLLER_INSTANCE",), places=ENVIRONMENT),
     "pod_namespace": text((), ("POD_NAMESPACE",), "workload-variant-autoscaler-system", places=ENVIRONMENT),
+    "metrics_job": text((), ("WVA_METRICS_JOB",), places=ENVIRONMENT),
     "config_map_name": text((), ("CONFIG_MAP_NAME",), "wva-variantautoscaling-config", places=ENVIRONMENT),
     "saturation_config_map_name": text((), ("SATURATION_CONFIG_MAP_NAME",), "wva-saturation-scaling-config"),
     "scale_to_zero_config_map_name": text((), ("SCALE_TO_ZERO_CONFIG_MAP_NAME",), "wva-model-scale-to-zero-config"),

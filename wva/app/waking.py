@@ -21,7 +21,7 @@ from wva.collect.gateway_queue import GatewayError, GatewayQueues, GatewaySettin
 from wva.collect.inventory import read_inventory
 from wva.collect.pools import Pool
 from wva.collect.variants import accepted_variants
-from wva.collect.visibility import wait_visible
+from wva.collect.visibility import TargetLabels, wait_visible
 from wva.decide.activation import Budget
 from wva.kube.client import KubeClient
 from wva.kube.errors import NotFound
@@ -136,7 +136,14 @@ class Waking:
         return Budget(*read_inventory(self._around.informers.inventory)) if self._around.limited() else None
 
     async def _seen(self, decision: Decision) -> None:
-        await wait_visible(decision.key, decision.desired, prometheus=self._around.prometheus, clock=self._env.clock)
+        settings = self._env.settings
+        await wait_visible(
+            decision.key,
+            decision.desired,
+            target=TargetLabels(settings.pod_namespace, settings.metrics_job),
+            prometheus=self._around.prometheus,
+            clock=self._env.clock,
+        )
 
     async def _scale(self, key: VariantKey, desired: int) -> None:
         """Write the scale subresource. Raises ApiError: NotFound, or Conflict when the Deployment has moved on."""

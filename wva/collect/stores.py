@@ -4,12 +4,11 @@ Reading goes from owner to owned (Deployment -> its ReplicaSets -> their Pods), 
 replicas of ours, however many other pods the cluster has. Owners are matched by uid: a Deployment that was deleted and
 created again under the same name does not inherit the pods of its predecessor.
 
-A uid counts only within a namespace. The API server lets everybody who may create a pod write any uid into its owner
-references, and it does not check that the owner lies in the same namespace. So a tenant can copy the uid of somebody
-else's ReplicaSet. In the namespace of the ReplicaSet itself such a pod counts: the controllers of Kubernetes look at
-the same reference. They take a pod that matches the ReplicaSet's selector for one of its replicas, and delete what is
-too much; they remove the reference from a pod that does not match. Who may create pods there may change the workload
-anyway.
+A uid counts only within a namespace. Every account that may create a pod may write any uid into its owner references:
+the API server does not check that the owner lies in the same namespace. So a tenant can copy the uid of the ReplicaSet
+of another tenant. In the namespace of the ReplicaSet itself such a pod counts, because the controllers of Kubernetes
+look at the same reference. They take a pod that matches the ReplicaSet's selector for one of its replicas, and delete
+surplus pods. They remove the reference from a pod that does not match.
 """
 
 from __future__ import annotations

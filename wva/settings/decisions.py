@@ -51,6 +51,11 @@ class IdentitySettings(BaseModel):
         min_length=1,
         description="Namespace of the controller, with its ConfigMaps and its Lease.",
     )
+    metrics_job: Annotated[str, key("WVA_METRICS_JOB", places=ENV_ONLY)] = Field(
+        "",
+        description="Job of the controller's series in Prometheus. Before a start from zero only a number of this job "
+        "in POD_NAMESPACE counts; empty: of every job there.",
+    )
     config_map_name: Annotated[str, key("CONFIG_MAP_NAME", places=ENV_ONLY)] = Field(
         "wva-variantautoscaling-config", min_length=1, description="Name of the main ConfigMap."
     )

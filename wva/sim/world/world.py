@@ -210,7 +210,7 @@ class World:
         port = None if self._controller is None else self._controller.metrics_port
         if port is not None:
             url = f"https://127.0.0.1:{port}/metrics"
-            labels = {"job": "wva", "namespace": objects.SYSTEM_NAMESPACE, "instance": "controller:8443"}
+            labels = {**objects.CONTROLLER_TARGET, "instance": "controller:8443"}
             targets.append(Target(HttpEndpoint(url, verify=False, bearer_token=_SCRAPER), labels))
         return targets
 
@@ -221,9 +221,10 @@ class World:
         return page
 
     def _external_metric(self, name: str, labels: Mapping[str, str]) -> float | None:
-        """Return the sum of a metric's current series, as the external metrics API would: through Prometheus."""
+        """Return the sum of the controller's current series of a metric, as the external metrics API would."""
         if self._outage is not None:
             return None
+        labels = {**labels, **objects.CONTROLLER_TARGET}
         oldest_ms = (self.clock.now() - _LOOKBACK_SECONDS) * 1000
         values = [
             series.values[-1]
