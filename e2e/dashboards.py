@@ -79,6 +79,15 @@ def variables(document: Mapping[str, Any]) -> dict[str, tuple[str, str, bool]]:
     return found
 
 
+def defaults(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return the text of each box, by the name of the variable."""
+    return {
+        variable["name"]: variable["query"]
+        for variable in document["templating"]["list"]
+        if variable["type"] == "textbox"
+    }
+
+
 def filled(expression: str, choices: Mapping[str, str]) -> str:
     """Return an expression with Grafana's variables replaced; KeyError for one that the page does not offer."""
     known = {"__rate_interval": RATE_INTERVAL, **choices}
@@ -163,7 +172,7 @@ def _numbers(rows: Any) -> list[list[float]]:
 def expressions(documents: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return every expression of the dashboards, with any choice."""
     return [
-        filled(asked.expression, dict.fromkeys(variables(document), ".*"))
+        filled(asked.expression, defaults(document) | dict.fromkeys(variables(document), ".*"))
         for document in documents
         for asked in queries(document)
     ]

@@ -14,25 +14,35 @@ from dataclasses import dataclass
 import pytest
 import yaml
 
-from e2e.dashboards import FOLDER, NAMES, History, Span, dashboard, filled_prometheus, queries, span_of, variables
+from e2e.dashboards import (
+    FOLDER,
+    NAMES,
+    History,
+    Span,
+    dashboard,
+    defaults,
+    filled_prometheus,
+    queries,
+    span_of,
+    variables,
+)
 
 pytestmark = pytest.mark.timeout(600)
 
 ALL = ".*"
 MODEL = "meta/llama-3.1-70b"
+TARGET = defaults(dashboard("fleet"))
 EVERYTHING = {
     "namespace": ALL,
     "model": MODEL,
     "variant": ALL,
-    "controller_namespace": ALL,
-    "job": ALL,
+    **TARGET,
 }
 ONE = {
     "namespace": "llm",
     "model": MODEL,
     "variant": "llama-h100",
-    "controller_namespace": "workload-variant-autoscaler-system",
-    "job": "wva",
+    **TARGET,
 }
 CHOICES = (EVERYTHING, ONE)
 
@@ -69,7 +79,7 @@ def test_no_query_is_without_an_answer(demo):
 def test_every_choice_is_offered(demo, name):
     """Each variable has values, and the one that was chosen above is among them."""
     for variable, (selector, label, _) in variables(dashboard(name)).items():
-        matchers = selector.replace("$namespace", ALL).replace("$controller_namespace", ALL)
+        matchers = filled_with_all(selector)
         assert ONE[variable] in demo.history.values(label, matchers, demo.span)
 
 

@@ -138,8 +138,29 @@ deploy_adapter() {
   [[ -z ${PROMETHEUS_ADAPTER_VERSION:-} ]] || version=(--version "$PROMETHEUS_ADAPTER_VERSION")
   adapter_authority
   change "${HELM[@]}" upgrade --install "$ADAPTER" "$ADAPTER" --repo "$CHARTS" --namespace "$MONITORING_NAMESPACE" \
-    --values "$DEPLOY/samples/$(environment_adapter_values)" --set-string "prometheus.url=$(prometheus_host)" \
+    --values "$(adapter_values)" --set-string "prometheus.url=$(prometheus_host)" \
     --set "prometheus.port=$(prometheus_port)" ${version[@]+"${version[@]}"}
+}
+
+# metrics_job: what Prometheus calls the controller, which is the name of the Service that the chart makes.
+metrics_job() {
+  local name=$WVA_RELEASE_NAME
+  [[ $name == *workload-variant-autoscaler* ]] || name+=-workload-variant-autoscaler
+  name=${name:0:55}
+  printf '%s-metrics' "${name%-}"
+}
+
+# adapter_values: the values of the environment. Their rules name the target of the controller by namespace and job.
+adapter_values() {
+  local sample=$DEPLOY/samples/$(environment_adapter_values) job
+  job=$(metrics_job)
+  if [[ $WVA_NS/$job == workload-variant-autoscaler-system/workload-variant-autoscaler-metrics ]]; then
+    printf '%s' "$sample"
+    return 0
+  fi
+  sed -e "s/namespace=\"workload-variant-autoscaler-system\"/namespace=\"$WVA_NS\"/g" \
+    -e "s/job=\"workload-variant-autoscaler-metrics\"/job=\"$job\"/g" "$sample" >"$WORK/adapter-values.yaml"
+  printf '%s' "$WORK/adapter-values.yaml"
 }
 
 # external_metrics_backend: NAMESPACE/NAME of the Service behind external metrics; empty when there is none.

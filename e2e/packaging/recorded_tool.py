@@ -218,6 +218,7 @@ class World:
 def files(argv):
     """Return what the files named in a call hold now; they are gone when the script ends. Keys are not read."""
     given = [argv[at + 1].partition("=")[2] for at, word in enumerate(argv) if word in {"--set-file", "--from-file"}]
+    given += [argv[at + 1] for at, word in enumerate(argv) if word == "--values"]
     return {name: Path(name).read_text() for name in given if Path(name).exists()}
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
 from deploy.observability.generate.__main__ import files
+from deploy.observability.generate.queries import JOB, NAMESPACE
 from e2e import tools
 from e2e.dashboards import FOLDER
 
@@ -16,6 +18,7 @@ GROUPS = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
 ALERTS = [rule["alert"] for group in GROUPS for rule in group["rules"]]
 FILES = sorted((Path(__file__).parent / "alerts").glob("*.yaml"))
 TESTS = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))["tests"] for path in FILES}
+OWN_NAMESPACE = f' namespace="{NAMESPACE}"'
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -39,6 +42,25 @@ def test_promtool_accepts_the_rules():
 def test_alerts_fire_and_end_as_they_should(path):
     """Each file is a story that promtool plays on the rules."""
     tools.output("promtool", "test", "rules", path)
+
+
+@pytest.mark.parametrize("value", [0, 1, 1_000_000])
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_forged_series_changes_no_story(path, value, tmp_path):
+    """A page of another namespace has every series as well, with all labels that a page can set: alerts stay the same.
+
+    Its job may have the same name, since a tenant may give a Service any name. The namespace is that of its target.
+    """
+    text = re.sub(r"values: ([^}\n]*)", r"values: '\1'", path.read_text(encoding="utf-8"))  # for YAML 0x60 is a number
+    story = yaml.safe_load(text)
+    story["rule_files"] = [str(RULES)]
+    leads = f'wva_leader{{job="{JOB}", namespace="tenant", pod="page"}}'
+    for test in story["tests"]:
+        own = [entry["series"] for entry in test["input_series"] if OWN_NAMESPACE in entry["series"]]
+        twins = [series.replace(OWN_NAMESPACE, ' namespace="tenant"') for series in own]
+        test["input_series"] += [{"series": series, "values": f"{value}x300"} for series in (*twins, leads)]
+    (tmp_path / "story.yaml").write_text(yaml.safe_dump(story), encoding="utf-8")
+    tools.output("promtool", "test", "rules", tmp_path / "story.yaml")
 
 
 @pytest.mark.parametrize("alert", ALERTS)

@@ -100,7 +100,7 @@ def test_variant_and_scaler_have_one_target(actuator: str, deployment: str):
 
 @pytest.mark.parametrize("instance", ["", "blue"])
 def test_scalers_select_the_variants_own_series(instance: str):
-    """By its name and namespace, and by the instance where there is one."""
+    """By its name and namespace, and by the instance where there is one; KEDA by the controller's target as well."""
     values = {"wva": {"controllerInstance": instance}}
     items = render(values)
     name = only(items, "VariantAutoscaling")["metadata"]["name"]
@@ -110,6 +110,7 @@ def test_scalers_select_the_variants_own_series(instance: str):
     metric = only(items, "HorizontalPodAutoscaler")["spec"]["metrics"][0]["external"]["metric"]
     assert metric == {"name": "wva_desired_replicas", "selector": {"matchLabels": labels}}
     trigger = only(render({**values, "actuator": "keda"}), "ScaledObject")["spec"]["triggers"][0]["metadata"]
+    labels |= {"job": f"{chart.fullname()}-metrics", "namespace": chart.NAMESPACE}
     selector = ",".join(f'{key}="{value}"' for key, value in labels.items())
     assert trigger["query"] == f"max(wva_desired_replicas{{{selector}}})"
     assert trigger["ignoreNullValues"] == "false"

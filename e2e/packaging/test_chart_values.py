@@ -119,6 +119,7 @@ CONTEXT: dict[str, chart.Body] = {
     "wva.prometheus.token.secretKey": nested("wva.prometheus.token", {"source": "secret", "secretName": "a"}),
     "wva.epp.secretName": nested("wva.epp", {"tokenSource": "secret", "secretName": "a"}),
     "wva.epp.secretKey": nested("wva.epp", {"tokenSource": "secret", "secretName": "a"}),
+    "wva.metrics.namespace": nested("actuator", "keda"),
     "wva.leaderElection.enabled": nested("wva.replicaCount", 1),
     "observability.alerts.labels": nested("observability.alerts.enabled", True),
     "observability.dashboards.labels": nested("observability.dashboards.enabled", True),
@@ -279,6 +280,16 @@ def test_contradictions_are_said_all_at_once():
     message = refusal(wrong)
     assert "hpa.minReplicas" in message
     assert "va.serviceClass" in message
+
+
+def test_a_variant_for_keda_must_say_which_controller_it_is_for():
+    """Its release does not know the controller; and KEDA must take the number from the controller only."""
+    alone = merged(nested("controller.enabled", False), nested("actuator", "keda"))
+    for given in ({}, nested("wva.metrics.job", "a"), nested("wva.metrics.namespace", "a")):
+        message = refusal(merged(alone, given))
+        assert "wva.metrics.namespace" in message
+        assert "wva.metrics.job" in message
+    chart.render(merged(alone, nested("wva.metrics", {"job": "a", "namespace": "b"})))
 
 
 def test_set_takes_numbers_as_texts():

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
+from e2e.packaging import chart
 from e2e.packaging.installing import DEPLOY, Machine, Outcome, node
 from e2e.packaging.recorded_tool import CERTIFICATE
 
@@ -81,6 +83,33 @@ def test_the_authority_reaches_controller_and_adapter(twice: tuple[Outcome, Outc
     adapter = first.values("prometheus-adapter")
     assert adapter["prometheus.url"] == f"https://kube-prometheus-stack-prometheus.{MONITORING}.svc.cluster.local"
     assert adapter["prometheus.port"] == "9090"
+
+
+@pytest.mark.parametrize(
+    ("given", "namespace", "job"),
+    [
+        ({}, SYSTEM, "workload-variant-autoscaler-metrics"),
+        ({"WVA_NS": "wva"}, "wva", "workload-variant-autoscaler-metrics"),
+        ({"WVA_RELEASE_NAME": "chat"}, SYSTEM, "chat-workload-variant-autoscaler-metrics"),
+        (
+            {"WVA_NS": "wva", "WVA_RELEASE_NAME": "a-release-whose-name-is-as-long-as-it-is-allowed-to"},
+            "wva",
+            "a-release-whose-name-is-as-long-as-it-is-allowed-to-wor-metrics",
+        ),
+    ],
+)
+def test_the_adapter_reads_the_series_of_the_release(tmp_path: Path, given: dict[str, str], namespace: str, job: str):
+    """Its rules name the Service of the release and its namespace, as the chart renders them."""
+    outcome = Machine(tmp_path, nodes=[H100]).run(IMG=IMAGE, **given)
+    assert outcome.code == 0, outcome.err
+    (text,) = outcome.release("prometheus-adapter").files.values()
+    rules = yaml.safe_load(text)["rules"]["external"]
+    for rule in rules:
+        for query in (rule["seriesQuery"], rule["metricsQuery"]):
+            assert f'job="{job}",namespace="{namespace}"' in query
+    items = chart.parsed(chart.text({}, release=given.get("WVA_RELEASE_NAME", "workload-variant-autoscaler")))
+    services = {item["metadata"]["name"] for item in items if item["kind"] == "Service"}
+    assert job in services
 
 
 def test_no_secret_is_written_anywhere(twice: tuple[Outcome, Outcome, Machine]):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from deploy.observability.generate.queries import JOB, NAMESPACE
 from e2e import kustomize
 from e2e.controlplane.api import Body
 from e2e.external_metrics import read_rules
@@ -25,6 +26,7 @@ DIRECTORIES = sorted(path.parent.name for path in SAMPLES.glob("*/kustomization.
 SCALERS = ("hpa", "hpa-scale-to-zero", "keda", "keda-scale-to-zero")
 ALIASED = ("desired_replicas", "current_replicas", "desired_ratio")
 """What an HPA of older manifests may ask for with the prefix ``inferno_``."""
+TARGET = f'job="{JOB}",namespace="{NAMESPACE}"'
 ADAPTERS = ("prometheus-adapter-values.yaml", "prometheus-adapter-values-openshift.yaml")
 
 
@@ -87,7 +89,7 @@ def number_of(spec: Body) -> str:
     assert (trigger["metricType"], trigger["metadata"]["threshold"]) == ("AverageValue", "1")
     assert spec["fallback"]["behavior"] == "currentReplicas"
     found = re.fullmatch(
-        r'max\(wva_desired_replicas\{exported_namespace="models",variant_name="([^"]+)"\}\)',
+        rf'max\(wva_desired_replicas\{{exported_namespace="models",{TARGET},variant_name="([^"]+)"\}}\)',
         trigger["metadata"]["query"],
     )
     assert found is not None
@@ -99,7 +101,9 @@ def test_the_query_follows_the_namespace(tmp_path: Path):
     for name in ("keda", "keda-scale-to-zero", "scale-to-zero"):
         copy_in(tmp_path, name, namespace="prod")
     for item in kustomize.render(tmp_path / "keda"):
-        assert 'exported_namespace="prod"' in item["spec"]["triggers"][0]["metadata"]["query"]
+        query = item["spec"]["triggers"][0]["metadata"]["query"]
+        assert 'exported_namespace="prod"' in query
+        assert TARGET in query
 
 
 def copy_in(folder: Path, name: str, *, namespace: str) -> None:
@@ -186,7 +190,8 @@ def test_both_adapters_have_the_same_rules():
     names = [rule["name"]["as"] for rule in first]
     assert names == ["wva_desired_replicas", *(f"inferno_{name}" for name in ALIASED)]
     for rule, name in zip(first, names, strict=True):
-        assert rule["metricsQuery"] == f"max by (variant_name, exported_namespace) ({name}{{<<.LabelMatchers>>}})"
+        pinned = f"{name}{{{TARGET},<<.LabelMatchers>>}}"
+        assert rule["metricsQuery"] == f"max by (variant_name, exported_namespace) ({pinned})"
         assert rule["seriesQuery"].startswith(f"{name}{{")
         assert [other["name"]["as"] for other in first if re.search(other["name"]["matches"], name)] == [name]
 

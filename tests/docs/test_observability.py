@@ -147,6 +147,7 @@ def test_the_table_of_dashboards_is_current():
         name: ", ".join(
             variable["label"].lower() for variable in document["templating"]["list"] if variable["type"] == "query"
         )
+        or "-"
         for name, document in DASHBOARDS.items()
     }
     assert rows == offered

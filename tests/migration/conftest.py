@@ -99,7 +99,9 @@ SOUND = {
                     "externalRules": [
                         {
                             "seriesQuery": 'wva_desired_replicas{variant_name!=""}',
-                            "metricsQuery": "max by (variant_name) (wva_desired_replicas{<<.LabelMatchers>>})",
+                            "metricsQuery": (
+                                'max by (variant_name) (wva_desired_replicas{namespace="wva",<<.LabelMatchers>>})'
+                            ),
                         }
                     ]
                 }
@@ -121,7 +123,10 @@ SCALED_OBJECT = {
                 "type": "prometheus",
                 "metricType": "AverageValue",
                 "metadata": {
-                    "query": 'max(wva_desired_replicas{variant_name="chat-va", exported_namespace="models"})',
+                    "query": (
+                        'max(wva_desired_replicas{variant_name="chat-va", exported_namespace="models",'
+                        ' namespace="wva"})'
+                    ),
                     "threshold": "1",
                     "ignoreNullValues": "false",
                 },

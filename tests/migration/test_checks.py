@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 ACCELERATOR = "inference.optimization/acceleratorName"
 
@@ -133,6 +134,21 @@ def spoil_adapter_plain(objects):
     objects["adapter"]["data"]["config.yaml"] = text.replace("max by (variant_name) ", "")
 
 
+def spoil_adapter_pin(objects):
+    """Read the series of every page, as the original's sample."""
+    text = objects["adapter"]["data"]["config.yaml"]
+    objects["adapter"]["data"]["config.yaml"] = text.replace('namespace="wva",', "")
+
+
+def spoil_alias_rule(objects):
+    """Have a rule for an older name beside ours, which reads every page."""
+    rule = {
+        "seriesQuery": "inferno_desired_replicas",
+        "metricsQuery": "max by (variant_name) (inferno_desired_replicas)",
+    }
+    objects["adapter"]["data"]["aliases.yaml"] = yaml.safe_dump({"externalRules": [rule]})
+
+
 def spoil_image(objects):
     """Run the Go image."""
     container = objects["controller"]["spec"]["template"]["spec"]["containers"][0]
@@ -203,6 +219,20 @@ FAULTS = [
     (spoil_no_scaler, "should", "models/chat-va", "no HPA and no ScaledObject", "deploy/samples"),
     (spoil_adapter_sum, "must", "monitoring/prometheus-adapter", "sums", "max by"),
     (spoil_adapter_plain, "should", "monitoring/prometheus-adapter", "does not aggregate", "max by"),
+    (
+        spoil_adapter_pin,
+        "should",
+        "monitoring/prometheus-adapter",
+        "its rule for wva_desired_replicas takes the number from every page",
+        'job="NAME-OF-ITS-METRICS-SERVICE",namespace="wva"',
+    ),
+    (
+        spoil_alias_rule,
+        "should",
+        "monitoring/prometheus-adapter",
+        "its rule for inferno_desired_replicas takes the number from every page",
+        'namespace="wva"',
+    ),
     (
         spoil_image,
         "must",

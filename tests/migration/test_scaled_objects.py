@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 
@@ -61,6 +63,18 @@ FAULTS = {
         "no exported_namespace",
         "add exported_namespace",
     ),
+    "pin": (
+        replace_in_query(', namespace="wva"', ""),
+        "should",
+        "its query takes the number from every page that Prometheus scrapes",
+        'add job="NAME-OF-ITS-METRICS-SERVICE",namespace="wva"',
+    ),
+    "pin by another label": (
+        replace_in_query(' namespace="wva"', ' kubernetes_namespace="wva"'),
+        "should",
+        "any pod can forge it",
+        'namespace="wva"',
+    ),
     "sum": (replace_in_query("max(", "sum("), "must", "its query sums", "use max"),
     "sum by": (replace_in_query("max(", "sum by (variant_name) ("), "must", "its query sums", "use max"),
     "nulls": (drop(*FIRST, "ignoreNullValues"), "must", "a missing number counts as 0", 'ignoreNullValues: "false"'),
@@ -90,6 +104,18 @@ def test_fault_is_found(objects, findings, name):
     assert (finding.severity.value, str(finding.key)) == (severity, "models/chat-so")
     assert problem in finding.problem
     assert change in finding.change
+
+
+def test_where_several_controllers_run_the_namespace_is_left_to_the_reader(objects, sound, findings):
+    """Which one decides on the variant, the query does not say."""
+    spoil, *_ = FAULTS["pin"]
+    spoil(objects)
+    second = copy.deepcopy(sound["controller"])
+    second["metadata"]["namespace"] = "green"
+    second["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "CONTROLLER_INSTANCE", "value": "green"}]
+    objects["second"] = second
+    (finding,) = findings(objects.values())
+    assert 'namespace="NAMESPACE-OF-THE-CONTROLLER"' in finding.change
 
 
 def test_other_triggers_are_not_ours(objects, told):

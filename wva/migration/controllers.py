@@ -43,7 +43,7 @@ class Controller(NamedTuple):
 
 def controller_findings(inventory: Inventory, now: float) -> Iterator[Finding]:
     """Yield controllers that must be swapped or kept apart, and Leases with a holder; ``now`` is in seconds."""
-    controllers = list(_controllers(inventory))
+    controllers = list(known_controllers(inventory))
     for controller in controllers:
         if _runs_go(controller.container):
             problem = f"runs the image of the Go controller, {controller.container.image}"
@@ -63,7 +63,8 @@ def controller_findings(inventory: Inventory, now: float) -> Iterator[Finding]:
     yield from _leases(inventory, controllers, now)
 
 
-def _controllers(inventory: Inventory) -> Iterator[Controller]:
+def known_controllers(inventory: Inventory) -> Iterator[Controller]:
+    """Yield the Deployments that run a controller, of either kind."""
     for workload in inventory.workloads:
         labels = {**workload.metadata.labels, **workload.spec.template.metadata.labels}
         named = labels.get(_NAME_LABEL) == _APP and labels.get(_CONTROL_PLANE[0]) == _CONTROL_PLANE[1]

@@ -13,6 +13,7 @@ from wva.api.scalers import SCALED_OBJECT_KIND
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL
 from wva.migration.finding import Finding, Severity, merge_patch
 from wva.migration.objects import AUTOSCALERS, Autoscaler, Inventory, Metric, Scaled, Trigger, Variant
+from wva.migration.pins import UNPINNED, pinned, target_matchers
 
 DESIRED: Final = "wva_desired_replicas"
 _ALIAS: Final = "inferno_desired_replicas"
@@ -41,6 +42,11 @@ def scaler_findings(inventory: Inventory) -> Iterator[Finding]:
             yield from _scaled_object(scaled_object)
         for trigger in triggers:
             yield from _trigger(scaled_object, trigger)
+            if not pinned(_query(trigger)):
+                change = f"add {target_matchers(inventory)} to the selector in its query"
+                yield Finding(
+                    Severity.SHOULD, SCALED_OBJECT_KIND, scaled_object.metadata.key, f"its query {UNPINNED}", change
+                )
     yield from _pairs(inventory, scaled)
 
 

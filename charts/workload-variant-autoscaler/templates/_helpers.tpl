@@ -63,6 +63,20 @@ annotations:
 {{- end }}
 {{- end }}
 
+{{/* What Prometheus calls the controller as a target. A page of another pod cannot have these two labels. */}}
+{{- define "wva.metricsJob" -}}
+{{- default (include "wva.named" (list . "metrics")) .Values.wva.metrics.job }}
+{{- end }}
+
+{{- define "wva.metricsNamespace" -}}
+{{- default .Release.Namespace .Values.wva.metrics.namespace }}
+{{- end }}
+
+{{/* The matchers of a selector that takes the controller's series only. */}}
+{{- define "wva.metricsTarget" -}}
+{{ printf "job=%q,namespace=%q" (include "wva.metricsJob" .) (include "wva.metricsNamespace" .) }}
+{{- end }}
+
 {{/* "true" when the controller is installed by this release. */}}
 {{- define "wva.controller" -}}
 {{- if and .Values.controller.enabled .Values.wva.enabled }}true{{ end }}

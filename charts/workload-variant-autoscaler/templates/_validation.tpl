@@ -36,6 +36,9 @@
 {{- if and .Values.va.enabled .Values.va.serviceClass (not (hasKey .Values.wva.serviceClasses .Values.va.serviceClass)) }}
 {{- $problems = append $problems (printf "va.serviceClass is %s, which wva.serviceClasses does not have: %s" .Values.va.serviceClass (keys .Values.wva.serviceClasses | sortAlpha | join ", ")) }}
 {{- end }}
+{{- if and (eq (include "wva.actuator" .) "keda") (not (include "wva.controller" .)) (not (and .Values.wva.metrics.job .Values.wva.metrics.namespace)) }}
+{{- $problems = append $problems "actuator is keda and another release installs the controller: set wva.metrics.namespace to the controller's namespace and wva.metrics.job to the name of its Service of /metrics, so that KEDA takes the number from the controller and from no other pod" }}
+{{- end }}
 {{- with $problems }}
 {{- fail (printf "\nthese values contradict each other:\n- %s" (join "\n- " .)) }}
 {{- end }}

@@ -15,9 +15,9 @@ from deploy.observability.generate.grafana import (
     steps,
     table,
 )
-from deploy.observability.generate.queries import VARIANT, WINDOW, of_variants, or_none
+from deploy.observability.generate.queries import CONTROLLER, TARGET, VARIANT, WINDOW, of_variants, or_none
 
-_CHOSEN: Final = 'exported_namespace=~"$namespace", variant_name=~"$variant"'
+_CHOSEN: Final = f'{CONTROLLER}, exported_namespace=~"$namespace", variant_name=~"$variant"'
 _NAME: Final = "{{exported_namespace}}/{{variant_name}}"
 _AGE: Final = f"time() - {of_variants('wva_settling_since_timestamp_seconds', _CHOSEN)}"
 
@@ -119,8 +119,14 @@ DASHBOARD: Final = Dashboard(
     "Workload variants / Decision",
     "Why a variant has its number.",
     (
-        Variable("namespace", "Namespace", "wva_desired_replicas", "exported_namespace"),
-        Variable("variant", "Variant", 'wva_desired_replicas{exported_namespace=~"$namespace"}', "variant_name"),
+        *TARGET,
+        Variable("namespace", "Namespace", f"wva_desired_replicas{{{CONTROLLER}}}", "exported_namespace"),
+        Variable(
+            "variant",
+            "Variant",
+            f'wva_desired_replicas{{{CONTROLLER}, exported_namespace=~"$namespace"}}',
+            "variant_name",
+        ),
     ),
     (_NUMBER, _WHY, _HOW, _NOW),
 )

@@ -15,9 +15,9 @@ from deploy.observability.generate.grafana import (
     table,
     warning_above,
 )
-from deploy.observability.generate.queries import VARIANT, WINDOW, cost, count_or_zero, of_variants
+from deploy.observability.generate.queries import CONTROLLER, TARGET, VARIANT, WINDOW, cost, count_or_zero, of_variants
 
-_CHOSEN: Final = 'exported_namespace=~"$namespace"'
+_CHOSEN: Final = f'{CONTROLLER}, exported_namespace=~"$namespace"'
 _CURRENT: Final = of_variants("wva_current_replicas", _CHOSEN)
 _DESIRED: Final = of_variants("wva_desired_replicas", _CHOSEN)
 _HELD: Final = of_variants("wva_desired_reason", f'{_CHOSEN}, held="true"')
@@ -123,6 +123,6 @@ DASHBOARD: Final = Dashboard(
     "wva-fleet",
     "Workload variants / Fleet",
     "Replicas, cost and state of all variants.",
-    (Variable("namespace", "Namespace", "wva_desired_replicas", "exported_namespace"),),
+    (*TARGET, Variable("namespace", "Namespace", f"wva_desired_replicas{{{CONTROLLER}}}", "exported_namespace")),
     (_NOW, _OVER_TIME, _VARIANTS),
 )

@@ -111,13 +111,34 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
+class TextBox:
+    """A text on top of the page, with a default. Its values are not taken from series: they say which series count."""
+
+    name: str
+    label: str
+    default: str
+
+    def document(self) -> Json:
+        """Return the JSON of the variable; without ``current`` Grafana begins with the query."""
+        return {
+            "name": self.name,
+            "label": self.label,
+            "type": "textbox",
+            "query": self.default,
+            "current": {},
+            "options": [],
+            "hide": 0,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Dashboard:
     """A whole page. ``uid`` is its address and must stay."""
 
     uid: str
     title: str
     description: str
-    variables: Sequence[Variable]
+    variables: Sequence[TextBox | Variable]
     rows: Sequence[Row]
 
     def document(self) -> Json:

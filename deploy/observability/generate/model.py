@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.observability.generate.grafana import Dashboard, Query, Row, Variable, graph, stat, steps
-from deploy.observability.generate.queries import WINDOW, cost, of_model, quantile, rate_by
+from deploy.observability.generate.queries import CONTROLLER, TARGET, WINDOW, cost, of_model, quantile, rate_by
 
-_CHOSEN: Final = 'exported_namespace=~"$namespace"'
+_CHOSEN: Final = f'{CONTROLLER}, exported_namespace=~"$namespace"'
 _MODELS: Final = 'model_name="$model"'
 _ENGINES: Final = f'namespace=~"$namespace", {_MODELS}'
 _NAME: Final = "{{exported_namespace}}/{{variant_name}}"
@@ -176,7 +176,8 @@ DASHBOARD: Final = Dashboard(
     "Workload variants / Model",
     "Latency, load, replicas and cost of one model.",
     (
-        Variable("namespace", "Namespace", "wva_variant_cost", "exported_namespace"),
+        *TARGET,
+        Variable("namespace", "Namespace", f"wva_variant_cost{{{CONTROLLER}}}", "exported_namespace"),
         Variable("model", "Model", f"wva_variant_cost{{{_CHOSEN}}}", "model_name", several=False),
     ),
     (_NOW, _USERS, _ENGINE_ROW, _REPLICAS),

@@ -3,12 +3,27 @@
 Series about variants come from the leader, and after a hand-over for some minutes from two pods: they are aggregated to
 one per variant before anything is added up. ``exported_namespace`` is the variant's namespace, as Prometheus names the
 label of a series whose target has a namespace of its own.
+
+Every pod may expose series of these names, so every selector of such a series begins with ``CONTROLLER``: the labels
+that Prometheus gives to the target, which no page can set.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from deploy.observability.generate.grafana import TextBox
+
+NAMESPACE: Final = "workload-variant-autoscaler-system"
+JOB: Final = "workload-variant-autoscaler-metrics"
+"""Where ``deploy/overlays/kubernetes`` installs; with a ServiceMonitor the job is the name of the Service."""
+RULES_PIN: Final = f'job="{JOB}", namespace="{NAMESPACE}"'
+CONTROLLER: Final = 'job=~"$job", namespace=~"$controller_namespace"'
+TARGET: Final = (
+    TextBox("controller_namespace", "Controller's namespace", NAMESPACE),
+    TextBox("job", "Job", JOB),
+)
+"""What ``CONTROLLER`` means: constants, since a choice among the series that exist could offer a forged one."""
 VARIANT: Final = "exported_namespace, variant_name"
 WINDOW: Final = "[$__rate_interval]"
 

@@ -8,7 +8,6 @@ from deploy.observability.generate.grafana import (
     Dashboard,
     Query,
     Row,
-    Variable,
     graph,
     stat,
     states,
@@ -16,11 +15,18 @@ from deploy.observability.generate.grafana import (
     warning_above,
     warning_below,
 )
-from deploy.observability.generate.queries import count_or_zero, of_variants, or_none, quantile, rate_by
+from deploy.observability.generate.queries import (
+    CONTROLLER,
+    TARGET,
+    count_or_zero,
+    of_variants,
+    or_none,
+    quantile,
+    rate_by,
+)
 
-_CHOSEN: Final = 'namespace=~"$controller_namespace", job=~"$job"'
 _PROCESS: Final = "{{namespace}} {{instance}}"
-_HELD: Final = f'{_CHOSEN}, held="true"'
+_HELD: Final = f'{CONTROLLER}, held="true"'
 
 _NOW: Final = Row(
     "Now",
@@ -28,19 +34,19 @@ _NOW: Final = Row(
         stat(
             "Leaders",
             "Processes that lead: one for each controller.",
-            Query(f"sum(wva_leader{{{_CHOSEN}}})"),
+            Query(f"sum(wva_leader{{{CONTROLLER}}})"),
             defaults=warning_below(1),
         ),
         stat(
             "Last cycle",
             "Time since the last cycle that succeeded.",
-            Query(f"time() - max(wva_last_cycle_timestamp_seconds{{{_CHOSEN}}})"),
+            Query(f"time() - max(wva_last_cycle_timestamp_seconds{{{CONTROLLER}}})"),
             unit="s",
         ),
         stat(
             "Prometheus",
             "Whether the last round of queries was answered.",
-            Query(f"min(wva_prometheus_up{{{_CHOSEN}}} and wva_leader{{{_CHOSEN}}} == 1)"),
+            Query(f"min(wva_prometheus_up{{{CONTROLLER}}} and wva_leader{{{CONTROLLER}}} == 1)"),
             defaults={
                 **warning_below(1),
                 "mappings": [{"type": "value", "options": {"0": {"text": "no answer"}, "1": {"text": "answers"}}}],
@@ -55,24 +61,24 @@ _NOW: Final = Row(
         stat(
             "Rejected entries",
             "Entries of ConfigMaps that are not in force.",
-            Query(f"sum(max by (namespace, job, config_map) (wva_config_invalid_entries{{{_CHOSEN}}}))"),
+            Query(f"sum(max by (namespace, job, config_map) (wva_config_invalid_entries{{{CONTROLLER}}}))"),
             defaults=warning_above(1),
         ),
         stat(
             "Left to others",
             "Variants that the controller leaves to another one that decides on them.",
-            Query(f"sum(wva_variants_left{{{_CHOSEN}}})"),
+            Query(f"sum(wva_variants_left{{{CONTROLLER}}})"),
         ),
         stat(
             "Protected",
             "Processes that show /metrics to every client: 0 is right.",
-            Query(f"count(wva_endpoint_secure{{{_CHOSEN}}} == 0) or vector(0)"),
+            Query(f"count(wva_endpoint_secure{{{CONTROLLER}}} == 0) or vector(0)"),
             defaults=warning_above(1),
         ),
         stat(
             "Certificate",
             "Time until the first certificate of /metrics runs out.",
-            Query(f"min((wva_certificate_expiry_timestamp_seconds{{{_CHOSEN}}} > 0) - time())"),
+            Query(f"min((wva_certificate_expiry_timestamp_seconds{{{CONTROLLER}}} > 0) - time())"),
             unit="s",
             defaults=warning_below(259200),
         ),
@@ -84,18 +90,18 @@ _DATA: Final = Row(
         graph(
             "Samples",
             "Samples per second that cycles looked at, by state. Only fresh ones change a number.",
-            Query(rate_by("state", "wva_samples_total", _CHOSEN), "{{state}}"),
+            Query(rate_by("state", "wva_samples_total", CONTROLLER), "{{state}}"),
             stacked=True,
         ),
         graph(
             "Samples ignored",
             "Samples per second that belong to no ready replica of a known variant, by cause.",
-            Query(rate_by("cause", "wva_samples_ignored_total", _CHOSEN), "{{cause}}"),
+            Query(rate_by("cause", "wva_samples_ignored_total", CONTROLLER), "{{cause}}"),
         ),
         graph(
             "Coverage",
             "Share of the replicas that report both signals: the variant with the least.",
-            Query(f"min by (exported_namespace) (wva_coverage_ratio{{{_CHOSEN}}})", "{{exported_namespace}}"),
+            Query(f"min by (exported_namespace) (wva_coverage_ratio{{{CONTROLLER}}})", "{{exported_namespace}}"),
             unit="percentunit",
         ),
         graph(
@@ -114,7 +120,7 @@ _DATA: Final = Row(
         graph(
             "Holds",
             "Holds per second and variant, by reason.",
-            Query(rate_by("reason", "wva_holds_total", _CHOSEN), "{{reason}}"),
+            Query(rate_by("reason", "wva_holds_total", CONTROLLER), "{{reason}}"),
             width=12,
         ),
     ),
@@ -122,12 +128,12 @@ _DATA: Final = Row(
 _LOOP: Final = Row(
     "Loop",
     (
-        states("Leader", "Which process leads.", Query(f"wva_leader{{{_CHOSEN}}} == 1", _PROCESS), width=12),
+        states("Leader", "Which process leads.", Query(f"wva_leader{{{CONTROLLER}}} == 1", _PROCESS), width=12),
         steps(
             "Rejected entries",
             "Entries of ConfigMaps that are not in force, by ConfigMap.",
             Query(
-                f"max by (namespace, job, config_map) (wva_config_invalid_entries{{{_CHOSEN}}})",
+                f"max by (namespace, job, config_map) (wva_config_invalid_entries{{{CONTROLLER}}})",
                 "{{namespace}} {{config_map}}",
             ),
         ),
@@ -135,40 +141,40 @@ _LOOP: Final = Row(
             "Time since the last cycle",
             "Since the last cycle that succeeded, with the interval as configured.",
             Query(
-                f"time() - (wva_last_cycle_timestamp_seconds{{{_CHOSEN}}} > 0)",
+                f"time() - (wva_last_cycle_timestamp_seconds{{{CONTROLLER}}} > 0)",
                 f"{_PROCESS} since the last cycle",
             ),
-            Query(f"wva_cycle_interval_seconds{{{_CHOSEN}}} > 0", f"{_PROCESS} interval"),
+            Query(f"wva_cycle_interval_seconds{{{CONTROLLER}}} > 0", f"{_PROCESS} interval"),
             unit="s",
         ),
         graph(
             "Duration of a cycle",
             "95 % of the cycles spend less than this in each stage.",
-            Query(quantile(0.95, "wva_cycle_duration_seconds", _CHOSEN, "stage"), "{{stage}}"),
+            Query(quantile(0.95, "wva_cycle_duration_seconds", CONTROLLER, "stage"), "{{stage}}"),
             unit="s",
         ),
         graph(
             "Cycles",
             "Cycles per second by result.",
-            Query(rate_by("result", "wva_cycles_total", _CHOSEN), "{{result}}"),
+            Query(rate_by("result", "wva_cycles_total", CONTROLLER), "{{result}}"),
             unit="ops",
         ),
         graph(
             "Reconciles",
             "Reconciles per second by controller and result.",
-            Query(rate_by("controller, result", "wva_reconciles_total", _CHOSEN), "{{controller}} {{result}}"),
+            Query(rate_by("controller, result", "wva_reconciles_total", CONTROLLER), "{{controller}} {{result}}"),
             unit="ops",
         ),
         graph(
             "Work queues",
             "Keys that wait.",
-            Query(f"sum by (queue) (wva_workqueue_depth{{{_CHOSEN}}})", "{{queue}}"),
+            Query(f"sum by (queue) (wva_workqueue_depth{{{CONTROLLER}}})", "{{queue}}"),
         ),
         graph(
             "Writes",
             "Status patches and events per second, by result. Conflicts are tried again.",
-            Query(rate_by("result", "wva_status_patches_total", _CHOSEN), "patch {{result}}"),
-            Query(rate_by("result", "wva_events_recorded_total", _CHOSEN), "event {{result}}"),
+            Query(rate_by("result", "wva_status_patches_total", CONTROLLER), "patch {{result}}"),
+            Query(rate_by("result", "wva_events_recorded_total", CONTROLLER), "event {{result}}"),
             unit="ops",
         ),
     ),
@@ -179,54 +185,54 @@ _OTHERS: Final = Row(
         graph(
             "Queries of Prometheus",
             "Per second by result: at least four per cycle and hundred namespaces, however many models there are.",
-            Query(rate_by("result", "wva_prometheus_queries_total", _CHOSEN), "{{result}}"),
+            Query(rate_by("result", "wva_prometheus_queries_total", CONTROLLER), "{{result}}"),
             unit="reqps",
         ),
         graph(
             "Duration of a query",
             "How long Prometheus takes to answer.",
-            Query(quantile(0.5, "wva_prometheus_query_duration_seconds", _CHOSEN), "50 %"),
-            Query(quantile(0.95, "wva_prometheus_query_duration_seconds", _CHOSEN), "95 %"),
+            Query(quantile(0.5, "wva_prometheus_query_duration_seconds", CONTROLLER), "50 %"),
+            Query(quantile(0.95, "wva_prometheus_query_duration_seconds", CONTROLLER), "95 %"),
             unit="s",
         ),
         graph(
             "Kept answers",
             "Looks into the cache of Prometheus' answers per second, by result.",
-            Query(rate_by("result", "wva_prometheus_cache_lookups_total", _CHOSEN), "{{result}}"),
+            Query(rate_by("result", "wva_prometheus_cache_lookups_total", CONTROLLER), "{{result}}"),
             unit="ops",
         ),
         graph(
             "Requests to the API server",
             "Per second, by verb and status; 0 is no answer.",
-            Query(rate_by("verb, code", "wva_kubernetes_requests_total", _CHOSEN), "{{verb}} {{code}}"),
+            Query(rate_by("verb, code", "wva_kubernetes_requests_total", CONTROLLER), "{{verb}} {{code}}"),
             unit="reqps",
         ),
         graph(
             "Watches",
             "Watch streams that ended and were opened again, per second and cause.",
-            Query(or_none(rate_by("cause", "wva_watch_restarts_total", _CHOSEN), "cause"), "{{cause}}"),
+            Query(or_none(rate_by("cause", "wva_watch_restarts_total", CONTROLLER), "cause"), "{{cause}}"),
             unit="ops",
         ),
         graph(
             "Objects in the caches",
             "What the controller knows, by resource.",
-            Query(f"max by (resource) (wva_cache_objects{{{_CHOSEN}}})", "{{resource}}"),
+            Query(f"max by (resource) (wva_cache_objects{{{CONTROLLER}}})", "{{resource}}"),
         ),
         graph(
             "Scrapes",
             "Requests per second to /metrics and the probes, by status.",
-            Query(rate_by("server, code", "wva_endpoint_requests_total", _CHOSEN), "{{server}} {{code}}"),
+            Query(rate_by("server, code", "wva_endpoint_requests_total", CONTROLLER), "{{server}} {{code}}"),
             unit="reqps",
         ),
         graph(
             "Processor",
             "Processor time that the processes take, in cores.",
-            Query(rate_by("namespace, instance", "process_cpu_seconds_total", _CHOSEN), _PROCESS),
+            Query(rate_by("namespace, instance", "process_cpu_seconds_total", CONTROLLER), _PROCESS),
         ),
         graph(
             "Memory",
             "Memory of the processes.",
-            Query(f"process_resident_memory_bytes{{{_CHOSEN}}}", _PROCESS),
+            Query(f"process_resident_memory_bytes{{{CONTROLLER}}}", _PROCESS),
             unit="bytes",
         ),
     ),
@@ -236,9 +242,6 @@ DASHBOARD: Final = Dashboard(
     "wva-trust",
     "Workload variants / Trust",
     "Freshness of the data, holds, errors, leadership, and the traffic to the API server and Prometheus.",
-    (
-        Variable("controller_namespace", "Controller's namespace", "wva_leader", "namespace"),
-        Variable("job", "Job", 'wva_leader{namespace=~"$controller_namespace"}', "job"),
-    ),
+    TARGET,
     (_NOW, _DATA, _LOOP, _OTHERS),
 )
