@@ -152,7 +152,8 @@ metrics_job() {
 
 # adapter_values: the values of the environment. Their rules name the target of the controller by namespace and job.
 adapter_values() {
-  local sample=$DEPLOY/samples/$(environment_adapter_values) job
+  local sample job
+  sample=$DEPLOY/samples/$(environment_adapter_values)
   job=$(metrics_job)
   if [[ $WVA_NS/$job == workload-variant-autoscaler-system/workload-variant-autoscaler-metrics ]]; then
     printf '%s' "$sample"
