@@ -16,6 +16,7 @@ from tests.app.stage import VARIANTS, until
 from tests.bad_input.hostile import series
 from wva import log
 from wva.api.variantautoscaling import ACCELERATOR_LABEL
+from wva.collect.surplus import MAX_MODEL_ID_CHARACTERS
 from wva.sim.world.workloads import DEPLOYMENTS
 
 ATTACKS = {
@@ -77,7 +78,8 @@ def selectors(expression):
 
 async def test_text_of_a_tenant_stays_text_everywhere(stage, prometheus, output, attack):
     """As model, accelerator and annotation of his VA, and as label of what his pods report."""
-    stage.patch_va({"spec": {"modelID": attack}})
+    model = attack[:MAX_MODEL_ID_CHARACTERS]
+    stage.patch_va({"spec": {"modelID": model}})
     stage.force(
         VARIANTS,
         "va",
@@ -93,7 +95,7 @@ async def test_text_of_a_tenant_stays_text_everywhere(stage, prometheus, output,
     for query in asked:
         for found in selectors(promql_parser.parse(query)):
             assert found.pop("namespace") == "ns"
-            assert set(found.values()) <= {"", attack}
+            assert set(found.values()) <= {"", model}
     _assert_page(page, attack)
     _assert_lines(output())
     assert_told([entry["message"] for entry in status["conditions"]], most=MOST_CHARACTERS)

@@ -60,7 +60,7 @@ class Scene:
             collect=self.collect,
             known=lambda key: key not in self.gone,
             announce=lambda *event: self.events.append(event),
-            record=self.recordings.append,
+            record=self.record,
         )
         self.optimizer = Optimizer(
             ports,
@@ -69,6 +69,10 @@ class Scene:
             clock=self.clock,
             instruments=self.instruments,
         )
+
+    async def record(self, recording):
+        """Keep a recording."""
+        self.recordings.append(recording)
 
     async def collect(self, now):
         """Note the start, take as long as told, return the snapshot or raise."""
@@ -382,7 +386,7 @@ async def test_a_failing_cycle_says_nothing_of_variants_that_are_gone_or_at_zero
 async def test_a_failing_recording_does_not_stop_what_was_decided(scene):
     """The next cycle runs in any case."""
 
-    def fail(_):
+    async def fail(_):
         raise OSError("disk on fire")
 
     scene.recordings = None

@@ -250,7 +250,7 @@ class Decisions:
             collect=collector.collect,
             known=self.variants.known,
             announce=self.announce,
-            record=RecordingWriter(folder).write if folder else None,
+            record=RecordingWriter(folder).keep if folder else None,
             refuse=self._refuse,
         )
         return Optimizer(

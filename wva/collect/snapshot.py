@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from wva import log
@@ -27,13 +28,14 @@ from wva.collect.promql import validate_namespace
 from wva.collect.queries import Query, chunk_queries, chunks, engine_queries
 from wva.collect.request_counts import count_requests
 from wva.collect.stores import CollectStores
-from wva.collect.variants import AcceptedVariant, accepted_variants
+from wva.collect.variants import AcceptedVariant, accepted_in_slices
 from wva.instruments import Instruments
 from wva.model.failures import cause_of
 from wva.model.inventory import Inventory
 from wva.model.metrics import Freshness, ReplicaMetrics
 from wva.model.snapshot import CollectionFailure, RequestCounts, Snapshot
 from wva.model.variant import ModelKey, VariantKey
+from wva.slices import beside
 
 _log = log.get("collect")
 
@@ -89,17 +91,20 @@ class Collector:
         """Return what is seen at ``now`` (seconds since the epoch); takes at most the deadline of the settings."""
         settings = self._settings
         faults = Faults(now, throttle=self._throttle)
-        accepted = accepted_variants(
+        accepted = await accepted_in_slices(
             self._stores, claims=settings.claims, now=now, activations=settings.activations, faults=faults
         )
-        asked = self._asked(faults)
-        joins = Joins.of(accepted, instruments=self._instruments, asked=asked, faults=faults)
+        size, asked = _size(accepted), self._asked(accepted, faults)
+        joins = await beside(
+            size, lambda: Joins.of(accepted, instruments=self._instruments, asked=asked, faults=faults)
+        )
         async with asyncio.TaskGroup() as group:
             counting = group.create_task(self._count_requests(accepted, now, faults))
             failures = await self._gather(accepted, joins, now, asked)
-        replicas, queues = joins.result(now=now, freshness=settings.freshness())
+        freshness = settings.freshness()
+        replicas, queues = await beside(size, lambda: joins.result(now=now, freshness=freshness))
         self._publish_coverage(replicas)
-        snapshot = Snapshot.of([entry.variant for entry in accepted], replicas, failures)
+        snapshot = await beside(size, lambda: Snapshot.of([entry.variant for entry in accepted], replicas, failures))
         inventory, detail = self._inventory()
         return replace(
             snapshot,
@@ -118,23 +123,21 @@ class Collector:
             _log.exception("inventory_failed")
             return None, f"counting GPUs failed: {cause_of(error)}"
 
-    def _asked(self, faults: Faults) -> Callable[[ModelKey], bool]:
+    def _asked(self, accepted: list[AcceptedVariant], faults: Faults) -> Callable[[ModelKey], bool]:
         """Return what tells whether more is to be known of the engines of a model, asked once for each."""
-        known: dict[ModelKey, bool] = {}
-
-        def asked(model: ModelKey) -> bool:
-            if model not in known:
-                read = self._settings.engines_of
-                known[model] = faults.attempt(model, "reading its policy", lambda: read(model), default=False)
-            return known[model]
-
-        return asked
+        read = self._settings.engines_of
+        known = {
+            model: faults.attempt(model, "reading its policy", lambda model=model: read(model), default=False)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+            for model in {entry.variant.model for entry in accepted}
+        }
+        return known.__getitem__
 
     async def refresh(self, now: float) -> None:
         """Fetch kept answers again that the last cycle used, as far as they are due. A failure leaves the kept ones."""
         async with self._round:
-            accepted = accepted_variants(self._stores, claims=self._settings.claims)
-            wanted = _chunks(accepted, self._asked(Faults(now, throttle=self._throttle)))
+            accepted = await accepted_in_slices(self._stores, claims=self._settings.claims)
+            asked_about = self._asked(accepted, Faults(now, throttle=self._throttle))
+            wanted = await beside(_size(accepted), lambda: _chunks(accepted, asked_about))
             asked = [chunk for chunk in wanted if self._cache.due(chunk.queries, now=now)]
             if asked:
                 self._conclude(list((await self._ask(asked, now)).values()))
@@ -158,7 +161,7 @@ class Collector:
         self, accepted: list[AcceptedVariant], joins: Joins, now: float, asked_about: Callable[[ModelKey], bool]
     ) -> list[CollectionFailure]:
         """Bring the answers about the namespaces of active variants into the joins; return what failed."""
-        wanted = _chunks(accepted, asked_about)
+        wanted = await beside(_size(accepted), lambda: _chunks(accepted, asked_about))
         answers: dict[_Chunk, Answers | CollectionFailure] = {}
         async with self._round:
             for chunk in wanted:
@@ -171,7 +174,7 @@ class Collector:
         self._cache.clean(now=now)
         for chunk, found in (answers | asked).items():
             if not isinstance(found, CollectionFailure):
-                joins.add(chunk.namespaces, found)
+                await beside(_series(found), partial(joins.add, chunk.namespaces, found))
         failed = [found for found in asked.values() if isinstance(found, CollectionFailure)]
         return [*_refusals(accepted), *failed]
 
@@ -239,6 +242,20 @@ class _Chunk:
     namespaces: tuple[str, ...]
     queries: tuple[Query, ...]
     pods: Pods
+
+
+_PODS_PER_VARIANT: Final = 10
+_SERIES_PER_VARIANT: Final = 50
+"""That cost about as much as a variant does."""
+
+
+def _size(accepted: list[AcceptedVariant]) -> int:
+    """Return how much work variants are, for ``beside``."""
+    return len(accepted) + sum(len(entry.pods) for entry in accepted) // _PODS_PER_VARIANT
+
+
+def _series(answers: Answers) -> int:
+    return sum(len(vector.series) for vector in answers.values()) // _SERIES_PER_VARIANT
 
 
 def _chunks(accepted: list[AcceptedVariant], engines_of: Callable[[ModelKey], bool]) -> list[_Chunk]:

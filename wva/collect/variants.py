@@ -26,6 +26,7 @@ from wva.collect.targets import resolve
 from wva.collect.vllm_arguments import vllm_parameters
 from wva.model.variant import DEFAULT_COST, Bounds, ModelKey, Variant, VariantKey
 from wva.numbers import REPLICAS, NumberError, Real
+from wva.slices import Slices
 
 UNSCHEDULABLE_SECONDS: Final = 60.0
 """How long the scheduler may look for a node before a pod counts as one that will not come: a node that an autoscaler
@@ -61,19 +62,49 @@ def accepted_variants(
     in any case is returned: its number and its replicas.
     """
     faults = Faults() if faults is None else faults
-    accepted = []
+    found = (_read(va, stores, claims, now, activations, faults) for va in stores.variant_autoscalings.list())
+    return [entry for entry in found if entry is not None]
+
+
+async def accepted_in_slices(
+    stores: CollectStores,
+    *,
+    claims: Claims = _EVERYTHING,
+    now: float | None = None,
+    activations: Activations | None = None,
+    faults: Faults | None = None,
+) -> list[AcceptedVariant]:
+    """Return the same as ``accepted_variants``, and let other tasks run meanwhile.
+
+    Each variant is as it was at one moment. A variant that comes meanwhile is left to the next time.
+    """
+    faults = Faults() if faults is None else faults
+    slices, accepted = Slices(), []
     for va in stores.variant_autoscalings.list():
-        key, what = _model_key(va), f"reading variant {va.metadata.name}"
-        if not faults.attempt(key, what, lambda va=va: _ours(va, claims, now), default=False):  # type: ignore[misc]  # mypy cannot infer a lambda with a default
-            continue
-        try:
-            found = _accepted(va, stores, now, activations)
-        except Exception as error:  # noqa: BLE001 - the other variants are read all the same
-            faults.note(key, what, error)
-            found = bare_variant(va, stores)
+        await slices.rest()
+        found = _read(va, stores, claims, now, activations, faults)
         if found is not None:
             accepted.append(found)
     return accepted
+
+
+def _read(
+    va: VariantAutoscaling,
+    stores: CollectStores,
+    claims: Claims,
+    now: float | None,
+    activations: Activations | None,
+    faults: Faults,
+) -> AcceptedVariant | None:
+    """Return a variant, or what is known in any case if it cannot be read; None if it is not ours."""
+    key, what = _model_key(va), f"reading variant {va.metadata.name}"
+    if not faults.attempt(key, what, lambda: _ours(va, claims, now), default=False):
+        return None
+    try:
+        return _accepted(va, stores, now, activations)
+    except Exception as error:  # noqa: BLE001 - the other variants are read all the same
+        faults.note(key, what, error)
+        return bare_variant(va, stores)
 
 
 def _model_key(va: VariantAutoscaling) -> ModelKey:

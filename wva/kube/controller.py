@@ -23,6 +23,7 @@ from wva.clock import Clock
 from wva.instruments import Instruments
 from wva.kube.errors import ApiError, WriteRefused
 from wva.kube.workqueue import K, QueueShutDown, WorkQueue
+from wva.slices import Slices
 
 SYNC_COMPLAINT_SECONDS: Final = 120.0  # controller-runtime gives up after 2 minutes; we say so and keep waiting
 
@@ -77,7 +78,7 @@ class Controller(Generic[K]):
 
     async def _work(self) -> None:
         # A reconcile may answer its cancellation with an ordinary error from its clean-up; the flag still knows.
-        task = asyncio.current_task()
+        task, slices = asyncio.current_task(), Slices()
         while task is None or not task.cancelling():
             try:
                 key = await self.queue.get()
@@ -91,6 +92,8 @@ class Controller(Generic[K]):
                 raise
             finally:
                 self.queue.done(key)
+            # A reconcile that has nothing to write waits for nothing, and thousands of keys may be queued.
+            await slices.rest()
 
     async def _process(self, key: K) -> None:
         started = self.clock.monotonic()

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -30,6 +31,7 @@ from wva.model.variant import ModelKey, VariantKey
 from wva.publish.announce import announcements, log_decision
 from wva.publish.fallback import fallbacks
 from wva.publish.ledger import Ledger
+from wva.slices import Slices, beside
 
 SOLUTION_MESSAGE: Final = "Optimization solution"
 """Debug line with what the model-based optimizer has found; the text is the one that the original logged."""
@@ -39,6 +41,9 @@ FAILED_CYCLES: Final = 3
 
 STUCK_SECONDS: Final = 300.0
 """A cycle that has run for this long beyond the interval will not end: queries, the longest part, have 20 s."""
+
+_REPLICAS_PER_VARIANT: Final = 10
+"""That cost about as much to decide on as a variant does."""
 
 _SHORTEST_INTERVAL_SECONDS: Final = 0.01
 
@@ -71,7 +76,7 @@ class Ports:
     collect: Callable[[float], Awaitable[Snapshot]]
     known: Callable[[VariantKey], bool]
     announce: Callable[[VariantKey, str, str, str], None]
-    record: Callable[[Recording], None] | None = None
+    record: Callable[[Recording], Awaitable[None]] | None = None
     refuse: Callable[[str, str], None] = lambda _namespace, _cause: None
 
 
@@ -89,6 +94,8 @@ class Optimizer:
         self._instruments = instruments
         self._logger = log.get("optimizer")
         self._memory = Memory()
+        self._changed: dict[VariantKey, VariantMemory | None] = {}
+        """What ``_memory`` does not have yet: entries that changed since the last cycle, None for those that went."""
         self._overtaken: set[VariantKey] = set()
         self._throttle = log.Throttle()
         self._failed = 0
@@ -158,11 +165,19 @@ class Optimizer:
             return
         if new is None or started:
             self._overtaken.add(key)
-        kept = [entry for entry in self._memory.variants if entry.key != key]
-        if new is not None:
+        if new is None:
+            self._changed[key] = None
+        else:
             decided = new.source is not Source.CURRENT_REPLICAS
-            kept.append(VariantMemory(key, new.desired, None, new.coverage.expected, decided))
-        self._memory = _with_variants(self._memory, kept)
+            self._changed[key] = VariantMemory(key, new.desired, None, new.coverage.expected, decided)
+
+    def _recall(self) -> Memory:
+        """Return the memory as it is now."""
+        if self._changed:
+            kept = {entry.key: entry for entry in self._memory.variants} | self._changed
+            self._memory = _with_variants(self._memory, [entry for entry in kept.values() if entry is not None])
+            self._changed.clear()
+        return self._memory
 
     async def _guarded_cycle(self) -> None:
         try:
@@ -172,7 +187,7 @@ class Optimizer:
             self._logger.exception("cycle_failed", in_force="the numbers published last", in_a_row=self._failed)
             self._instruments.cycles.labels("error").inc()
             times = f"the last {FAILED_CYCLES} cycles" if self._failed >= FAILED_CYCLES else "the cycle"
-            self._publish(fallbacks(self._ledger.decisions(), cause=f"{times} failed: {self._cause}"))
+            await self._publish(fallbacks(self._ledger.decisions(), cause=f"{times} failed: {self._cause}"))
         else:
             self._failed = 0
             self._instruments.cycles.labels("success").inc()
@@ -185,23 +200,24 @@ class Optimizer:
         self._overtaken.clear()
         with duration.labels("collect").time():
             snapshot = await self._ports.collect(now)
-        policy, memory = self._configuration.policy, self._memory
+        policy, memory = self._configuration.policy, self._recall()
         with duration.labels("decide").time():
-            outcome = conclude(snapshot, memory, policy, now)
+            size = len(snapshot.variants) + len(snapshot.replicas) // _REPLICAS_PER_VARIANT
+            outcome = await beside(size, lambda: conclude(snapshot, memory, policy, now))
         self._memory = self._without_outdated(outcome.memory)
         if outcome.opinions and self._logger.is_enabled_for(logging.DEBUG):
             trace = fleet_trace(outcome.opinions, snapshot.inventory, policy.accelerator_costs)
             self._logger.debug(SOLUTION_MESSAGE, event_name="solution_found", solution=list(trace))
         self._tell_failures(outcome)
-        self._record(Recording(now=now, policy=policy, memory=memory, snapshot=snapshot))
+        await self._record(Recording(now=now, policy=policy, memory=memory, snapshot=snapshot))
         with duration.labels("publish").time():
-            return self._publish(outcome.decisions)
+            return await self._publish(outcome.decisions)
 
-    def _record(self, recording: Recording) -> None:
+    async def _record(self, recording: Recording) -> None:
         if self._ports.record is None:
             return
         try:
-            self._ports.record(recording)
+            await self._ports.record(recording)
         except Exception:  # what was decided does not depend on it
             self._logger.exception("recording_failed")
 
@@ -225,18 +241,20 @@ class Optimizer:
         overtaken = self._overtaken
         if not overtaken:
             return after
+        before = {entry.key: entry for entry in self._memory.variants} | self._changed
         kept = [entry for entry in after.variants if entry.key not in overtaken]
-        kept += [entry for entry in self._memory.variants if entry.key in overtaken]
+        kept += [entry for key in overtaken if (entry := before.get(key)) is not None]
         return _with_variants(after, kept)
 
-    def _publish(self, decisions: tuple[Decision, ...]) -> list[Decision]:
-        """Hand the decisions on. No await in here: the caches cannot change between the check and the record.
+    async def _publish(self, decisions: Iterable[Decision]) -> list[Decision]:
+        """Hand the decisions on. No await between the check of one and its record: the caches cannot change there.
 
         What went or was started while the cycle read the world keeps the number that it got then, until the next cycle
         has looked at it.
         """
-        published = []
+        published, slices = [], Slices()
         for decision in decisions:
+            await slices.rest()
             before = self._ledger.get(decision.key)
             try:
                 if decision.key in self._overtaken or not self._ports.known(decision.key):
@@ -263,11 +281,10 @@ class Optimizer:
         self._instruments.holds.labels(Reason.MODEL_FAILED.value).inc()
         if before is None:
             return
-        entries = [
-            replace(entry, desired=before.desired) if entry.key == decision.key else entry
-            for entry in self._memory.variants
-        ]
-        self._memory = _with_variants(self._memory, entries)
+        entries = self._memory.variants
+        place = bisect_left(entries, decision.key, key=lambda entry: entry.key)
+        if place < len(entries) and entries[place].key == decision.key:
+            self._changed[decision.key] = replace(entries[place], desired=before.desired)
         with suppress(Exception):  # what fails again has been logged
             self._ledger.record(fallbacks([before], cause=cause, reason=Reason.MODEL_FAILED))
 

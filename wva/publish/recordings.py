@@ -9,6 +9,7 @@ A recording that is read may come from anywhere. Its numbers are held to what th
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -68,6 +69,10 @@ class RecordingWriter:
         """Use ``folder``, which is created at the first write."""
         self._folder = Path(folder)
         self._logger = log.get("recordings")
+
+    async def keep(self, recording: Recording) -> None:
+        """Write one recording in a thread: the disk may be slow."""
+        await asyncio.to_thread(self.write, recording)
 
     def write(self, recording: Recording) -> None:
         """Write one recording and remove the oldest beyond the limit."""

@@ -1,0 +1,66 @@
+"""Long work beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from wva.slices import SMALL, Slices, beside
+
+
+def burn(seconds):
+    """Use the CPU for some time."""
+    limit = time.thread_time() + seconds
+    while time.thread_time() < limit:
+        pass
+
+
+async def turns_during(work):
+    """Return how often another task had its turn while ``work`` ran."""
+    count = 0
+
+    async def count_turns():
+        nonlocal count
+        while True:
+            count += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(count_turns())
+    await work
+    task.cancel()
+    return count
+
+
+async def test_a_slice_that_is_used_up_ends_with_the_turn_of_the_others():
+    """And one that is not used up goes on at once."""
+
+    async def long():
+        slices = Slices(0.005)
+        for _ in range(10):
+            burn(0.006)
+            await slices.rest()
+
+    async def short():
+        slices = Slices(60)
+        for _ in range(10):
+            await slices.rest()
+
+    assert await turns_during(long()) >= 10
+    assert await turns_during(short()) == 0
+
+
+async def test_only_large_work_is_done_in_a_thread():
+    """With what it returns and raises."""
+    here = threading.get_ident()
+    assert await beside(SMALL, threading.get_ident) == here
+    assert await beside(SMALL + 1, threading.get_ident) != here
+    with pytest.raises(ZeroDivisionError):
+        await beside(SMALL + 1, lambda: 1 // 0)
+
+
+async def test_the_loop_runs_while_a_thread_works():
+    """Many times in a tenth of a second."""
+    assert await turns_during(beside(SMALL + 1, lambda: burn(0.1))) > 5
