@@ -25,9 +25,9 @@ def main():
     harness.be_quiet()
     with atheris.instrument_imports(include=INSTRUMENTED):
         module = harness.target(name)
-    words = sorted(set(module.words()))
+    words = sorted({word for word in module.words() if word})
     dictionary = Path(work) / "words.dict"
-    dictionary.write_text("".join(f'"{_escaped(word)}"\n' for word in words if word))
+    dictionary.write_text("".join(f'"{_escaped(word)}"\n' for word in words))
     kept = Path(work) / "kept"
     kept.mkdir(exist_ok=True)
 
