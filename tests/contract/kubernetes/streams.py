@@ -208,6 +208,58 @@ async def a_list_from_the_future_is_refused(client: Client, namespace: str) -> N
     (await client.get(core(namespace, "configmaps"), resourceVersion="abc")).refused(400, "BadRequest")
 
 
+@expectation
+async def a_list_that_is_not_older_than_a_version(client: Client, namespace: str) -> None:
+    """At least what was known at that version, in one piece or in pages."""
+    path = core(namespace, "configmaps")
+    for name in ("a", "b", "c"):
+        created = (await client.post(path, config_map(name, labels=WATCHED))).ok()
+    version = created["metadata"]["resourceVersion"]
+    query = {"resourceVersion": version, "resourceVersionMatch": "NotOlderThan", **SELECTED}
+    listed = (await client.get(path, **query)).ok()
+    assert [item["metadata"]["name"] for item in listed["items"]] == ["a", "b", "c"]
+    assert int(listed["metadata"]["resourceVersion"]) >= int(version)
+    page = (await client.get(path, limit=2, **query)).ok()
+    assert [item["metadata"]["name"] for item in page["items"]] == ["a", "b"]
+    token = page["metadata"]["continue"]
+    rest = (await client.get(path, limit=1, **SELECTED, **{"continue": token})).ok()
+    assert [item["metadata"]["name"] for item in rest["items"]] == ["c"]
+    assert rest["metadata"]["resourceVersion"] == page["metadata"]["resourceVersion"]
+    assert int(page["metadata"]["resourceVersion"]) >= int(version)
+
+
+@expectation
+async def a_list_from_the_cache_has_no_pages(client: Client, namespace: str) -> None:
+    """With version 0 a limit is ignored; a client that wants pages asks for the newest state."""
+    path = core(namespace, "configmaps")
+    for name in ("a", "b", "c"):
+        (await client.post(path, config_map(name, labels=WATCHED))).ok()
+    listed = (await client.get(path, resourceVersion=0, limit=1, **SELECTED)).ok()
+    assert "continue" not in listed["metadata"]
+    page = (await client.get(path, limit=1, **SELECTED)).ok()
+    assert len(page["items"]) == 1
+    assert page["metadata"]["continue"]
+
+
+@expectation
+async def a_list_that_is_not_older_than_the_future_is_refused(client: Client, namespace: str) -> None:
+    """The server waits some seconds for its cache to get there, and then says when to come again."""
+    path = core(namespace, "configmaps")
+    for pages in ({}, {"limit": 500}):
+        query = {"resourceVersion": 10**12, "resourceVersionMatch": "NotOlderThan", **pages}
+        body = (await client.get(path, **query)).refused(504, "Timeout")
+        assert {cause["reason"] for cause in body["details"]["causes"]} == {"ResourceVersionTooLarge"}
+        assert body["details"]["retryAfterSeconds"] == 1
+
+
+@expectation
+async def a_condition_on_the_version_needs_one(client: Client, namespace: str) -> None:
+    """What the version has to match is refused without a version, and so is a condition that does not exist."""
+    path = core(namespace, "configmaps")
+    (await client.get(path, resourceVersionMatch="NotOlderThan")).refused(422, "Invalid")
+    (await client.get(path, resourceVersion=1, resourceVersionMatch="Roughly")).refused(422, "Invalid")
+
+
 @embedded_only("a real server keeps its watch cache as long as it runs, whatever etcd forgets")
 async def a_forgotten_version_is_gone(client: Client, namespace: str) -> None:
     """A watch from before the history is HTTP 200 with one ERROR event that carries 410 Expired."""

@@ -89,3 +89,23 @@ async def test_a_fault_without_end_lasts_until_it_is_cleared(api, session):
     assert [await status(session) for _ in range(5)] == [503] * 5
     api.faults.clear()
     assert await status(session) == 200
+
+
+async def test_a_cache_that_lags_shows_an_old_state(api, session):
+    """Version 0 and versions that it has reached are answered from it, later ones refused; the newest state is right."""
+    api.store.create("configmaps", config_map("a"))
+    seen = api.store.version
+    api.faults.lag()
+    api.store.create("configmaps", config_map("b"))
+
+    async def listed(**query):
+        async with session.get(PATH, params=query) as response:
+            body = await response.json()
+            return response.status, [item["metadata"]["name"] for item in body.get("items", [])]
+
+    assert await listed(resourceVersion="0") == (200, ["a"])
+    assert await listed(resourceVersion=str(seen), resourceVersionMatch="NotOlderThan") == (200, ["a"])
+    assert await listed(resourceVersion=str(seen + 1), resourceVersionMatch="NotOlderThan") == (504, [])
+    assert await listed() == (200, ["a", "b"])
+    api.faults.catch_up()
+    assert await listed(resourceVersion="0") == (200, ["a", "b"])

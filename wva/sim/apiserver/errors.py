@@ -129,6 +129,17 @@ def unsupported_option(kind: str, option: str, value: str, supported: str) -> Ap
     )
 
 
+def forbidden_option(kind: str, option: str, why: str) -> ApiError:
+    """Refuse: an option of the query that must not be there beside, or without, another one."""
+    causes = [{"reason": "FieldValueForbidden", "message": f"Forbidden: {why}", "field": option}]
+    return ApiError(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "Invalid",
+        f'{kind}.meta.k8s.io "" is invalid: {option}: Forbidden: {why}',
+        details={"group": "meta.k8s.io", "kind": kind, "causes": causes},
+    )
+
+
 def internal_error(message: str) -> ApiError:
     """Refuse: the object is such that the server cannot answer."""
     causes = [{"message": message}]

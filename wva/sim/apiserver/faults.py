@@ -14,6 +14,7 @@ from typing import TypeAlias
 import msgspec
 from aiohttp import web
 
+from wva.sim.apiserver.cached import Cached
 from wva.sim.apiserver.errors import ApiError
 from wva.sim.apiserver.pages import Pages
 from wva.sim.apiserver.requests import RequestInfo
@@ -58,8 +59,9 @@ class _Fault:
 class Faults:
     """The faults of one server. ``times`` None means until ``clear``."""
 
-    def __init__(self, store: Store, watches: Watches, pages: Pages) -> None:
-        """Disturb this store, these watches and these unfinished lists."""
+    def __init__(self, store: Store, watches: Watches, pages: Pages, cached: Cached) -> None:
+        """Disturb this store, these watches, these unfinished lists and this cache."""
+        self._cached = cached
         self._store = store
         self._pages = pages
         self._watches = watches
@@ -89,8 +91,9 @@ class Faults:
         self._planned.append(_Fault(match, times, 0))
 
     def clear(self) -> None:
-        """Plan no faults any more and let stalled streams flow."""
+        """Plan no faults any more, let stalled streams flow and the cache follow."""
         self._planned.clear()
+        self._cached.go_on()
         self._watches.resume()
 
     async def meet(self, info: RequestInfo, request: web.Request) -> web.StreamResponse | None:
@@ -137,6 +140,14 @@ class Faults:
     def send_bookmarks(self) -> None:
         """Send a bookmark now to all watches that want bookmarks."""
         self._watches.send_bookmarks()
+
+    def lag(self) -> None:
+        """Let lists come from a cache that stands still from now on, as those of a server that is behind."""
+        self._cached.stop()
+
+    def catch_up(self) -> None:
+        """Let the cache follow again."""
+        self._cached.go_on()
 
     def compact(self) -> None:
         """Forget the history of changes: watches and continued lists from before now get 410."""

@@ -15,14 +15,15 @@ from aiohttp import web
 from wva.api.meta import Key
 from wva.sim.apiserver.bodies import decode, object_body, patch_body
 from wva.sim.apiserver.builtin import NAMESPACES, PODS
+from wva.sim.apiserver.cached import Cached
 from wva.sim.apiserver.collection import Collection
 from wva.sim.apiserver.errors import (
     bad_request,
+    forbidden_option,
     invalid,
     method_not_allowed,
     not_found,
     nothing_served,
-    too_large_version,
     unsupported_option,
 )
 from wva.sim.apiserver.kinds import KindSpec, Problem
@@ -72,9 +73,10 @@ def selection_of(spec: KindSpec, info: RequestInfo, request: web.Request) -> Sel
 class Rest:
     """Answers the requests for resources, except watches."""
 
-    def __init__(self, store: Store, pages: Pages) -> None:
+    def __init__(self, store: Store, pages: Pages, cached: Cached) -> None:
         """Serve the objects of ``store``."""
         self._store = store
+        self._cached = cached
         self._pages = pages
         self._verbs: dict[str, Handler] = {
             "list": self._list,
@@ -110,16 +112,17 @@ class Rest:
         return web.Response(body=self._store.collection(spec).typed_body(record), content_type=_JSON)
 
     async def _list(self, spec: KindSpec, info: RequestInfo, request: web.Request) -> web.Response:
-        version, limit = version_of(request), number_of(request, "limit")
-        if version > self._store.version:
-            raise too_large_version(version, self._store.version)
+        limit, asked = number_of(request, "limit"), request.query.get("resourceVersion", "")
+        version_of(request)
+        _check_match(request, asked)
         selection = selection_of(spec, info, request)
         collection = self._store.collection(spec)
         if token := request.query.get("continue"):
             page = self._pages.next(token, limit=limit)
         else:
-            records = [found for found in collection.records(info.namespace) if selection.matches(found.object)]
-            page = self._pages.first(records, version=self._store.version, limit=limit)
+            found, version = self._cached.records(collection, info.namespace, asked=asked)
+            records = [record for record in found if selection.matches(record.object)]
+            page = self._pages.first(records, version=version, limit=0 if asked == "0" else limit)
         return web.Response(body=_list_body(collection, page, counted=not selection.predicates), content_type=_JSON)
 
     # --- writing ---------------------------------------------------------------------------------------------------
@@ -201,6 +204,15 @@ class Rest:
         for text in warnings:
             response.headers.add("Warning", f'299 - "{text}"')
         return response
+
+
+def _check_match(request: web.Request, asked: str) -> None:
+    """Raise ApiError 422 for a condition on the version that is none, or that has no version."""
+    match = request.query.get("resourceVersionMatch", "")
+    if match and (not asked or request.query.get("continue")):
+        raise forbidden_option("ListOptions", "resourceVersionMatch", "needs a resourceVersion, and no continue")
+    if match not in {"", "NotOlderThan"}:
+        raise unsupported_option("ListOptions", "resourceVersionMatch", match, "NotOlderThan")
 
 
 def _key(spec: KindSpec, info: RequestInfo) -> Key:

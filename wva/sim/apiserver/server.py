@@ -21,6 +21,7 @@ from aiohttp import web
 from wva.sim.apiserver.access import Access, User
 from wva.sim.apiserver.bodies import object_body
 from wva.sim.apiserver.builtin import SERVICE_ACCOUNTS
+from wva.sim.apiserver.cached import Cached
 from wva.sim.apiserver.discovery import document
 from wva.sim.apiserver.errors import ApiError, method_not_allowed, nothing_served
 from wva.sim.apiserver.faults import Faults
@@ -67,8 +68,9 @@ class ApiServer:
         self.requests = RequestLog()
         self.watches = Watches(self.store.journal)
         self._pages = Pages()
-        self.faults = Faults(self.store, self.watches, self._pages)
-        self._rest = Rest(self.store, self._pages)
+        cached = Cached(self.store.journal)
+        self.faults = Faults(self.store, self.watches, self._pages, cached)
+        self._rest = Rest(self.store, self._pages, cached)
         self._runner: web.AppRunner | None = None
         self._port = 0
 
