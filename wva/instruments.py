@@ -169,7 +169,9 @@ class Instruments:
             registry=registry,
         )
         self.prometheus_up = Gauge(
-            "wva_prometheus_up", "1 while the last round of queries was answered.", registry=registry
+            "wva_prometheus_up",
+            "1 while the last round of queries was answered, for one namespace at least.",
+            registry=registry,
         )
         self.prometheus_cache_lookups = Counter(
             "wva_prometheus_cache_lookups",

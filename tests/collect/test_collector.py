@@ -8,7 +8,7 @@ import pytest
 
 from tests.collect.doubles import NOW
 from wva.api.claims import Claimant
-from wva.collect.answers import ErrorKind, InstantVector
+from wva.collect.answers import ErrorKind, InstantVector, PrometheusError
 from wva.collect.claims import Claims
 from wva.collect.snapshot import Collector, CollectorSettings
 from wva.model.inventory import AcceleratorPool, Inventory
@@ -134,6 +134,44 @@ async def test_one_chunk_s_failure_leaves_the_others_alone(cluster, prometheus, 
     assert snapshot.replicas[0].complete
 
 
+@pytest.fixture
+def spoiled(prometheus, monkeypatch):
+    """Return a function that makes queries of these names fail while they are about the namespace ``bad``."""
+    answer = prometheus.query
+
+    def spoil(*names):
+        async def query(promql, *, name, at):
+            if name in names and "bad" in promql:
+                raise PrometheusError(ErrorKind.MALFORMED, "the answer is too large")
+            return await answer(promql, name=name, at=at)
+
+        monkeypatch.setattr(prometheus, "query", query)
+
+    return spoil
+
+
+async def test_a_namespace_that_spoils_a_shared_answer_is_held_alone(cluster, prometheus, instruments, spoiled, metric):
+    """All others are decided in the same cycle, and Prometheus is not to blame."""
+    for name in ("bad", *(f"ns-{index}" for index in range(40))):
+        cluster.variant(namespace=name)
+        prometheus.put_replica(namespace=name)
+    spoiled("kv_cache_usage", "queue_length_timestamp", "engine_signals", "request_counts")
+    collector = _asking(cluster, prometheus, instruments, engines_of=lambda _: True, retention_of=lambda _: 600.0)
+    for _ in range(2):
+        snapshot = await collector.collect(NOW)
+        (failure,) = snapshot.failures
+        assert failure.namespaces == ("bad",)
+        assert failure.message == "query kv_cache_usage: the answer is too large"
+        complete = {replica.variant.namespace for replica in snapshot.replicas if replica.complete}
+        assert complete == {f"ns-{index}" for index in range(40)}
+        engines = {replica.variant.namespace: replica.engine.running.detail for replica in snapshot.replicas}
+        counts = {counts.model.namespace: counts.detail for counts in snapshot.request_counts}
+        assert engines.pop("bad") == "query engine_signals: the answer is too large"
+        assert counts.pop("bad") == "query request_counts: the answer is too large"
+        assert {"too large" in text for text in (*engines.values(), *counts.values())} == {False}
+        assert (collector.prometheus_status(), metric("wva_prometheus_up")) == (None, 1)
+
+
 async def test_a_cycle_ends_at_its_deadline(cluster, prometheus, instruments, monkeypatch):
     """However slow Prometheus is, the decision is not late; what is unanswered then failed."""
     cluster.variant()
@@ -145,7 +183,7 @@ async def test_a_cycle_ends_at_its_deadline(cluster, prometheus, instruments, mo
     settings = CollectorSettings(deadline_seconds=0.02)
     collector = Collector(cluster.stores, prometheus=prometheus, instruments=instruments, settings=settings)
     (failure,) = (await collector.collect(NOW)).failures
-    assert failure.message == "Prometheus did not answer within 0.02 s"
+    assert failure.message == "query kv_cache_usage: Prometheus did not answer within 0.02 s"
 
 
 async def test_cancellation_ends_the_cycle(cluster, prometheus, collector, monkeypatch):

@@ -15,6 +15,7 @@ from aiohttp import web
 from tests.collect.doubles import NOW
 from tests.collect.prometheus_server import status, vector
 from wva.collect import prometheus as module
+from wva.collect.answers import Labels
 from wva.collect.prometheus import ErrorKind, PrometheusClient, PrometheusError, PrometheusSettings
 
 
@@ -49,8 +50,8 @@ async def test_an_instant_vector_is_decoded(client, server):
     server.plan = [vector(({"pod": "p", "model_name": "m"}, "NaN"), ({}, "0.5"))]
     answer = await _ask(client)
     assert [(series.metric, series.value[1]) for series in answer.series] == [
-        ({"pod": "p", "model_name": "m"}, "NaN"),
-        ({}, "0.5"),
+        (Labels(pod="p", model_name="m"), "NaN"),
+        (Labels(), "0.5"),
     ]
 
 
@@ -107,6 +108,15 @@ async def test_a_refused_token_is_not_retried(client, server, code):
     server.plan = [status(code, "no")]
     assert (await _failure(client)).kind is ErrorKind.UNAUTHORIZED
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("code", [413, 422])
+async def test_a_query_that_finds_too_much_is_told_apart(client, server, clock, code):
+    """The query is good; one of the namespaces that it is about may have too many samples."""
+    server.plan = [status(code, '{"status":"error","errorType":"execution","error":"too many samples"}')]
+    failure = await _failure(client)
+    assert (failure.kind, len(server.requests), clock.pauses) == (ErrorKind.EXECUTION, 1, [])
+    assert "execution: too many samples" in failure.message
 
 
 @pytest.mark.parametrize("code", [404, 429, 500, 503])

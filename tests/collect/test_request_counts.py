@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wva.collect.answers import ErrorKind, InstantVector, PrometheusError, Series
-from wva.collect.request_counts import count_requests, request_query
+from wva.collect.request_counts import REQUEST_COUNTS, count_requests, request_query
 from wva.collect.retention import LONGEST_SECONDS, WINDOWS, Window, window_of
+from wva.collect.shared_queries import Round, SharedQueries
 from wva.model.policy import DEFAULT_RETENTION_SECONDS
 from wva.model.variant import ModelKey
 from wva.sim.prometheus.promql.engine import evaluate
@@ -46,20 +47,29 @@ class Prometheus:
         self.asked = []
         self._found, self._error, self._warnings, self._hangs = found, error, warnings, hangs
 
-    async def answer(self, query, at):
+    async def query(self, promql, *, name, at):
         """Answer."""
-        assert at == NOW
-        promql_parser.parse(query.text)
-        self.asked.append(query.text)
+        assert (name, at) == (REQUEST_COUNTS, NOW)
+        promql_parser.parse(promql)
+        self.asked.append(promql)
         if self._hangs:
             await asyncio.sleep(3600)
-        return self._error or InstantVector(tuple(self._found), tuple(self._warnings))
+        if self._error:
+            raise self._error
+        return InstantVector(tuple(self._found), tuple(self._warnings))
 
     async def count(self, models=None):
         """Return the counts by model."""
-        deadline = asyncio.get_running_loop().time() + (0.05 if self._hangs else 30.0)
-        made = await count_requests(models or {MODEL: 600.0}, self.answer, now=NOW, deadline=deadline)
+        made = await count_requests(models or {MODEL: 600.0}, asking(self, seconds=0.05 if self._hangs else 30.0))
         return {counts.model: counts for counts in made}
+
+
+def asking(prometheus, *, seconds=30.0):
+    """Return what asks a Prometheus in one round."""
+    round_ = Round.of(NOW, seconds)
+    round_.order.begin()
+    shared = SharedQueries(prometheus)
+    return lambda topic, make, namespaces: shared.settle(topic, {REQUEST_COUNTS: make}, namespaces, round_)
 
 
 async def test_an_idle_model_is_known_to_be_idle():
@@ -114,7 +124,7 @@ async def test_what_is_no_number_of_requests_makes_everything_unknown(value):
     [
         (Prometheus(error=PrometheusError(ErrorKind.UNREACHABLE, "refused")), "refused"),
         (Prometheus(*idle(), warnings=["partial answer"]), "partial answer"),
-        (Prometheus(*idle(), hangs=True), "no answer in time"),
+        (Prometheus(*idle(), hangs=True), "did not answer within 0.05 s"),
         (Prometheus(), "no samples"),
     ],
 )
@@ -220,12 +230,12 @@ class History:
         """Return what is known of the model."""
         moment = Moment(self._tsdb, *[round(NOW * 1000)] * 3)
 
-        async def answer(query, _):
-            found = evaluate(parse(query.text), moment)
-            return InstantVector(tuple(Series(dict(each.labels), (NOW, str(each.value))) for each in found))
+        class Database:
+            async def query(self, promql, **_):
+                found = evaluate(parse(promql), moment)
+                return InstantVector(tuple(Series(dict(each.labels), (NOW, str(each.value))) for each in found))
 
-        deadline = asyncio.get_running_loop().time() + 30.0
-        (counts,) = await count_requests({MODEL: retention}, answer, now=NOW, deadline=deadline)
+        (counts,) = await count_requests({MODEL: retention}, asking(Database()))
         return counts
 
     async def idle(self, retention=600.0):

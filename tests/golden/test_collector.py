@@ -9,7 +9,6 @@ What the engines tell is compared likewise.
 
 from __future__ import annotations
 
-import asyncio
 import re
 
 import pytest
@@ -24,6 +23,7 @@ from wva.collect.request_counts import count_requests
 from wva.collect.retention import window_of
 from wva.collect.samples import Classifier
 from wva.collect.scheduler_queue import SchedulerQueueJoin
+from wva.collect.shared_queries import Failure, Settled
 from wva.collect.snapshot import Collector, CollectorSettings
 from wva.godurations import parse_duration
 from wva.instruments import Instruments
@@ -202,19 +202,19 @@ async def test_finished_requests_are_counted_like_the_original(case):
     model, retention = ModelKey("ns", "m"), parse_duration(case["retention"])
     asked = []
 
-    async def answer(query, at):
+    async def ask(_, make, namespaces):
+        query = make(namespaces)
         asked.append(query.text)
         if any(row.get("error") for row in case["prometheus"]):
-            return PrometheusError(ErrorKind.SERVER, "recorded error")
+            error = PrometheusError(ErrorKind.SERVER, "recorded error")
+            return Settled(failed={"ns": Failure(query.name, error, ("ns",))})
         labels = {"namespace": "ns", "model_name": "m"}
         rows = [series["value"] for row in case["prometheus"] for series in row["result"]]
-        return InstantVector(
-            tuple(Series({**labels, "signal": "finished"}, (at, value)) for value in rows)
-            + tuple(Series({**labels, "signal": signal}, (at, "0")) for signal in ("running", "waiting"))
-        )
+        series = [Series({**labels, "signal": "finished"}, (NOW, value)) for value in rows]
+        series += [Series({**labels, "signal": signal}, (NOW, "0")) for signal in ("running", "waiting")]
+        return Settled({query.name: InstantVector(tuple(series))})
 
-    deadline = asyncio.get_running_loop().time() + 30
-    (found,) = await count_requests({model: retention}, answer, now=NOW, deadline=deadline)
+    (found,) = await count_requests({model: retention}, ask)
     assert found.finished == case["expected"]
     spans = [re.search(r"\[(\w+)\]", row["query"]).group(1) for row in case["prometheus"]]
     assert all(f"[{span}]" in asked[0] for span in spans)

@@ -109,7 +109,7 @@ class AnswerCache:
         settings = self._obey()
         self._entries.pop(queries, None)
         if settings.reuse_seconds and not any(answer.warnings for answer in answers.values()):
-            oldest = _oldest_fresh(answers, now=now, fresh_seconds=self._freshness().fresh_seconds)
+            oldest = _oldest_fresh(answers, pods, now=now, fresh_seconds=self._freshness().fresh_seconds)
             self._entries[queries] = _Entry(answers, pods, now, oldest, now)
         while settings.max_size and len(self._entries) > settings.max_size:
             del self._entries[min(self._entries, key=lambda key: self._entries[key].used)]
@@ -146,13 +146,18 @@ class AnswerCache:
         return settings
 
 
-def _oldest_fresh(answers: Answers, *, now: float, fresh_seconds: float) -> float:
+def _oldest_fresh(answers: Answers, pods: Pods, *, now: float, fresh_seconds: float) -> float:
     """Return the time of the oldest sample that is fresh at ``now``; ``now`` when none is."""
-    return min((time for time in _times(answers) if now - time < fresh_seconds), default=now)
+    return min((time for time in _times(answers, pods) if now - time < fresh_seconds), default=now)
 
 
-def _times(answers: Answers) -> Iterable[float]:
-    series = [each for name in TIMESTAMP_QUERIES & answers.keys() for each in answers[name].series]
+def _times(answers: Answers, pods: Pods) -> Iterable[float]:
+    series = [
+        each
+        for name in TIMESTAMP_QUERIES & answers.keys()
+        for each in answers[name].series
+        if (each.metric.get("namespace"), each.metric.get("pod") or each.metric.get("pod_name")) in pods
+    ]
     if SCHEDULER_QUEUE in answers:
         series += [
             each for each in answers[SCHEDULER_QUEUE].series if each.metric.get("signal") == QueueSignal.TIMESTAMP

@@ -8,22 +8,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, Protocol, overload
 
 import msgspec
 
 from wva.api import wire
 
+MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+MAX_SERIES: Final = 120_000
+"""One pod has at most ten series of about 200 bytes in an answer, so these limits are enough for thousands of pods in a
+hundred namespaces. Decoding holds the event loop: 16 MiB take it less than a tenth of a second.
+"""
+
+_MAX_WARNINGS: Final = 3
+_MAX_WARNING_BYTES: Final = 64 * 1024
 _SHOWN_CHARACTERS: Final = 300
 
 
 class ErrorKind(StrEnum):
-    """What went wrong with a query."""
+    """What went wrong with a query. ``EXECUTION``: the query is good, but not with the samples that it finds."""
 
     UNREACHABLE = "unreachable"
     TIMEOUT = "timeout"
     UNAUTHORIZED = "unauthorized"
     BAD_QUERY = "bad_query"
+    EXECUTION = "execution"
     SERVER = "server"
     MALFORMED = "malformed"
 
@@ -38,13 +47,38 @@ class PrometheusError(Exception):
         self.message = message
 
 
-class Series(msgspec.Struct, frozen=True):
+class Labels(msgspec.Struct, frozen=True, gc=False):
+    """The labels that our queries group by; an answer may have others, which are not read."""
+
+    namespace: str | None = None
+    pod: str | None = None
+    pod_name: str | None = None
+    model_name: str | None = None
+    target_model_name: str | None = None
+    engine: str | None = None
+    signal: str | None = None
+    num_gpu_blocks: str | None = None
+    block_size: str | None = None
+
+    @overload
+    def get(self, name: str) -> str | None: ...
+
+    @overload
+    def get(self, name: str, default: str) -> str: ...
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """Return a label, ``default`` where there is none."""
+        value: str | None = getattr(self, name)
+        return default if value is None else value
+
+
+class Series(msgspec.Struct, frozen=True, gc=False):
     """One element of an instant vector: labels, and (time in seconds, value as text).
 
     ``value`` is None for native histograms, which have no single value.
     """
 
-    metric: dict[str, str]
+    metric: Labels
     value: tuple[float, str] | None = None
 
 
@@ -74,11 +108,12 @@ class _Answer(msgspec.Struct, rename="camel"):
     data: _Data | None = None
     error_type: str = ""
     error: str = ""
-    warnings: list[str] = []
+    warnings: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 _answer_decoder: Final = msgspec.json.Decoder(_Answer)
 _vector_decoder: Final = msgspec.json.Decoder(tuple[Series, ...])
+_warnings_decoder: Final = msgspec.json.Decoder(list[str] | None)
 
 
 def decode_vector(body: bytes, *, secret: str = "") -> InstantVector:
@@ -88,16 +123,19 @@ def decode_vector(body: bytes, *, secret: str = "") -> InstantVector:
     """
     try:
         answer = wire.decode(_answer_decoder, body)
+        if body.count(b'"metric"') > MAX_SERIES:
+            raise PrometheusError(ErrorKind.MALFORMED, f"the answer has more than {MAX_SERIES} series")
         if answer.status != "success":
             raise PrometheusError(ErrorKind.SERVER, f"Prometheus answered an error: {_reason(answer, secret)}")
         if answer.data is None or answer.data.result_type != "vector":
             found = "no data" if answer.data is None else shorten(answer.data.result_type, secret=secret)
             raise PrometheusError(ErrorKind.MALFORMED, f"Prometheus answered {found} instead of an instant vector")
         series = wire.decode(_vector_decoder, answer.data.result)
+        warnings = _warnings(answer.warnings, secret)
     except msgspec.DecodeError as error:
         message = f"the answer is not Prometheus JSON: {shorten(str(error), secret=secret)}"
         raise PrometheusError(ErrorKind.MALFORMED, message) from error
-    return InstantVector(series, tuple(shorten(warning, secret=secret) for warning in answer.warnings))
+    return InstantVector(series, warnings)
 
 
 def error_reason(body: bytes, *, secret: str = "") -> str:
@@ -116,6 +154,14 @@ def shorten(text: str, *, secret: str = "") -> str:
     text = text.replace(secret, "***") if secret else text
     cut = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
     return "".join(character if character.isprintable() else " " for character in cut)
+
+
+def _warnings(raw: msgspec.Raw, secret: str) -> tuple[str, ...]:
+    """Return the first warnings; one at least if there is any, since an answer that warns is not complete."""
+    if len(memoryview(raw)) > _MAX_WARNING_BYTES:
+        return ("more warnings than can be read",)
+    found = wire.decode(_warnings_decoder, raw) or []
+    return tuple(shorten(warning, secret=secret) for warning in found[:_MAX_WARNINGS])
 
 
 def _reason(answer: _Answer, secret: str) -> str:

@@ -21,6 +21,8 @@ from wva.numbers import Real, Whole, shown
 _COUNT: Final = Whole(1, 999_999_999)
 """Of blocks, and of tokens in a block."""
 _CACHE: Final = Signal(Real(0, 1e15))
+_MAX_ENGINES: Final = 1_000
+"""No pod has more engines."""
 
 
 class EngineJoin:
@@ -94,6 +96,8 @@ class _Pod:
 
     def _size(self, sizes: Sequence[Series]) -> Sample:
         """Return the KV cache of all engines in tokens; each must have one size, made of whole blocks."""
+        if len(sizes) > _MAX_ENGINES:
+            return Sample(SampleState.INVALID, detail=f"more than {_MAX_ENGINES} sizes of the KV cache")
         engines: dict[str, int] = {}
         for found in sizes:
             labels = found.metric

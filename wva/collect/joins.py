@@ -50,6 +50,11 @@ class Joins:
             SchedulerQueueJoin([model for model in sorted(models) if asked(model)], faults=faults),
         )
 
+    def fail(self, query: str, namespace: str, message: str) -> None:
+        """Note why a query that is not essential has no answer about a namespace."""
+        join: EngineJoin | SchedulerQueueJoin = self.engines if query == ENGINE_SIGNALS else self.queues
+        join.fail([namespace], message)
+
     def add(self, namespaces: Iterable[str], answers: Answers) -> None:
         """Take over the answers about a chunk of namespaces. One that is empty and warns says nothing at all."""
         others: dict[str, EngineJoin | SchedulerQueueJoin] = {

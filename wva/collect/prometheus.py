@@ -18,7 +18,15 @@ from typing import Final, Self, TypeAlias
 import aiohttp
 
 from wva.clock import Clock
-from wva.collect.answers import ErrorKind, InstantVector, PrometheusError, decode_vector, error_reason, shorten
+from wva.collect.answers import (
+    MAX_ANSWER_BYTES,
+    ErrorKind,
+    InstantVector,
+    PrometheusError,
+    decode_vector,
+    error_reason,
+    shorten,
+)
 from wva.collect.credentials import BearerToken, CredentialError, TlsFiles
 from wva.collect.prometheus_settings import PrometheusSettings
 from wva.collect.sessions import Sessions
@@ -27,9 +35,6 @@ from wva.instruments import Instruments
 __all__ = ["ErrorKind", "InstantVector", "PrometheusClient", "PrometheusError", "PrometheusSettings"]
 
 QUERY_TIMEOUT_SECONDS: Final = 10.0
-MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-"""About a hundred times what a cycle over 5,000 pods needs; a larger answer is not one to our queries."""
-
 _MAX_ERROR_BYTES: Final = 64 * 1024
 _CHUNK_BYTES: Final = 64 * 1024
 _RETRY_PAUSES_SECONDS: Final = (0.5, 1.0, 2.0)
@@ -41,6 +46,8 @@ _REDIRECTS: Final = range(300, 400)
 _UNAUTHORIZED: Final = frozenset({401, 403})
 _NOT_OURS: Final = frozenset({404, 405, 408, 429})
 """Client errors that say nothing about the query: wrong path, proxy, rate limit."""
+_EXECUTION: Final = frozenset({413, 422})
+"""Too many samples, or samples that cannot be matched."""
 _CLIENT_ERRORS: Final = range(400, 500)
 
 _Credentials: TypeAlias = tuple[str, ssl.SSLContext | None]
@@ -172,6 +179,8 @@ class PrometheusClient:
         said = f"{self._settings.base_url} answered {status}" + (f": {reason}" if reason else "")
         if status in _UNAUTHORIZED:
             raise PrometheusError(ErrorKind.UNAUTHORIZED, said)
+        if status in _EXECUTION:
+            raise PrometheusError(ErrorKind.EXECUTION, said)
         if status in _CLIENT_ERRORS and status not in _NOT_OURS:
             raise PrometheusError(ErrorKind.BAD_QUERY, said)
         raise PrometheusError(ErrorKind.SERVER, said)

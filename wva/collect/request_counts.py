@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from wva.collect.answers import InstantVector, PrometheusError, Series
+from wva.collect.answers import InstantVector, Series
 from wva.collect.promql import namespace_matcher
 from wva.collect.queries import Query, chunks
 from wva.collect.retention import LONGEST_SECONDS, Window, window_of
+from wva.collect.shared_queries import Make, Settled
 from wva.godurations import format_promql_duration
 from wva.model.failures import cause_of
 from wva.model.snapshot import RequestCounts
@@ -36,8 +37,8 @@ _COUNT: Final = Real(0, 1e15)
 _BY_MODEL: Final = "by (namespace, model_name)"
 _ENGINES: Final = "max by (namespace, model_name, pod, engine)"
 
-Answer = Callable[[Query, float], Awaitable[InstantVector | PrometheusError]]
-"""Asks a query at a time (seconds since the epoch) and returns the error instead of raising it."""
+Ask = Callable[[Hashable, Make, Sequence[str]], Awaitable[Settled]]
+"""Asks a query about namespaces; the first argument separates what is remembered of those that spoil answers."""
 
 
 class RequestSignal(StrEnum):
@@ -84,12 +85,10 @@ def request_query(namespaces: Iterable[str], window: Window) -> Query:
     return Query(REQUEST_COUNTS, " or ".join(parts), essential=False)
 
 
-async def count_requests(
-    models: Mapping[ModelKey, float], answer: Answer, *, now: float, deadline: float
-) -> tuple[RequestCounts, ...]:
+async def count_requests(models: Mapping[ModelKey, float], ask: Ask) -> tuple[RequestCounts, ...]:
     """Return the requests of models, given with their retention in seconds, sorted; the queries go side by side.
 
-    ``deadline`` is in the event loop's time; what has no answer by then is unknown, and says so.
+    What has no answer is unknown, and says so.
     """
     windows = {model: window_of(retention) for model, retention in models.items()}
     found = {model: _Found() for model, window in windows.items() if window is not None}
@@ -104,22 +103,20 @@ async def count_requests(
     ]
     async with asyncio.TaskGroup() as tasks:
         for window, group in groups:
-            tasks.create_task(_ask(window, {model: found[model] for model in group}, answer, now, deadline))
+            tasks.create_task(_count(window, {model: found[model] for model in group}, ask))
     return tuple(_counts(model, models[model], windows[model], found.get(model)) for model in sorted(models))
 
 
-async def _ask(window: Window, found: Mapping[ModelKey, _Found], answer: Answer, now: float, deadline: float) -> None:
+async def _count(window: Window, found: Mapping[ModelKey, _Found], ask: Ask) -> None:
     """Fill in what one query tells about the models of one window."""
-    query = request_query(sorted({model.namespace for model in found}), window)
-    try:
-        async with asyncio.timeout_at(deadline):
-            got = await answer(query, now)
-    except TimeoutError:
-        got = None
-    problem = _problem(got)
-    for entry in found.values():
-        entry.problem = problem
-    for series in () if got is None or isinstance(got, PrometheusError) else got.series:
+    namespaces = sorted({model.namespace for model in found})
+    settled = await ask((REQUEST_COUNTS, window.seconds), lambda some: request_query(some, window), namespaces)
+    answer = settled.answers.get(REQUEST_COUNTS, InstantVector())
+    doubt = f"query {REQUEST_COUNTS}: {answer.warnings[0]}" if answer.warnings else ""
+    for model, entry in found.items():
+        failure = settled.failed.get(model.namespace)
+        entry.problem = doubt if failure is None else failure.message
+    for series in answer.series:
         labels = series.metric
         name = labels.get("target_model_name") or labels.get("model_name", "")
         known = found.get(ModelKey(labels.get("namespace", ""), name))
@@ -128,14 +125,6 @@ async def _ask(window: Window, found: Mapping[ModelKey, _Found], answer: Answer,
                 _add(known, labels.get("signal", ""), series)
             except Exception as error:  # noqa: BLE001 - the other models are counted all the same
                 known.problem = f"reading requests failed: {cause_of(error)}"
-
-
-def _problem(got: InstantVector | PrometheusError | None) -> str:
-    if got is None:
-        return f"query {REQUEST_COUNTS}: no answer in time"
-    if isinstance(got, PrometheusError):
-        return f"query {REQUEST_COUNTS}: {got.message}"
-    return f"query {REQUEST_COUNTS}: {got.warnings[0]}" if got.warnings else ""
 
 
 def _add(found: _Found, signal: str, series: Series) -> None:

@@ -25,6 +25,7 @@ from wva.numbers import FINITE, Real
 
 _AMOUNT: Final = Signal(Real(0, 1e15))
 """No queue has more bytes; a larger number is an attempt to break a calculation."""
+_MAX_NAMES: Final = 100
 
 
 class SchedulerQueueJoin:
@@ -74,6 +75,8 @@ class SchedulerQueueJoin:
 
 def _total(series: list[Series], times: Reading, classifier: Classifier) -> Sample:
     """Return the sum over the series at the time of the oldest; one that is no number spoils it."""
+    if max(len(series), len(times.texts)) > _MAX_NAMES:
+        return Sample(SampleState.INVALID, detail=f"requests under more than {_MAX_NAMES} names of the model")
     time = Reading((min(times.texts, key=lambda text: FINITE.find(text) or 0.0),) if times.texts else ())
     samples = [classifier.sample(_AMOUNT, value=Reading.of([one]), time=time) for one in series]
     doubtful = next((sample for sample in samples if sample.value is None), None)

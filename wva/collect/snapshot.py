@@ -1,10 +1,11 @@
 """One cycle's inputs: caches and Prometheus in, one immutable Snapshot out.
 
-Namespaces in use are queried in chunks, side by side, unless the cache has answers that may be used again. A chunk
+Namespaces in use are queried in chunks, side by side, unless the cache has answers that may be used again. A namespace
 counts as answered only if all of its essential queries are: a value without the other signal or without its time cannot
-be judged. A chunk without an answer becomes a CollectionFailure that names its namespaces, and the others go on.
-Engines and schedulers' queues are asked about only where an analyzer needs them. Without that answer their samples are
-missing, and the other analyzers decide all the same.
+be judged. Namespaces without an answer become a CollectionFailure that names them, and the others go on: one that
+spoils the answers about its chunk is found (``shared_queries``). Engines and schedulers' queues are asked about only
+where an analyzer needs them. Without that answer their samples are missing, and the other analyzers decide all the
+same.
 
 Only cancellation raises. A cycle with failures still has variants; the decision stages judge what a failure means.
 """
@@ -12,21 +13,22 @@ Only cancellation raises. A cycle with failures still has variants; the decision
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 from wva import log
 from wva.collect.activations import Activations
 from wva.collect.answer_cache import AnswerCache, Answers, CacheSettings, Pods
-from wva.collect.answers import InstantVector, PrometheusError, Querier
+from wva.collect.answers import InstantVector, Querier
 from wva.collect.claims import Claims
 from wva.collect.faults import Faults
 from wva.collect.joins import Joins
 from wva.collect.promql import validate_namespace
-from wva.collect.queries import Query, chunk_queries, chunks, engine_queries
-from wva.collect.request_counts import count_requests
+from wva.collect.queries import ENGINE_SIGNALS, SCHEDULER_QUEUE, Query, chunk_queries, chunks, engine_queries
+from wva.collect.request_counts import REQUEST_COUNTS, count_requests
+from wva.collect.shared_queries import Failure, Make, Round, SharedQueries
 from wva.collect.stores import CollectStores
 from wva.collect.variants import AcceptedVariant, accepted_in_slices
 from wva.instruments import Instruments
@@ -39,7 +41,7 @@ from wva.slices import beside
 
 _log = log.get("collect")
 
-_CONCURRENT_QUERIES: Final = 8
+_ESSENTIAL: Final = "essential"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +74,9 @@ class Collector:
     ) -> None:
         """Take the dependencies; the stores must have their indexes (CollectStores.add_indexes)."""
         self._stores = stores
-        self._prometheus = prometheus
+        self._shared = SharedQueries(prometheus)
         self._instruments = instruments
         self._settings = settings
-        self._query_slots = asyncio.Semaphore(_CONCURRENT_QUERIES)
         self._cache = AnswerCache(settings=settings.cache, freshness=settings.freshness, instruments=instruments)
         self._round = asyncio.Lock()
         """Cycle and background do not ask the same at the same time: who comes second finds the answer of the first."""
@@ -84,7 +85,7 @@ class Collector:
         self._covered: set[VariantKey] = set()
 
     def prometheus_status(self) -> str | None:
-        """Return why the last round of queries was not answered completely; None when it was, or none was needed."""
+        """Return why the last round of queries had no answer about any namespace; None when it had, or asked none."""
         return self._status
 
     async def collect(self, now: float) -> Snapshot:
@@ -98,9 +99,10 @@ class Collector:
         joins = await beside(
             size, lambda: Joins.of(accepted, instruments=self._instruments, asked=asked, faults=faults)
         )
+        round_ = Round.of(now, settings.deadline_seconds)
         async with asyncio.TaskGroup() as group:
-            counting = group.create_task(self._count_requests(accepted, now, faults))
-            failures = await self._gather(accepted, joins, now, asked)
+            counting = group.create_task(self._count_requests(accepted, round_, faults))
+            failures = await self._gather(accepted, joins, round_, asked)
         freshness = settings.freshness()
         replicas, queues = await beside(size, lambda: joins.result(now=now, freshness=freshness))
         self._publish_coverage(replicas)
@@ -140,10 +142,10 @@ class Collector:
             wanted = await beside(_size(accepted), lambda: _chunks(accepted, asked_about))
             asked = [chunk for chunk in wanted if self._cache.due(chunk.queries, now=now)]
             if asked:
-                self._conclude(list((await self._ask(asked, now)).values()))
+                self._conclude(await self._ask(asked, Round.of(now, self._settings.deadline_seconds)))
 
     async def _count_requests(
-        self, accepted: list[AcceptedVariant], now: float, faults: Faults
+        self, accepted: list[AcceptedVariant], round_: Round, faults: Faults
     ) -> tuple[RequestCounts, ...]:
         """Count the requests of the models that run and may go to zero."""
         running = {entry.variant.model for entry in accepted if entry.variant.active}
@@ -154,72 +156,81 @@ class Collector:
             for model in sorted(known)
         }
         models = {model: retention for model, retention in retentions.items() if retention is not None}
-        deadline = asyncio.get_running_loop().time() + self._settings.deadline_seconds
-        return await count_requests(models, self._answer, now=now, deadline=deadline)
+        return await count_requests(
+            models, lambda topic, make, asked: self._shared.settle(topic, {REQUEST_COUNTS: make}, asked, round_)
+        )
 
     async def _gather(
-        self, accepted: list[AcceptedVariant], joins: Joins, now: float, asked_about: Callable[[ModelKey], bool]
+        self, accepted: list[AcceptedVariant], joins: Joins, round_: Round, asked_about: Callable[[ModelKey], bool]
     ) -> list[CollectionFailure]:
         """Bring the answers about the namespaces of active variants into the joins; return what failed."""
         wanted = await beside(_size(accepted), lambda: _chunks(accepted, asked_about))
-        answers: dict[_Chunk, Answers | CollectionFailure] = {}
+        answers: dict[_Chunk, _Found] = {}
         async with self._round:
             for chunk in wanted:
-                kept = self._cache.find(chunk.queries, chunk.pods, now=now)
+                kept = self._cache.find(chunk.queries, chunk.pods, now=round_.now)
                 if kept is not None:
-                    answers[chunk] = kept
-            asked = await self._ask([chunk for chunk in wanted if chunk not in answers], now)
+                    answers[chunk] = _Found(dict(kept))
+            missing = [chunk for chunk in wanted if chunk not in answers]
+            if not missing:
+                round_.order.begin()
+            asked = await self._ask(missing, round_)
         if asked or not wanted:
-            self._conclude(list(asked.values()))
-        self._cache.clean(now=now)
+            self._conclude(asked)
+        self._cache.clean(now=round_.now)
+        failures = _refusals(accepted)
         for chunk, found in (answers | asked).items():
-            if not isinstance(found, CollectionFailure):
-                await beside(_series(found), partial(joins.add, chunk.namespaces, found))
-        failed = [found for found in asked.values() if isinstance(found, CollectionFailure)]
-        return [*_refusals(accepted), *failed]
+            await beside(_series(found.answers), partial(joins.add, chunk.namespaces, found.answers))
+            for name, lacking in found.lacking.items():
+                for namespace, failure in lacking.items():
+                    joins.fail(name, namespace, failure.message)
+            failures += found.failures()
+        return failures
 
-    def _conclude(self, round_: list[Answers | CollectionFailure]) -> None:
-        """Tell whether the last round of queries was answered completely; without one there is no complaint."""
-        failures = [found for found in round_ if isinstance(found, CollectionFailure)]
+    def _conclude(self, round_: dict[_Chunk, _Found]) -> None:
+        """Tell whether the last round of queries was answered; without one there is no complaint.
+
+        A namespace that has no answer while others have theirs says nothing about Prometheus.
+        """
+        failures = [failure for found in round_.values() for failure in found.failures()]
+        answered = any(len(found.held) < len(chunk.namespaces) for chunk, found in round_.items())
         if round_:
-            self._instruments.prometheus_up.set(0 if failures else 1)
-        self._status = failures[0].message if failures else None
+            self._instruments.prometheus_up.set(1 if answered else 0)
+        self._status = failures[0].message if failures and not answered else None
 
-    async def _ask(self, asked: list[_Chunk], now: float) -> dict[_Chunk, Answers | CollectionFailure]:
+    async def _ask(self, asked: list[_Chunk], round_: Round) -> dict[_Chunk, _Found]:
         """Ask about chunks side by side; what was answered completely is kept."""
-        deadline = asyncio.get_running_loop().time() + self._settings.deadline_seconds
         async with asyncio.TaskGroup() as group:
-            tasks = {chunk: group.create_task(self._ask_chunk(chunk, now, deadline)) for chunk in asked}
-        return {chunk: task.result() for chunk, task in tasks.items()}
+            tasks = {chunk: group.create_task(self._ask_chunk(chunk, round_)) for chunk in asked}
+        found = {chunk: task.result() for chunk, task in tasks.items()}
+        for failure in (failure for each in found.values() for failure in each.failures()):
+            _log.warning(
+                "collection_failed",
+                namespaces=len(failure.namespaces),
+                first_namespace=failure.namespaces[0],
+                reason=failure.message,
+            )
+        return found
 
-    async def _ask_chunk(self, chunk: _Chunk, now: float, deadline: float) -> Answers | CollectionFailure:
-        """Ask the queries of one chunk; without all of the essential ones the answer is none."""
-        try:
-            async with asyncio.timeout_at(deadline), asyncio.TaskGroup() as group:
-                tasks = {query: group.create_task(self._answer(query, now)) for query in chunk.queries}
-        except TimeoutError:
-            message = f"Prometheus did not answer within {self._settings.deadline_seconds:g} s"
-            return _failed(chunk.namespaces, message, kind="deadline")
-        answers: dict[str, InstantVector] = {}
-        for query, task in tasks.items():
-            answer = task.result()
-            if isinstance(answer, PrometheusError) and query.essential:
-                return _failed(chunk.namespaces, f"query {query.name}: {answer.message}", kind=answer.kind)
-            if isinstance(answer, PrometheusError):
-                answer = InstantVector(warnings=(answer.message,))
-            if answer.warnings:
-                _log.warning("query_warned", query=query.name, warning=answer.warnings[0])
-            answers[query.name] = answer
-        self._cache.keep(chunk.queries, chunk.pods, answers, now=now)
-        return answers
-
-    async def _answer(self, query: Query, now: float) -> InstantVector | PrometheusError:
-        """Return the error instead of raising it: in a task group it would cancel the other queries."""
-        async with self._query_slots:
-            try:
-                return await self._prometheus.query(query.text, name=query.name, at=now)
-            except PrometheusError as error:
-                return error
+    async def _ask_chunk(self, chunk: _Chunk, round_: Round) -> _Found:
+        """Ask the queries of one chunk; a namespace without all of the essential ones has no answer."""
+        makes = {query.name: _make(chunk_queries, index) for index, query in enumerate(chunk_queries(chunk.namespaces))}
+        more = {ENGINE_SIGNALS: _make(engine_queries, 0), SCHEDULER_QUEUE: _make(engine_queries, 1)}
+        async with asyncio.TaskGroup() as group:
+            essential = group.create_task(self._shared.settle(_ESSENTIAL, makes, chunk.namespaces, round_))
+            others = {
+                name: group.create_task(self._shared.settle(name, {name: make}, chunk.more, round_))
+                for name, make in more.items()
+                if chunk.more
+            }
+        settled = essential.result()
+        found = _Found(settled.answers, settled.failed)
+        for name, task in others.items():
+            found.answers |= task.result().answers
+            found.lacking[name] = task.result().failed
+        if not found.held and not any(found.lacking.values()):
+            self._cache.keep(chunk.queries, chunk.pods, found.answers, now=round_.now)
+        return found
 
     def _publish_coverage(self, replicas: list[ReplicaMetrics]) -> None:
         """Set the share of replicas that report completely, and remove the series of variants without replicas."""
@@ -237,11 +248,35 @@ class Collector:
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """What is asked together: up to a hundred namespaces, their queries, and the Ready pods that they concern."""
+    """What is asked together: up to a hundred namespaces, their queries, and the Ready pods that they concern.
+
+    The queries about engines are about those of the namespaces in ``more``.
+    """
 
     namespaces: tuple[str, ...]
+    more: tuple[str, ...]
     queries: tuple[Query, ...]
     pods: Pods
+
+
+@dataclass(slots=True)
+class _Found:
+    """The answers about a chunk by query name.
+
+    ``held`` are the namespaces that have no answer, ``lacking`` those that lack the answer to a query that is not
+    essential, by its name.
+    """
+
+    answers: dict[str, InstantVector]
+    held: Mapping[str, Failure] = field(default_factory=dict)
+    lacking: dict[str, Mapping[str, Failure]] = field(default_factory=dict)
+
+    def failures(self) -> list[CollectionFailure]:
+        """Return the namespaces without an answer, those with the same reason together."""
+        by_message: dict[str, list[str]] = {}
+        for namespace, failure in self.held.items():
+            by_message.setdefault(failure.message, []).append(namespace)
+        return [CollectionFailure(tuple(sorted(found)), message) for message, found in sorted(by_message.items())]
 
 
 _PODS_PER_VARIANT: Final = 10
@@ -258,6 +293,10 @@ def _series(answers: Answers) -> int:
     return sum(len(vector.series) for vector in answers.values()) // _SERIES_PER_VARIANT
 
 
+def _make(build: Callable[[Sequence[str]], Sequence[Query]], index: int) -> Make:
+    return lambda namespaces: build(namespaces)[index]
+
+
 def _chunks(accepted: list[AcceptedVariant], engines_of: Callable[[ModelKey], bool]) -> list[_Chunk]:
     """Return what to ask about the active variants."""
     pods: dict[str, set[tuple[str, str]]] = {}
@@ -268,20 +307,14 @@ def _chunks(accepted: list[AcceptedVariant], engines_of: Callable[[ModelKey], bo
             pods.setdefault(entry.variant.key.namespace, set()).update(ready)
             if engines_of(entry.variant.model):
                 more.add(entry.variant.key.namespace)
-    return [
-        _Chunk(
-            namespaces,
-            _queries(namespaces, more),
-            frozenset[tuple[str, str]]().union(*(pods[namespace] for namespace in namespaces)),
-        )
-        for namespaces in chunks(pods)
-    ]
+    return [_chunk(namespaces, more, pods) for namespaces in chunks(pods)]
 
 
-def _queries(namespaces: tuple[str, ...], more: set[str]) -> tuple[Query, ...]:
-    """Return the queries of a chunk; about some of its namespaces ``more`` is asked."""
-    some = [namespace for namespace in namespaces if namespace in more]
-    return (*chunk_queries(namespaces), *(engine_queries(some) if some else ()))
+def _chunk(namespaces: tuple[str, ...], more: set[str], pods: Mapping[str, set[tuple[str, str]]]) -> _Chunk:
+    some = tuple(namespace for namespace in namespaces if namespace in more)
+    queries = (*chunk_queries(namespaces), *(engine_queries(some) if some else ()))
+    ready = frozenset[tuple[str, str]]().union(*(pods[namespace] for namespace in namespaces))
+    return _Chunk(namespaces, some, queries, ready)
 
 
 def _refusals(accepted: list[AcceptedVariant]) -> list[CollectionFailure]:
@@ -296,9 +329,3 @@ def _refuse(namespace: str) -> CollectionFailure | None:
     except ValueError as error:
         return CollectionFailure((namespace,), str(error))
     return None
-
-
-def _failed(namespaces: tuple[str, ...], message: str, *, kind: str) -> CollectionFailure:
-    first, count = namespaces[0], len(namespaces)
-    _log.warning("collection_failed", namespaces=count, first_namespace=first, kind=kind, reason=message)
-    return CollectionFailure(namespaces, message)

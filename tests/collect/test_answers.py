@@ -1,0 +1,118 @@
+"""Bodies of answers: what a hostile one can cost, and what is read of an honest one."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+
+import pytest
+
+from wva.collect.answers import MAX_ANSWER_BYTES, MAX_SERIES, ErrorKind, Labels, PrometheusError, decode_vector
+
+LONGEST_SECONDS = 0.25
+
+
+def body(result, **more):
+    """Return an answer with this result, as bytes of JSON."""
+    given = "".join(f',"{name}":{value}' for name, value in more.items())
+    return f'{{"status":"success","data":{{"resultType":"vector","result":{result}}}{given}}}'.encode()
+
+
+def series(count, write):
+    """Return a result with so many series."""
+    return "[" + ",".join(write(index) for index in range(count)) + "]"
+
+
+def honest(index):
+    """Return one series as long as those of real pods."""
+    labels = {"namespace": f"team-{index % 100}", "model_name": "meta-llama/Llama-3.1-8B", "pod": f"llama-{index:06}"}
+    return json.dumps({"metric": {**labels, "signal": "running"}, "value": [1_700_000_000.123, "0.25"]})
+
+
+def test_only_labels_that_are_asked_for_are_read():
+    """Whatever else a series has costs no memory."""
+    text = json.dumps([{"metric": {"pod": "a", "extra": "x" * 1000}, "value": [1, "2"]}, {"metric": {"namespace": ""}}])
+    first, second = decode_vector(body(text)).series
+    assert (first.metric, first.value) == (Labels(pod="a"), (1.0, "2"))
+    assert (second.metric.get("namespace", "none"), second.metric.get("pod", "none"), second.value) == (
+        "",
+        "none",
+        None,
+    )
+
+
+def test_a_chunk_of_a_hundred_honest_namespaces_fits():
+    """With ten signals of each of 7,000 pods."""
+    text = body(series(70_000, honest))
+    assert len(text) < MAX_ANSWER_BYTES
+    assert len(decode_vector(text).series) == 70_000
+
+
+def test_more_series_than_anybody_has_are_refused_before_they_are_read():
+    """The smallest of them would make hundreds of thousands in an answer of the largest size."""
+    with pytest.raises(PrometheusError, match="more than 120000 series") as caught:
+        decode_vector(body(series(MAX_SERIES + 1, lambda _: '{"metric":{},"value":[1,"1"]}')))
+    assert caught.value.kind is ErrorKind.MALFORMED
+
+
+def test_of_many_warnings_some_are_told():
+    """One is enough to know that the answer is not complete."""
+    assert decode_vector(body("[]", warnings=json.dumps(["w" * 1000] * 9))).warnings == ("w" * 300 + "...",) * 3
+    assert decode_vector(body("[]", warnings=json.dumps(["w"] * 100_000))).warnings == (
+        "more warnings than can be read",
+    )
+    assert decode_vector(body("[]", warnings="null", infos=json.dumps(["i"] * 9))).warnings == ()
+
+
+HALF = MAX_ANSWER_BYTES - 1000
+HOSTILE = {
+    "honest": lambda: body(series(90_000, honest)),
+    "tiny": lambda: body(series(MAX_SERIES, lambda _: '{"metric":{},"value":[1,"1"]}')),
+    "long-label": lambda: body(json.dumps([{"metric": {"pod": "x" * HALF}}])),
+    "escapes": lambda: body(json.dumps([{"metric": {"pod": "\u00e9" * (HALF // 6)}}])),
+    "labels": lambda: body('[{"metric":{' + ",".join(f'"l{index:07}":"x"' for index in range(HALF // 14)) + "}}]"),
+    "again": lambda: body('[{"metric":{' + ",".join(['"pod":"x"'] * (HALF // 10)) + "}}]"),
+    "warnings": lambda: body("[]", warnings="[" + ",".join(['"w"'] * (HALF // 4)) + "]"),
+    "infos": lambda: body("[]", infos="[" + ",".join(['"i"'] * (HALF // 4)) + "]"),
+    "objects": lambda: body("[" + ",".join(["{}"] * (HALF // 3)) + "]"),
+    "nested": lambda: body("[" * HALF),
+    "digits": lambda: body('[{"metric":{},"value":[' + "9" * HALF + ',"1"]}]'),
+    "error": lambda: b'{"status":"error","error":"' + b"x" * HALF + b'"}',
+    "type": lambda: b'{"status":"success","data":{"resultType":"' + b"x" * HALF + b'","result":[]}}',
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_largest_answer_holds_the_event_loop_for_a_moment(name):
+    """However its bytes are spent; time of this process, since a machine that is busy is not slow code."""
+    text = HOSTILE[name]()
+    took = []
+    for _ in range(2):
+        began = time.process_time()
+        with suppress(PrometheusError):
+            decode_vector(text, secret="token")
+        took.append(time.process_time() - began)
+    assert min(took) < LONGEST_SECONDS
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"status":"success","data":{"resultType":"vector","result":[1,"1"]}}',
+        '{"status":"success","data":{"resultType":"vector","result":{"metric":{}}}}',
+        '{"status":"success","data":{"resultType":"vector","result":[{"metric":{"pod":1}}]}}',
+        '{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[NaN,"1"]}]}}',
+        '{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":["now","1"]}]}}',
+        '{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1e999,"1"]}]}}',
+        '{"status":"success","data":{"resultType":"vector","result":[]},"warnings":[1]}',
+        '{"status":"success","data":{"resultType":"vector"}}',
+        '{"status":"success","data":[]}',
+        '{"status":1}',
+    ],
+)
+def test_what_is_no_vector_is_malformed(text):
+    """Nothing else comes out of it, whichever part is wrong."""
+    with pytest.raises(PrometheusError) as caught:
+        decode_vector(text.encode())
+    assert caught.value.kind is ErrorKind.MALFORMED

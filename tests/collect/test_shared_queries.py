@@ -1,0 +1,281 @@
+"""One query about many namespaces: who spoils its answer is found, and nobody else goes without one."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.collect.doubles import NOW
+from wva.collect.answers import ErrorKind, InstantVector, PrometheusError, Series
+from wva.collect.queries import chunk_queries, engine_queries
+from wva.collect.shared_queries import Round, SharedQueries
+
+NAMESPACES = tuple(f"ns-{number:03}" for number in range(100))
+ESSENTIAL = {query.name: index for index, query in enumerate(chunk_queries(["ns"]))}
+BY_NAMESPACE = [ErrorKind.MALFORMED, ErrorKind.EXECUTION, ErrorKind.TIMEOUT, ErrorKind.SERVER]
+
+
+def makes(*names):
+    """Return what makes the essential queries of these names, or all."""
+    return {name: lambda some, name=name: chunk_queries(some)[ESSENTIAL[name]] for name in names or ESSENTIAL}
+
+
+class Prometheus:
+    """Answers one series for each namespace, unless one of them spoils the answer; notes whom it was asked about."""
+
+    def __init__(self, *spoilers, kind=ErrorKind.MALFORMED, queries=tuple(ESSENTIAL)):
+        """Fail with this kind of error when a query of these names is about a spoiler."""
+        self.spoilers, self.kind, self.queries = set(spoilers), kind, queries
+        self.asked = []
+
+    async def query(self, promql, *, name, at):
+        """Answer like PrometheusClient."""
+        assert at
+        namespaces = tuple(re.search(r'namespace=~"([^"]*)"', promql)[1].split("|"))
+        self.asked.append((name, namespaces))
+        await asyncio.sleep(0)
+        if name in self.queries and self.spoilers & set(namespaces):
+            raise PrometheusError(self.kind, "too much")
+        return InstantVector(tuple(Series({"namespace": each}, (NOW, "1")) for each in namespaces))
+
+    def count(self):
+        """Return how many queries were asked since the last time."""
+        count = len(self.asked)
+        self.asked.clear()
+        return count
+
+
+async def settle(shared, *, now=NOW, namespaces=NAMESPACES, seconds=30.0, wanted=None):
+    """Ask in a round of its own."""
+    round_ = Round.of(now, seconds)
+    return await shared.settle("essential", wanted or makes(), namespaces, round_)
+
+
+def answered(settled):
+    """Return the namespaces in each answer."""
+    return [{each.metric["namespace"] for each in vector.series} for vector in settled.answers.values()]
+
+
+async def test_one_query_of_each_kind_is_enough_while_all_is_well():
+    """Nothing is asked twice."""
+    prometheus = Prometheus()
+    settled = await settle(SharedQueries(prometheus))
+    assert answered(settled) == [set(NAMESPACES)] * 4
+    assert (settled.failed, prometheus.count()) == ({}, 4)
+
+
+@pytest.mark.parametrize("kind", BY_NAMESPACE)
+@pytest.mark.parametrize("queries", [tuple(ESSENTIAL), ("queue_length",), ("kv_cache_usage", "queue_length_timestamp")])
+async def test_who_spoils_an_answer_stands_alone(kind, queries):
+    """The others have all answers in the same round, for two queries on each level and one more of each kind."""
+    prometheus = Prometheus("ns-037", kind=kind, queries=queries)
+    settled = await settle(SharedQueries(prometheus))
+    failure = settled.failed.pop("ns-037")
+    assert (settled.failed, failure.message) == ({}, f"query {queries[0]}: too much")
+    assert answered(settled) == [set(NAMESPACES) - {"ns-037"}] * 4
+    assert prometheus.count() <= 4 + 2 * math.ceil(math.log2(100)) + len(queries) - 1
+
+
+@given(st.sets(st.sampled_from(NAMESPACES), min_size=1, max_size=3), st.sampled_from(BY_NAMESPACE[:2]))
+async def test_several_are_found_in_one_round(spoilers, kind):
+    """Wherever they are; each costs no more than it would alone."""
+    prometheus = Prometheus(*spoilers, kind=kind)
+    settled = await settle(SharedQueries(prometheus))
+    assert settled.failed.keys() == spoilers
+    assert answered(settled) == [set(NAMESPACES) - spoilers] * 4
+    assert prometheus.count() <= 4 + 14 * len(spoilers) + 3
+
+
+@pytest.mark.parametrize("count", [5, 30, 100])
+async def test_many_cost_a_bounded_number_in_each_round_and_are_found_in_time(count):
+    """Who is honest has an answer in the end."""
+    spoilers = set(NAMESPACES[:: 100 // count])
+    prometheus = Prometheus(*spoilers)
+    shared = SharedQueries(prometheus)
+    for number in range(20):
+        settled = await settle(shared, now=NOW + 60.0 * number)
+        assert spoilers <= settled.failed.keys()
+        assert prometheus.count() <= 4 + 64 + 3 + 4 * 2 * 8 + 4
+    assert settled.failed.keys() == spoilers
+    assert answered(settled) == [set(NAMESPACES) - spoilers] * (4 if count < 100 else 0)
+
+
+@pytest.mark.parametrize("kind", list(ErrorKind))
+async def test_an_outage_is_not_multiplied(kind):
+    """If nothing is answered, no namespace is the reason."""
+    prometheus = Prometheus(*NAMESPACES, kind=kind)
+    shared = SharedQueries(prometheus)
+    limits = {ErrorKind.MALFORMED: 16, ErrorKind.EXECUTION: 16, ErrorKind.TIMEOUT: 6, ErrorKind.SERVER: 6}
+    for number in range(3):
+        settled = await settle(shared, now=NOW + 60 * number)
+        assert settled.failed.keys() == set(NAMESPACES)
+        assert prometheus.count() <= limits.get(kind, 4)
+    prometheus.spoilers.clear()
+    assert (await settle(shared, now=NOW + 180)).failed == {}
+    assert prometheus.count() == 4
+
+
+@pytest.mark.parametrize("kind", [ErrorKind.UNREACHABLE, ErrorKind.UNAUTHORIZED, ErrorKind.BAD_QUERY])
+async def test_what_no_namespace_can_cause_is_not_looked_for(kind):
+    """Everybody fails."""
+    prometheus = Prometheus("ns-037", kind=kind)
+    settled = await settle(SharedQueries(prometheus))
+    assert settled.failed.keys() == set(NAMESPACES)
+    assert prometheus.count() == 4
+
+
+async def test_who_was_found_is_asked_alone_and_less_and_less_often():
+    """The others go on with one query of each kind."""
+    prometheus = Prometheus("ns-037")
+    shared = SharedQueries(prometheus)
+    await settle(shared)
+    asked_at = []
+    for number in range(1, 31):
+        prometheus.count()
+        settled = await settle(shared, now=NOW + 30 * number)
+        assert settled.failed.keys() == {"ns-037"}
+        alone = [name for name, namespaces in prometheus.asked if namespaces == ("ns-037",)]
+        assert len(prometheus.asked) - len(alone) == 4
+        asked_at += [30 * number] * bool(alone)
+    assert asked_at == [30, 90, 210, 510, 810]
+
+
+async def test_who_recovers_has_an_answer_at_once_and_returns_after_a_while():
+    """It stays apart first, so one that fails now and then does not spoil the answers of the others."""
+    prometheus = Prometheus("ns-037")
+    shared = SharedQueries(prometheus)
+    await settle(shared)
+    prometheus.spoilers.clear()
+    for number in range(1, 12):
+        prometheus.count()
+        settled = await settle(shared, now=NOW + 60 * number)
+        assert (settled.failed, answered(settled)) == ({}, [set(NAMESPACES)] * 4)
+        assert len(prometheus.asked) == (8 if number <= 10 else 4)
+
+
+async def test_who_fails_again_is_alone_already():
+    """Nobody else is delayed."""
+    prometheus = Prometheus("ns-037")
+    shared = SharedQueries(prometheus)
+    await settle(shared)
+    prometheus.spoilers.clear()
+    await settle(shared, now=NOW + 60)
+    prometheus.spoilers.add("ns-037")
+    prometheus.count()
+    settled = await settle(shared, now=NOW + 120)
+    assert settled.failed.keys() == {"ns-037"}
+    assert prometheus.count() == 8
+
+
+async def test_one_namespace_that_has_prometheus_for_itself_is_asked_every_time():
+    """There is no answer of others to spoil."""
+    prometheus = Prometheus("ns-037")
+    shared = SharedQueries(prometheus)
+    for number in range(5):
+        assert (await settle(shared, now=NOW + number, namespaces=("ns-037",))).failed
+        assert prometheus.count() == 4
+
+
+async def test_a_clock_that_is_set_back_lets_nobody_wait():
+    """Times of another clock say nothing."""
+    prometheus = Prometheus("ns-037")
+    shared = SharedQueries(prometheus)
+    for number in range(4):
+        await settle(shared, now=NOW + 60 * number)
+    prometheus.spoilers.clear()
+    assert (await settle(shared, now=NOW - 86_400)).failed == {}
+
+
+async def test_kinds_of_answers_are_judged_apart():
+    """Who spoils one kind may be good for others."""
+    prometheus = Prometheus("ns-037", queries=("queue_length",))
+    shared = SharedQueries(prometheus)
+    round_ = Round.of(NOW, 30.0)
+    spoiled = await shared.settle("one", makes("queue_length"), NAMESPACES, round_)
+    good = await shared.settle("other", makes("kv_cache_usage"), NAMESPACES, round_)
+    assert (spoiled.failed.keys(), good.failed) == ({"ns-037"}, {})
+
+
+async def test_what_takes_too_long_is_found_over_several_rounds():
+    """Each has time for some queries only; the halves that were answered count at once."""
+    prometheus = Prometheus()
+    answer = prometheus.query
+
+    async def slow(promql, *, name, at):
+        if "ns-037" in promql:
+            await asyncio.sleep(0.02)
+            raise PrometheusError(ErrorKind.TIMEOUT, "slow")
+        return await answer(promql, name=name, at=at)
+
+    prometheus.query = slow
+    shared = SharedQueries(prometheus)
+    held = []
+    for number in range(8):
+        settled = await settle(shared, now=NOW + 60 * number, seconds=0.05, wanted=makes("queue_length"))
+        held.append(len(settled.failed))
+        assert "ns-037" in settled.failed
+    assert held[0] <= 50
+    assert held[-1] == 1
+
+
+# --- order ----------------------------------------------------------------------------------------------------------
+
+
+class Slow(Prometheus):
+    """Takes a while for each query, and notes how many run at the same time."""
+
+    def __init__(self):
+        """Nothing runs yet."""
+        super().__init__()
+        self.running, self.peak = [], {}
+
+    async def query(self, promql, *, name, at):
+        """Answer after a while."""
+        self.running.append(name)
+        for each in set(self.running):
+            self.peak[each] = max(self.peak.get(each, 0), self.running.count(each))
+        await asyncio.sleep(0.001)
+        self.running.remove(name)
+        return await super().query(promql, name=name, at=at)
+
+
+async def test_essential_queries_go_first():
+    """However many others there are, and although those came first."""
+    prometheus = Slow()
+    shared, round_ = SharedQueries(prometheus), Round.of(NOW, 30.0)
+    other = {"engine_signals": lambda some: engine_queries(some)[0]}
+    async with asyncio.TaskGroup() as group:
+        for number in range(200):
+            group.create_task(shared.settle(number, other, NAMESPACES[:1], round_))
+        for start in (0, 50):
+            group.create_task(shared.settle("essential", makes(), NAMESPACES[start : start + 50], round_))
+    names = [name for name, _ in prometheus.asked]
+    assert set(names[:8]) == set(ESSENTIAL)
+    assert len(names) == 208
+    assert prometheus.peak["engine_signals"] <= 4
+
+
+async def test_the_others_do_not_wait_for_ever():
+    """One namespace whose essential queries hang does not keep those of all others from being asked."""
+    prometheus = Prometheus()
+    answer = prometheus.query
+
+    async def hang(promql, *, name, at):
+        if name in ESSENTIAL:
+            await asyncio.Event().wait()
+        return await answer(promql, name=name, at=at)
+
+    prometheus.query = hang
+    shared, round_ = SharedQueries(prometheus), Round.of(NOW, 0.1)
+    async with asyncio.TaskGroup() as group:
+        essential = group.create_task(shared.settle("essential", makes(), NAMESPACES, round_))
+        other = group.create_task(
+            shared.settle("engines", {"engine_signals": lambda some: engine_queries(some)[0]}, NAMESPACES, round_)
+        )
+    assert essential.result().failed.keys() == set(NAMESPACES)
+    assert other.result().failed == {}
