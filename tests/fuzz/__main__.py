@@ -70,7 +70,7 @@ def minimize(name):
     """Add to the corpus of a target what past runs have found and what reaches new code; return the exit code."""
     before = len(inputs(name))
     engine = [sys.executable, "-m", "tests.fuzz.engine", name, str(WORK / name)]
-    done = subprocess.run([*engine, "-merge=1"], cwd=ROOT, check=False)  # noqa: S603 - ourselves
+    done = subprocess.run([*engine, "-merge=1", "-use_counters=0"], cwd=ROOT, check=False)  # noqa: S603 - ourselves
     sys.stdout.write(f"{name}: {before} inputs before, {len(inputs(name))} now\n")
     return done.returncode
 

@@ -28,6 +28,9 @@ def main():
     words = sorted({word for word in module.words() if word})
     dictionary = Path(work) / "words.dict"
     dictionary.write_text("".join(f'"{_escaped(word)}"\n' for word in words))
+    again = Path(work) / "again"
+    again.write_text(f"#!/bin/sh\nexec '{sys.executable}' -m tests.fuzz.engine {name} '{work}' \"$@\"\n")
+    again.chmod(0o755)
     kept = Path(work) / "kept"
     kept.mkdir(exist_ok=True)
 
@@ -35,7 +38,7 @@ def main():
         return mutated(data, most=most, seed=seed, words=words, flip=atheris.Mutate)
 
     arguments = [
-        name,
+        str(again),  # a merge starts itself by its first argument
         f"-dict={dictionary}",
         f"-max_len={getattr(module, 'MOST_BYTES', harness.MOST_BYTES)}",
         f"-artifact_prefix={work}/",
