@@ -54,7 +54,8 @@ def takes_gpus(container: PodContainer) -> bool:
 
 
 def _gpus(resources: ResourceRequirements, name: str) -> int:
-    return max(gpu_count(resources.requests.get(name, 0)), gpu_count(resources.limits.get(name, 0)))
+    given = (resources.requests, resources.limits)
+    return max([gpu_count(quantities[name]) for quantities in given if name in quantities], default=0)
 
 
 def _amount(quantity: str | float) -> float | None:
