@@ -18,10 +18,18 @@ from wva.api.inference import InferencePool, InferencePoolAlpha
 from wva.api.resource import Resource
 from wva.api.scalers import HorizontalPodAutoscaler, ScaledObject
 from wva.api.variantautoscaling import VariantAutoscaling
-from wva.collect.bounds import ScalerStores, bounds_of
+from wva.collect.bounds import ScalerStores, bound_problems, bounds_of
 from wva.collect.gpus import GPU_RESOURCES, gpu_count, pod_gpus
 from wva.collect.inventory import without_idle_containers
-from wva.collect.variants import COST, variant_of
+from wva.collect.surplus import (
+    MAX_CONDITIONS,
+    MAX_MODEL_ID_CHARACTERS,
+    bounded_deployment,
+    bounded_variant,
+    model_id_fits,
+    surplus_problems,
+)
+from wva.collect.variants import COST, cost_problems, variant_of
 from wva.instruments import Instruments
 from wva.kube import errors
 from wva.kube.cache import Store
@@ -30,6 +38,7 @@ from wva.numbers import MAX_REPLICAS
 
 KINDS = [value for value in vars(kinds).values() if isinstance(value, Resource)]
 MOST_GPUS = 1_000_000
+MOST_PROBLEMS = 10
 NOW = 1_767_225_600.0
 _LAST = b'{"type":"ADDED","object":{"metadata":{"name":"last","namespace":"ns","resourceVersion":"99"}}}'
 _INSTRUMENTS = Instruments(CollectorRegistry())
@@ -107,14 +116,21 @@ def _pod(pod):
 
 
 def _deployment(deployment):
-    va = VariantAutoscaling()
-    _variant(va, deployment)
+    kept = bounded_deployment(deployment)
+    assert bounded_deployment(kept) == kept
+    assert len(surplus_problems(VariantAutoscaling(), kept)) <= MOST_PROBLEMS
+    _variant(VariantAutoscaling(), kept)
     for number in (deployment.spec_replicas, deployment.current_replicas, deployment.ready_replicas):
         assert 0 <= number <= MAX_REPLICAS
 
 
 def _va(va):
-    _variant(va, Deployment())
+    kept = bounded_variant(va)
+    assert len(kept.status.conditions) <= MAX_CONDITIONS
+    assert len(kept.spec.model_id) <= MAX_MODEL_ID_CHARACTERS + 1
+    assert model_id_fits(kept) == model_id_fits(va)
+    short(*bound_problems(kept, None), *cost_problems(kept), *surplus_problems(kept, None))
+    _variant(kept, Deployment())
 
 
 def _variant(va, deployment):
@@ -142,6 +158,8 @@ def _scaler(scaler):
     for bound in (bounds.minimum, bounds.maximum):
         assert bound is None or 0 <= bound <= MAX_REPLICAS
     assert 0 <= bounds.clamp(3) <= MAX_REPLICAS
+    assert len(list(scaler.problems())) <= MOST_PROBLEMS
+    short(*scaler.problems())
 
 
 def _node(node):
