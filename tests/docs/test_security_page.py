@@ -10,7 +10,8 @@ import pytest
 from tests.docs.rendering import DOCS
 
 PAGE = (DOCS / "security.md").read_text()
-REFERENCE = re.compile(r"`([a-z0-9_/]+\.py)::([a-z0-9_]+)`")
+REFERENCE = re.compile(r"`([a-z0-9_/]+\.py)::([a-z0-9_]+)(?:\[([a-z0-9_]+)\])?`")
+"""A file, a test, and perhaps one row of the test, by its name."""
 
 
 def claims(text):
@@ -36,10 +37,12 @@ def test_a_claim_is_held_by_tests_that_exist(claim):
     references = REFERENCE.findall(claim[-1])
     assert references
     assert REFERENCE.sub("", claim[-1]).strip(", ") == ""
-    for path, name in references:
+    for path, name, row in references:
         tree = ast.parse((DOCS.parent / path).read_text())
         functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
         assert name in functions, f"{path} has no {name}"
+        texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        assert not row or row in texts, f"{path} has no row {row}"
 
 
 def test_every_actor_has_claims():
