@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import structlog
 
 from tests.attack.world import World
+from wva import log
 
 
 @pytest.fixture
@@ -12,3 +14,11 @@ async def world(tmp_path, monkeypatch):
     """Return a world without victim and tenant, which ``survive`` builds."""
     async with World(tmp_path, monkeypatch).open() as opened:
         yield opened
+
+
+@pytest.fixture(autouse=True)
+def _logs_of_production():
+    """Write lines as the process does: tracebacks for people, with the values of all variables, take a second each."""
+    log.configure(level="info", encoding="json")
+    yield
+    structlog.reset_defaults()

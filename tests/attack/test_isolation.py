@@ -1,0 +1,250 @@
+"""What raises for the tenant's model, at any stage, is the tenant's; a loop that raises is started again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.app.stage import DEPLOYMENTS, SATURATION
+from tests.attack.harness import Attack, Condition, Event, Number, Says, survive
+from tests.attack.world import TENANT
+from wva.collect import replicas, variants
+from wva.collect.background import BackgroundFetch
+from wva.collect.config.held import LayeredMap
+from wva.decide import limit, model_cycle, pipeline
+from wva.kube.backoff import Backoff
+from wva.kube.controller import Controller
+from wva.kube.events import EventRecorder
+from wva.kube.informer import Informer
+from wva.kube.watch import Upserted
+from wva.loops.optimizer import Optimizer
+from wva.loops.scale_from_zero import ScaleFromZero
+from wva.model.variant import ModelKey, VariantKey
+from wva.publish import explanation
+from wva.publish.ledger import Ledger
+from wva.publish.metrics import VariantCollector
+
+TEXT = "a secret of the tenant"
+
+
+HELD = (
+    Condition("OptimizationReady", "False", "ModelFailed", contains="LookupError in wva."),
+    Event("DesiredReplicasHeld", contains="ModelFailed"),
+    Says("the hold is counted", lambda world: world.metric("wva_holds_total", reason="ModelFailed") > 0),
+    Says("its text is told nowhere", lambda world: TEXT not in str(world.status_of("bad", TENANT))),
+    Number(1),
+)
+
+
+def of_tenant(*args):
+    """Tell whether a call is about the tenant: some argument, or what is in it, names the namespace."""
+    return any(_concerns(arg) for arg in args)
+
+
+def _concerns(value):
+    if isinstance(value, list | tuple) and not isinstance(value, ModelKey | VariantKey):
+        return any(_concerns(each) for each in value)
+    for name in ("key", "model", "metadata", "decision", "assessment"):
+        inner = getattr(value, name, None)
+        if inner is not None and not callable(inner) and _concerns(inner):
+            return True
+    if isinstance(value, str):
+        return value == TENANT
+    return getattr(value, "namespace", None) == TENANT
+
+
+def raising(where, name, about=of_tenant):
+    """Return a step of an attack that makes a function or method raise when it is about the tenant."""
+
+    def step(world):
+        original = getattr(where, name)
+
+        def broken(*args, **kwargs):
+            if about(*args, *kwargs.values()):
+                raise LookupError(TEXT)
+            return original(*args, **kwargs)
+
+        world._monkeypatch.setattr(where, name, broken)
+
+    return step
+
+
+def series_of_tenant(_self, _query, series):
+    """Tell whether a series is about the tenant."""
+    return series.metric.get("namespace") == TENANT
+
+
+def fault(name, where, function, **rest):
+    """Return an attack with a fault that is there from the second number of the victim on, and what it must show."""
+    return Attack(
+        name, during=raising(where, function, rest.pop("about", of_tenant)), shows=rest.pop("shows", HELD), **rest
+    )
+
+
+def node(world):
+    """Give the cluster GPUs."""
+    gpus = {"nvidia.com/gpu": "16"}
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    status = {
+        "capacity": gpus,
+        "allocatable": gpus,
+        "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+    }
+    world.api.store.create("nodes", {"metadata": {"name": "gpus", "labels": labels}, "status": status})
+
+
+FAULTS = [
+    fault("reading_the_target_raises", variants, "resolve", about=lambda va, *_: va.metadata.namespace == TENANT),
+    fault("reading_the_bounds_raises", variants, "bounds_of", about=lambda va, *_: va.metadata.namespace == TENANT),
+    fault("reading_the_pods_raises", variants, "pods_of"),
+    fault("reading_the_variant_raises", variants, "variant_of", about=lambda va, *_: va.metadata.namespace == TENANT),
+    fault("joining_a_series_raises", replicas.ReplicaJoin, "_place", about=series_of_tenant),
+    fault("judging_a_replica_raises", replicas.ReplicaJoin, "_replica"),
+    fault("analyzing_raises", model_cycle, "analyze"),
+    fault("assessing_raises", model_cycle, "assess"),
+    fault("optimizing_raises", model_cycle, "sized"),
+    fault("enforcing_raises", model_cycle, "enforce"),
+    fault("deciding_raises", model_cycle, "decide"),
+    fault("remembering_raises", model_cycle, "remembered"),
+    fault("settling_raises", pipeline, "settle"),
+    fault("limiting_raises", limit, "_granted", before=node, environment={"WVA_LIMITED_MODE": "true"}),
+    fault("asking_the_model_based_optimizer_raises", model_cycle, "with_opinions"),
+    fault(
+        "recording_the_decision_raises",
+        Ledger,
+        "_tell",
+        about=lambda _self, key, _old, new: key.namespace == TENANT and new is not None and not new.held,
+        shows=Number(1),
+    ),
+    fault("showing_the_replicas_raises", VariantCollector, "_values", shows=Number(1)),
+    fault("explaining_the_number_raises", explanation, "_rows", shows=Number(1)),
+]
+
+
+@pytest.mark.parametrize("attack", FAULTS, ids=str)
+async def test_a_fault_about_one_model_is_that_model_s(world, attack):
+    """It is held and says so; the victim is decided in every cycle."""
+    await survive(world, attack)
+
+
+def from_the_start(name, *steps, **rest):
+    """Return an attack whose faults are there before the controller starts."""
+
+    def before(world):
+        for step in steps:
+            step(world)
+
+    return Attack(name, before=before, **rest)
+
+
+def local_map(world):
+    """Give the tenant thresholds of its own, which are valid."""
+    world.tenant_map(SATURATION, {"default": "kvCacheThreshold: 0.77\nkvSpareTrigger: 0.1\n"})
+
+
+def with_the_local_map(key, _variants, cycle):
+    """Tell whether the tenant is decided on with them."""
+    return cycle.policy.saturation_for(key).kv_cache_threshold == 0.77
+
+
+OUT_OF_FORCE = (
+    Condition("ConfigurationValid", "False", "InvalidConfiguration", contains="LookupError"),
+    Event("InvalidConfiguration", contains="LookupError"),
+    Number(1),
+)
+FROM_THE_START = [
+    from_the_start("everything_about_a_variant_raises_from_the_start", raising(variants, "variant_of"), shows=HELD),
+    from_the_start(
+        "a_config_map_makes_decisions_raise",
+        local_map,
+        raising(model_cycle, "analyze", with_the_local_map),
+        shows=(*OUT_OF_FORCE, Condition("OptimizationReady", "True")),
+    ),
+    from_the_start(
+        "reading_a_config_map_raises",
+        local_map,
+        raising(LayeredMap, "take", lambda _self, namespace, _data: namespace == TENANT),
+        shows=OUT_OF_FORCE,
+    ),
+]
+
+
+@pytest.mark.parametrize("attack", FROM_THE_START, ids=str)
+async def test_a_fault_that_is_there_first_is_that_model_s_as_well(world, attack):
+    """Also without any number of before."""
+    await survive(world, attack)
+
+
+def ending(kind, *, is_bad=lambda _loop: True, times=2):
+    """Return a step that makes each loop of a kind raise at its first turns."""
+
+    def step(world):
+        original, turns = kind.run, {}
+
+        async def run(self, *args):
+            turns[id(self)] = turns.get(id(self), 0) + 1
+            if is_bad(self) and turns[id(self)] <= times:
+                raise LookupError(TEXT)
+            await original(self, *args)
+
+        world._monkeypatch.setattr(kind, "run", run)
+        world._monkeypatch.setattr(Backoff, "next", lambda *_, **__: 0.02)
+
+    return step
+
+
+def restarted(name, times=2):
+    """Return what a loop that raised must show."""
+    return Says(f"{name} was started again", lambda world: world.metric("wva_loop_restarts_total", loop=name) == times)
+
+
+def informer_of(name):
+    """Return what tells the informer of a kind from the others."""
+    return lambda informer: informer.resource.name == name
+
+
+def change_of_tenant(_self, change):
+    """Tell whether a watch brings one changed object of the tenant."""
+    return isinstance(change, Upserted) and change.obj.metadata.namespace == TENANT
+
+
+async def churn(world):
+    """Make the watch raise at each change of the tenant's objects, and change them again and again."""
+    raising(Informer, "_apply", change_of_tenant)(world)
+    world.set("wva.kube.backoff.Backoff.next", lambda *_, **__: 0.02)
+    for number in range(10):
+        world.patch(DEPLOYMENTS, "bad", {"metadata": {"labels": {"turn": str(number)}}})
+        await asyncio.sleep(0.03)
+
+
+LOOPS = [
+    Attack(
+        "taking_a_change_of_the_tenant_raises",
+        during=churn,
+        shows=Says(
+            "the watch was started again",
+            lambda world: world.metric("wva_loop_restarts_total", loop="informer deployments.apps") > 3,
+        ),
+    ),
+    from_the_start("the_optimizer_raises", ending(Optimizer), shows=restarted("optimizer")),
+    from_the_start("the_recorder_of_events_raises", ending(EventRecorder), shows=restarted("event recorder")),
+    from_the_start("the_background_fetch_raises", ending(BackgroundFetch), shows=restarted("background fetch")),
+    from_the_start(
+        "the_controllers_raise",
+        ending(Controller),
+        shows=(restarted("variantautoscaling controller"), restarted("configmap controller")),
+    ),
+    from_the_start(
+        "the_watch_of_pods_raises",
+        ending(Informer, is_bad=informer_of("pods")),
+        shows=restarted("informer pods"),
+    ),
+    from_the_start("scale_from_zero_raises", ending(ScaleFromZero), gateway=True, shows=restarted("scale from zero")),
+]
+
+
+@pytest.mark.parametrize("attack", LOOPS, ids=str)
+async def test_a_loop_that_raises_is_started_again(world, attack):
+    """The process lives, and the victim's number is right as soon as there is one."""
+    await survive(world, attack)
