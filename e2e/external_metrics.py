@@ -14,10 +14,11 @@ import contextlib
 import http
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
+from deploy.observability.generate.queries import JOB, NAMESPACE
 from e2e.controlplane.api import ApiError
 from e2e.controlplane.build import PROMETHEUS_ADAPTER
 from e2e.controlplane.cluster import ControlPlane
@@ -26,28 +27,36 @@ from e2e.controlplane.kubernetes import is_healthy
 from e2e.controlplane.layout import LOOPBACK, PROMETHEUS_ADAPTER_SERVICE
 from e2e.controlplane.polling import eventually
 from e2e.controlplane.ports import free_ports
+from wva.collect.visibility import TargetLabels
 
+SHIPPED: Final = TargetLabels(NAMESPACE, JOB)
+"""The target that the files of this repository name."""
 _ROOT = "/apis/external.metrics.k8s.io/v1beta1"
 _FLIP_SECONDS = 45.0
 Entries = list[dict[str, Any]]
 
 
-def read_rules(values: Path) -> Entries:
-    """Return the external rules of a values file."""
-    rules: Entries = yaml.safe_load(values.read_text(encoding="utf-8"))["rules"]["external"]
+def read_rules(values: Path, target: TargetLabels = SHIPPED) -> Entries:
+    """Return the external rules of a values file, with the target of the controller as a user writes it there."""
+    text = values.read_text(encoding="utf-8")
+    assert SHIPPED.matchers in text
+    rules: Entries = yaml.safe_load(text.replace(SHIPPED.matchers, target.matchers))["rules"]["external"]
     return rules
 
 
 @contextlib.contextmanager
-def external_metrics_adapter(plane: ControlPlane, values: Path) -> Iterator[None]:
-    """Be the cluster's external metrics API inside the block, by the rules of ``values``; KEDA's adapter after it."""
-    with _serving(plane, values) as port:
+def external_metrics_adapter(plane: ControlPlane, values: Path, target: TargetLabels = SHIPPED) -> Iterator[None]:
+    """Be the cluster's external metrics API inside the block, by the rules of ``values``; KEDA's adapter after it.
+
+    ``target`` is the controller whose series the rules take.
+    """
+    rules = read_rules(values, target)
+    with _serving(plane, rules) as port:
         backend = external_metrics_backend(
             service=PROMETHEUS_ADAPTER_SERVICE, port=port, authority=plane.layout.authority
         )
         of_keda = _resources(plane)
-        rules = [rule for rule in read_rules(values) if plane.prometheus_api.query(rule["seriesQuery"])]
-        offered = {rule["name"]["as"] for rule in rules}
+        offered = {rule["name"]["as"] for rule in rules if plane.prometheus_api.query(rule["seriesQuery"])}
         try:
             for item in backend:
                 plane.api.apply(item)
@@ -84,10 +93,10 @@ def _resources(plane: ControlPlane) -> Entries | None:
 
 
 @contextlib.contextmanager
-def _serving(plane: ControlPlane, values: Path) -> Iterator[int]:
+def _serving(plane: ControlPlane, rules: Entries) -> Iterator[int]:
     layout, port = plane.layout, free_ports(("adapter",))["adapter"]
     configuration = layout.directory / "prometheus-adapter.yaml"
-    configuration.write_text(yaml.safe_dump({"externalRules": read_rules(values)}), encoding="utf-8")
+    configuration.write_text(yaml.safe_dump({"externalRules": rules}), encoding="utf-8")
     pair, kubeconfig = layout.pair(PROMETHEUS_ADAPTER_SERVICE), layout.kubeconfig("admin")
     process = layout.process(
         "prometheus-adapter",

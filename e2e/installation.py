@@ -23,6 +23,7 @@ from e2e.controlplane.cluster import ControlPlane
 from e2e.controlplane.ports import free_ports
 from e2e.controlplane.processes import Process
 from e2e.controlplane.prometheus import ScrapeJob
+from wva.collect.visibility import TargetLabels
 
 ACCOUNT_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
@@ -98,6 +99,14 @@ class Installation:
         """Whether its metrics are for those who may read them."""
         return "--metrics-secure=false" not in self._container["args"]
 
+    @property
+    def target(self) -> TargetLabels:
+        """What Prometheus calls the controller: the namespace and the Service that the ServiceMonitor finds."""
+        (monitor,) = self.of_kind("ServiceMonitor")
+        wanted = monitor["spec"]["selector"]["matchLabels"].items()
+        (service,) = [item for item in self.of_kind("Service") if wanted <= item["metadata"]["labels"].items()]
+        return TargetLabels(self.namespace, service["metadata"]["name"])
+
     def scrape_job(self, controller: Controller) -> ScrapeJob:
         """Return what Prometheus would make of the ServiceMonitor."""
         (monitor,) = self.of_kind("ServiceMonitor")
@@ -111,7 +120,7 @@ class Installation:
             authority=self._scrape_authority(tls),
             server_name=tls.get("serverName", ""),
             bearer_token=self.scrape_token(),
-            labels={"namespace": self.namespace, "pod": controller.name},
+            labels={"namespace": self.target.namespace, "job": self.target.job, "pod": controller.name},
         )
 
     def _scrape_authority(self, tls: Body) -> Path | None:

@@ -19,6 +19,7 @@ from e2e.controlplane.cluster import ControlPlane
 from e2e.installation import Installation
 from e2e.packaging.chart import CHART, fullname, parsed
 from e2e.scene import Launch, Scene
+from wva.collect.visibility import TargetLabels
 
 
 class Release:
@@ -41,6 +42,11 @@ class Release:
     def variant(self) -> str:
         """The name of its VariantAutoscaling."""
         return f"{self.fullname}-va"
+
+    @property
+    def target(self) -> TargetLabels:
+        """What Prometheus calls its controller."""
+        return TargetLabels(self.namespace, f"{self.fullname}-metrics")
 
     def helm(self, *arguments: str | Path) -> str:
         """Run Helm as administrator in the namespace of the release. ToolError when it fails."""

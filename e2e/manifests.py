@@ -11,6 +11,7 @@ import yaml
 from e2e.controlplane.api import Body
 from e2e.controlplane.kubelet import LOADING
 from e2e.controlplane.nodes import GPU, POOL
+from wva.collect.visibility import TargetLabels
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 CRD = DEPLOY / "crd" / "llmd.ai_variantautoscalings.yaml"
@@ -152,12 +153,12 @@ def quota(name: str, *, namespace: str, gpus: int) -> Body:
     }
 
 
-def scaled_object(variant: Variant, *, namespace: str, url: str) -> Body:
-    """Describe a ScaledObject that applies the number of a variant at once.
+def scaled_object(variant: Variant, *, namespace: str, url: str, target: TargetLabels) -> Body:
+    """Describe a ScaledObject that applies the number of a variant, from the controller that is ``target``, at once.
 
     A number that is not there must be an error: taken for 0 it would scale the workload down.
     """
-    selector = f'variant_name="{variant.name}",exported_namespace="{namespace}"'
+    selector = f'variant_name="{variant.name}",exported_namespace="{namespace}",{target.matchers}'
     metadata: dict[str, Any] = {
         "serverAddress": url,
         "query": f"max(wva_desired_replicas{{{selector}}})",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from deploy.observability.generate.queries import JOB
 from e2e import manifests
 from e2e.controller import Addresses, Controller
 from e2e.controlplane.api import Api, Body
@@ -26,6 +27,7 @@ from e2e.history import History
 from e2e.load import FixedMetrics, Fleet, following
 from e2e.manifests import Variant
 from e2e.scrape_target import scrape_target
+from wva.collect.visibility import TargetLabels
 
 T = TypeVar("T")
 Launch = Callable[..., Process]
@@ -64,6 +66,7 @@ class Scene:
         self.variants: dict[str, Variant] = {}
         self.instance = ""
         self.scrape_seconds = SCRAPE_INTERVAL_SECONDS
+        self.target = TargetLabels(namespace, JOB)
         self._pools: dict[str, str] = {}
         self._launch = launch
         self._stack = stack
@@ -118,7 +121,8 @@ class Scene:
         """Create the ScaledObjects that apply the published numbers."""
         for variant in variants:
             url = self.plane.prometheus_api.url
-            self.api.apply(manifests.scaled_object(variant, namespace=self.namespace, url=url))
+            item = manifests.scaled_object(variant, namespace=self.namespace, url=url, target=self.target)
+            self.api.apply(item)
 
     def fixed_metrics(self) -> FixedMetrics:
         """Let the pods report what the test sets."""
@@ -158,6 +162,7 @@ class Scene:
         settings = {
             "KUBECONFIG": str(kubeconfig or self.identity()),
             "POD_NAMESPACE": self.namespace,
+            "WVA_METRICS_JOB": self.target.job,
             "PROMETHEUS_BASE_URL": self.plane.prometheus_api.url,
             "PROMETHEUS_CA_CERT_PATH": str(self.plane.layout.authority),
             **addresses.environment(),
@@ -169,7 +174,8 @@ class Scene:
         controller = Controller(self._launch(name, argv, environment=settings), addresses, token=token, secure=secure)
         self.controllers.append(controller)
         controller.wait_serving()
-        labels = {"namespace": self.namespace, "pod": controller.name}  # as service discovery puts them
+        # As a ServiceMonitor puts them.
+        labels = {"namespace": self.namespace, "job": self.target.job, "pod": controller.name}
         self._scrape(controller.name, addresses.metrics, token=token if secure else "", labels=labels)
         self.history.watch(controller)
         return controller

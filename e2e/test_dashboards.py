@@ -6,10 +6,12 @@ reports rubbish and Prometheus is away. No control plane is needed.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import yaml
@@ -31,6 +33,8 @@ pytestmark = pytest.mark.timeout(600)
 
 ALL = ".*"
 MODEL = "meta/llama-3.1-70b"
+GAUGE = re.compile(r"wva_(?!\w+_(bucket|sum|count|total)\{)")
+TENANT = 'namespace="tenant"'
 TARGET = defaults(dashboard("fleet"))
 EVERYTHING = {
     "namespace": ALL,
@@ -62,8 +66,22 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     samples = folder / "demo.om"
     words = ["demo", "--headless", "--scenario", "bad-day", "--openmetrics", str(samples)]
     subprocess.run([sys.executable, "-m", "wva", *words], check=True, timeout=500, stdout=subprocess.DEVNULL)
+    _forge(samples)
     with filled_prometheus(samples, folder) as history:
         yield Demo(history, span_of(samples))
+
+
+def _forge(samples: Path) -> None:
+    """Add a page of a tenant: every gauge of the controller once more, with another value, from another namespace."""
+    own = f'namespace="{TARGET["controller_namespace"]}"'
+    lines = []
+    for line in samples.read_text(encoding="utf-8").splitlines(keepends=True):
+        lines.append(line)
+        if GAUGE.match(line):
+            labels, _, seconds = line.rpartition("} ")[0], *line.split()[-2:]
+            assert f",{own}" in labels or f"{{{own}" in labels
+            lines.append(f"{labels.replace(own, TENANT)}}} 1000 {seconds}\n")
+    samples.write_text("".join(lines), encoding="utf-8")
 
 
 @pytest.mark.smoke

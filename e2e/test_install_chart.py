@@ -65,7 +65,7 @@ def test_default_values_scale_two_variants(scene: Scene, releases: list[Release]
     _report(metrics, IDLE)
     first.start(scene, launch)
     scene.wait(lambda: _measured(scene, releases), timeout_seconds=60, what="both variants measured")
-    with external_metrics_adapter(scene.plane, ADAPTER):
+    with external_metrics_adapter(scene.plane, ADAPTER, first.target):
         _shrinks_and_grows(scene, metrics, releases)
 
 
@@ -77,7 +77,9 @@ def test_development_values_scale_by_keda(scene: Scene, releases: list[Release],
     scene.wait_ready(CHEAP, DEAR)
     first, second = releases
     first.install({**_values(scene, first, CHEAP), "actuator": "keda"}, DEVELOPMENT)
-    second.install({**_values(scene, second, DEAR, controller=False), "actuator": "keda"}, DEVELOPMENT)
+    other = _values(scene, second, DEAR, controller=False)
+    other["wva"]["metrics"] = {"job": first.target.job, "namespace": first.target.namespace}
+    second.install({**other, "actuator": "keda"}, DEVELOPMENT)
     first.wait_available()
     _report(metrics, IDLE)
     controller = first.start(scene, launch)

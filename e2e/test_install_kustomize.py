@@ -57,6 +57,7 @@ def test_two_variants_scale_under_what_is_rendered(scene: Scene, overlay: str, t
         scene.controllers.append(controller)
         scene.history.watch(controller)
         scene.keep_scraping(installation.scrape_job(controller))
+        scene.target = installation.target
         metrics = _grow(scene)
         if overlay == "kubernetes":
             _shrink(scene, metrics)

@@ -50,7 +50,7 @@ def test_page_from_top_to_bottom(scene: Scene, release: Release, launch: Launch,
     connection = release.connection()
     authority = tmp_path / "authority.crt"
     authority.write_text(connection["caCert"], encoding="utf-8")
-    with external_metrics_adapter(scene.plane, ADAPTER):
+    with external_metrics_adapter(scene.plane, ADAPTER, release.target):
         written = run_page(
             PAGE,
             environment={

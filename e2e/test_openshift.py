@@ -78,7 +78,7 @@ def test_chat_traffic_up_and_down(scene: Scene, tmp_path: Path, launch: Launch):
         scene.wait(
             lambda: scene.plane.prometheus_api.query(number), timeout_seconds=30, what="the number in Prometheus"
         )
-        with external_metrics_adapter(scene.plane, VALUES):
+        with external_metrics_adapter(scene.plane, VALUES, installation.target):
             scene.api.apply(hpa(VARIANT.name, namespace=scene.namespace))
             fleet.offer_points(RISE)
             scene.wait(lambda: scene.ready_replicas(VARIANT.name) >= 2, timeout_seconds=120, what="growth by the HPA")

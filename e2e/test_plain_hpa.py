@@ -25,7 +25,7 @@ def test_hpa_applies_the_number(scene: Scene):
     scene.wait_measured(VARIANT)
     scraped = f'wva_desired_replicas{{exported_namespace="{scene.namespace}"}}'
     scene.wait(lambda: scene.plane.prometheus_api.query(scraped), timeout_seconds=20, what="the number in Prometheus")
-    with external_metrics_adapter(scene.plane, VALUES):
+    with external_metrics_adapter(scene.plane, VALUES, scene.target):
         scene.api.apply(hpa("variant", namespace=scene.namespace))
         scene.wait(lambda: scene.ready_replicas("variant") >= 2, timeout_seconds=60, what="growth by the HPA")
         metrics.set("variant", Reading(kv_usage=0.1))

@@ -13,7 +13,7 @@ from e2e.controlplane.cluster import ControlPlane
 from e2e.controlplane.keda import EXTERNAL_METRICS, KEDA_SERVICE
 from e2e.controlplane.polling import eventually
 from e2e.controlplane.prometheus import ScrapeJob
-from e2e.external_metrics import external_metrics_adapter
+from e2e.external_metrics import SHIPPED, external_metrics_adapter
 from e2e.scrape_target import ScrapeTarget, scrape_target
 from e2e.test_control_plane import deployment
 
@@ -62,7 +62,7 @@ def desired_replicas(plane: ControlPlane, namespace: str, *, pods: tuple[str, ..
         targets = [stack.enter_context(scrape_target()) for _ in pods]
         publish(targets, namespace=namespace, value=1)
         for pod, target in zip(pods, targets, strict=True):
-            labels = {"namespace": "wva-system", "pod": pod}
+            labels = {"namespace": SHIPPED.namespace, "job": SHIPPED.job, "pod": pod}
             job = ScrapeJob(name=f"{namespace}.{pod}", targets=[target.address], labels=labels)
             stack.enter_context(plane.scraping(job))
         scraped = f'wva_desired_replicas{{exported_namespace="{namespace}"}}'

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.observability.generate.queries import NAMESPACE
 from e2e import tools
 from e2e.controlplane.api import Api
 from e2e.controlplane.cluster import ControlPlane
@@ -72,7 +73,7 @@ def test_the_quick_start_scales_by_hpa(scene: Scene, tmp_path: Path):
     metrics = _quick_start(scene, folder)
     scraped = f'wva_desired_replicas{{exported_namespace="{scene.namespace}"}}'
     scene.wait(lambda: scene.plane.prometheus_api.query(scraped), timeout_seconds=30, what="the number in Prometheus")
-    with external_metrics_adapter(scene.plane, SAMPLES / "prometheus-adapter-values-openshift.yaml"):
+    with external_metrics_adapter(scene.plane, SAMPLES / "prometheus-adapter-values-openshift.yaml", scene.target):
         apply(scene.plane, folder / "hpa", namespace=scene.namespace)
         _grows(scene, metrics)
 
@@ -105,6 +106,7 @@ def copied(folder: Path, *, namespace: str, prometheus: str = IN_CLUSTER) -> Pat
         )
         target = folder / file.relative_to(DEPLOY)
         target.parent.mkdir(parents=True, exist_ok=True)
+        text = text.replace(f'namespace="{NAMESPACE}"', f'namespace="{namespace}"')
         target.write_text(text.replace(IN_CLUSTER, prometheus), encoding="utf-8")
     return folder / "samples"
 

@@ -176,6 +176,16 @@ async def test_the_targets_that_have_a_number_instead_are_named(scraped, labels,
     assert "WVA_METRICS_JOB" in line["hint"]
 
 
+async def test_where_a_tenant_chooses_the_labels_of_a_target_the_forged_number_counts(scraped):
+    """Relabelling and honorLabels are rights over Prometheus: the page itself needs neither, and has neither."""
+    wait, _ = scraped
+    own = Target(InProcess(lambda: OWN.replace(" 2", " 0")), CONTROLLER)
+    assert await wait(own, Target(InProcess(lambda: OWN.replace(" 2", " 1000")), CONTROLLER | {"pod": "page"}))
+    forged = OWN.replace('namespace="ns"', 'exported_namespace="ns",namespace="wva-system",job="wva-metrics"')
+    honoured = Target(InProcess(lambda: forged), TENANT, honor_labels=True)
+    assert await wait(own, honoured)
+
+
 async def test_nothing_is_told_without_any_number(scraped):
     """Prometheus may not have scraped yet: that is no fault of labels."""
     wait, lines = scraped

@@ -1,0 +1,272 @@
+"""A tenant whose objects, pods and pages claim to be the victim's, or the controller's."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from tests.app.gateways import POOLS
+from tests.app.stage import DEPLOYMENTS, MODEL, SYSTEM, VARIANTS
+from tests.attack.harness import Attack, Condition, Number, Says, survive
+from tests.attack.world import SLEEPER, SLEEPING_MODEL, TENANT, VICTIM, page
+from wva.api.meta import Key, format_time
+from wva.app import waking
+
+PODS, REPLICA_SETS = "pods", "replicasets.apps"
+_wait_visible = waking.wait_visible
+
+
+def uid(world, resource, deployment="d"):
+    """Return the uid of the victim's Deployment, or of its ReplicaSet."""
+    store = world.api.store
+    if resource == DEPLOYMENTS:
+        return store.get(DEPLOYMENTS, Key(VICTIM, deployment))["metadata"]["uid"]
+    (found,) = [
+        entry
+        for entry in store.list(REPLICA_SETS)
+        if entry["metadata"]["namespace"] == VICTIM
+        and any(owner["name"] == deployment for owner in entry["metadata"]["ownerReferences"])
+    ]
+    return found["metadata"]["uid"]
+
+
+def owned_by(world, resource, deployment="d"):
+    """Return a change that makes an object controlled by one of the victim's."""
+    kind = {DEPLOYMENTS: "Deployment", REPLICA_SETS: "ReplicaSet"}[resource]
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": deployment, "uid": uid(world, resource, deployment)}
+
+    def change(value, _number=0):
+        value["metadata"]["ownerReferences"] = [owner | {"controller": True}]
+
+    return change
+
+
+def steal(world, resource, change=None, *, count=1, usage=0.99):
+    """Put pods of the tenant beside its own one, all controlled by the victim's; they say that they are full."""
+    owned = owned_by(world, resource)
+
+    def make(value, number):
+        if resource == REPLICA_SETS:
+            owned(value)
+        if change is not None:
+            change(value, number)
+
+    (pod,) = world.pods()
+    world.pages[TENANT, "bad"] = lambda _: page(usage=usage, waiting=50)
+    world.many(PODS, pod, count, make)
+    if resource == DEPLOYMENTS:
+        (replica_set,) = [
+            entry["metadata"]["name"]
+            for entry in world.api.store.list(REPLICA_SETS)
+            if entry["metadata"]["namespace"] == TENANT
+        ]
+        world.twist(REPLICA_SETS, replica_set, owned)
+    else:
+        world.twist(PODS, pod, lambda value: make(value, 0))
+
+
+def unready(value, _number):
+    """Let a pod be new and not Ready."""
+    value["metadata"]["creationTimestamp"] = format_time(time.time())
+    value["status"] = {"phase": "Pending", "conditions": [{"type": "Ready", "status": "False"}]}
+
+
+def unschedulable(value, _number):
+    """Let the scheduler find no node for a pod, since long ago."""
+    since = "2020-01-01T00:00:00Z"
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": since}
+    value["metadata"]["creationTimestamp"] = since
+    value["spec"].pop("nodeName", None)
+    value["status"] = {"phase": "Pending", "conditions": [refused]}
+
+
+async def come_and_go(world):
+    """Create pods with a copied owner and delete them, again and again."""
+    for number in range(20):
+        steal_more(world, f"wave-{number}")
+        await asyncio.sleep(0.02)
+        for entry in [pod for pod in world.api.store.list(PODS) if pod["metadata"]["name"].startswith("wave-")]:
+            world.api.store.delete(PODS, Key(TENANT, entry["metadata"]["name"]))
+
+
+def steal_more(world, prefix):
+    """Put ten pods with a copied owner."""
+    owned = owned_by(world, REPLICA_SETS)
+    world.many(PODS, world.pods()[0], 10, owned, prefix=prefix)
+
+
+def says_it_is(**labels):
+    """Return what lets the tenant's pod report with labels of its own, as another pod's."""
+
+    def act(world):
+        (pod,) = world.pods("d", namespace=VICTIM)[:1]
+        given = {name: value.format(pod=pod) for name, value in labels.items()}
+        text = ",".join(f'{name}="{value}"' for name, value in {"model_name": MODEL, **given}.items())
+        world.pages[TENANT, "bad"] = lambda _: (
+            f"vllm:kv_cache_usage_perc{{{text}}} 0.99\nvllm:num_requests_waiting{{{text}}} 90\n"
+        )
+
+    return act
+
+
+def same_names(world):
+    """Give the tenant a Deployment, pods, a variant and an HPA with the names of the victim's, all of it full."""
+    world.workload("d", replicas=2)
+    world.variant("va", target="d")
+    world.hpa("hpa", target="d", minimum=4, maximum=4)
+    world.pages[TENANT, "d"] = lambda _: page(usage=0.99, waiting=50)
+
+
+def numbers_of(name, namespace, value):
+    """Return what a page can claim of a published number."""
+    own = f'variant_name="{name}",accelerator_type="H100"'
+    return "".join(
+        f"wva_desired_replicas{{{own},{more}}} {value}\n"
+        for more in (
+            f'namespace="{namespace}"',
+            f'exported_namespace="{namespace}"',
+            f'exported_namespace="{namespace}",namespace="{SYSTEM}",job="{WVA_JOB}",service="{WVA_JOB}"',
+            f'namespace="{namespace}",exported_namespace="{namespace}",exported_job="{WVA_JOB}"',
+        )
+    )
+
+
+WVA_JOB = "workload-variant-autoscaler-metrics"
+
+
+def forges(value):
+    """Return what lets the tenant's pod expose numbers of the victim's variants."""
+
+    def act(world):
+        lines = "".join(numbers_of(name, VICTIM, value) for name in ("va", SLEEPER))
+        world.pages[TENANT, "bad"] = lambda _: page() + lines
+
+    return act
+
+
+async def forge_and_scrape(world):
+    """Let Prometheus have the forged numbers, before the controller looks for its own."""
+    forges(1000)(world)
+    await world.scrape()
+    await asyncio.sleep(1 - time.time() % 1 + 0.05)  # autoscalers ask for the last whole second
+    world.seen = []
+    world.set("wva.app.waking.wait_visible", noting(world.seen))
+
+
+def noting(seen):
+    """Return ``wait_visible`` that notes what it told."""
+
+    async def wait(*arguments, **rest):
+        seen.append(await _wait_visible(*arguments, **rest))
+        return seen[-1]
+
+    return wait
+
+
+def tenants_pool(world):
+    """Put a pool of the tenant's in front of pods that have the labels of the victim's model at zero."""
+    world.api.store.create(
+        POOLS,
+        {
+            "metadata": {"name": "theirs", "namespace": TENANT},
+            "spec": {"selector": {"matchLabels": {"app": SLEEPER}}, "endpointPickerRef": {"name": "epp"}},
+        },
+    )
+
+
+def scales_the_victims(world):
+    """Let scalers of the tenant name the victim's Deployment; a scaler scales in its own namespace only."""
+    world.hpa("hpa", target="d", minimum=4, maximum=4)
+    world.scaled_object("so", target="d", annotations={"autoscaling.keda.sh/paused-replicas": "0"}, minReplicaCount=0)
+
+
+def claims_the_victims_target(world):
+    """Let a variant of the tenant name the victim's Deployment, and every way to write a namespace into it."""
+    world.variant("thief", target="d")
+    world.variant("path", target=f"../{VICTIM}/d")
+    world.variant("slash", target=f"{VICTIM}/d")
+
+
+def claimed_by_another(world):
+    """Say in the tenant's status that another controller decides on everything."""
+    now = format_time(time.time())
+    claimed = {"type": "Claimed", "status": "True", "reason": "Claimed", "message": "kube-system/another"}
+    allocation = {"accelerator": "H100", "numReplicas": 1, "lastRunTime": now}
+    status = {"desiredOptimizedAlloc": allocation, "conditions": [claimed | {"lastTransitionTime": now}]}
+    world.twist(VARIANTS, "bad", lambda value: value.update(status=status))
+
+
+ATTACKS = [
+    Attack("foreign_pods_with_a_copied_owner_uid_join_a_variant", before=lambda world: steal(world, REPLICA_SETS)),
+    Attack(
+        "foreign_replica_set_with_a_copied_owner_uid_joins_a_variant", before=lambda world: steal(world, DEPLOYMENTS)
+    ),
+    Attack(
+        "foreign_pods_with_a_copied_owner_uid_while_the_controller_runs",
+        during=lambda world: steal(world, REPLICA_SETS, count=3),
+    ),
+    Attack(
+        "foreign_pods_with_a_copied_owner_uid_are_never_ready",
+        before=lambda world: steal(world, REPLICA_SETS, unready, count=5),
+    ),
+    Attack(
+        "foreign_pods_with_a_copied_owner_uid_find_no_node",
+        before=lambda world: steal(world, REPLICA_SETS, unschedulable, count=5),
+    ),
+    Attack(
+        "foreign_pods_with_a_copied_owner_uid_report_nothing",
+        before=lambda world: (steal(world, REPLICA_SETS), world.pages.update({(TENANT, "bad"): lambda _: ""})),
+    ),
+    Attack(
+        "foreign_pods_with_a_copied_owner_uid_say_that_they_are_idle",
+        before=lambda world: steal(world, REPLICA_SETS, usage=0.0, count=4),
+    ),
+    Attack("foreign_pods_with_a_copied_owner_uid_come_and_go", during=come_and_go),
+    Attack(
+        "two_thousand_foreign_pods_with_a_copied_owner_uid",
+        before=lambda world: steal(world, REPLICA_SETS, count=2000),
+        interval="100ms",
+    ),
+    Attack(
+        "forged_number_before_a_start_from_zero",
+        during=forge_and_scrape,
+        gateway=True,
+        shows=(Says("the forged number is not taken for visible", lambda world: world.seen == [False]), Number(1)),
+    ),
+    Attack("forged_numbers_of_every_variant", before=forges(1000), shows=Number(1)),
+    Attack("forged_numbers_that_are_none", before=forges("NaN"), shows=Number(1)),
+    Attack(
+        "a_page_says_that_it_is_the_victims_pod",
+        before=says_it_is(namespace=VICTIM, pod="{pod}", job="vllm", instance="x"),
+    ),
+    Attack(
+        "a_page_uses_the_names_that_prometheus_gives",
+        before=says_it_is(exported_namespace=VICTIM, exported_pod="{pod}", pod_name="{pod}", exported_job="vllm"),
+    ),
+    Attack("a_tenant_with_the_names_of_the_victim", before=same_names, shows=Number(4, name="va")),
+    Attack("scalers_of_a_tenant_name_the_victims_deployment", before=scales_the_victims, shows=Number(1)),
+    Attack(
+        "variants_of_a_tenant_name_the_victims_deployment",
+        before=claims_the_victims_target,
+        shows=(
+            Condition("TargetResolved", "False", name="thief"),
+            Condition("TargetResolved", "False", name="path"),
+            Condition("TargetResolved", "False", name="slash"),
+        ),
+    ),
+    Attack("a_pool_of_a_tenant_selects_the_victims_model_at_zero", before=tenants_pool, gateway=True, shows=Number(1)),
+    Attack(
+        "a_tenants_model_has_the_name_of_the_victims_model_at_zero",
+        before=lambda world: world.patch(VARIANTS, "bad", {"spec": {"modelID": SLEEPING_MODEL}}),
+        gateway=True,
+    ),
+    Attack("a_tenants_status_says_that_another_controller_decides", before=claimed_by_another),
+]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+async def test_the_victim_does_not_notice(world, attack):
+    """Whose a pod, a series or a scaler is, the attacker does not say."""
+    await survive(world, attack)
