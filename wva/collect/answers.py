@@ -51,6 +51,7 @@ class Labels(msgspec.Struct, frozen=True, gc=False):
     """The labels that our queries group by; an answer may have others, which are not read."""
 
     namespace: str | None = None
+    job: str | None = None
     pod: str | None = None
     pod_name: str | None = None
     model_name: str | None = None
