@@ -252,6 +252,10 @@ class _Watch:
     def _number(self) -> int | None:
         return (self._world.status_of("va", VICTIM).get("desiredOptimizedAlloc") or {}).get("numReplicas")
 
+    def end(self) -> None:
+        """Expect nothing any more: the controller is about to be stopped."""
+        self.allowed = set()
+
     async def turns(self, number: int) -> None:
         """Wait until the victim has a number everywhere; from then on it must keep it."""
         if self.allowed:
@@ -331,6 +335,7 @@ async def _run(world: World, attack: Attack, watch: _Watch, gateway: Gateway | N
             watch.task = await stack.enter_async_context(controller)
         outside = asyncio.create_task(watch.look_outside())
         stack.callback(outside.cancel)
+        stack.callback(watch.end)
         await watch.turns(2)
         await _do(attack.during, world)
         await watch.cycles(CYCLES)
@@ -340,7 +345,6 @@ async def _run(world: World, attack: Attack, watch: _Watch, gateway: Gateway | N
         await watch.turns(3)
         await watch.cycles(CYCLES)
         await watch.hears(attack.shows)
-        watch.allowed = set()
 
 
 async def _do(step: Callable[[World], Any], world: World) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from aiohttp import web
 
-from tests.app.stage import VARIANTS
+from tests.app.gateways import QUEUE
+from tests.app.stage import DEPLOYMENTS, VARIANTS
 from tests.attack.harness import Attack, Condition, Number, Says, survive
 from tests.attack.world import HPAS, SCALED_OBJECTS, TENANT
 from wva.api.meta import Key
@@ -18,6 +20,21 @@ async def come_and_go(world):
     await asyncio.sleep(0.2)
     for number in range(800):
         world.api.store.delete(VARIANTS, Key(TENANT, f"x-{number:05d}"))
+
+
+async def sleepers(world):
+    """Let many variants at zero stand behind a hundred pools, whose picker always has something to say."""
+
+    async def answer(_):
+        return web.Response(text=f'{QUEUE}{{target_model_name="org/unknown"}} 1\n')
+
+    await world.picker(answer, pools=100)
+    world.many(DEPLOYMENTS, "zero", 150, prefix="z")
+
+    def change(value, number):
+        value["spec"].update(scaleTargetRef={"kind": "Deployment", "name": f"z-{number:05d}"}, modelID=f"org/z{number}")
+
+    world.many(VARIANTS, "zero", 150, change, prefix="z")
 
 
 def hpas(world):
@@ -35,16 +52,23 @@ def scaled_objects(world):
 ATTACKS = [
     Attack(
         "variants_for_one_deployment_by_the_hundred",
-        before=lambda world: world.many(VARIANTS, "bad", 500),
+        before=lambda world: world.many(VARIANTS, "bad", 400),
         interval="300ms",
-        shows=Condition("TargetResolved", "False", "TargetConflict", "and 495 more"),
+        shows=Condition("TargetResolved", "False", "TargetConflict", "and 395 more"),
     ),
     Attack("variants_for_one_deployment_come_and_go", during=come_and_go, shows=Number(1)),
     Attack(
         "variants_with_deployments_of_their_own_by_the_hundred",
-        before=lambda world: world.many_variants(300),
+        before=lambda world: world.many_variants(150),
         interval="300ms",
-        shows=(Number(1), Number(1, name="x-00299")),
+        shows=(Number(1), Number(1, name="x-00149")),
+    ),
+    Attack(
+        "variants_at_zero_behind_pools_by_the_hundred",
+        before=sleepers,
+        interval="300ms",
+        gateway=True,
+        shows=Number(0, name="z-00149"),
     ),
     Attack("a_thousand_hpas_for_one_deployment", before=hpas, shows=Number(1)),
     Attack("a_hundred_scaled_objects_with_a_thousand_triggers", before=scaled_objects, shows=Number(1)),

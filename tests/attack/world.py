@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.app.gateways import CRDS, install_pools, pool
+from tests.app.gateways import CRDS, POOLS, install_pools, pool
 from tests.app.stage import DEPLOYMENTS, MODEL, VARIANTS
 from tests.bad_input.hostile import HostileStage
 from wva.api.meta import Key
@@ -53,7 +53,7 @@ class World(HostileStage):
         self.api.store.create("namespaces", {"metadata": {"name": TENANT}})
         self.pages = {}
         self._usage = 0.5
-        self._meddler = self._session = None
+        self._meddler = self._session = self._stack = None
         self.url = ""
 
     def set(self, name, value):
@@ -76,7 +76,8 @@ class World(HostileStage):
 
     def sleeper(self, port):
         """Put a model at zero beside the victim, behind a pool whose picker listens on ``port``."""
-        install_pools(self)
+        if self.api.store.find(CRDS, Key("", POOLS)) is None:
+            install_pools(self)
         self.workload(SLEEPER, namespace=VICTIM, replicas=0)
         self.variant(SLEEPER, namespace=VICTIM, model=SLEEPING_MODEL)
         pool(self, port, labels={"app": SLEEPER}, namespace=VICTIM)
@@ -140,6 +141,26 @@ class World(HostileStage):
             self.api.store.create("configmaps", {"metadata": {"name": name, "namespace": namespace}, "data": data})
         else:
             self.api.store.update("configmaps", {**old, "data": data})
+
+    async def picker(self, answer, *, pools=1, ip="127.0.0.1", name="zero", model="org/zero"):
+        """Create a variant at zero behind pools whose picker answers each request by ``await answer(request)``.
+
+        The pools are there from the first one on, also for the victim; with a gateway of the victim they are already.
+        """
+        app = web.Application()
+        app.router.add_get("/{path:.*}", answer)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.05)
+        await runner.setup()
+        self._stack.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        port, store = runner.addresses[0][1], self.api.store
+        if store.find(CRDS, Key("", POOLS)) is None:
+            install_pools(self)
+        self.workload(name, replicas=0)
+        self.variant(name, model=model)
+        pool(self, port, labels={"app": name}, namespace=TENANT)
+        self.many(POOLS, "pool", pools - 1)
+        self.patch("pods", "epp-0", {"status": {"podIP": ip}}, subresource="status")
 
     def patch(self, resource, name, body, *, namespace=TENANT, subresource=""):
         """Merge into an object as a client would."""
@@ -210,7 +231,7 @@ class World(HostileStage):
     @asynccontextmanager
     async def open(self):
         """Listen."""
-        async with super().open(), aiohttp.ClientSession() as session:
+        async with super().open(), aiohttp.ClientSession() as session, AsyncExitStack() as self._stack:
             app = web.Application(client_max_size=64 * 1024**2)
             self._session = session
             app.router.add_route("*", "/{path:.*}", self._forward)

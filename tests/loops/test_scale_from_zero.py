@@ -66,9 +66,9 @@ class Scene:
         )
         self.loop = ScaleFromZero(ports, activations=self.activations, clock=self.clock, instruments=self.instruments)
 
-    def look(self, now):
-        """Return the variants, and count."""
-        self.looks += 1
+    async def look(self, now, namespace):
+        """Return the variants, and count the looks at all of them."""
+        self.looks += namespace is None
         return [self.activations.apply(made, now) for made in self.variants]
 
     async def read(self, pool):

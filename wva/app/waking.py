@@ -20,7 +20,7 @@ from wva.collect.faults import Faults
 from wva.collect.gateway_queue import GatewayError, GatewayQueues, GatewaySettings
 from wva.collect.inventory import read_inventory
 from wva.collect.pools import Pool
-from wva.collect.variants import accepted_variants
+from wva.collect.variants import accepted_in_slices
 from wva.collect.visibility import TargetLabels, wait_visible
 from wva.decide.activation import Budget
 from wva.kube.client import KubeClient
@@ -113,11 +113,12 @@ class Waking:
     async def _service(self, key: Key) -> Service:
         return await self._env.client.get(SERVICES, key)
 
-    def _variants(self, now: float) -> Iterable[Variant]:
+    async def _variants(self, now: float, namespace: str | None) -> Iterable[Variant]:
         """Return the variants; a model of which one cannot be read is left alone, as the cycle does."""
         around, faults = self._around, Faults(now, throttle=self._throttle)
-        accepted = accepted_variants(
+        accepted = await accepted_in_slices(
             around.informers.stores,
+            namespace=namespace,
             claims=around.claims,
             now=now,
             activations=around.activations,

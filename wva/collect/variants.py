@@ -69,18 +69,19 @@ def accepted_variants(
 async def accepted_in_slices(
     stores: CollectStores,
     *,
+    namespace: str | None = None,
     claims: Claims = _EVERYTHING,
     now: float | None = None,
     activations: Activations | None = None,
     faults: Faults | None = None,
 ) -> list[AcceptedVariant]:
-    """Return the same as ``accepted_variants``, and let other tasks run meanwhile.
+    """Return the same as ``accepted_variants``, of one namespace or of all, and let other tasks run meanwhile.
 
     Each variant is as it was at one moment. A variant that comes meanwhile is left to the next time.
     """
     faults = Faults() if faults is None else faults
     slices, accepted = Slices(), []
-    for va in stores.variant_autoscalings.list():
+    for va in stores.variant_autoscalings.list(namespace):
         await slices.rest()
         found = _read(va, stores, claims, now, activations, faults)
         if found is not None:

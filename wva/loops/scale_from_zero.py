@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from wva import log
 from wva.clock import Clock
@@ -32,11 +33,18 @@ from wva.model.failures import cause_of
 from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
 from wva.model.variant import ModelKey, Variant, VariantKey
 from wva.publish.obstacles import FAILED_EVENT, REFUSED_EVENT
+from wva.slices import Slices
 
 POLL_SECONDS: Final = 0.25
 _FAILURE_CAP_SECONDS: Final = 5.0
 _RECHECK_SECONDS: Final = 1.0
 """How often a start that the caches do not show is looked at: one that never shows has to be made again."""
+
+_PAUSE_PER_LOOK: Final = 4
+"""A look at all variants that takes long is repeated after four times as long."""
+
+_POOLS_PER_NAMESPACE: Final = 10
+"""So many pools of a namespace are read at each turn; of more, each is read less often."""
 
 _TOLD_SECONDS: Final = 60.0
 """How long a variant at zero is said to be hindered at least: a queue that empties for a moment is no news."""
@@ -46,15 +54,16 @@ _TOLD_SECONDS: Final = 60.0
 class Ports:
     """What the loop needs from the world.
 
-    ``variants`` returns the variants at a time; ``pools`` those in front of a variant; ``waiting`` reads a pool (raises
-    GatewayError); ``budget`` returns the GPUs for a model, None when they are not limited; ``scale`` writes the scale
-    subresource of a variant's target (raises ApiError); ``seen`` returns once autoscalers can see what was published,
-    or after a short while all the same; ``publish`` takes a decision into the ledger, ``announce`` records an event;
-    ``report`` takes why a pool cannot be read, empty when it can or when no variant needs it any more; ``hinder`` takes
-    what keeps a variant from being started; ``changed`` is set whenever variants, targets or pools have changed.
+    ``variants`` returns the variants at a time, of one namespace or of all; ``pools`` those in front of a variant;
+    ``waiting`` reads a pool (raises GatewayError); ``budget`` returns the GPUs for a model, None when they are not
+    limited; ``scale`` writes the scale subresource of a variant's target (raises ApiError); ``seen`` returns once
+    autoscalers can see what was published, or after a short while all the same; ``publish`` takes a decision into the
+    ledger, ``announce`` records an event; ``report`` takes why a pool cannot be read, empty when it can or when no
+    variant needs it any more; ``hinder`` takes what keeps a variant from being started; ``changed`` is set whenever
+    variants, targets or pools have changed.
     """
 
-    variants: Callable[[float], Iterable[Variant]]
+    variants: Callable[[float, str | None], Awaitable[Iterable[Variant]]]
     pools: Callable[[Variant], list[Pool]]
     waiting: Callable[[Pool], Awaitable[Mapping[str, float]]]
     budget: Callable[[ModelKey], Budget | None]
@@ -77,6 +86,9 @@ class _PoolState:
     running: bool = False
 
 
+Models: TypeAlias = dict[ModelKey, list[Variant]]
+
+
 class ScaleFromZero:
     """Runs the loop."""
 
@@ -88,7 +100,9 @@ class ScaleFromZero:
         self._instruments = instruments
         self._logger = log.get("scale_from_zero")
         self._states: dict[Pool, _PoolState] = {}
-        self._wanted: set[Pool] = set()
+        self._wanted: dict[Pool, list[ModelKey]] = {}
+        self._looked: dict[str, Models] = {}
+        self._looking = asyncio.Lock()
         self._refused: dict[ModelKey, tuple[str, ...]] = {}
         self._asleep: set[VariantKey] = set()
         self._hindered: dict[VariantKey, float] = {}
@@ -99,48 +113,67 @@ class ScaleFromZero:
         async with asyncio.TaskGroup() as group:
             while True:
                 self._ports.changed.clear()
-                sleeping = self._sleeping()
-                self._wanted = {pool for models in sleeping.values() for pool in models}
-                self._forget_others()
                 now = self._clock.monotonic()
+                self._looked.clear()
+                self._wanted = await self._sleeping()
+                self._forget_others()
+                pause_seconds = max(POLL_SECONDS, _PAUSE_PER_LOOK * (self._clock.monotonic() - now))
+                shares = Counter(pool.namespace for pool in self._wanted)
                 self._release(self._hindered.keys() - self._asleep, before=now - _TOLD_SECONDS)
                 for pool in sorted(self._wanted):
                     state = self._states.setdefault(pool, _PoolState())
                     if not state.running and state.due <= now:
                         state.running = True
+                        state.due = now + POLL_SECONDS * (shares[pool.namespace] / _POOLS_PER_NAMESPACE - 1)
                         group.create_task(self._look(pool, state))
                 if self._wanted:
-                    await self._clock.sleep(POLL_SECONDS)
+                    await self._clock.sleep(pause_seconds)
                 else:
                     again = bool(self._activations) or bool(self._hindered)
                     await self._clock.wait(self._ports.changed, _RECHECK_SECONDS if again else None)
-                    if (early := now + POLL_SECONDS - self._clock.monotonic()) > 0:
+                    if (early := now + pause_seconds - self._clock.monotonic()) > 0:
                         # A thousand changes in a row are no reason to look at all variants a thousand times.
                         await self._clock.sleep(early)
 
     def _forget_others(self) -> None:
         """Forget the pools without a variant at zero, and what was wrong with them."""
-        for gone in self._states.keys() - self._wanted:
+        for gone in self._states.keys() - self._wanted.keys():
             self._ports.report(gone, "")
             if not self._states[gone].running:
                 del self._states[gone]
 
-    def _models(self) -> dict[ModelKey, list[Variant]]:
-        now = self._clock.now()
-        models: dict[ModelKey, list[Variant]] = {}
-        for variant in self._ports.variants(now):
+    async def _models(self, namespace: str | None = None) -> Models:
+        models: Models = {}
+        for variant in await self._ports.variants(self._clock.now(), namespace):
             models.setdefault(variant.model, []).append(variant)
         return models
 
-    def _sleeping(self) -> dict[ModelKey, list[Pool]]:
-        """Return the pools to look at, by model of which nothing runs."""
-        models = self._models().items()
-        asleep = {model: each for model, each in models if not any(variant.active for variant in each)}
-        self._asleep = {variant.key for variants in asleep.values() for variant in variants}
-        return {
-            model: sorted({pool for variant in variants for pool in self._pools(variant)})
-            for model, variants in asleep.items()
-        }
+    async def _models_of(self, namespace: str) -> Models:
+        """Return the models of a namespace as they are now, or have been since the last turn of the loop.
+
+        A namespace may have hundreds of pools, whose pickers all answer at once.
+        """
+        async with self._looking:
+            if namespace not in self._looked:
+                self._looked[namespace] = await self._models(namespace)
+            return self._looked[namespace]
+
+    async def _sleeping(self) -> dict[Pool, list[ModelKey]]:
+        """Return the pools to look at, each with the models behind it of which nothing runs."""
+        wanted: dict[Pool, list[ModelKey]] = {}
+        self._asleep = set()
+        slices = Slices()
+        for model, variants in (await self._models()).items():
+            if any(variant.active for variant in variants):
+                continue
+            self._asleep.update(variant.key for variant in variants)
+            pools: set[Pool] = set()
+            for variant in variants:
+                await slices.rest()
+                pools.update(self._pools(variant))
+            for pool in pools:
+                wanted.setdefault(pool, []).append(model)
+        return wanted
 
     def _pools(self, variant: Variant) -> list[Pool]:
         """Return the pools in front of a variant, none if they cannot be told."""
@@ -194,7 +227,11 @@ class ScaleFromZero:
         The world is looked at again: it has moved since the pool was asked.
         """
         starts: list[Decision] = []
-        for model, variants in sorted(self._models().items()):
+        known = self._wanted.get(pool, [])
+        wanted = [model for model in known if waiting.get(model.model_id, 0.0) > 0 or self._is_hindered(model)]
+        models = await self._models_of(pool.namespace) if wanted else {}
+        for model in sorted(wanted):
+            variants = models.get(model, [])
             count = waiting.get(model.model_id, 0.0)
             behind = [variant for variant in variants if pool in self._pools(variant)]
             if not behind or any(variant.active for variant in variants):
@@ -209,14 +246,19 @@ class ScaleFromZero:
             elif answer is not None:
                 self._refused.pop(model, None)
                 starts.append(answer)
+                # At once: another pool of the same model must not start it a second time.
+                self._activations.note(answer.key, answer.desired, self._clock.now())
+                self._looked.pop(pool.namespace, None)
             else:
                 self._release((variant.key for variant in behind), before=self._clock.monotonic() - _TOLD_SECONDS)
         return all(await asyncio.gather(*(self._activate(decision) for decision in starts)))
 
+    def _is_hindered(self, model: ModelKey) -> bool:
+        return any(key.namespace == model.namespace for key in self._hindered)
+
     async def _activate(self, decision: Decision) -> bool:
         """Publish, then write; tell whether the write succeeded. What is published stays: a scaler may obey it."""
         key = decision.key
-        self._activations.note(key, decision.desired, self._clock.now())
         self._ports.publish(decision)
         await self._ports.seen(decision)
         try:

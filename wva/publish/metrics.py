@@ -63,7 +63,7 @@ class VariantCollector(LeaderCollector):
         self._aliases = aliases
         self._ledger = ledger
         self._current = current
-        self._scalings: Counter[tuple[VariantKey, str, str]] = Counter()
+        self._scalings: dict[VariantKey, Counter[tuple[str, str]]] = {}
         ledger.subscribe(self._count)
 
     def collect(self) -> Iterator[Metric]:
@@ -104,9 +104,8 @@ class VariantCollector(LeaderCollector):
     def _scaling_counter(self, decisions: list[Decision]) -> Metric:
         labels = ("variant_name", "namespace", "direction", "reason", *self._instance_label)
         family = CounterMetricFamily(REPLICA_SCALING, HELP[REPLICA_SCALING], labels=labels)
-        known = {decision.key for decision in decisions}
-        for (key, direction, reason), count in sorted(self._scalings.items()):
-            if key in known:
+        for key in sorted({decision.key for decision in decisions} & self._scalings.keys()):
+            for (direction, reason), count in sorted(self._scalings[key].items()):
                 family.add_metric([key.name, key.namespace, direction, reason, *self._instance_value], count)
         return family
 
@@ -123,11 +122,10 @@ class VariantCollector(LeaderCollector):
     def _count(self, key: VariantKey, old: Decision | None, new: Decision | None) -> None:
         """Count changes of the number; forget the counts of a variant that is gone."""
         if new is None:
-            for entry in [entry for entry in self._scalings if entry[0] == key]:
-                del self._scalings[entry]
+            self._scalings.pop(key, None)
         elif old is not None and old.desired != new.desired:
             direction = "up" if new.desired > old.desired else "down"
-            self._scalings[(key, direction, new.reason.value)] += 1
+            self._scalings.setdefault(key, Counter())[direction, new.reason.value] += 1
 
 
 def _alias(family: Metric) -> Metric:

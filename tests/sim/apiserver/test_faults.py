@@ -92,7 +92,7 @@ async def test_a_fault_without_end_lasts_until_it_is_cleared(api, session):
 
 
 async def test_a_cache_that_lags_shows_an_old_state(api, session):
-    """Version 0 and versions that it has reached are answered from it, later ones refused; the newest state is right."""
+    """Version 0 and versions that it has reached are answered from it, later ones refused; the newest is right."""
     api.store.create("configmaps", config_map("a"))
     seen = api.store.version
     api.faults.lag()
