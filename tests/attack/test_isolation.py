@@ -9,9 +9,13 @@ import pytest
 from tests.app.stage import DEPLOYMENTS, SATURATION
 from tests.attack.harness import Attack, Condition, Event, Number, Says, survive
 from tests.attack.world import TENANT
-from wva.collect import replicas, variants
+from wva.app.decisions import Decisions
+from wva.collect import inventory, prometheus, replicas, snapshot, variants
 from wva.collect.background import BackgroundFetch
+from wva.collect.claims import Claims
 from wva.collect.config.held import LayeredMap
+from wva.collect.live import LiveConfiguration
+from wva.collect.pools import PoolStores
 from wva.decide import limit, model_cycle, pipeline
 from wva.kube.backoff import Backoff
 from wva.kube.controller import Controller
@@ -119,6 +123,63 @@ FAULTS = [
     ),
     fault("showing_the_replicas_raises", VariantCollector, "_values", shows=Number(1)),
     fault("explaining_the_number_raises", explanation, "_rows", shows=Number(1)),
+]
+
+
+def poison(world):
+    """Let the decoder of answers raise on what the tenant has put into them."""
+    original = prometheus.decode_vector
+
+    def broken(body, **rest):
+        if TENANT.encode() in body:
+            raise LookupError(TEXT)
+        return original(body, **rest)
+
+    world.set("wva.collect.prometheus.decode_vector", broken)
+
+
+def claims_of_tenant(_self, va, _now):
+    """Tell whether a variant is the tenant's."""
+    return va.metadata.namespace == TENANT
+
+
+FAULTS += [
+    Attack(
+        "decoding_an_answer_raises",
+        during=poison,
+        shows=(
+            Condition("OptimizationReady", "False", "PrometheusError", contains="its answer cannot be read"),
+            Says("its text is told nowhere", lambda world: TEXT not in str(world.status_of("bad", TENANT))),
+            Number(1),
+        ),
+    ),
+    fault("telling_whose_variant_it_is_raises", Claims, "mine", about=claims_of_tenant, shows=()),
+    fault("the_readiness_of_pods_raises", snapshot, "_ready", about=lambda entry: of_tenant(entry.variant)),
+    fault(
+        "announcing_an_event_raises",
+        Decisions,
+        "announce",
+        about=lambda _self, key, *_: of_tenant(key),
+        shows=Number(1),
+    ),
+    fault(
+        "telling_what_is_wrong_raises",
+        LiveConfiguration,
+        "problem_for",
+        shows=(
+            Condition("ConfigurationValid", "False", contains="a check failed: LookupError"),
+            Number(1),
+        ),
+    ),
+    fault("counting_the_gpus_of_nodes_raises", inventory, "node_pools", about=lambda *_: True, shows=Number(1)),
+    fault(
+        "looking_at_pools_raises",
+        PoolStores,
+        "pools_of",
+        about=lambda _self, namespace, _labels: namespace == TENANT,
+        shows=Number(1),
+        gateway=True,
+    ),
 ]
 
 

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.collect.doubles import NOW
-from wva.collect import inventory, replicas, request_counts, scheduler_queue, variants
+from wva.collect import inventory, replicas, request_counts, scheduler_queue, snapshot, variants
 from wva.collect.snapshot import Collector, CollectorSettings
 from wva.model.variant import ModelKey, VariantKey
 
@@ -46,6 +46,7 @@ STAGES = {
     "bounds": (variants, "bounds_of", of_bad, "reading variant va"),
     "pods": (variants, "pods_of", of_bad, "reading variant va"),
     "cost": (variants, "variant_of", of_bad, "reading variant va"),
+    "readiness": (snapshot, "_ready", lambda entry: entry.variant.model == BAD, "reading its pods"),
     "pod": (replicas.ReplicaJoin, "_replica", pod_of_bad, "reading the samples of pod va-0"),
     "series": (replicas.ReplicaJoin, "_place", named_bad, "reading the samples of pod va-0"),
 }
@@ -68,21 +69,21 @@ async def test_an_exception_while_reading_holds_that_model(two, collector, monke
     module, name, is_bad, what = STAGES[stage]
     breaking(monkeypatch, module, name, is_bad)
     with capture_logs() as lines:
-        snapshot = await collector.collect(NOW)
+        seen = await collector.collect(NOW)
         await collector.collect(NOW + 60)
-    ((unread),) = snapshot.unread
+    ((unread),) = seen.unread
     assert unread.model == BAD
     assert unread.message.startswith(f"{what} failed: LookupError")
     assert "tenant" not in unread.message
     (line,) = [line for line in lines if line["event"] == "model_failed"]
     assert (line["model"], line["cause"], type(line["exc_info"])) == (str(BAD), unread.message, LookupError)
-    assert [each for each in snapshot.variants if each.key == GOOD] == [
+    assert [each for each in seen.variants if each.key == GOOD] == [
         each for each in before.variants if each.key == GOOD
     ]
-    assert [each for each in snapshot.replicas if each.variant == GOOD] == [
+    assert [each for each in seen.replicas if each.variant == GOOD] == [
         each for each in before.replicas if each.variant == GOOD
     ]
-    assert VariantKey("bad", "va") in {each.key for each in snapshot.variants}
+    assert VariantKey("bad", "va") in {each.key for each in seen.variants}
 
 
 async def test_an_object_that_can_be_read_again_is(two, collector, monkeypatch):
@@ -118,9 +119,9 @@ async def test_a_queue_that_cannot_be_read_holds_that_model(two, prometheus, ins
     breaking(
         monkeypatch, scheduler_queue.SchedulerQueueJoin, "_queue", lambda _self, model, *_: model.namespace == "bad"
     )
-    snapshot = await build(two, prometheus, instruments, engines_of=lambda _: True).collect(NOW)
-    assert [unread.model for unread in snapshot.unread] == [BAD]
-    assert [queue.model.namespace for queue in snapshot.queues] == ["good"]
+    seen = await build(two, prometheus, instruments, engines_of=lambda _: True).collect(NOW)
+    assert [unread.model for unread in seen.unread] == [BAD]
+    assert [queue.model.namespace for queue in seen.queues] == ["good"]
 
 
 async def test_requests_that_cannot_be_counted_are_unknown(two, prometheus, instruments, monkeypatch):
@@ -131,8 +132,8 @@ async def test_requests_that_cannot_be_counted_are_unknown(two, prometheus, inst
 
     monkeypatch.setattr(request_counts, "_add", broken)
     prometheus.put("request_counts", "0", namespace="bad", signal="running")
-    snapshot = await build(two, prometheus, instruments, retention_of=lambda _: 600.0).collect(NOW)
-    bad, good = sorted(snapshot.request_counts, key=lambda counts: counts.model)
+    seen = await build(two, prometheus, instruments, retention_of=lambda _: 600.0).collect(NOW)
+    bad, good = sorted(seen.request_counts, key=lambda counts: counts.model)
     assert bad.detail.startswith("reading requests failed: LookupError")
     assert bad.finished is bad.in_progress is None
     assert not good.detail.startswith("reading")
@@ -144,10 +145,31 @@ async def test_gpus_that_cannot_be_counted_are_unknown(two, prometheus, instrume
     def count():
         raise LookupError
 
-    snapshot = await build(two, prometheus, instruments, inventory=count).collect(NOW)
-    assert snapshot.inventory is None
-    assert snapshot.inventory_detail.startswith("counting GPUs failed: LookupError")
-    assert snapshot.unread == ()
+    seen = await build(two, prometheus, instruments, inventory=count).collect(NOW)
+    assert seen.inventory is None
+    assert seen.inventory_detail.startswith("counting GPUs failed: LookupError")
+    assert seen.unread == ()
+
+
+async def test_an_answer_that_cannot_be_read_holds_the_namespace_that_spoils_it(
+    two, collector, prometheus, monkeypatch
+):
+    """It is asked for by halves; the other namespace has its answer in the same cycle."""
+    original = prometheus.query
+
+    async def query(text, **rest):
+        if "bad" in text:
+            raise LookupError("text of a tenant")
+        return await original(text, **rest)
+
+    monkeypatch.setattr(prometheus, "query", query)
+    seen = await collector.collect(NOW)
+    (failure,) = seen.failures
+    assert failure.namespaces == ("bad",)
+    assert "its answer cannot be read: LookupError" in failure.message
+    assert "tenant" not in failure.message
+    assert [each.variant for each in seen.replicas if each.complete] == [GOOD]
+    assert two
 
 
 def test_an_object_whose_gpus_cannot_be_counted_is_left_out():

@@ -21,6 +21,7 @@ from wva import log
 from wva.collect.answers import ErrorKind, InstantVector, PrometheusError, Querier
 from wva.collect.queries import Query
 from wva.collect.query_slots import Order, QuerySlots, Rank
+from wva.model.failures import cause_of
 
 _log = log.get("collect")
 
@@ -240,6 +241,10 @@ class SharedQueries:
             return PrometheusError(ErrorKind.TIMEOUT, f"Prometheus did not answer within {round_.seconds:g} s")
         except PrometheusError as error:
             return error
+        except Exception as error:  # noqa: BLE001 - the other namespaces have their answers
+            # Not foreseen: what is in the answer causes it, so the namespace that has put it there can be found.
+            _log.exception("query_failed", query=query.name)
+            return PrometheusError(ErrorKind.MALFORMED, f"its answer cannot be read: {cause_of(error)}")
         round_.answered = True
         if answer.warnings:
             _log.warning("query_warned", query=query.name, warning=answer.warnings[0])

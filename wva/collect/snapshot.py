@@ -102,7 +102,7 @@ class Collector:
         round_ = Round.of(now, settings.deadline_seconds)
         async with asyncio.TaskGroup() as group:
             counting = group.create_task(self._count_requests(accepted, round_, faults))
-            failures = await self._gather(accepted, joins, round_, asked)
+            failures = await self._gather(accepted, joins, round_, asked_about=asked, faults=faults)
         freshness = settings.freshness()
         replicas, queues = await beside(size, lambda: joins.result(now=now, freshness=freshness))
         self._publish_coverage(replicas)
@@ -138,8 +138,9 @@ class Collector:
         """Fetch kept answers again that the last cycle used, as far as they are due. A failure leaves the kept ones."""
         async with self._round:
             accepted = await accepted_in_slices(self._stores, claims=self._settings.claims)
-            asked_about = self._asked(accepted, Faults(now, throttle=self._throttle))
-            wanted = await beside(_size(accepted), lambda: _chunks(accepted, asked_about))
+            faults = Faults(now, throttle=self._throttle)
+            asked_about = self._asked(accepted, faults)
+            wanted = await beside(_size(accepted), lambda: _chunks(accepted, asked_about, faults))
             asked = [chunk for chunk in wanted if self._cache.due(chunk.queries, now=now)]
             if asked:
                 self._conclude(await self._ask(asked, Round.of(now, self._settings.deadline_seconds)))
@@ -161,10 +162,16 @@ class Collector:
         )
 
     async def _gather(
-        self, accepted: list[AcceptedVariant], joins: Joins, round_: Round, asked_about: Callable[[ModelKey], bool]
+        self,
+        accepted: list[AcceptedVariant],
+        joins: Joins,
+        round_: Round,
+        *,
+        asked_about: Callable[[ModelKey], bool],
+        faults: Faults,
     ) -> list[CollectionFailure]:
         """Bring the answers about the namespaces of active variants into the joins; return what failed."""
-        wanted = await beside(_size(accepted), lambda: _chunks(accepted, asked_about))
+        wanted = await beside(_size(accepted), lambda: _chunks(accepted, asked_about, faults))
         answers: dict[_Chunk, _Found] = {}
         async with self._round:
             for chunk in wanted:
@@ -297,17 +304,23 @@ def _make(build: Callable[[Sequence[str]], Sequence[Query]], index: int) -> Make
     return lambda namespaces: build(namespaces)[index]
 
 
-def _chunks(accepted: list[AcceptedVariant], engines_of: Callable[[ModelKey], bool]) -> list[_Chunk]:
+def _chunks(accepted: list[AcceptedVariant], engines_of: Callable[[ModelKey], bool], faults: Faults) -> list[_Chunk]:
     """Return what to ask about the active variants."""
     pods: dict[str, set[tuple[str, str]]] = {}
     more: set[str] = set()
     for entry in accepted:
         if entry.variant.active and _refuse(entry.variant.key.namespace) is None:
-            ready = ((pod.metadata.namespace, pod.metadata.name) for pod in entry.pods if pod.ready)
+            ready = faults.attempt(
+                entry.variant.model, "reading its pods", partial(_ready, entry), list[tuple[str, str]]()
+            )
             pods.setdefault(entry.variant.key.namespace, set()).update(ready)
             if engines_of(entry.variant.model):
                 more.add(entry.variant.key.namespace)
     return [_chunk(namespaces, more, pods) for namespaces in chunks(pods)]
+
+
+def _ready(entry: AcceptedVariant) -> list[tuple[str, str]]:
+    return [(pod.metadata.namespace, pod.metadata.name) for pod in entry.pods if pod.ready]
 
 
 def _chunk(namespaces: tuple[str, ...], more: set[str], pods: Mapping[str, set[tuple[str, str]]]) -> _Chunk:

@@ -158,7 +158,12 @@ class VariantAutoscalingController:
     def statuses(self) -> Iterator[tuple[VariantKey, tuple[Condition, ...]]]:
         """Yield the conditions of the variants that this controller decides on, from the cache."""
         for va in self._deps.stores.variant_autoscalings.list():
-            if self._handles(va):
+            try:
+                ours = self._handles(va)
+            except Exception as error:  # noqa: BLE001 - the page has all the others
+                self._tell_failure(va, error)
+                continue
+            if ours:
                 yield VariantKey(*va.metadata.key), va.status.conditions
 
     def bounds(self, key: VariantKey) -> Bounds | None:

@@ -206,12 +206,18 @@ class Optimizer:
             outcome = await beside(size, lambda: conclude(snapshot, memory, policy, now))
         self._memory = self._without_outdated(outcome.memory)
         if outcome.opinions and self._logger.is_enabled_for(logging.DEBUG):
-            trace = fleet_trace(outcome.opinions, snapshot.inventory, policy.accelerator_costs)
-            self._logger.debug(SOLUTION_MESSAGE, event_name="solution_found", solution=list(trace))
+            self._show_solution(outcome, snapshot, policy)
         self._tell_failures(outcome)
         await self._record(Recording(now=now, policy=policy, memory=memory, snapshot=snapshot))
         with duration.labels("publish").time():
             return await self._publish(outcome.decisions)
+
+    def _show_solution(self, outcome: Outcome, snapshot: Snapshot, policy: Policy) -> None:
+        try:
+            trace = fleet_trace(outcome.opinions, snapshot.inventory, policy.accelerator_costs)
+            self._logger.debug(SOLUTION_MESSAGE, event_name="solution_found", solution=list(trace))
+        except Exception:  # what was decided does not depend on it
+            self._logger.exception("solution_not_shown")
 
     async def _record(self, recording: Recording) -> None:
         if self._ports.record is None:
