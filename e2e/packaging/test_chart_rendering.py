@@ -271,6 +271,13 @@ def test_the_notes_say_that_no_registry_has_the_default_image(tmp_path: Path):
     assert "no registry has" not in chart.notes(mine, tmp_path / "b")
 
 
+def test_the_notes_say_what_the_adapter_must_name(tmp_path: Path):
+    """The target of this release's controller; a release without a controller has none."""
+    target = f'{{job="{chart.fullname()}-metrics",namespace="{chart.NAMESPACE}"}}'
+    assert target in chart.notes({}, tmp_path / "a")
+    assert "its series" not in chart.notes({"controller": {"enabled": False}}, tmp_path / "b")
+
+
 def test_a_ca_path_without_effect_is_said(tmp_path: Path):
     """The default path of version 0.5, when nothing is mounted there."""
     old = {"wva": {"prometheus": {"tls": {"caCertPath": "/etc/ssl/certs/prometheus-ca.crt"}}}}
