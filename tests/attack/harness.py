@@ -199,7 +199,8 @@ class _Watch:
     async def look_outside(self) -> None:
         """Look from outside until cancelled: probes and metrics over HTTP, as kubelet and Prometheus do."""
         timeout = aiohttp.ClientTimeout(total=_PROBE_SECONDS)
-        async with aiohttp.ClientSession(timeout=timeout) as session:
+        connector = aiohttp.TCPConnector(ssl=False)
+        async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
             while True:
                 await self._look_outside(session)
                 await asyncio.sleep(_LOOK_OUTSIDE_SECONDS)
@@ -217,7 +218,8 @@ class _Watch:
         if self._ready and status != 200:
             self.faults[f"/readyz: {status} {text[:200]}"] += 1
         expected = bool(self.allowed)
-        status, text = await self._get(session, f"http://127.0.0.1:{app.metrics_port}/metrics")
+        token, scheme = self._world.token, "https" if self._world.token else "http"
+        status, text = await self._get(session, f"{scheme}://127.0.0.1:{app.metrics_port}/metrics", token)
         if status != 200:
             self.faults[f"/metrics: {status} {text[:200]}"] += 1
         elif expected:
@@ -238,9 +240,9 @@ class _Watch:
             self.faults["the time of the last cycle went back"] += 1
         self._last_cycle = at
 
-    async def _get(self, session: aiohttp.ClientSession, url: str) -> tuple[int, str]:
+    async def _get(self, session: aiohttp.ClientSession, url: str, token: str = "") -> tuple[int, str]:
         try:
-            async with session.get(url) as response:
+            async with session.get(url, headers={"Authorization": f"Bearer {token}"} if token else {}) as response:
                 return response.status, await response.text()
         except (TimeoutError, aiohttp.ClientError) as error:
             return 0, repr(error)

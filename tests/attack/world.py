@@ -22,7 +22,7 @@ from tests.bad_input.hostile import HostileStage
 from wva.api.meta import Key
 from wva.api.variantautoscaling import ACCELERATOR_LABEL
 from wva.model.variant import VariantKey
-from wva.sim.apiserver import Patch
+from wva.sim.apiserver import Patch, User
 from wva.sim.apiserver.objects import clone
 from wva.sim.prometheus import InProcess, Target
 
@@ -55,10 +55,20 @@ class World(HostileStage):
         self._usage = 0.5
         self._meddler = self._session = self._stack = None
         self.url = ""
+        self.token = ""
 
     def set(self, name, value):
         """Patch a limit of the controller, by its full name, for this test."""
         self._monkeypatch.setattr(name, value)
+
+    def protect(self):
+        """Let one user read the metrics: the victim's scraper, which does so from now on. Other users are ``evil``."""
+        access = self.api.access
+        access.tokens["controller"] = User("controller")
+        path = self.api.kubeconfig(self._folder / "kubeconfig", token="controller")
+        self._monkeypatch.setenv("KUBECONFIG", str(path))
+        access.authorize = lambda user, attributes: not attributes.path or not user.name.startswith("evil")
+        self.token, _ = access.issue(User("scraper"), audiences=(), lifetime_seconds=3600)
 
     # --- the victim ----------------------------------------------------------------------------------------------
 

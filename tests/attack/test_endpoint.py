@@ -1,0 +1,213 @@
+"""Peers of the endpoint ``/metrics`` who may not read it, while the victim's scraper reads it from the same address."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from itertools import cycle, islice
+
+import aiohttp
+import pytest
+from structlog.testing import capture_logs
+
+from tests.app.stage import until
+from tests.attack.harness import Attack, Says, survive
+from wva.sim.apiserver import User, matching
+
+TOKEN_REVIEWS = "tokenreviews.authentication.k8s.io"
+ACCESS_REVIEWS = "subjectaccessreviews.authorization.k8s.io"
+SECURE = {"METRICS_SECURE": "true"}
+MANY = 300
+MAX_LOG_CHARACTERS = 20_000
+FEW = 40
+"""Reviews that all of an attack may cause beside those of the scraper."""
+
+
+class Peer:
+    """One who reaches the port, with tokens of a user without rights."""
+
+    def __init__(self, world):
+        """Attack this world."""
+        self.world = world
+
+    @property
+    def port(self):
+        """Where the metrics are."""
+        return self.world.app.metrics_port
+
+    def token(self, name="evil", **more):
+        """Return a valid token of a user."""
+        return self.world.api.access.issue(User(name, **more), audiences=(), lifetime_seconds=3600)[0]
+
+    async def ask(self, requests):
+        """Send requests (method, path, headers), some at a time, and count the answers by status."""
+        waiting, statuses = iter(requests), {}
+
+        async def send(session):
+            for method, path, headers in waiting:
+                with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                    url = f"https://127.0.0.1:{self.port}{path}"
+                    async with session.request(method, url, headers=headers) as response:
+                        statuses[response.status] = statuses.get(response.status, 0) + 1
+                        await response.read()
+
+        timeout = aiohttp.ClientTimeout(total=10)
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False), timeout=timeout) as session:
+            await asyncio.gather(*(send(session) for _ in range(4)))
+        return statuses
+
+    async def send(self, *pieces, connections=1):
+        """Open connections without TLS, send bytes and leave them open for a moment."""
+        opened = []
+        for _ in range(connections):
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                opened.append(writer)
+                for piece in pieces:
+                    writer.write(piece)
+                del reader
+        await asyncio.sleep(0.5)
+        for writer in opened:
+            writer.close()
+
+
+def bearer(token):
+    """Return the headers with a token."""
+    return {"Authorization": f"Bearer {token}"}
+
+
+def reviews(world):
+    """Return how many reviews of both kinds the API server was asked for."""
+    requests = world.api.requests
+    return sum(requests.count("create", resource=resource) for resource in (TOKEN_REVIEWS, ACCESS_REVIEWS))
+
+
+def row(name, attack, *, cost=FEW, **more):
+    """Return an attack that begins when the scraper has been let in, and must cost few reviews and log lines."""
+
+    async def during(world):
+        await until(lambda: world.metric("wva_endpoint_requests_total", server="metrics", code="200"))
+        before = reviews(world)
+        with capture_logs() as lines:
+            await attack(Peer(world))
+        world.cost = reviews(world) - before
+        world.log_characters = sum(len(str(line)) for line in lines if line["component"].startswith("serve"))
+
+    shows = (
+        Says(f"at most {cost} reviews", lambda world: world.cost <= cost),
+        Says("a short log", lambda world: world.log_characters <= MAX_LOG_CHARACTERS),
+    )
+    before = more.pop("before", lambda _: None)
+    return Attack(
+        name,
+        before=lambda world: (world.protect(), before(world)),
+        during=during,
+        shows=shows,
+        environment=SECURE,
+        **more,
+    )
+
+
+async def refused_paths(peer):
+    """Ask for a new long path each time."""
+    headers = bearer(peer.token())
+    await peer.ask(("GET", f"/{number}/" + "x" * 3000, headers) for number in range(MANY))
+
+
+async def refused_methods(peer):
+    """Ask for pages that exist by all methods."""
+    headers, methods = bearer(peer.token()), cycle(("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD", "GET"))
+    await peer.ask((method, "/metrics", headers) for method in islice(methods, MANY))
+
+
+async def made_up_tokens(peer):
+    """Send a new token that does not exist each time."""
+    await peer.ask(("GET", "/metrics", bearer(f"made-up-{number}")) for number in range(MANY))
+
+
+async def long_tokens(peer):
+    """Send made-up tokens as long as they may be."""
+    await peer.ask(("GET", "/metrics", bearer(f"{number}-" + "x" * 12_000)) for number in range(MANY))
+
+
+async def many_valid_tokens(peer):
+    """Send a new valid token of one user each time, each with an id of its own."""
+    key = "authentication.kubernetes.io/credential-id"
+    tokens = [peer.token(extra={key: (f"JTI={number}",)}) for number in range(MANY)]
+    await peer.ask(("GET", "/metrics", bearer(token)) for token in tokens)
+
+
+async def many_users(peer):
+    """Send valid tokens of many users with long names."""
+    tokens = [peer.token(f"evil-{number}-" + "x" * 1000) for number in range(MANY)]
+    await peer.ask(("GET", "/metrics", bearer(token)) for token in tokens)
+
+
+async def control_characters(peer):
+    """Ask for paths, by a user, with the codes that make a terminal do things, and with line breaks."""
+    headers = bearer(peer.token("evil\n\x1b[2J" * 100))
+    await peer.ask(("GET", f"/%0a%1b%5b2J{number}" * 100, headers) for number in range(MANY))
+
+
+async def wrong_headers(peer):
+    """Send what is no bearer token."""
+    wrong = cycle(["Basic eDp5", "Bearer", "Bearer a b", "bearer\tx", "Negotiate x", ""])
+    await peer.ask(("GET", "/metrics", {"Authorization": value}) for value in islice(wrong, MANY))
+
+
+async def slow_reviews(peer):
+    """Send made-up tokens while each review takes half a second."""
+    peer.world.api.faults.delay(0.5, times=20, match=matching(resource=TOKEN_REVIEWS))
+    await made_up_tokens(peer)
+
+
+async def failing_reviews(peer):
+    """Send made-up tokens while the API server fails to review them."""
+    peer.world.api.faults.answer(500, times=None, match=matching(resource=TOKEN_REVIEWS))
+    await made_up_tokens(peer)
+    peer.world.api.faults.clear()
+
+
+async def no_tls(peer):
+    """Send what is no TLS on many connections."""
+    await peer.send(b"GET /metrics HTTP/1.1\r\n\r\n", b"\x00" * 1000, connections=60)
+
+
+async def silent_connections(peer):
+    """Open more connections than there are places and say nothing."""
+    await peer.send(connections=200)
+
+
+async def huge_headers(peer):
+    """Send headers beyond their limits."""
+    await peer.ask(("GET", "/metrics", {"X": "y" * 60_000}) for _ in range(50))
+
+
+async def debug_pages(peer):
+    """Guess the names of pages."""
+    names = ("/debug/config", "/debug/pprof", "/healthz", "/", "/metrics/", "/METRICS", "//metrics", "/-/unknown")
+    await peer.ask(("GET", path, bearer(peer.token())) for path in islice(cycle(names), MANY))
+
+
+ATTACKS = [
+    row("three_hundred_refused_paths", refused_paths),
+    row("three_hundred_methods_on_a_page", refused_methods),
+    row("three_hundred_made_up_tokens", made_up_tokens),
+    row("tokens_of_twelve_kilobytes", long_tokens),
+    row("three_hundred_valid_tokens_of_one_user", many_valid_tokens, cost=2 * FEW),
+    row("three_hundred_users_with_long_names", many_users, cost=2 * FEW),
+    row("control_characters_in_paths_and_names", control_characters),
+    row("headers_that_are_no_bearer_token", wrong_headers),
+    row("made_up_tokens_while_reviews_are_slow", slow_reviews),
+    row("made_up_tokens_while_reviews_fail", failing_reviews, cost=4 * FEW),
+    row("connections_without_tls", no_tls),
+    row("silent_connections", silent_connections),
+    row("headers_beyond_their_limits", huge_headers),
+    row("names_of_pages_are_guessed", debug_pages),
+]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+async def test_the_scraper_does_not_notice(world, attack):
+    """It reads the victim's number every time, though the attack comes from its own address."""
+    await survive(world, attack)
