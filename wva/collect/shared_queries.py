@@ -25,9 +25,10 @@ from wva.model.failures import cause_of
 
 _log = log.get("collect")
 
-_BY_NAMESPACE: Final = frozenset({ErrorKind.MALFORMED, ErrorKind.EXECUTION, ErrorKind.TIMEOUT, ErrorKind.SERVER})
-"""The failures that a namespace can cause. Servers that are overloaded fail with the last two as well."""
-_OVERLOAD: Final = frozenset({ErrorKind.TIMEOUT, ErrorKind.SERVER})
+_OUTAGE: Final = frozenset({ErrorKind.TIMEOUT, ErrorKind.SERVER, ErrorKind.UNREACHABLE})
+"""Failures of a Prometheus that is overloaded or away, and of one that ends while it evaluates too many samples."""
+_BY_NAMESPACE: Final = frozenset({ErrorKind.MALFORMED, ErrorKind.EXECUTION}) | _OUTAGE
+"""The failures that a namespace can cause."""
 
 _MORE_QUERIES: Final = 64
 """In a round in which something was answered: enough for four namespaces, each of which is found by 14 queries.
@@ -35,7 +36,7 @@ _MORE_QUERIES: Final = 64
 The limits hold for the essential queries and for the others each.
 """
 _MORE_QUERIES_UNANSWERED: Final = 12
-_MORE_QUERIES_OVERLOADED: Final = 2
+_MORE_QUERIES_IN_OUTAGE: Final = 2
 _SUSPECTS_AT_A_TIME: Final = 8
 _PAUSES_SECONDS: Final = (0.0, 60.0, 120.0, 300.0)
 _PROBATION_SECONDS: Final = 600.0
@@ -111,7 +112,7 @@ class Round:
         """Tell whether so many more queries may be sent after a failure, and count them."""
         limit = _MORE_QUERIES
         if not self.answered:
-            limit = _MORE_QUERIES_OVERLOADED if kind in _OVERLOAD else _MORE_QUERIES_UNANSWERED
+            limit = _MORE_QUERIES_IN_OUTAGE if kind in _OUTAGE else _MORE_QUERIES_UNANSWERED
         if self.more[essential] + count > limit or asyncio.get_running_loop().time() >= self.deadline:
             return False
         self.more[essential] += count

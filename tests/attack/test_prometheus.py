@@ -1,0 +1,211 @@
+"""Answers of Prometheus: what a tenant's samples can do to the answers that it shares, and a history that is too short.
+
+The tenant's share in an answer is what the meddler adds or breaks; it acts on all queries that are about the tenant's
+namespace, so that a query about the victim alone is answered as it should be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+
+import pytest
+from aiohttp import web
+
+from tests.attack.harness import Attack, Condition, Number, survive
+from tests.attack.world import TENANT
+
+MIB = 1024**2
+TO_ZERO = "wva-model-scale-to-zero-config"
+SATURATION = "wva-saturation-scaling-config"
+QUICK_RETRIES = {"wva.collect.prometheus._RETRY_PAUSES_SECONDS": (0.01,)}
+HASTY = QUICK_RETRIES | {"wva.collect.prometheus.QUERY_TIMEOUT_SECONDS": 0.7}
+HELD = Condition("MetricsAvailable", "False", "PrometheusError")
+
+
+def about_tenant(query):
+    """Tell whether a query is about the tenant, perhaps among others."""
+    found = re.search(r'namespace=~"([^"]*)"', query)
+    return found is not None and TENANT in found[1].split("|")
+
+
+def answers(reply):
+    """Return a step that lets Prometheus answer so whenever a query is about the tenant."""
+
+    def meddler(query, answer):
+        return reply(query, answer) if about_tenant(query) else answer
+
+    return lambda world: world.meddle(meddler)
+
+
+def adds(data):
+    """Return what puts series, as bytes of JSON, before those of the right answer."""
+
+    def reply(_, answer):
+        head, result, tail = json.dumps(answer).encode().partition(b'"result": [')
+        return head + result + data + (b"" if tail.startswith(b"]") else b",") + tail
+
+    return reply
+
+
+def tells(name):
+    """Return what adds two megabytes of warnings or infos to the right answer."""
+    return lambda _, answer: answer | {name: ["the store of the tenant is away"] * 50_000}
+
+
+def always(body, status=200):
+    """Return what answers the same to everything."""
+    return lambda _, __: web.Response(body=body, status=status, content_type="application/json")
+
+
+def vector(series):
+    """Return the body of an answer with these series, as bytes of JSON."""
+    return b'{"status":"success","data":{"resultType":"vector","result":[' + series + b"]}}"
+
+
+def own(labels):
+    """Return a series of the tenant with these labels, as bytes of JSON."""
+    return b'{"metric":{"namespace":"tenant",' + labels + b'},"value":[1,"0.5"]}'
+
+
+def labels_of(count, size):
+    """Return a series with so many labels of this size."""
+    return own(b",".join(b'"label%d":"%s"' % (number, b"x" * size) for number in range(count)))
+
+
+def many(count, labels):
+    """Return so many series."""
+    return b",".join(own(labels(number)) for number in range(count))
+
+
+def error(kind, text):
+    """Return the body of an error as Prometheus writes it."""
+    return json.dumps({"status": "error", "errorType": kind, "error": text}).encode()
+
+
+async def hang(*_):
+    """Never answer."""
+    await asyncio.sleep(60)
+
+
+def hang_up(*_):
+    """Promise more than there is, and close."""
+    return web.Response(body=b'{"status":', headers={"Content-Length": "1000"})
+
+
+class Flap:
+    """Fails every other time."""
+
+    def __init__(self):
+        """Begin well."""
+        self.count = 0
+
+    def __call__(self, _, answer):
+        """Answer, or not."""
+        self.count += 1
+        return b"?" if self.count % 2 else answer
+
+
+def spoiled(name, reply, *, shows=HELD, setting=QUICK_RETRIES, growth_mib=200):
+    """Return an attack that spoils all answers that the tenant has a share in."""
+    return Attack(name, during=answers(reply), shows=shows, setting=setting, growth_mib=growth_mib)
+
+
+SPOILED = [
+    spoiled("labels_of_66_times_one_mib", always(vector(labels_of(66, MIB))), growth_mib=400),
+    spoiled("labels_just_below_the_limit", adds(labels_of(15, MIB)), shows=Number(1), growth_mib=400),
+    spoiled("one_label_of_16_mib", adds(own(b'"pod":"%s"' % (b"x" * 16 * MIB))), growth_mib=400),
+    spoiled("series_by_the_130_thousand", adds(many(130_000, lambda number: b'"pod":"x-%d"' % number)), growth_mib=400),
+    spoiled(
+        "series_just_below_the_limit",
+        adds(many(100_000, lambda number: b'"pod":"x-%d"' % number)),
+        shows=Number(1),
+        growth_mib=400,
+    ),
+    spoiled("samples_too_many_to_evaluate", always(error("execution", "query processing would load too many"), 422)),
+    spoiled("a_query_that_the_server_times_out", always(error("timeout", "query timed out"), 503)),
+    spoiled("a_query_that_the_server_fails_on", always(b"oops", 500)),
+    spoiled("a_query_that_is_too_large_for_the_proxy", always(b"<html>413</html>", 413)),
+    spoiled("a_query_that_is_never_answered", hang, setting=HASTY),
+    spoiled("an_answer_that_is_cut_off", hang_up),
+    spoiled("an_answer_that_is_no_json", always(b"<html><body>login</body></html>")),
+    spoiled("an_answer_of_half_a_json", always(vector(b'{"metric":{'))),
+    spoiled("an_answer_nested_a_million_times", adds(b"[" * 1_000_000)),
+    spoiled("an_answer_that_is_a_scalar", always(vector(b'1,"1"').replace(b"vector", b"scalar"))),
+    spoiled("label_values_that_are_not_utf_8", adds(own(b'"pod":"\xff\xfe"'))),
+    spoiled("label_values_that_are_numbers", adds(own(b'"pod":7'))),
+    spoiled("times_that_are_no_numbers", adds(b'{"metric":{"namespace":"tenant"},"value":["NaN","1"]}')),
+    spoiled("values_of_three_parts", adds(b'{"metric":{"namespace":"tenant"},"value":[1,"1","2"]}')),
+    spoiled("series_without_labels", adds(b'{"value":[1,"1"]}')),
+    spoiled("warnings_by_the_megabyte", tells("warnings"), shows=Number(1)),
+    spoiled("infos_by_the_megabyte", tells("infos"), shows=Number(1)),
+    spoiled("answers_that_fail_every_other_time", Flap(), shows=()),
+]
+
+
+@pytest.mark.parametrize("attack", SPOILED, ids=str)
+async def test_only_the_namespace_that_spoils_an_answer_is_held(world, attack):
+    """The victim shares every query with it."""
+    await survive(world, attack)
+
+
+# --- scale to zero --------------------------------------------------------------------------------------------------
+
+
+def idle(world):
+    """Let the victim go to zero when it is idle, and let its engines have nothing to do."""
+    world.config_map(TO_ZERO, {"default": "enable_scale_to_zero: true"})
+    world.pages[VICTIM, "d"] = lambda _: page(usage=world._usage, running=0, finished=7)
+
+
+async def scraped_twice(world):
+    """Let a Prometheus without any history scrape the idle victim twice."""
+    idle(world)
+    await world.scrape()
+
+
+def two_hundred_periods(world):
+    """Let two hundred models of the tenant have a retention period each, and let counting requests take a while."""
+    world.many_variants(200, replicas=1)
+    models = world.api.store.list(VARIANTS)
+    for number, value in enumerate(each for each in models if each["metadata"]["name"].startswith("x-")):
+        world.twist(
+            VARIANTS,
+            value["metadata"]["name"],
+            lambda found, number=number: found["spec"].update(modelID=f"org/model-{number}"),
+        )
+    world.config_map(
+        TO_ZERO,
+        {
+            f"model-{number}": f"model_id: org/model-{number}\nenable_scale_to_zero: true\nretention_period: {number + 1}s"
+            for number in range(200)
+        },
+        namespace=TENANT,
+    )
+
+    async def slow(query, answer):
+        if "increase(" in query:
+            await asyncio.sleep(0.15)
+        return answer
+
+    world.meddle(slow)
+
+
+COUNTED = [
+    Attack(
+        "a_history_of_requests_that_is_too_short",
+        before=scraped_twice,
+        shows=Says(
+            "the history is too short",
+            lambda world: "the history of requests covers 0 of 600 s" in world.decision_of("va", VICTIM).message,
+        ),
+    ),
+    Attack("retention_periods_by_the_hundred", before=two_hundred_periods, interval="300ms", shows=Number(1)),
+]
+
+
+@pytest.mark.parametrize("attack", COUNTED, ids=str)
+async def test_the_victim_does_not_notice(world, attack):
+    """It is taken to zero neither on a history that is not there nor for lack of an answer."""
+    await survive(world, attack)
