@@ -13,8 +13,9 @@ import re
 import pytest
 from aiohttp import web
 
-from tests.attack.harness import Attack, Condition, Number, survive
-from tests.attack.world import TENANT
+from tests.app.stage import VARIANTS
+from tests.attack.harness import Attack, Condition, Number, Says, survive
+from tests.attack.world import TENANT, VICTIM, page
 
 MIB = 1024**2
 TO_ZERO = "wva-model-scale-to-zero-config"
@@ -114,12 +115,12 @@ def spoiled(name, reply, *, shows=HELD, setting=QUICK_RETRIES, growth_mib=200):
 
 SPOILED = [
     spoiled("labels_of_66_times_one_mib", always(vector(labels_of(66, MIB))), growth_mib=400),
-    spoiled("labels_just_below_the_limit", adds(labels_of(15, MIB)), shows=Number(1), growth_mib=400),
+    spoiled("labels_within_the_limit", adds(labels_of(5, MIB)), shows=Number(1), growth_mib=400),
     spoiled("one_label_of_16_mib", adds(own(b'"pod":"%s"' % (b"x" * 16 * MIB))), growth_mib=400),
     spoiled("series_by_the_130_thousand", adds(many(130_000, lambda number: b'"pod":"x-%d"' % number)), growth_mib=400),
     spoiled(
-        "series_just_below_the_limit",
-        adds(many(100_000, lambda number: b'"pod":"x-%d"' % number)),
+        "series_within_the_limit",
+        adds(many(30_000, lambda number: b'"pod":"x-%d"' % number)),
         shows=Number(1),
         growth_mib=400,
     ),
@@ -128,7 +129,7 @@ SPOILED = [
     spoiled("a_query_that_the_server_fails_on", always(b"oops", 500)),
     spoiled("a_query_that_is_too_large_for_the_proxy", always(b"<html>413</html>", 413)),
     spoiled("a_query_that_is_never_answered", hang, setting=HASTY),
-    spoiled("an_answer_that_is_cut_off", hang_up),
+    spoiled("an_answer_that_is_cut_off", hang_up, setting=HASTY),
     spoiled("an_answer_that_is_no_json", always(b"<html><body>login</body></html>")),
     spoiled("an_answer_of_half_a_json", always(vector(b'{"metric":{'))),
     spoiled("an_answer_nested_a_million_times", adds(b"[" * 1_000_000)),
@@ -156,7 +157,7 @@ async def test_only_the_namespace_that_spoils_an_answer_is_held(world, attack):
 def idle(world):
     """Let the victim go to zero when it is idle, and let its engines have nothing to do."""
     world.config_map(TO_ZERO, {"default": "enable_scale_to_zero: true"})
-    world.pages[VICTIM, "d"] = lambda _: page(usage=world._usage, running=0, finished=7)
+    world.pages[VICTIM, "d"] = lambda _: page(usage=world._usage, running=0, finished=0)
 
 
 async def scraped_twice(world):
@@ -175,14 +176,8 @@ def two_hundred_periods(world):
             value["metadata"]["name"],
             lambda found, number=number: found["spec"].update(modelID=f"org/model-{number}"),
         )
-    world.config_map(
-        TO_ZERO,
-        {
-            f"model-{number}": f"model_id: org/model-{number}\nenable_scale_to_zero: true\nretention_period: {number + 1}s"
-            for number in range(200)
-        },
-        namespace=TENANT,
-    )
+    entry = "model_id: org/model-{0}\nenable_scale_to_zero: true\nretention_period: {1}s"
+    world.tenant_map(TO_ZERO, {f"model-{number}": entry.format(number, number + 1) for number in range(200)})
 
     async def slow(query, answer):
         if "increase(" in query:
