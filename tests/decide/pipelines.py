@@ -6,23 +6,35 @@ The engines of a pod report one of a few states: a state is one draw, where ten 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from random import Random
 
 from hypothesis import strategies as st
 
 from tests.builders import NOW, sample, stale
 from tests.decide.strategies import counted, cycles, namespaces
+from wva.decide.amounts import LARGEST
 from wva.model.capacity import CapacityMemory, LearnedCapacity
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory, UnknownInventory
 from wva.model.memory import Memory, VariantMemory
 from wva.model.metrics import EngineSignals, ReplicaMetrics, Sample, SampleState
 from wva.model.optimizers import Analyzer, BestEffort, Optimizer, SolverPolicy
-from wva.model.policy import Policy, QueueingPolicy, QueueingRules, SaturationPolicy, ScaleToZeroEntry, ScaleToZeroRules
+from wva.model.policy import (
+    Compatibility,
+    Policy,
+    QueueingPolicy,
+    QueueingRules,
+    SaturationPolicy,
+    ScaleToZeroEntry,
+    ScaleToZeroRules,
+)
 from wva.model.queueing import Backlog, QueueingMemory
 from wva.model.recording import Recording
 from wva.model.service import PerformanceProfile, ServiceTarget
 from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
 from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
+from wva.model.vllm_parameters import VllmParameters
+from wva.numbers import MAX_REPLICAS
 
 CACHE_TOKENS = 16_000
 LOADS = (0.0, 0.05, 0.3, 0.6, 0.9, 1.5)
@@ -60,7 +72,9 @@ class Kind:
             Analyzer.TOKENS: (replica.kv_usage, replica.queue_length, engine.kv_capacity_tokens),
             Analyzer.QUEUEING: (engine.success_rate, engine.running, engine.waiting),
         }
-        return all(signal.state is SampleState.FRESH for signal in needed[self.analyzer])
+        return all(
+            signal.state is SampleState.FRESH and 0 <= signal.value <= LARGEST for signal in needed[self.analyzer]
+        )
 
 
 SIZED = Kind("sized", Analyzer.PERCENTAGE, Optimizer.SIZED)
@@ -246,3 +260,128 @@ def more_and_more(draw: st.DrawFn, kind: Kind) -> tuple[Recording, Recording]:
     loads = sorted(draw(st.sampled_from(LOADS)) for _ in range(2))
     first, second = (under(recording, load) for load in loads)
     return first, second
+
+
+extreme_reals = st.sampled_from([0.0, 1e-300, 5e-324, 0.5, 1.0, 2.0, 1e9, 1e15, 1.7e308, -1.0, -1.7e308])
+reals = extreme_reals | st.floats(0, 10) | st.floats(allow_nan=False, allow_infinity=False)
+wholes = st.sampled_from([0, 1, 1, 2, 3, 1000, MAX_REPLICAS - 1, MAX_REPLICAS, MAX_REPLICAS + 1, 10**30, -1])
+_MOST_PODS = 3
+"""Of a variant, however many replicas it claims to have: a cycle stays cheap."""
+
+
+@st.composite
+def any_policies(draw: st.DrawFn, kind: Kind) -> Policy:
+    """Draw a policy of any finite numbers that asks for a kind."""
+    number = draw(st.lists(reals, min_size=16, max_size=16)).pop
+    saturation = SaturationPolicy(number(), number(), number(), number(), number())
+    saturation = replace(saturation, scale_up_threshold=number(), scale_down_boundary=number())
+    own = QueueingPolicy(number(), draw(st.booleans()), number(), number())
+    profile = replace(PROFILES[0], alpha=number(), beta=number(), gamma=number(), delta=number())
+    policy = policy_of(kind, Policy(saturation, profiles=draw(st.sampled_from([PROFILES, (profile,), ()]))))
+    entry = ScaleToZeroEntry("default", "", None, draw(st.booleans()), draw(st.sampled_from([600.0, 0.0, 1.7e308])))
+    plain = kind is SIZED and draw(st.booleans())
+    return replace(
+        policy,
+        compatibility=Compatibility.V0_5 if plain else None,
+        enable_limiter=draw(st.booleans()),
+        unknown_inventory=draw(st.sampled_from(UnknownInventory)),
+        scale_to_zero=ScaleToZeroRules(entry),
+        queueing=QueueingRules(own) if kind.analyzer is Analyzer.QUEUEING else QueueingRules(),
+        service_targets=draw(
+            st.sampled_from([(ServiceTarget("Any", 1, number(), abs(number()), 0.0, "m"),), TARGETS, ()])
+        ),
+        solver=SolverPolicy(draw(st.none() | st.booleans()), draw(st.booleans()), draw(st.sampled_from(BestEffort))),
+    )
+
+
+@dataclass(frozen=True)
+class World:
+    """What the cycles of one history choose from: policies, inventories, what pods report, and numbers of replicas."""
+
+    policies: tuple[Policy, ...]
+    inventories: tuple[Inventory | None, ...]
+    samples: tuple[Sample, ...]
+    shares: tuple[Sample, ...]
+    engines: tuple[EngineSignals, ...]
+    replicas: tuple[int, ...]
+    variants: tuple[Variant, ...]
+
+
+@st.composite
+def worlds(draw: st.DrawFn, kind: Kind) -> World:
+    """Draw variants of two models, and everything that may be said of them."""
+    numbers = tuple(draw(st.lists(wholes, min_size=4, max_size=6)))
+    lies = draw(st.lists(reals, min_size=4, max_size=8))
+    samples = (sample(None), sample(0), sample(1), stale(1), *(sample(lie) for lie in lies))
+    shares = (sample(0.02), sample(0.4), sample(0.7), sample(0.9), *samples)
+    names = [field.name for field in fields(EngineSignals)]
+    wild = [
+        EngineSignals(**dict(zip(names, draw(st.permutations([*samples] * 3)), strict=False)))
+        for _ in range(2 if kind.asks_engines else 0)
+    ]
+    bound = st.none() | st.sampled_from(numbers)
+    variants = tuple(
+        Variant(
+            VariantKey("ns", name),
+            ModelKey("ns", "m" if name < "c" else "n"),
+            name,
+            draw(st.sampled_from(["A100", "H100", ""])),
+            draw(st.sampled_from([10.0, 10.0, 4.0]) | reals),
+            bounds=Bounds(draw(bound), draw(bound)),
+            gpus_per_replica=draw(st.sampled_from([1, 1, 2, 0, -1, 10**30])),
+            parameters=draw(st.sampled_from([None, VllmParameters(), VllmParameters(max_num_seqs=-1, block_size=0)])),
+        )
+        for name in "abc"
+    )
+    huge = Inventory.of([AcceleratorPool("A100", 10**9, -1), AcceleratorPool("H100", 10**30, 0)])
+    return World(
+        tuple(draw(any_policies(kind)) for _ in range(2)),
+        (None, huge, draw(inventories())),
+        samples,
+        shares,
+        (*_REPORTS, *_GAPS, *wild),
+        numbers,
+        variants,
+    )
+
+
+def history(world: World, chance: Random, numbers: dict[VariantKey, int]) -> Recording:
+    """Return one more cycle: replicas that follow the numbers of the last one or do not, and pods that report.
+
+    ``numbers`` are those that were decided last. The memory is to be filled in.
+    """
+    variants, replicas = [], []
+    obedient = chance.random() < 0.7
+    for static in world.variants:
+        wanted = numbers.get(static.key, 1)
+        current = wanted if obedient else chance.choice([wanted, wanted // 2, chance.choice(world.replicas)])
+        pods = max(0, min(current, _MOST_PODS) - (chance.random() < 0.1))
+        variants.append(
+            replace(
+                static,
+                spec_replicas=current if chance.random() < 0.9 else chance.choice(world.replicas),
+                current_replicas=current,
+                ready_replicas=pods if chance.random() < 0.8 else chance.choice(world.replicas),
+                status_desired=wanted if chance.random() < 0.9 else chance.choice(world.replicas),
+                unschedulable_pods=chance.choice([0, 0, 0, 0, 1, MAX_REPLICAS]),
+                activated_at=chance.choice([None, NOW - 3600]),
+            )
+        )
+        engine = chance.choice(world.engines)
+        for number in range(pods):
+            one = engine if chance.random() < 0.8 else chance.choice(world.engines)
+            kv = chance.choice(world.shares)
+            replicas.append(
+                ReplicaMetrics(f"{static.key.name}-{number}", static.key, kv, chance.choice(world.samples), one)
+            )
+    models = sorted({variant.model for variant in variants})
+    policy = world.policies[chance.random() < 0.2]
+    snapshot = replace(
+        Snapshot.of(variants, replicas),
+        queues=tuple(SchedulerQueue(model, chance.choice(world.samples), sample(None)) for model in models),
+        request_counts=tuple(
+            RequestCounts(model, 600.0, chance.choice([None, 0.0, 0.0, 3.0]), 0.0) for model in models
+        ),
+        inventory=chance.choice(world.inventories) if policy.counts_gpus else None,
+    )
+    return Recording(now=NOW, policy=policy, memory=Memory(), snapshot=snapshot)

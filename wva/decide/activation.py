@@ -17,6 +17,7 @@ from wva.model.inventory import Inventory
 from wva.model.metrics import Coverage
 from wva.model.variant import UNKNOWN_ACCELERATOR, Variant
 from wva.model.vllm_parameters import VllmParameters
+from wva.numbers import MAX_REPLICAS
 
 MESSAGE = "Scaled from zero due to pending requests"
 
@@ -62,8 +63,7 @@ def _wanted(variant: Variant, waiting: float, room: int) -> int:
 
 def _room(variant: Variant, budget: Budget | None) -> tuple[int, str]:
     """Return the most replicas that a variant may have, and in words what keeps it at none."""
-    maximum = variant.bounds.maximum
-    room = maximum if maximum is not None else 2**31 - 1
+    room = variant.bounds.clamp(MAX_REPLICAS)
     if room <= 0:
         return 0, f"at the maximum 0 ({variant.bounds.maximum_origin})"
     if budget is None:
@@ -71,7 +71,7 @@ def _room(variant: Variant, budget: Budget | None) -> tuple[int, str]:
     if budget.inventory is None:
         return 0, f"the GPU budget is not known ({budget.detail})"
     free, binding = _free(variant, budget.inventory)
-    return min(room, free // variant.gpus_per_replica), f"{binding}, {variant.gpus_per_replica} needed"
+    return min(room, free // max(1, variant.gpus_per_replica)), f"{binding}, {variant.gpus_per_replica} needed"
 
 
 def _free(variant: Variant, inventory: Inventory) -> tuple[int, str]:

@@ -53,7 +53,7 @@ def _raised(decision: Decision, opinion: VariantOpinion, *, bounds: Bounds, most
     allowed = bounds.clamp(within)
     limit = _denial(opinion)
     if allowed < model:
-        limit = Limit(BUDGET if allowed == within else bounds.maximum_origin, model - allowed + limit.fewer)
+        limit = Limit(BUDGET if allowed == within else bounds.ceiling_origin, model - allowed + limit.fewer)
     if allowed <= saturation:
         note = f"{PREFIX}model-based {model} is out of reach ({opinion.words})"
         return decision.noted(STAGE, note, limit=limit)

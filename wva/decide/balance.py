@@ -1,10 +1,17 @@
-"""Equal variants stay equal: a change of several is shared among them one replica at a time."""
+"""Equal variants stay equal: a change of several is shared among them one replica at a time.
+
+So it is defined; it is computed without such steps, since a change may be of as many replicas as there are numbers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 from wva.model.variant import VariantKey
+
+_UNBOUNDED: Final[Mapping[VariantKey, int]] = MappingProxyType({})
 
 
 def balanced(numbers: Mapping[VariantKey, int], change: int) -> dict[VariantKey, int]:
@@ -13,10 +20,40 @@ def balanced(numbers: Mapping[VariantKey, int], change: int) -> dict[VariantKey,
     Each replica goes to the smallest number or is taken from the largest, names break ties: who began with more keeps
     more when they grow, and numbers that are one apart at most stay so.
     """
-    shared = dict(numbers)
-    for _ in range(abs(change)):
-        if change > 0:
-            shared[min(shared, key=lambda key: (shared[key], key))] += 1
+    if change >= 0:
+        return raised(numbers, change, ties=sorted(numbers))
+    mirrored = raised({key: -number for key, number in numbers.items()}, -change, ties=sorted(numbers, reverse=True))
+    return {key: -number for key, number in mirrored.items()}
+
+
+def raised(
+    numbers: Mapping[VariantKey, int],
+    count: int,
+    *,
+    ties: Sequence[VariantKey],
+    most: Mapping[VariantKey, int] = _UNBOUNDED,
+) -> dict[VariantKey, int]:
+    """Return the numbers after ``count`` replicas were added, each to the smallest number that may still grow.
+
+    Of equal ones the first of ``ties``, which has all keys, is next. ``most`` are the largest numbers, for the keys
+    that have one; what finds no room is left out.
+    """
+    if not numbers or count <= 0:
+        return dict(numbers)
+
+    def at(level: int) -> dict[VariantKey, int]:
+        return {key: max(number, min(level, most.get(key, level))) for key, number in numbers.items()}
+
+    total = sum(numbers.values())
+    level, too_high = min(numbers.values()), max(numbers.values()) + count + 1
+    while too_high - level > 1:
+        middle = (level + too_high) // 2
+        if sum(at(middle).values()) - total <= count:
+            level = middle
         else:
-            shared[max(shared, key=lambda key: (shared[key], key))] -= 1
+            too_high = middle
+    shared = at(level)
+    rest = count - (sum(shared.values()) - total)
+    for key in [key for key in ties if shared[key] == level and level < most.get(key, level + 1)][:rest]:
+        shared[key] += 1
     return shared

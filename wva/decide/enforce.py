@@ -117,7 +117,7 @@ def enforce(decision: Decision, bounds: Bounds) -> Decision:
     allowed = bounds.clamp(decision.desired)
     if allowed == decision.desired:
         return decision.noted(STAGE, "within bounds")
-    limit, origin = ("maximum", bounds.maximum_origin)
+    limit, origin = ("maximum", bounds.ceiling_origin)
     if allowed > decision.desired:
         limit, origin = ("minimum", bounds.minimum_origin)
     words = f"{decision.desired} is {'above' if limit == 'maximum' else 'below'} the {limit} {allowed}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from wva.decide.amounts import bounded_policy
 from wva.decide.analyze.history import recall, remember
 from wva.decide.analyze.saturation import VariantReport, assess, drafts
 from wva.decide.analyze.tokens import TokenInputs, analyze_tokens
@@ -125,7 +126,7 @@ def analyze(key: ModelKey, variants: list[Variant], cycle: Cycle) -> ModelCycle:
     Of those at zero replicas the ones take part that their scaler can bring back (its minimum is 0): they may grow when
     their siblings are saturated.
     """
-    saturation = cycle.policy.saturation_for(key)
+    saturation = bounded_policy(cycle.policy.saturation_for(key))
     everything = tuple(cycle.report(variant, saturation.transition_deadline_seconds) for variant in variants)
     compatible = cycle.policy.compatibility is not None
     reports = tuple(report for report in everything if _takes_part(report.progress.variant, compatible=compatible))

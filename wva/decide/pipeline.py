@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wva.decide import model_cycle
+from wva.decide.amounts import bounded_snapshot
 from wva.decide.failed import FailedModel, apart, held
 from wva.decide.limit import Claim, GpuBudget, Stock, limit
 from wva.decide.limit_v05 import limit_v05
@@ -72,6 +73,7 @@ def conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> 
 
     Raises only what is raised without any model.
     """
+    snapshot = bounded_snapshot(snapshot)
     unread = {entry.model: entry.message for entry in snapshot.unread}
     remembered = memory.by_key()
 

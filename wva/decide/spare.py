@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from wva.decide.amounts import rounded_up
 from wva.decide.wording import replicas
 from wva.model.policy import SaturationPolicy
 
@@ -42,7 +43,7 @@ class Spare:
         if missing <= _ROUNDING:
             return 0.0
         gain = threshold - trigger
-        return math.ceil(missing / gain - _ROUNDING) if gain > 0 else math.inf
+        return rounded_up(missing / gain - _ROUNDING) if gain > 0 else math.inf
 
     def needed(self, *, target: float, serving: int, rise: float = 0.0) -> int:
         """Return how many replicas would each have a usage of ``target`` if ``serving`` ones shared it equally.
@@ -53,7 +54,7 @@ class Spare:
             return 0
         if target <= 0:
             return 2 * serving
-        return math.ceil(serving * (self.used / self.count + rise) / target - _ROUNDING)
+        return rounded_up(serving * (self.used / self.count + rise) / target - _ROUNDING)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from wva.model.vllm_parameters import VllmParameters
+from wva.numbers import MAX_REPLICAS, REPLICAS
 
 UNKNOWN_ACCELERATOR: Final = "unknown"
 """Published as ``accelerator_type`` when the variant does not name one."""
@@ -20,6 +21,9 @@ DEFAULT_COST: Final = 10.0
 
 DEFAULT_TOLERANCE: Final = 0.1
 """Share of the present replicas below which an HPA leaves a difference alone, if it is not told otherwise."""
+
+COUNTED_BY: Final = "Kubernetes, which counts no more replicas"
+"""Who keeps a number from being larger where no scaler does."""
 
 _ROUNDING: Final = 1e-9
 
@@ -63,10 +67,15 @@ class Bounds:
     tolerance: float = DEFAULT_TOLERANCE
 
     def clamp(self, replicas: int) -> int:
-        """Return the nearest reachable number; a minimum above the maximum yields the maximum."""
+        """Return the nearest reachable number of replicas; a minimum above the maximum yields the maximum."""
         if self.minimum is not None:
             replicas = max(replicas, self.minimum)
-        return replicas if self.maximum is None else min(replicas, self.maximum)
+        return REPLICAS.clamp(replicas if self.maximum is None else min(replicas, self.maximum))
+
+    @property
+    def ceiling_origin(self) -> str:
+        """Who sets the largest number that can be reached, in words; there is always one."""
+        return COUNTED_BY if self.maximum is None or self.maximum > MAX_REPLICAS else self.maximum_origin
 
     def smallest_step(self, current: int) -> int:
         """Return the smallest change of ``current`` replicas that the scaler acts on, with room for rounding."""

@@ -63,9 +63,8 @@ def _steps(decision: Decision, _: Bounds) -> list[Row]:
 
 def _limits(decision: Decision, bounds: Bounds) -> list[Row]:
     last = {(step.stage, step.limited_by): step.fewer for step in decision.limits}
-    return [
-        ((stage, MAXIMUM if by == bounds.maximum_origin else GPUS, by), fewer) for (stage, by), fewer in last.items()
-    ]
+    maxima = {bounds.maximum_origin, bounds.ceiling_origin}
+    return [((stage, MAXIMUM if by in maxima else GPUS, by), fewer) for (stage, by), fewer in last.items()]
 
 
 def _settling(decision: Decision, _: Bounds) -> list[Row]:

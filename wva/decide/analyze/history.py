@@ -123,13 +123,20 @@ def _pressure(
         return None
     full, long = policy.kv_cache_threshold, policy.queue_length_threshold
     changes = (
-        _mean_change((min(now, full), min(then, full)) for now, then in kv) / full,
-        _mean_change((max(now, long), max(then, long)) for now, then in queue) / long,
+        _share(_mean_change((min(now, full), min(then, full)) for now, then in kv), full),
+        _share(_mean_change((max(now, long), max(then, long)) for now, then in queue), long),
     )
     if max(changes) >= _NOTICEABLE:
         return Pressure.RISES
     joined = any(replica.pod not in before for replica in replicas)
     return Pressure.FALLS if min(changes) <= -_NOTICEABLE and not joined else Pressure.LASTS
+
+
+def _share(change: float, threshold: float) -> float:
+    """Return a change as a share of a threshold; of a threshold of 0 any change is infinitely much."""
+    if threshold > 0:
+        return change / threshold
+    return math.copysign(math.inf, change) if change else 0.0
 
 
 def _rise(replicas: Iterable[ReplicaMetrics], before: Mapping[str, PodPeak]) -> Rise:

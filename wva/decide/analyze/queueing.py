@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from wva.decide.amounts import bounded_policy
 from wva.decide.analyze.queueing_case import ModelCase
 from wva.decide.analyze.queueing_opinion import opinion_of
 from wva.decide.analyze.queueing_parameters import learn
@@ -36,7 +37,7 @@ def analyze_queueing(
     ``now`` is in seconds since the epoch; ``fleet`` says which GPUs count.
     """
     readings = [_read(inputs, memory, now) for inputs in models]
-    settings = [policy.queueing_for(inputs.key) or QueueingPolicy() for inputs in models]
+    settings = [bounded_policy(policy.queueing_for(inputs.key) or QueueingPolicy()) for inputs in models]
     learned = learn(readings, settings, policy=policy, memory=memory, now=now)
     backlogs = [reading.backlog for reading in readings if reading.backlog is not None]
     kept = memory.updated(backlogs, learned, now=now)

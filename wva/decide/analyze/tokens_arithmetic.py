@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from wva.decide.amounts import AMPLE
 from wva.model.capacity import CapacityBasis, CapacityRecord, LearnedFrom, LengthBucket
 from wva.model.policy import SaturationPolicy
 from wva.model.vllm_parameters import VllmParameters
@@ -110,13 +111,13 @@ def idle_capacity(
 def missing(*, demand: float, anticipated: float, policy: SaturationPolicy) -> float:
     """Return what is missing to stay below U, given the replicas there are and those on their way; U = 0: nothing."""
     threshold = policy.scale_up_threshold
-    return max(0.0, demand / threshold - anticipated) if threshold > 0 else 0.0
+    return max(0.0, min(demand / threshold, AMPLE) - anticipated) if threshold > 0 else 0.0
 
 
 def left_over(*, demand: float, supply: float, policy: SaturationPolicy) -> float:
     """Return what could go of what serves before the utilization reaches D; D = 0: nothing."""
     boundary = policy.scale_down_boundary
-    return max(0.0, supply - demand / boundary) if boundary > 0 else 0.0
+    return max(0.0, supply - min(demand / boundary, AMPLE)) if boundary > 0 else 0.0
 
 
 def mean(values: Sequence[float]) -> float | None:

@@ -21,7 +21,6 @@ from wva.model.metrics import MISSING, ReplicaMetrics, Sample, SampleState
 from wva.model.snapshot import SchedulerQueue
 from wva.model.variant import Variant
 
-LARGEST: Final = 1e15
 _DRAINING: Final = 0.9
 """A queue below this share of the last minute's peak is getting shorter."""
 
@@ -49,7 +48,7 @@ class Reading:
     @property
     def peak_demand(self) -> float:
         """The highest demand of the last minute."""
-        return max(self.demand, self.in_use + self._charge(max(_sane(self.queue), self.waiting)))
+        return max(self.demand, self.in_use + self._charge(max(self.queue, self.waiting)))
 
     @property
     def partial(self) -> bool:
@@ -124,7 +123,7 @@ def growth_demand(model: Sequence[VariantReadings], waiting_outside: float) -> f
     shorter counts for nothing. While nothing is held at all, all that waits counts.
     """
     readings = [reading for variant in model for reading in variant.readings]
-    peak, now = sum(min(reading.queue, LARGEST) for reading in readings), sum(reading.waiting for reading in readings)
+    peak, now = sum(reading.queue for reading in readings), sum(reading.waiting for reading in readings)
     held = math.fsum(totals(model, lambda reading: reading.held))
     inside = 0.0 if now < peak * _DRAINING else math.fsum(totals(model, lambda reading: reading.demand)) - held
     waiting = max(0.0, inside) + waiting_outside
@@ -144,7 +143,7 @@ def queued(queue: SchedulerQueue | None, workload: Workload | None) -> Queued:
     if queue is None or queue.size.state is queue.size_bytes.state is SampleState.MISSING:
         return Queued()
     size, size_bytes = queue.size.fresh_value, queue.size_bytes.fresh_value
-    tokens = charge(_sane(size or 0.0), workload or Workload(), size_bytes=_sane(size_bytes or 0.0))
+    tokens = charge(size or 0.0, workload or Workload(), size_bytes=size_bytes or 0.0)
     if size is None:
         return Queued(tokens, f"the scheduler's queue is {_words(queue.size)}")
     doubt = "the length of the requests in the scheduler's queue is not known" if size and workload is None else ""
@@ -171,16 +170,16 @@ def _reading(replica: ReplicaMetrics, workload: Workload | None) -> Reading | No
     engine, in_use, queue = replica.engine, replica.tokens_in_use.fresh_value, replica.queue_length.fresh_value
     if engine is None or in_use is None or queue is None:
         return None
-    kv_tokens = int(_sane(engine.kv_capacity_tokens.value or 0.0))
+    kv_tokens = int(engine.kv_capacity_tokens.value or 0.0)
     if kv_tokens <= 0:
         return None
     usage, waiting = engine.kv_usage.fresh_value, engine.waiting.fresh_value
     return Reading(
         kv_tokens,
-        in_use=min(int(_sane(in_use)), kv_tokens),
+        in_use=min(int(in_use), kv_tokens),
         queue=queue,
-        held=min(_sane(in_use), kv_tokens) if usage is None else usage * kv_tokens,
-        waiting=_sane(queue if waiting is None else waiting),
+        held=min(in_use, kv_tokens) if usage is None else usage * kv_tokens,
+        waiting=queue if waiting is None else waiting,
         workload=_own_workload(replica) or workload,
     )
 
@@ -192,12 +191,7 @@ def _own_workload(replica: ReplicaMetrics) -> Workload | None:
     prompt, answer = engine.input_tokens.fresh_value, engine.output_tokens.fresh_value
     if prompt is None or answer is None:
         return None
-    return Workload(_sane(prompt), _sane(answer), engine.prefix_hit_rate.fresh_value or 0.0)
-
-
-def _sane(amount: float) -> float:
-    """Bound a number of some pod, so that no sum or product of a few of them is infinite."""
-    return min(amount, LARGEST)
+    return Workload(prompt, answer, engine.prefix_hit_rate.fresh_value or 0.0)
 
 
 def _words(sample: Sample) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
+from wva.decide.amounts import rounded_up
 from wva.decide.assessment import ModelAssessment, VariantAssessment
 from wva.decide.optimize.cost_aware import Candidate, grow, shrink, spread
 from wva.decide.optimize.eligibility import ceiling, lasting_obstacle, obstacles, smallest_growth, starting
@@ -132,7 +133,7 @@ def _unplaced(gap: Gap, candidates: Sequence[Candidate]) -> int:
     if not known or left <= _ROUNDING * gap.capacity.required or gap.capacity.growth_limit is not None:
         return 0
     cheapest = min(known, key=lambda variant: (variant.cost, variant.key))
-    return math.ceil(left / capacities[cheapest.key] - _ROUNDING)
+    return rounded_up(left / capacities[cheapest.key] - _ROUNDING)
 
 
 def _denied(move: Move, limit: Limit | None) -> Move:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from wva.decide.amounts import rounded_down, rounded_up
 from wva.decide.balance import balanced
 from wva.model.variant import VariantKey
 
@@ -61,7 +62,7 @@ def grow(candidates: Sequence[Candidate], required: float, *, limit: int | None 
         candidate = grown[index]
         if left <= 0 or candidate.per_replica <= 0:
             break
-        count = int(min(max(1, math.ceil(left / candidate.per_replica)), candidate.room, allowed))
+        count = int(min(max(1, rounded_up(left / candidate.per_replica)), candidate.room, allowed))
         if count > 0:
             grown[index] = candidate.by(count)
             left -= count * candidate.per_replica
@@ -81,7 +82,7 @@ def shrink(candidates: Sequence[Candidate], spare: float, *, limit: int | None =
         candidate = shrunk[index]
         if left <= 0 or candidate.per_replica <= 0:
             continue
-        count = min(math.floor(left / candidate.per_replica), candidate.number - candidate.minimum, allowed)
+        count = min(rounded_down(left / candidate.per_replica), candidate.number - candidate.minimum, allowed)
         last = position == len(order) - 1 and not any(shrunk[other].number > 0 for other in order[:position])
         if last and candidate.number - count < 1:
             count = candidate.number - 1

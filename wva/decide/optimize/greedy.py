@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from wva.decide.amounts import rounded_up
 from wva.decide.optimize.cost_aware import Candidate
 from wva.model.variant import ModelKey
 
@@ -69,7 +70,7 @@ def _serve(need: Need, goal: float, left: dict[str, int]) -> Need:
             break
         gpus = max(1, candidate.gpus_per_replica)
         affordable = left.get(candidate.accelerator, 0) // gpus
-        count = int(min(math.ceil(target / candidate.per_replica), affordable, candidate.room, allowed))
+        count = int(min(rounded_up(target / candidate.per_replica), affordable, candidate.room, allowed))
         if count > 0:
             candidates[index] = candidate.by(count)
             left[candidate.accelerator] -= count * gpus

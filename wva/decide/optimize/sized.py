@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from wva.decide.assessment import GROWTH_SPACING_SECONDS, ModelAssessment, Pressure, VariantAssessment
-from wva.decide.optimize.eligibility import ceiling, has_room, obstacle, obstacles, smallest_growth, starting
+from wva.decide.balance import raised
+from wva.decide.optimize.eligibility import ceiling, obstacle, obstacles, smallest_growth, starting
 from wva.decide.optimize.move import Move, apply_all
 from wva.decide.optimize.shrinking import settle_down
 from wva.decide.wording import replicas
@@ -107,19 +109,20 @@ def _placed(candidates: Sequence[VariantAssessment], count: int) -> dict[Variant
     Of several at the same cost the one with fewest replicas is next, so that equal variants stay equal. A step that
     the scaler would ignore is enlarged to the smallest one that it does not.
     """
-    levels = {variant.key: variant.level for variant in candidates}
-    growing: dict[VariantKey, VariantAssessment] = {}
-    for _ in range(count):
-        free = [variant for variant in candidates if has_room(variant, levels[variant.key])]
-        if not free:
-            break
-        grower = min(
-            free,
-            key=lambda variant: (variant.cost, levels[variant.key], *(-room for room in variant.room), variant.key),
-        )
-        levels[grower.key] += 1
-        growing[grower.key] = grower
-    return {key: max(levels[key], smallest_growth(grower)) for key, grower in growing.items()}
+    placed: dict[VariantKey, int] = {}
+    for _, equal in groupby(sorted(candidates, key=lambda variant: variant.cost), key=lambda variant: variant.cost):
+        variants = sorted(equal, key=lambda variant: (*(-room for room in variant.room), variant.key))
+        levels = {variant.key: variant.level for variant in variants}
+        bounds = {variant.key: variant.progress.variant.bounds.maximum for variant in variants}
+        most = {key: maximum for key, maximum in bounds.items() if maximum is not None}
+        grown = raised(levels, count, ties=list(levels), most=most)
+        count -= sum(grown.values()) - sum(levels.values())
+        placed |= {
+            variant.key: max(grown[variant.key], smallest_growth(variant))
+            for variant in variants
+            if grown[variant.key] > variant.level
+        }
+    return placed
 
 
 def _choice(model: ModelAssessment, numbers: dict[VariantKey, int]) -> str:

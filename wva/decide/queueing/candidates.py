@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from wva.decide.amounts import rounded_up
 from wva.decide.queueing.service import MAX_BATCH, QUEUE_TO_BATCH, PrefillDecode, Queue, RequestSize
 from wva.decide.queueing.sizing import perform, size
 from wva.decide.queueing.system import NO_ACCELERATOR, Allocation, Profile, Server, System, transition_value
@@ -194,7 +195,7 @@ def _idle(pair: _Pair) -> Allocation:
 
 def _replicas(ask: _Ask, rate: float) -> int:
     """Return the replicas that take what is asked for, at requests per second of one replica."""
-    return max(math.ceil(ask.required / rate), ask.server.min_replicas)
+    return max(rounded_up(ask.required / rate), ask.server.min_replicas)
 
 
 def _allocation(pair: _Pair, rate: float, replicas: int, row: list[float]) -> Allocation:

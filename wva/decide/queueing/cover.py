@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from wva.decide.amounts import COUNTLESS, rounded_down, rounded_up
 from wva.decide.balance import balanced
 from wva.model.variant import VariantKey
 
@@ -98,13 +99,15 @@ def _grow(numbers: dict[VariantKey, int], carriers: Sequence[Carrier], missing: 
         best = min(open_ones, key=lambda carrier: carrier.price)
         finishing = [carrier for carrier in open_ones if carrier.rate >= missing - least]
         last = min(finishing, key=lambda carrier: (carrier.cost, carrier.price), default=None)
-        whole = math.floor(missing / best.rate)
-        if last is not None and last.cost <= best.cost * max(1, math.ceil(missing / best.rate - ROUNDING)):
+        whole = rounded_down(missing / best.rate)
+        if last is not None and last.cost <= best.cost * max(1, rounded_up(missing / best.rate - ROUNDING)):
             numbers[last.key] += 1
             return 0.0
         added = int(min(max(1, whole), room(best, numbers[best.key])))
         numbers[best.key] += added
         missing -= added * best.rate
+        if added >= COUNTLESS:
+            return max(0.0, missing)
     return 0.0
 
 
@@ -121,6 +124,6 @@ def _shrink(numbers: dict[VariantKey, int], carriers: Sequence[Carrier], demand:
         return
     numbers.update({carrier.key: max(carrier.lowest, carrier.counted) for carrier in carriers})
     for carrier in sorted(carriers, key=lambda each: each.price, reverse=True):
-        removed = min(math.floor(surplus / carrier.rate + ROUNDING), numbers[carrier.key] - carrier.lowest)
+        removed = min(rounded_down(surplus / carrier.rate + ROUNDING), numbers[carrier.key] - carrier.lowest)
         numbers[carrier.key] -= removed
         surplus -= removed * carrier.rate

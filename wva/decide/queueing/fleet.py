@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from wva.decide.amounts import rounded_up
 from wva.decide.queueing.cover import ROUNDING, Carrier, carried, cover, spread
 from wva.decide.queueing.solvers import Allocations, solve
 from wva.decide.queueing.system import Allocation, Load, Options, Server
@@ -154,7 +155,7 @@ def _candidates(need: FleetNeed, rooms: Mapping[VariantKey, tuple[int, str]]) ->
 
 def _alone(carrier: Carrier, missing: float) -> Allocation:
     """Return as much as one variant can carry; what it leaves is priced as what it carries."""
-    replicas = int(min(max(1, math.ceil(missing / carrier.rate - ROUNDING)), carrier.room))
+    replicas = int(min(max(1, rounded_up(missing / carrier.rate - ROUNDING)), carrier.room))
     part = _part(carrier, replicas)
     left = missing - replicas * carrier.rate
     if left <= ROUNDING * missing:

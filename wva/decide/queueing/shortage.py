@@ -36,7 +36,7 @@ class Stock:
         if allocation.parts:
             return allocation.replicas if self._fits(server, allocation.parts) else 0
         cards = max(1, self.system.cards(server, allocation.accelerator))
-        return max(0, self.free.get(self._type(allocation), 0)) // cards
+        return max(0, self.free.get(self.type_of(allocation), 0)) // cards
 
     def take(self, server: Server, allocation: Allocation, replicas: int) -> bool:
         """Take the cards of some replicas; return whether they were there."""
@@ -51,13 +51,14 @@ class Stock:
     def _fits(self, server: Server, parts: Sequence[Allocation]) -> bool:
         asked: Counter[str] = Counter()
         for part in parts:
-            asked[self._type(part)] += part.replicas * self.system.cards(server, part.accelerator)
+            asked[self.type_of(part)] += part.replicas * self.system.cards(server, part.accelerator)
         return all(self.free.get(kind, 0) >= count for kind, count in asked.items())
 
     def _deduct(self, server: Server, allocation: Allocation, replicas: int) -> None:
-        self.free[self._type(allocation)] -= replicas * self.system.cards(server, allocation.accelerator)
+        self.free[self.type_of(allocation)] -= replicas * self.system.cards(server, allocation.accelerator)
 
-    def _type(self, allocation: Allocation) -> str:
+    def type_of(self, allocation: Allocation) -> str:
+        """Return in which kind of cards an allocation on one accelerator is counted."""
         return self.system.type_of(allocation.accelerator)
 
 
@@ -98,7 +99,26 @@ def _round_robin(leftovers: Sequence[Leftover], stock: Stock, chosen: dict[str, 
                 picked[name] = option, given + 1
                 staying.append(leftover)
         active = staying
+        _whole_rounds([(leftover, *picked[leftover.server.name]) for leftover in active], stock, picked)
     chosen.update({name: option.cut(replicas) for name, (option, replicas) in picked.items()})
+
+
+def _whole_rounds(
+    active: Sequence[tuple[Leftover, Allocation, int]], stock: Stock, picked: dict[str, tuple[Allocation, int]]
+) -> None:
+    """Take at once the rounds in which every server gets its replica: there may be as many as GPUs.
+
+    No allocation here is on several accelerators: one that could not be taken as a whole never can be later.
+    """
+    each_round: Counter[str] = Counter()
+    for leftover, option, _ in active:
+        each_round[stock.type_of(option)] += stock.system.cards(leftover.server, option.accelerator)
+    limits = [stock.free.get(kind, 0) // cards for kind, cards in each_round.items() if cards > 0]
+    limits += [option.replicas - given for _, option, given in active]
+    rounds = min(limits, default=0)
+    for leftover, option, given in active if rounds > 0 else ():
+        stock.take(leftover.server, option, rounds)
+        picked[leftover.server.name] = option, given + rounds
 
 
 def _first(leftover: Leftover, stock: Stock) -> Allocation | None:
