@@ -166,6 +166,29 @@ def test_an_unread_model_is_held_with_all_its_variants():
     assert outcome.failures == ()
 
 
+def test_variants_at_zero_of_a_model_that_fails_stay_there_and_say_why(monkeypatch):
+    """One that was called back and has not come yet keeps its number."""
+    raising(monkeypatch, "analyze", HOSTILE)
+    asleep = [variant(name, replicas=0, model="hostile", spec_replicas=0, minimum=0) for name in ("a", "b")]
+    called = VariantMemory(VariantKey("ns", "b"), 2, NOW - 10, 0)
+    snapshot = Snapshot.of([*asleep, variant("c", desired=1, model="hostile")], [])
+    outcome = conclude(snapshot, Memory((called,)), policy(), NOW)
+    assert numbers(outcome) == {"a": 0, "b": 2, "c": 1}
+    assert of(outcome, "a").message.startswith("scaled to zero; deciding failed: Broken")
+    assert outcome.memory.by_key()[called.key] == called
+
+
+def test_a_held_model_without_gpus_in_the_inventory_takes_none(monkeypatch):
+    """Its accelerator has no pool."""
+    raising(monkeypatch, "analyze", HOSTILE)
+    variants, replicas = busy("a")
+    hostile = variant("hostile", replicas=2, desired=9, model="hostile", accelerator="?")
+    inventory = Inventory.of([AcceleratorPool("A100", 4, 3)])
+    snapshot = replace(Snapshot.of([*variants, hostile], replicas), inventory=inventory)
+    limited = replace(policy(), enable_limiter=True)
+    assert numbers(conclude(snapshot, Memory(), limited, NOW)) == {"a": 2, "hostile": 9}
+
+
 def test_a_held_number_stays_within_the_bounds(monkeypatch):
     """A maximum that a user lowers counts also for a model that cannot be decided."""
     raising(monkeypatch, "analyze", HOSTILE)
@@ -183,12 +206,12 @@ def test_the_configuration_of_a_namespace_that_makes_decisions_fail_does_not_cou
         return original(key, variants, cycle)
 
     monkeypatch.setattr(model_cycle, "analyze", broken)
-    hostile, victim = busy("h", namespace="bad"), busy("v", namespace="good")
+    hostile, victim = busy("h", "i", namespace="bad"), busy("v", namespace="good")
     snapshot = Snapshot.of([*hostile[0], *victim[0]], [*hostile[1], *victim[1]])
     bad = NamespacePolicy("bad", SaturationRules(SaturationPolicy(kv_spare_trigger=0.123)))
     good = NamespacePolicy("good", SaturationRules(SaturationPolicy(0.99, 99.0, 0.0, 0.0)))
     outcome = conclude(snapshot, Memory(), replace(policy(), namespaces=(bad, good)), NOW)
-    assert numbers(outcome) == {"h": 2, "v": 1}
+    assert numbers(outcome) == {"h": 2, "i": 2, "v": 1}
     assert [namespace for namespace, _ in outcome.refused] == ["bad"]
     assert outcome.failures == ()
     plain = conclude(snapshot, Memory(), replace(policy(), namespaces=(good,)), NOW)
@@ -251,3 +274,49 @@ def test_one_that_raises_with_every_other_takes_few_with_it():
     assert 0 in failed
     again, failed = separate(range(50), work(set(), {(0, other) for other in range(1, 50)}), suspects=failed.keys())
     assert again == set(range(1, 50))
+
+
+def test_those_that_raise_only_all_three_lose_one():
+    """There is no pair of which one has to go."""
+
+    def attempt(keys):
+        if {1, 5, 9} <= set(keys):
+            raise Broken
+        return frozenset(keys)
+
+    kept, failed = separate(range(12), attempt)
+    assert len(failed) == 1
+    assert failed.keys() <= {1, 5, 9}
+    assert kept == set(range(12)) - failed.keys()
+
+
+def test_many_suspects_that_do_not_fit_stay_aside_together():
+    """Looking at each of them would take a whole try."""
+    tries = []
+    attempt = work(set(), {(0, 20)})
+
+    def counted(keys):
+        tries.append(keys)
+        return attempt(keys)
+
+    kept, failed = separate(range(30), counted, suspects=range(20, 30))
+    assert (kept, failed.keys()) == (set(range(20)), set(range(20, 30)))
+    assert len(tries) == 3
+
+
+def test_work_that_raises_with_fewer_keys_is_done_without_any():
+    """That is not to be expected, and nothing is decided twice or not at all."""
+
+    def attempt(keys):
+        if {0, 2} <= set(keys) or set(keys) == {1}:
+            raise Broken
+        return frozenset(keys)
+
+    kept, failed = separate(range(3), attempt)
+    assert (kept, failed.keys()) == (set(), {0, 1, 2})
+
+
+def test_two_that_raise_only_together_are_both_set_aside():
+    """Neither of them is more to blame than the other; one that has to do with neither stays."""
+    kept, failed = separate(range(3), work(set(), {(0, 2)}))
+    assert (kept, failed.keys()) == ({1}, {0, 2})
