@@ -1,18 +1,22 @@
 """Long work beside the event loop, which has to serve probes, watches and the renewal of the Lease meanwhile.
 
 Work on what may change on the loop (the caches, the ledger) is done there, in slices: ``Slices.rest`` lets the others
-take their turn once a slice is used up. Pure work on values of its own goes into a thread; there the interpreter
-switches to the loop every few milliseconds. Small work is done at once: it takes less time than a thread does.
+take their turn once a slice is used up. A generator that yields between its ``Steps`` can be run in slices or in one
+go. Pure work on values of its own goes into a thread; there the interpreter switches to the loop every few
+milliseconds. Small work is done at once: it takes less time than a thread does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Generator
+from typing import Final, TypeAlias, TypeVar
 
 R = TypeVar("R")
+
+Steps: TypeAlias = Generator[None, None, R]
+"""Work that yields wherever it may be interrupted, and returns its result."""
 
 SLICE_SECONDS: Final = 0.01
 SMALL: Final = 64
@@ -40,3 +44,25 @@ async def beside(size: int, work: Callable[[], R]) -> R:
     It must not read what the loop may change, nor change what the loop may read. Raises what ``work`` raises.
     """
     return work() if size <= SMALL else await asyncio.to_thread(work)
+
+
+def at_once(steps: Steps[R]) -> R:
+    """Return the result of all steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+
+
+async def in_slices(steps: Steps[R]) -> R:
+    """Return the result of all steps, and let other tasks run between them."""
+    slices = Slices()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        await slices.rest()

@@ -63,7 +63,7 @@ class Cluster:
 
     def start(self):
         """Do what happens when the process begins to lead."""
-        self.controller.load_all()
+        asyncio.run(self.controller.load_all())
         self.controller.watch()
         self.follower.watch()
 

@@ -28,8 +28,9 @@ class FakeConfiguration:
         self.applied = []
         self.gone = ""
 
-    def apply(self, key, data):
+    def apply_in_steps(self, key, data):
         """Note the call."""
+        yield
         self.applied.append((key, data))
         if key.name not in {"ours", "alias"}:
             return None
@@ -85,7 +86,7 @@ async def test_everything_there_is_taken_before_anything_decides(scene):
     """``load_all`` needs no event and no worker."""
     scene.put("ours", {"problems": "0"})
     scene.put("theirs", {})
-    scene.controller.load_all()
+    await scene.controller.load_all()
     assert scene.configuration.applied == [(OURS, {"problems": "0"}), (Key("wva", "theirs"), {})]
 
 

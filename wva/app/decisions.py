@@ -118,18 +118,18 @@ class Decisions:
         )
         self._optimizer = self._build_optimizer(self._collector)
         self._supervisor.watch(self._optimizer.stuck)
-        self._background = BackgroundFetch(
+        background = self._background = BackgroundFetch(
             self._collector.refresh,
             settings=lambda: self.configuration.settings.metrics_cache,
             clock=self._env.clock,
         )
-        self.configuration.subscribe(self._background.settings_changed)
+        self.configuration.subscribe(lambda _namespace: background.settings_changed())
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """Take the ConfigMaps and follow the caches, which have synced; every variant is looked at."""
         self.main_config_map.begin()
-        self.config_maps.load_all()
         self.config_maps.watch()
+        await self.config_maps.load_all()
         self._namespaces.watch()
         self.variants.watch()
         self.variants.enqueue_all()

@@ -18,6 +18,7 @@ from wva.model.metrics import Freshness
 from wva.model.policy import Policy
 from wva.settings import Given, Settings
 from wva.settings.describe import SettingInForce
+from wva.slices import Steps, at_once
 
 
 class LiveConfiguration:
@@ -33,11 +34,11 @@ class LiveConfiguration:
         self.settings = LiveSettings(settings, given)
         self._maps = LivePolicy(settings, refusal=refusal)
         self._policy: Policy | None = None
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[str | None], None]] = []
         self.changed = asyncio.Event()
 
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` after every ConfigMap that was taken."""
+    def subscribe(self, listener: Callable[[str | None], None]) -> None:
+        """Call ``listener`` after every ConfigMap that was taken, with its namespace, None if it is for all of them."""
         self._listeners.append(listener)
 
     @property
@@ -69,9 +70,13 @@ class LiveConfiguration:
 
     def apply(self, key: Key, data: Mapping[str, str] | None) -> Outcome | None:
         """Take the data of a policy ConfigMap (None: it is gone); return what came of it, None if it is not ours."""
-        outcome = self._maps.apply(key, data)
+        return at_once(self.apply_in_steps(key, data))
+
+    def apply_in_steps(self, key: Key, data: Mapping[str, str] | None) -> Steps[Outcome | None]:
+        """Do the same as ``apply``, entry by entry. No other policy ConfigMap may be taken before the last step."""
+        outcome = yield from self._maps.apply_in_steps(key, data)
         if outcome is not None:
-            self._announce()
+            self._announce(None if key.namespace == self.main.namespace else key.namespace)
         return outcome
 
     def give_up(self, namespace: str, cause: str) -> list[Key]:
@@ -80,7 +85,7 @@ class LiveConfiguration:
         ``cause`` says in words what fails with them.
         """
         keys = self._maps.give_up(namespace, cause)
-        self._announce()
+        self._announce(namespace)
         return keys
 
     def config_maps_in_effect(self) -> dict[str, str]:
@@ -114,8 +119,8 @@ class LiveConfiguration:
         """Return every setting with its value and source; secrets are masked."""
         return self.settings.describe()
 
-    def _announce(self) -> None:
+    def _announce(self, namespace: str | None = None) -> None:
         self._policy = None
         self.changed.set()
         for listener in self._listeners:
-            listener()
+            listener(namespace)

@@ -15,16 +15,17 @@ from wva import log
 from wva.api.meta import Key
 from wva.api.variantautoscaling import VariantAutoscaling
 from wva.collect.config import queueing, saturation, scale_to_zero
-from wva.collect.config.accelerators import parse_costs, parse_profiles
+from wva.collect.config.accelerators import read_costs, read_profiles
 from wva.collect.config.entry import EntryError, shown
 from wva.collect.config.held import GlobalMap, Held, LayeredMap
 from wva.collect.config.layers import Entry
 from wva.collect.config.names import CANONICAL, MapKind, MapNames
-from wva.collect.config.service_classes import parse_service_classes
+from wva.collect.config.service_classes import read_service_classes
 from wva.model.failures import cause_of
 from wva.model.policy import NamespacePolicy, Policy, QueueingRules, SaturationPolicy, SaturationRules, ScaleToZeroRules
 from wva.model.variant import ModelKey
 from wva.settings import Settings
+from wva.slices import Steps, at_once
 
 _TOLD_PROBLEMS: Final = 10
 """A ConfigMap has room for tens of thousands of bad entries; a condition has not."""
@@ -69,9 +70,9 @@ class LivePolicy:
         self._saturation = LayeredMap(saturation.RULES, saturation.rules_of)
         self._scale_to_zero = LayeredMap(scale_to_zero.RULES, scale_to_zero.rules_of)
         self._queueing = LayeredMap(queueing.RULES, queueing.rules_of)
-        self._classes = GlobalMap(lambda data, previous: parse_service_classes(data, previous=previous))
-        self._costs = GlobalMap(lambda data, previous: parse_costs(data, previous=previous))
-        self._profiles = GlobalMap(lambda data, previous: parse_profiles(data, previous=previous))
+        self._classes = GlobalMap(read_service_classes)
+        self._costs = GlobalMap(read_costs)
+        self._profiles = GlobalMap(read_profiles)
         self._held: dict[MapKind, Held] = {
             MapKind.SATURATION: self._saturation,
             MapKind.SCALE_TO_ZERO: self._scale_to_zero,
@@ -109,6 +110,10 @@ class LivePolicy:
 
     def apply(self, key: Key, data: Mapping[str, str] | None) -> Outcome | None:
         """Take the data of a ConfigMap (None: it is gone); return what came of it, None if it is none of ours."""
+        return at_once(self.apply_in_steps(key, data))
+
+    def apply_in_steps(self, key: Key, data: Mapping[str, str] | None) -> Steps[Outcome | None]:
+        """Do the same as ``apply``, entry by entry. No other ConfigMap may be taken before the last step."""
         local = key.namespace != self._own
         kinds = self.names.kinds_of(key.name, local=local)
         if not kinds:
@@ -120,7 +125,9 @@ class LivePolicy:
             self._texts.pop(key, None)
         else:
             self._texts[key] = data
-        outcomes = [self._settle(kind, key) for kind in kinds]
+        outcomes: tuple[Outcome, ...] = ()
+        for kind in kinds:
+            outcomes += ((yield from self._settle(kind, key)),)
         self._current = None
         failure = [str(self._failure(key.namespace))] if local and key in self._chosen.values() else []
         if refusal and data is not None:
@@ -161,7 +168,7 @@ class LivePolicy:
             told[kind.value] = f"{found}, local in {len(namespaces)} namespaces" if namespaces else found
         return told
 
-    def _settle(self, kind: MapKind, key: Key) -> Outcome:
+    def _settle(self, kind: MapKind, key: Key) -> Steps[Outcome]:
         """Make what is in force of a kind in the namespace of a ConfigMap agree with the ConfigMaps that are there."""
         place = "" if key.namespace == self._own else key.namespace
         held, before = self._held[kind], self._chosen.get((kind, place))
@@ -174,7 +181,8 @@ class LivePolicy:
         else:
             self._chosen[kind, place] = chosen
             if chosen == key or before != chosen:
-                self._take(held, place, self._texts[chosen])
+                yield from self._take(held, place, self._texts[chosen])
+        self._current = None
         self._tell_change(kind, place, old, held.good(place))
         if key in self._texts and chosen != key:
             return Outcome(ignored=f"{chosen} is there as well, and its name comes first")
@@ -184,10 +192,10 @@ class LivePolicy:
             self._logger.warning("config_warning", kind=kind.value, config_map=str(key), warning=warning)
         return Outcome(tuple(str(error) for error in held.errors(place)))
 
-    def _take(self, held: Held, place: str, text: Mapping[str, str]) -> None:
+    def _take(self, held: Held, place: str, text: Mapping[str, str]) -> Steps[None]:
         """Take what a ConfigMap says. One of a namespace with which that fails is put out of force."""
         try:
-            held.take(place, text)
+            yield from held.take(place, text)
         except Exception as error:
             if not place:
                 raise

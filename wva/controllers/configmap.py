@@ -18,6 +18,7 @@ from wva.instruments import Instruments
 from wva.kube.cache import Handler
 from wva.kube.controller import Done, Result
 from wva.kube.workqueue import WorkQueue
+from wva.slices import Steps, in_slices
 
 INVALID_EVENT: Final = "InvalidConfiguration"
 DELETED_EVENT: Final = "ConfigurationDeleted"
@@ -71,8 +72,11 @@ class Outcome(Protocol):
 class Configuration(Protocol):
     """Where the text goes."""
 
-    def apply(self, key: Key, data: dict[str, str] | None) -> Outcome | None:
-        """Take the data of a ConfigMap (None: it is gone); return what came of it, None if it is not ours."""
+    def apply_in_steps(self, key: Key, data: dict[str, str] | None) -> Steps[Outcome | None]:
+        """Take the data of a ConfigMap (None: it is gone), entry by entry; return what came of it.
+
+        None if it is not ours.
+        """
         ...
 
     def rivals(self, key: Key) -> list[Key]:
@@ -112,12 +116,12 @@ class ConfigMapController:
         """Subscribe to the cache."""
         self._config_maps.subscribe(self._on_config_map)
 
-    def load_all(self) -> None:
+    async def load_all(self) -> None:
         """Take every ConfigMap in the cache, before anything decides."""
         for config_map in self._config_maps.list():
             key = config_map.metadata.key
             try:
-                self._apply(key)
+                await in_slices(self._apply(key))
             except Exception:
                 self._logger.exception("config_map_failed", config_map=str(key), in_force="what was said before")
                 self.queue.add(key)
@@ -125,12 +129,12 @@ class ConfigMapController:
 
     async def reconcile(self, key: Key) -> Result:
         """Take one ConfigMap as it is now."""
-        self._apply(key)
+        await in_slices(self._apply(key))
         return Done()
 
-    def _apply(self, key: Key) -> None:
+    def _apply(self, key: Key) -> Steps[None]:
         config_map = self._config_maps.get(key)
-        outcome = self._configuration.apply(key, None if config_map is None else config_map.data)
+        outcome = yield from self._configuration.apply_in_steps(key, None if config_map is None else config_map.data)
         if outcome is None:
             self._gone.pop(key, None)
             return

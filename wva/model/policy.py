@@ -8,7 +8,6 @@ merged onto the ``default`` of the namespace when it is asked for. So a policy i
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, Protocol, TypeVar
@@ -354,10 +353,10 @@ class _ForModel(Protocol):
 _Entry = TypeVar("_Entry", bound=_ForModel)
 
 
-def _entry_for(entries: Iterable[_Entry], model: ModelKey) -> _Entry | None:
+def _entry_for(entries: tuple[_Entry, ...], model: ModelKey) -> _Entry | None:
     """Return the entry for a model in its namespace, else the one for the model in any namespace."""
     anywhere: _Entry | None = None
-    for entry in entries:
+    for entry in entries if len(entries) <= _FEW else _by_model(entries).get(model.model_id, ()):
         if entry.model_id != model.model_id:
             continue
         if entry.namespace == model.namespace:
@@ -365,6 +364,29 @@ def _entry_for(entries: Iterable[_Entry], model: ModelKey) -> _Entry | None:
         if entry.namespace is None and anywhere is None:
             anywhere = entry
     return anywhere
+
+
+_FEW: Final = 16
+"""Entries that are as quickly looked through as looked up."""
+
+_INDEXES: Final = 64
+_indexes: dict[int, tuple[object, dict[str, Any]]] = {}
+"""By the identity of the entries, which are kept along: looking through thousands for each of thousands of models would
+take longer than deciding."""
+
+
+def _by_model(entries: tuple[_Entry, ...]) -> dict[str, list[_Entry]]:
+    """Return entries by the model that they are for, each in their order."""
+    known = _indexes.get(id(entries))
+    if known is not None and known[0] is entries:
+        return known[1]
+    index: dict[str, list[_Entry]] = {}
+    for entry in entries:
+        index.setdefault(entry.model_id, []).append(entry)
+    if len(_indexes) >= _INDEXES:
+        _indexes.clear()
+    _indexes[id(entries)] = entries, index
+    return index
 
 
 def _profile_key(profile: PerformanceProfile) -> tuple[str, str]:

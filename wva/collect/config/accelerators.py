@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 
 from pydantic import Field
 
-from wva.collect.config.entry import EntryError, EntryForm, Notes, keep_good
+from wva.collect.config.entry import MAX_ENTRIES, EntryError, EntryForm, Notes, keep_good, limited
 from wva.collect.config.fields import (
     BATCH_SIZE,
     COUNT,
@@ -26,6 +26,7 @@ from wva.collect.config.fields import (
 )
 from wva.collect.config.reading import BadEntryError, read_mapping
 from wva.model.service import AcceleratorCost, PerformanceProfile
+from wva.slices import Steps, at_once
 
 V = TypeVar("V")
 
@@ -83,13 +84,18 @@ class Found(Generic[V]):
 
 def parse_costs(data: Mapping[str, str], *, previous: Found[AcceleratorCost] | None = None) -> Found[AcceleratorCost]:
     """Return the costs, sorted by accelerator. Never raises, for any text."""
+    return at_once(read_costs(data, previous))
+
+
+def read_costs(data: Mapping[str, str], previous: Found[AcceleratorCost] | None) -> Steps[Found[AcceleratorCost]]:
+    """Do the same in steps."""
     notes = Notes()
 
     def parse(key: str, text: str) -> AcceleratorCost:
         fields = COST_FORM.validate(COST_FORM.written(key, text, notes))
         return AcceleratorCost(key, _needed(fields.cost, "cost"), fields.device or "")
 
-    good = _keep(data, parse, previous=previous, notes=notes)
+    good = yield from _keep(data, parse, previous=previous, notes=notes)
     return Found(tuple(good[key] for key in sorted(good)), good, tuple(notes.errors), tuple(notes.warnings))
 
 
@@ -97,8 +103,15 @@ def parse_profiles(
     data: Mapping[str, str], *, previous: Found[PerformanceProfile] | None = None
 ) -> Found[PerformanceProfile]:
     """Return the profiles, sorted by model id and accelerator. Never raises, for any text."""
+    return at_once(read_profiles(data, previous))
+
+
+def read_profiles(
+    data: Mapping[str, str], previous: Found[PerformanceProfile] | None
+) -> Steps[Found[PerformanceProfile]]:
+    """Do the same in steps."""
     notes = Notes()
-    good = _keep(data, lambda key, text: _profile(key, text, notes), previous=previous, notes=notes)
+    good = yield from _keep(data, lambda key, text: _profile(key, text, notes), previous=previous, notes=notes)
     first: dict[tuple[str, str], tuple[str, PerformanceProfile]] = {}
     for key, profile in good.items():
         winner, _ = first.setdefault((profile.model_id, profile.accelerator), (key, profile))
@@ -110,13 +123,15 @@ def parse_profiles(
 
 def _keep(
     data: Mapping[str, str], parse: Callable[[str, str], V], *, previous: Found[V] | None, notes: Notes
-) -> dict[str, V]:
+) -> Steps[dict[str, V]]:
+    data = limited(data, notes, most=MAX_ENTRIES, where="in a ConfigMap")
+
     def reject(key: str, problem: BadEntryError, kept: V | None) -> None:
         in_force = "nothing of it" if kept is None else "what it said last"
         whose = kept.model_id if isinstance(kept, PerformanceProfile) else _model_named(data[key])
         notes.reject(key, problem, in_force=in_force, concerning={"model_id": whose})
 
-    return keep_good(data, parse, previous=previous.good if previous else {}, reject=reject)
+    return (yield from keep_good(data, parse, previous=previous.good if previous else {}, reject=reject))
 
 
 def _model_named(text: str) -> str:

@@ -10,8 +10,12 @@ from pydantic import ValidationError
 
 from wva.collect.config.fields import Fields
 from wva.collect.config.reading import BadEntryError, PlainScalar, read_mapping
+from wva.slices import Steps
 
 DEFAULT_ENTRY: Final = "default"
+MAX_ENTRIES: Final = 10_000
+"""In one ConfigMap: its megabyte has room for three times as many that are empty."""
+
 _SHOWN_CHARACTERS: Final = 200
 
 F = TypeVar("F", bound=Fields)
@@ -88,10 +92,11 @@ def keep_good(
     *,
     previous: Mapping[str, V],
     reject: Callable[[str, BadEntryError, V | None], None],
-) -> dict[str, V]:
+) -> Steps[dict[str, V]]:
     """Return the value of each entry in the order of the keys, for a bad one the last good value if there is any."""
     good: dict[str, V] = {}
     for key in sorted(data):
+        yield
         try:
             good[key] = parse(key, data[key])
         except BadEntryError as problem:
@@ -100,6 +105,16 @@ def keep_good(
             if kept is not None:
                 good[key] = kept
     return good
+
+
+def limited(data: Mapping[str, str], notes: Notes, *, most: int, where: str, namespace: str = "") -> Mapping[str, str]:
+    """Return the entries that are read: ``default`` and the first ones by key; that there are more is noted."""
+    if len(data) <= most:
+        return data
+    keys = sorted(data, key=lambda key: (key != DEFAULT_ENTRY, key))
+    problem = BadEntryError(f"at most {most:,} {where}", value=f"{len(data)} entries")
+    notes.reject(keys[most], problem, in_force=f"the first {most:,} by key", concerning={"namespace": namespace})
+    return {key: data[key] for key in keys[:most]}
 
 
 def as_written(value: str) -> str:

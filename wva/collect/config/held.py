@@ -7,8 +7,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from wva.collect.config.entry import EntryError
 from wva.collect.config.fields import ModelFields
-from wva.collect.config.layers import Entry, Reading, Resolved, Rules, read, resolve
+from wva.collect.config.layers import Entry, Reading, Resolved, Rules, read, read_in_steps, resolve, resolve_in_steps
 from wva.model.failures import cause_of
+from wva.slices import Steps, at_once
 
 M = TypeVar("M", bound=ModelFields)
 P = TypeVar("P")
@@ -40,8 +41,8 @@ S = TypeVar("S", bound=Parsed)
 class Held(Protocol):
     """The state of one kind of ConfigMap; ``namespace`` is empty for the global one."""
 
-    def take(self, namespace: str, data: Mapping[str, str]) -> None:
-        """Take what the ConfigMap says; where it is wrong, what it said last stays."""
+    def take(self, namespace: str, data: Mapping[str, str]) -> Steps[None]:
+        """Take what the ConfigMap says; where it is wrong, what it said last stays. In force after the last step."""
         ...
 
     def forget(self, namespace: str) -> None:
@@ -64,18 +65,18 @@ class Held(Protocol):
 class GlobalMap(Generic[S]):
     """A kind that there is only one ConfigMap of."""
 
-    def __init__(self, parse: Callable[[Mapping[str, str], S | None], S]) -> None:
+    def __init__(self, parse: Callable[[Mapping[str, str], S | None], Steps[S]]) -> None:
         """``parse`` is told what came of the ConfigMap before."""
         self._parse = parse
-        self.current = parse({}, None)
+        self.current = at_once(parse({}, None))
 
-    def take(self, _namespace: str, data: Mapping[str, str]) -> None:
+    def take(self, _namespace: str, data: Mapping[str, str]) -> Steps[None]:
         """Take what the ConfigMap says."""
-        self.current = self._parse(data, self.current)
+        self.current = yield from self._parse(data, self.current)
 
     def forget(self, _namespace: str) -> None:
         """Go back to nothing."""
-        self.current = self._parse({}, None)
+        self.current = at_once(self._parse({}, None))
 
     def good(self, _namespace: str) -> Mapping[Any, object]:
         """Return the entries in force."""
@@ -107,13 +108,15 @@ class LayeredMap(Generic[M, P, R]):
         """The ``default`` entry of the global ConfigMap."""
         return self._readings[""].default
 
-    def take(self, namespace: str, data: Mapping[str, str]) -> None:
+    def take(self, namespace: str, data: Mapping[str, str]) -> Steps[None]:
         """Take what a ConfigMap says."""
         beneath = self.global_default if namespace else None
         previous = self._readings.get(namespace)
-        reading = read(data, self._rules, previous=previous, beneath=beneath, namespace=namespace or None)
+        reading = yield from read_in_steps(
+            data, self._rules, previous=previous, beneath=beneath, namespace=namespace or None
+        )
         self._readings[namespace] = reading
-        self._resolve(namespace)
+        yield from self._resolve(namespace)
 
     def forget(self, namespace: str) -> None:
         """Drop what a ConfigMap said, and nothing else."""
@@ -122,7 +125,7 @@ class LayeredMap(Generic[M, P, R]):
                 held.pop(namespace, None)
         else:
             self._readings[""] = read({}, self._rules)
-            self._resolve("")
+            at_once(self._resolve(""))
 
     def good(self, namespace: str) -> Mapping[str, Entry[M]]:
         """Return the entries in force."""
@@ -139,20 +142,20 @@ class LayeredMap(Generic[M, P, R]):
         reading = self._readings.get(namespace)
         return () if reading is None else reading.warnings
 
-    def _resolve(self, namespace: str) -> None:
+    def _resolve(self, namespace: str) -> Steps[None]:
         """Merge one namespace anew; a global change changes every namespace."""
-        if namespace:
-            resolved = resolve(self._readings[namespace], self._rules, beneath=self.global_default)
-            self.local[namespace] = self._rules_of(resolved)
-        else:
-            resolved = resolve(self._readings[""], self._rules)
-            self.everywhere = self._rules_of(resolved)
-            for other in self._readings:
-                if other:
-                    try:
-                        self._resolve(other)
-                    except Exception as error:  # noqa: BLE001 - all other namespaces follow the global change
-                        self.local.pop(other, None)
-                        failed = EntryError("all entries", "", cause_of(error), "entries that can be merged", "nothing")
-                        self._errors[other] = (failed,)
+        beneath = self.global_default if namespace else None
+        resolved = yield from resolve_in_steps(self._readings[namespace], self._rules, beneath=beneath)
         self._errors[namespace] = resolved.errors
+        if namespace:
+            self.local[namespace] = self._rules_of(resolved)
+            return
+        self.everywhere = self._rules_of(resolved)
+        for other in list(self._readings):
+            if other:
+                try:
+                    yield from self._resolve(other)
+                except Exception as error:  # noqa: BLE001 - all other namespaces follow the global change
+                    self.local.pop(other, None)
+                    failed = EntryError("all entries", "", cause_of(error), "entries that can be merged", "nothing")
+                    self._errors[other] = (failed,)

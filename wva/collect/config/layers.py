@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from wva.collect.config.entry import DEFAULT_ENTRY, EntryError, EntryForm, Notes, keep_good
+from wva.collect.config.entry import DEFAULT_ENTRY, MAX_ENTRIES, EntryError, EntryForm, Notes, keep_good, limited
 from wva.collect.config.fields import ModelFields
 from wva.collect.config.reading import BadEntryError
 from wva.collect.promql import validate_namespace
+from wva.slices import Steps, at_once
 
 MAX_LOCAL_ENTRIES: Final = 1_000
 """In the ConfigMap of a namespace: a tenant who writes there must not delay the decisions for all others."""
@@ -95,6 +96,18 @@ def read(
     ``previous`` is what the same ConfigMap said before. For the ConfigMap of a namespace, ``namespace`` is its name and
     ``beneath`` the global ``default`` that its entries inherit from while it has none of its own.
     """
+    return at_once(read_in_steps(data, rules, previous=previous, beneath=beneath, namespace=namespace))
+
+
+def read_in_steps(
+    data: Mapping[str, str],
+    rules: Rules[M, P],
+    *,
+    previous: Reading[M] | None = None,
+    beneath: M | None = None,
+    namespace: str | None = None,
+) -> Steps[Reading[M]]:
+    """Do the same as ``read``, entry by entry."""
     return _Reader(rules, previous.good if previous else {}, beneath, namespace).read(data)
 
 
@@ -111,14 +124,15 @@ class _Reader(Generic[M, P]):
         self._notes = Notes()
         self._written: dict[str, str] = {}
 
-    def read(self, data: Mapping[str, str]) -> Reading[M]:
-        if self._namespace is not None and len(data) > MAX_LOCAL_ENTRIES:
-            data = self._limited(data)
+    def read(self, data: Mapping[str, str]) -> Steps[Reading[M]]:
+        namespace = self._namespace or ""
+        most, where = (MAX_LOCAL_ENTRIES, "in a namespace") if namespace else (MAX_ENTRIES, "in a ConfigMap")
+        data = limited(data, self._notes, most=most, where=where, namespace=namespace)
         first = {key: text for key, text in data.items() if key == DEFAULT_ENTRY}
-        default = self._keep(first).get(DEFAULT_ENTRY)
+        default = (yield from self._keep(first)).get(DEFAULT_ENTRY)
         if default is not None:
             self._default = default.fields
-        good = self._keep({key: text for key, text in data.items() if key != DEFAULT_ENTRY})
+        good = yield from self._keep({key: text for key, text in data.items() if key != DEFAULT_ENTRY})
         overrides = self._first_of_each(good.values())
         if default is not None:
             good[DEFAULT_ENTRY] = default
@@ -126,17 +140,7 @@ class _Reader(Generic[M, P]):
         own = default.fields if default else None
         return Reading(own, overrides, good, tuple(notes.errors), tuple(notes.warnings))
 
-    def _limited(self, data: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the entries that are read: ``default`` and the first ones by key."""
-        keys = sorted(data, key=lambda key: (key != DEFAULT_ENTRY, key))
-        text = f"{len(data)} entries"
-        problem = BadEntryError(f"at most {MAX_LOCAL_ENTRIES:,} in a namespace", value=text)
-        concerning = {"namespace": self._namespace or ""}
-        kept = f"the first {MAX_LOCAL_ENTRIES:,} by key"
-        self._notes.reject(keys[MAX_LOCAL_ENTRIES], problem, in_force=kept, concerning=concerning)
-        return {key: data[key] for key in keys[:MAX_LOCAL_ENTRIES]}
-
-    def _keep(self, data: Mapping[str, str]) -> dict[str, Entry[M]]:
+    def _keep(self, data: Mapping[str, str]) -> Steps[dict[str, Entry[M]]]:
         return keep_good(data, self._parse, previous=self._previous, reject=self._reject)
 
     def _parse(self, key: str, text: str) -> Entry[M]:
@@ -198,10 +202,16 @@ class _Reader(Generic[M, P]):
 
 def resolve(reading: Reading[M], rules: Rules[M, P], *, beneath: M | None = None) -> Resolved[M, P]:
     """Merge what a ConfigMap says; ``beneath`` is the global default for one of a namespace that has no default."""
+    return at_once(resolve_in_steps(reading, rules, beneath=beneath))
+
+
+def resolve_in_steps(reading: Reading[M], rules: Rules[M, P], *, beneath: M | None = None) -> Steps[Resolved[M, P]]:
+    """Do the same as ``resolve``, entry by entry."""
     notes = Notes()
     under = _over(beneath if reading.default is None else reading.default)
     merged = []
     for entry in reading.overrides:
+        yield
         try:
             merged.append((entry, rules.merge((entry.fields, *under))))
         except BadEntryError as problem:

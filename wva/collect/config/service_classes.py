@@ -17,10 +17,11 @@ from typing import Final, TypeVar
 
 from pydantic import Field
 
-from wva.collect.config.entry import EntryError, EntryForm, Notes
+from wva.collect.config.entry import MAX_ENTRIES, EntryError, EntryForm, Notes, limited
 from wva.collect.config.fields import COUNT, EXPECTED_WHOLE, Fields, QuotedCount, Text, WholeCount
 from wva.collect.config.reading import BadEntryError, Tree, read_tree
 from wva.model.service import HIGHEST_PRIORITY, LOWEST_PRIORITY, ServiceTarget
+from wva.slices import Steps, at_once
 
 T = TypeVar("T")
 
@@ -75,6 +76,11 @@ class ServiceClasses:
 
 def parse_service_classes(data: Mapping[str, str], *, previous: ServiceClasses | None = None) -> ServiceClasses:
     """Return what a ConfigMap of service classes asks for. Never raises, for any text."""
+    return at_once(read_service_classes(data, previous))
+
+
+def read_service_classes(data: Mapping[str, str], previous: ServiceClasses | None) -> Steps[ServiceClasses]:
+    """Do the same in steps."""
     return _Reader(previous.good if previous else {}).read(data)
 
 
@@ -85,16 +91,24 @@ class _Reader:
         self._previous = previous
         self._notes = Notes()
         self._good: dict[Place, ServiceTarget] = {}
+        self._previous_models: dict[str, list[str]] = {}
+        for key, model_id in previous:
+            self._previous_models.setdefault(key, []).append(model_id)
 
-    def read(self, data: Mapping[str, str]) -> ServiceClasses:
+    def read(self, data: Mapping[str, str]) -> Steps[ServiceClasses]:
+        data = limited(data, self._notes, most=MAX_ENTRIES, where="in a ConfigMap")
         for key in sorted(data):
+            yield
+            before = len(self._good)
             try:
                 self._read_key(key, read_tree(data[key]))
             except BadEntryError as problem:
-                kept = {place: target for place, target in self._previous.items() if place[0] == key}
-                in_force = f"what it said last of {len(kept)} models" if kept else "nothing of it"
+                places = [(key, model_id) for model_id in self._previous_models.get(key, ())]
+                in_force = f"what it said last of {len(places)} models" if places else "nothing of it"
                 self._notes.reject(key, problem, in_force=in_force, concerning={})
-                self._good = {place: target for place, target in self._good.items() if place[0] != key} | kept
+                while len(self._good) > before:
+                    self._good.popitem()
+                self._good |= {place: self._previous[place] for place in places}
         targets = self._most_important()
         return ServiceClasses(targets, self._good, tuple(self._notes.errors), tuple(self._notes.warnings))
 
