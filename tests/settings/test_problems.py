@@ -92,6 +92,14 @@ def test_the_lease_needs_a_name():
     assert len(result.problems) == 1
 
 
+@pytest.mark.parametrize("job", ["a\udc80", "x" * 1025])
+def test_a_job_that_no_query_can_name_is_none(job):
+    """It stands in a query before each start from zero."""
+    result = loaded(environment={"WVA_METRICS_JOB": job})
+    assert result.settings.metrics_job == ""
+    assert [problem.key for problem in result.problems] == ["WVA_METRICS_JOB"]
+
+
 def test_a_secret_is_masked_in_a_problem():
     """Neither what was given nor what is in force is told."""
     key = "EPP_METRIC_READER_BEARER_TOKEN"

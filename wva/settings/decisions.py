@@ -53,6 +53,7 @@ class IdentitySettings(BaseModel):
     )
     metrics_job: Annotated[str, key("WVA_METRICS_JOB", places=ENV_ONLY)] = Field(
         "",
+        max_length=1024,
         description="Job of the controller's series in Prometheus. Before a start from zero only a number of this job "
         "in POD_NAMESPACE counts; empty: of every job there.",
     )
