@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
+import aiohttp
 import pytest
+import yaml
 
 from tests.app.gateways import POOLS
 from tests.app.stage import DEPLOYMENTS, MODEL, SYSTEM, VARIANTS
@@ -13,7 +16,12 @@ from tests.attack.harness import Attack, Condition, Number, Says, survive
 from tests.attack.world import SLEEPER, SLEEPING_MODEL, TENANT, VICTIM, page
 from wva.api.meta import Key, format_time
 from wva.app import waking
+from wva.sim.prometheus import EmbeddedPrometheus, InProcess, Target
 
+SHIPPED_NAMESPACE = "workload-variant-autoscaler-system"
+WVA_JOB = "workload-variant-autoscaler-metrics"
+PUBLISHED = ("wva_desired_replicas", "inferno_desired_replicas", "inferno_current_replicas", "inferno_desired_ratio")
+SAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "samples"
 PODS, REPLICA_SETS = "pods", "replicasets.apps"
 _wait_visible = waking.wait_visible
 
@@ -131,9 +139,6 @@ def numbers_of(name, namespace, value):
             f'namespace="{namespace}",exported_namespace="{namespace}",exported_job="{WVA_JOB}"',
         )
     )
-
-
-WVA_JOB = "workload-variant-autoscaler-metrics"
 
 
 def forges(value):
@@ -270,3 +275,36 @@ ATTACKS = [
 async def test_the_victim_does_not_notice(world, attack):
     """Whose a pod, a series or a scaler is, the attacker does not say."""
     await survive(world, attack)
+
+
+def shipped_queries():
+    """Return what KEDA and prometheus-adapter ask about one variant, by file; the samples are those of users."""
+    variant = 'exported_namespace="models",variant_name="chat-a100"'
+    queries = {}
+    for path in sorted(SAMPLES.glob("prometheus-adapter-values*.yaml")):
+        for rule in yaml.safe_load(path.read_text(encoding="utf-8"))["rules"]["external"]:
+            query = rule["metricsQuery"].replace("<<.LabelMatchers>>", variant)
+            queries[f"{path.name}: {rule['name']['as']}"] = query
+    scaled_object = yaml.safe_load((SAMPLES / "keda" / "chat-a100.yaml").read_text(encoding="utf-8"))
+    queries["keda"] = scaled_object["spec"]["triggers"][0]["metadata"]["query"]
+    return queries
+
+
+@pytest.mark.parametrize("query", shipped_queries().values(), ids=shipped_queries().keys())
+async def test_forged_series_change_nothing_that_a_scaler_reads(query):
+    """The controller says 2, and a page of a tenant a thousand, in every way in which a page can say it."""
+    own = "".join(
+        f'{metric}{{variant_name="chat-a100",namespace="models",accelerator_type="A100"}} 2\n' for metric in PUBLISHED
+    )
+    claims = numbers_of("chat-a100", "models", 1000)
+    forged = "".join(claims.replace("wva_desired_replicas", metric) for metric in PUBLISHED)
+    controller = {"job": WVA_JOB, "namespace": SHIPPED_NAMESPACE, "pod": "controller", "instance": "a"}
+    tenants = {"job": WVA_JOB, "namespace": TENANT, "pod": "page", "instance": "b"}
+    async with EmbeddedPrometheus(now=time.time) as prometheus, aiohttp.ClientSession() as session:
+        prometheus.scraper.discover(
+            lambda: [Target(InProcess(lambda: own), controller), Target(InProcess(lambda: forged), tenants)]
+        )
+        await prometheus.scrape()
+        async with session.post(f"{prometheus.url}/api/v1/query", data={"query": query}) as answer:
+            found = (await answer.json())["data"]["result"]
+    assert [series["value"][1] for series in found] == ["2"]
