@@ -136,6 +136,7 @@ def numbers_of(name, namespace, value):
             f'namespace="{namespace}"',
             f'exported_namespace="{namespace}"',
             f'exported_namespace="{namespace}",namespace="{SYSTEM}",job="{WVA_JOB}",service="{WVA_JOB}"',
+            f'exported_namespace="{namespace}",namespace="{SHIPPED_NAMESPACE}",job="{WVA_JOB}"',
             f'namespace="{namespace}",exported_namespace="{namespace}",exported_job="{WVA_JOB}"',
         )
     )
@@ -300,10 +301,11 @@ async def test_forged_series_change_nothing_that_a_scaler_reads(query):
     forged = "".join(claims.replace("wva_desired_replicas", metric) for metric in PUBLISHED)
     controller = {"job": WVA_JOB, "namespace": SHIPPED_NAMESPACE, "pod": "controller", "instance": "a"}
     tenants = {"job": WVA_JOB, "namespace": TENANT, "pod": "page", "instance": "b"}
+    without_namespace = {"job": "kubernetes-pods", "pod": "page", "instance": "c"}
     async with EmbeddedPrometheus(now=time.time) as prometheus, aiohttp.ClientSession() as session:
-        prometheus.scraper.discover(
-            lambda: [Target(InProcess(lambda: own), controller), Target(InProcess(lambda: forged), tenants)]
-        )
+        pages = [(own, controller), (forged, tenants), (forged, without_namespace)]
+        targets = [Target(InProcess(lambda text=text: text), labels) for text, labels in pages]
+        prometheus.scraper.discover(lambda: targets)
         await prometheus.scrape()
         async with session.post(f"{prometheus.url}/api/v1/query", data={"query": query}) as answer:
             found = (await answer.json())["data"]["result"]

@@ -176,6 +176,14 @@ async def test_the_targets_that_have_a_number_instead_are_named(scraped, labels,
     assert "WVA_METRICS_JOB" in line["hint"]
 
 
+async def test_the_job_holds_where_prometheus_gives_no_namespace(scraped):
+    """Then a page can set ``namespace``; every target has a job, so that label of a page is renamed all the same."""
+    wait, _ = scraped
+    own = Target(InProcess(lambda: OWN.replace(" 2", " 0")), CONTROLLER)
+    forged = OWN.replace('namespace="ns"', 'exported_namespace="ns",namespace="wva-system",job="wva-metrics"')
+    assert not await wait(own, Target(InProcess(lambda: forged), {"job": "kubernetes-pods", "pod": "page"}))
+
+
 async def test_where_a_tenant_chooses_the_labels_of_a_target_the_forged_number_counts(scraped):
     """Relabelling and honorLabels are rights over Prometheus: the page itself needs neither, and has neither."""
     wait, _ = scraped
