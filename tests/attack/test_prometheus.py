@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 
 import pytest
 from aiohttp import web
@@ -155,7 +156,10 @@ async def test_only_the_namespace_that_spoils_an_answer_is_held(world, attack):
 
 
 def idle(world):
-    """Let the victim go to zero when it is idle, and let its engines have nothing to do."""
+    """Let the victim, which is an hour old, go to zero when it is idle; its engines have nothing to do."""
+    hour_ago = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 3600))
+    for pod in world.pods("d", namespace=VICTIM):
+        world.force("pods", pod, lambda found: found["metadata"].update(creationTimestamp=hour_ago), namespace=VICTIM)
     world.config_map(TO_ZERO, {"default": "enable_scale_to_zero: true"})
     world.pages[VICTIM, "d"] = lambda _: page(usage=world._usage, running=0, finished=0)
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.collect.cache_bench import Bench
 from tests.collect.doubles import NOW
+from wva.collect.answers import ErrorKind, PrometheusError
 from wva.collect.live_settings import LiveSettings
 from wva.model.metrics import SampleState
 from wva.settings import Given, load
@@ -28,6 +29,29 @@ class LiveBench(Bench):
         """Take a ConfigMap with these keys alone."""
         assert self.live.take({f"{PREFIX}{key}": text for key, text in keys.items()}).problems == ()
         self.cache, self.freshness = self.live.metrics_cache, self.live.freshness
+
+
+async def test_a_namespace_that_spoils_answers_leaves_the_others_their_cache(monkeypatch):
+    """They are asked once; it is asked again, alone."""
+    bench = LiveBench(**LONG)
+    bench.cluster.variant("bad", namespace="bad")
+    answer = bench.prometheus.query
+
+    async def query(promql, *, name, at):
+        found = await answer(promql, name=name, at=at)
+        if "bad" in promql:
+            raise PrometheusError(ErrorKind.MALFORMED, "too large")
+        return found
+
+    monkeypatch.setattr(bench.prometheus, "query", query)
+    for at in (0, 5):
+        await bench.asks(at)
+    for at in (10, 70):
+        _, replicas = await bench.asks(at)
+        assert replicas["va-0"].complete
+        assert [failure.namespaces for failure in bench.failures] == [("bad",)]
+        assert all('"bad"' in text for _, text, _ in bench.prometheus.queries)
+        assert (bench.collector.prometheus_status(), bench.metric("wva_prometheus_up")) == (None, 1)
 
 
 @pytest.mark.parametrize("change", [{"ENABLED": "false"}, {"TTL": "10s"}, {"STALE_THRESHOLD": "10s"}])

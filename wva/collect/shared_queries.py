@@ -161,6 +161,10 @@ class SharedQueries:
             settled.take(task.result())
         return settled
 
+    def suspected(self, topic: Hashable) -> frozenset[str]:
+        """Return the namespaces that are asked about apart from the others."""
+        return frozenset(namespace for known, namespace in self._suspects if known == topic)
+
     def _groups(
         self, topic: Hashable, namespaces: Sequence[str], now: float
     ) -> tuple[tuple[str, ...], list[tuple[str, ...]], Settled]:

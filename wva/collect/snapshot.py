@@ -140,7 +140,8 @@ class Collector:
             accepted = await accepted_in_slices(self._stores, claims=self._settings.claims)
             faults = Faults(now, throttle=self._throttle)
             asked_about = self._asked(accepted, faults)
-            wanted = await beside(_size(accepted), lambda: _chunks(accepted, asked_about, faults))
+            suspected = self._shared.suspected(_ESSENTIAL)
+            wanted = await beside(_size(accepted), lambda: _chunks(accepted, asked_about, faults, suspected))
             asked = [chunk for chunk in wanted if self._cache.due(chunk.queries, now=now)]
             if asked:
                 self._conclude(await self._ask(asked, Round.of(now, self._settings.deadline_seconds)))
@@ -171,7 +172,8 @@ class Collector:
         faults: Faults,
     ) -> list[CollectionFailure]:
         """Bring the answers about the namespaces of active variants into the joins; return what failed."""
-        wanted = await beside(_size(accepted), lambda: _chunks(accepted, asked_about, faults))
+        suspected = self._shared.suspected(_ESSENTIAL)
+        wanted = await beside(_size(accepted), lambda: _chunks(accepted, asked_about, faults, suspected))
         answers: dict[_Chunk, _Found] = {}
         async with self._round:
             for chunk in wanted:
@@ -182,7 +184,8 @@ class Collector:
             if not missing:
                 round_.order.begin()
             asked = await self._ask(missing, round_)
-        if asked or not wanted:
+        spoilers = all(namespace in suspected for chunk in asked for namespace in chunk.namespaces)
+        if (asked or not wanted) and not (answers and spoilers):
             self._conclude(asked)
         self._cache.clean(now=round_.now)
         failures = _refusals(accepted)
@@ -304,7 +307,12 @@ def _make(build: Callable[[Sequence[str]], Sequence[Query]], index: int) -> Make
     return lambda namespaces: build(namespaces)[index]
 
 
-def _chunks(accepted: list[AcceptedVariant], engines_of: Callable[[ModelKey], bool], faults: Faults) -> list[_Chunk]:
+def _chunks(
+    accepted: list[AcceptedVariant],
+    engines_of: Callable[[ModelKey], bool],
+    faults: Faults,
+    suspected: frozenset[str],
+) -> list[_Chunk]:
     """Return what to ask about the active variants."""
     pods: dict[str, set[tuple[str, str]]] = {}
     more: set[str] = set()
@@ -316,7 +324,11 @@ def _chunks(accepted: list[AcceptedVariant], engines_of: Callable[[ModelKey], bo
             pods.setdefault(entry.variant.key.namespace, set()).update(ready)
             if engines_of(entry.variant.model):
                 more.add(entry.variant.key.namespace)
-    return [_chunk(namespaces, more, pods) for namespaces in chunks(pods)]
+    return [
+        _chunk(names, more, pods)
+        for part in (pods.keys() - suspected, pods.keys() & suspected)
+        for names in chunks(part)
+    ]
 
 
 def _ready(entry: AcceptedVariant) -> list[tuple[str, str]]:
