@@ -16,6 +16,9 @@ import yaml
 
 MAX_ENTRY_BYTES: Final = 64 * 1024
 _MAX_EVENTS: Final = 2_000
+_MAX_NESTING: Final = 16
+"""Levels of a value that is not read: the parser takes quadratic time for the depth of brackets."""
+
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The C parser where PyYAML was built with it; both emit the same events."""
@@ -124,6 +127,8 @@ def _value(event: yaml.Event, events: Iterator[yaml.Event]) -> str | _Nested:
     while depth:
         inner = next(events)
         depth += isinstance(inner, yaml.CollectionStartEvent) - isinstance(inner, yaml.CollectionEndEvent)
+        if depth > _MAX_NESTING:
+            raise BadEntryError(f"a YAML mapping of at most {_MAX_NESTING} levels", value="a deeper one")
     return _Nested("a list" if isinstance(event, yaml.SequenceStartEvent) else "a mapping")
 
 
