@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 from itertools import product
 
 import pytest
 from aiohttp import web
 
-from tests.app.gateways import POOLS, QUEUE, Gateway
+from tests.app.gateways import QUEUE
 from tests.app.stage import DEPLOYMENTS, VARIANTS
-from tests.attack.harness import Attack, Condition, Says, survive
-from tests.attack.world import HPAS, SCALED_OBJECTS, TENANT
-
+from tests.attack.harness import Attack, Condition, survive
 
 SATURATION = "wva-saturation-scaling-config"
 TO_ZERO = "wva-model-scale-to-zero-config"
@@ -68,64 +67,114 @@ def deep(size):
     return "\n".join(" " * depth + "a:" for depth in range(int((2 * size) ** 0.5) - 3))
 
 
+LINES = f'{QUEUE}{{fairness_id="f",target_model_name="m"}} 3\n'.encode()
+BOMB = gzip.compress(LINES * (16 * KIB * KIB // len(LINES)))
+
+
+def paged(body, **headers):
+    """Return an answer of a picker: always this page."""
+
+    async def answer(_):
+        return web.Response(body=body, headers=headers)
+
+    return answer
+
+
+async def silent(_):
+    """Keep the connection and say nothing."""
+    await asyncio.sleep(3600)
+
+
+async def silent_pods(world):
+    """Give the tenant's picker a hundred Ready pods that say nothing."""
+    await world.picker(silent)
+    world.many("pods", "epp-0", 100, prefix="epp")
+
+
+def picker(answer):
+    """Put the tenant's model at zero behind such a picker."""
+    return lambda world: world.picker(answer)
+
+
+def unreadable(contains):
+    """Return what GatewayReadable must say."""
+    return Condition("GatewayReadable", "False", "GatewayUnreadable", contains=contains, name="zero")
+
+
+def variables(world):
+    """Give a container 30,000 environment variables of the one name that is read."""
+    env = [{"name": "VLLM_USE_V1", "value": "0" * 20} for _ in range(30_000)]
+    world.twist(DEPLOYMENTS, "bad", lambda value: containers(value)[0].update(env=env))
+
+
+def many_containers(world):
+    """Give the template 10,000 containers with a GPU each."""
+    limits = {"limits": {"nvidia.com/gpu": "1"}}
+    many = [{"name": f"c{number}", "image": "x", "resources": limits} for number in range(10_000)]
+    world.twist(DEPLOYMENTS, "bad", lambda value: value["spec"]["template"]["spec"].update(containers=many))
+
+
+def many_conditions(world):
+    """Give the status 10,000 conditions of others."""
+    one = {"status": "False", "reason": "r", "message": "m" * 90, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    many = [{"type": f"t{number}", **one} for number in range(10_000)]
+    world.twist(VARIANTS, "bad", lambda value: value["status"].update(conditions=many))
+
+
+def annotations(world):
+    """Give the variant as many annotations as an object may have."""
+    many = {f"a/{number}": "x" * 30 for number in range(6_000)}
+    world.twist(VARIANTS, "bad", lambda value: value["metadata"].update(annotations=many))
+
+
+def model_id(text):
+    """Give the variant this model."""
+    return lambda world: world.twist(VARIANTS, "bad", lambda value: value["spec"].update(modelID=text))
+
+
 ATTACKS = [
-    Attack("a_shell_script_of_700_kb_in_one_quote", during=args("sh", "-c", "'" + "a" * 700_000), shows=invalid("bytes")),
+    Attack(
+        "a_shell_script_of_700_kb_in_one_quote", during=args("sh", "-c", "'" + "a" * 700_000), shows=invalid("bytes")
+    ),
     Attack("a_shell_script_of_60_kb_in_one_quote", during=args("sh", "-c", "'" + "a" * 60_000)),
     Attack("a_shell_script_of_32_000_quoted_words", during=args("sh", "-c", "'' " * 21_000)),
-    Attack("one_argument_of_1_mb", during=args("--block-size=" + "9" * 1_000_000), shows=invalid("expected at most 65,536")),
+    Attack(
+        "one_argument_of_1_mb", during=args("--block-size=" + "9" * 1_000_000), shows=invalid("expected at most 65,536")
+    ),
     Attack("30_000_arguments_that_are_read", during=args(*["--block-size=7"] * 30_000), shows=invalid("bytes")),
-    Attack(
-        "30_000_environment_variables",
-        during=lambda world: world.twist(
-            DEPLOYMENTS,
-            "bad",
-            lambda value: containers(value)[0].update(
-                env=[{"name": "VLLM_USE_V1", "value": "0" * 20} for _ in range(30_000)]
-            ),
-        ),
-    ),
-    Attack(
-        "10_000_containers",
-        during=lambda world: world.twist(
-            DEPLOYMENTS,
-            "bad",
-            lambda value: value["spec"]["template"]["spec"].update(
-                containers=[{"name": f"c{n}", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}} for n in range(10_000)]
-            ),
-        ),
-        shows=invalid("containers: got 10,000, expected at most 64"),
-    ),
+    Attack("30_000_environment_variables", during=variables),
+    Attack("10_000_containers", during=many_containers, shows=invalid("containers: got 10,000, expected at most 64")),
     *(
         Attack(f"a_config_map_of_{count}_entries_{make.__name__}", during=entries(make, count))
         for make, count in product((nested, flat, named, deep), (15, 900))
     ),
     Attack("a_config_map_entry_of_950_kib", during=entries(nested, 1), shows=invalid("at most 64 KiB")),
-    Attack("a_config_map_of_30_000_empty_entries", during=entries(lambda _: "", 30_000), shows=invalid("at most 1,000")),
+    Attack(
+        "a_config_map_of_30_000_empty_entries", during=entries(lambda _: "", 30_000), shows=invalid("at most 1,000")
+    ),
     Attack("a_scale_to_zero_config_map_of_950_kib", during=entries(nested, 200, name=TO_ZERO)),
+    Attack("a_model_id_of_1_mb", during=model_id("m" * 1_000_000), shows=invalid("expected at most 512")),
+    Attack("10_000_conditions_in_the_status", during=many_conditions),
+    Attack("250_kib_of_annotations", during=annotations),
     Attack(
-        "a_model_id_of_1_mb",
-        during=lambda world: world.twist(VARIANTS, "bad", lambda value: value["spec"].update(modelID="m" * 1_000_000)),
-        shows=invalid("expected at most 512"),
+        "a_picker_page_of_352_kb_that_unpacks_to_16_mib",
+        before=picker(paged(BOMB, **{"Content-Encoding": "gzip"})),
+        shows=unreadable("compressed metrics"),
+        gateway=True,
     ),
     Attack(
-        "10_000_conditions_in_the_status",
-        during=lambda world: world.twist(
-            VARIANTS,
-            "bad",
-            lambda value: value["status"].update(
-                conditions=[{"type": f"t{n}", "status": "False", "reason": "r", "message": "m" * 90,
-                             "lastTransitionTime": "2026-01-01T00:00:00Z"} for n in range(10_000)]
-            ),
-        ),
+        "a_picker_page_of_16_mib",
+        before=picker(paged(LINES * (16 * KIB * KIB // len(LINES)))),
+        shows=unreadable("more than 1,048,576 bytes"),
+        gateway=True,
     ),
     Attack(
-        "250_kib_of_annotations_and_labels",
-        during=lambda world: world.twist(
-            VARIANTS,
-            "bad",
-            lambda value: value["metadata"].update(annotations={f"a/{n}": "x" * 30 for n in range(6_000)}),
-        ),
+        "a_picker_page_of_1_mib",
+        before=picker(paged(LINES * (KIB * KIB // len(LINES)))),
+        shows=unreadable("more than 10,000 lines"),
+        gateway=True,
     ),
+    Attack("100_silent_picker_pods", before=silent_pods, shows=unreadable("did not answer within"), gateway=True),
 ]
 
 
