@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ from aiohttp import web
 from tests.kube.scripted import ScriptedClient, event, play, pods
 from wva.api import resource as resource_module
 from wva.api.kinds import PODS
-from wva.kube import errors, slices, transport
+from wva.kube import errors, transport
 from wva.kube.client import KubeClient
 from wva.kube.watch import Progressed, Upserted
+from wva.slices import Slices
 
 BODY_BYTES = 20_000
 
@@ -168,13 +170,13 @@ async def test_others_have_their_turn_during_a_long_list(
 ) -> None:
     """Between objects, whenever a slice of time is over; here every slice is."""
     Large(server, objects=150, size=10)
-    monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("wva.kube.client.Slices", partial(Slices, 0.0))
     assert await turns(client.list(PODS)) >= 150
 
 
 async def test_others_have_their_turn_during_a_burst_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of lines may wait in the buffer of the connection."""
-    monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("wva.kube.watch.Slices", partial(Slices, 0.0))
     burst = [event("ADDED", f"p{number}", str(number)) for number in range(11, 500)]
     client = ScriptedClient(lists=[pods()], streams=[burst])
     assert await turns(play(client)) >= len(burst)

@@ -30,8 +30,8 @@ from wva.api.resource import Resource
 from wva.instruments import Instruments
 from wva.kube import errors
 from wva.kube.credentials import Renewal, TlsFiles, TokenFile
-from wva.kube.slices import Slices
 from wva.kube.transport import READ_BUFFER_BYTES, Call, Guard, Transport, guarding
+from wva.slices import Slices
 
 if TYPE_CHECKING:
     from kubernetes_asyncio.client import Configuration

@@ -32,8 +32,8 @@ from wva.api.resource import Resource
 from wva.instruments import Instruments
 from wva.kube import errors
 from wva.kube.backoff import Backoff
-from wva.kube.slices import Slices
 from wva.kube.versions import Versions
+from wva.slices import Slices
 
 WATCH_SECONDS: Final = (290, 590)
 """Servers end watches after 30 to 60 minutes on their own; ending them earlier, at random, spreads reconnects."""
