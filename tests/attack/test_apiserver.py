@@ -208,8 +208,8 @@ async def dropped_lists(world):
 # --- full ------------------------------------------------------------------------------------------------------------
 
 
-def large(world, *, count=60, resource=DEPLOYMENTS):
-    """Store many objects of a megabyte and a half."""
+def large(world, *, count=25, resource=DEPLOYMENTS):
+    """Store objects of a megabyte and a half; the server in this process takes several times that memory."""
     text = "x" * (3 * MIB // 2)
     world.many(resource, "bad", count, lambda value, _: value["metadata"].setdefault("annotations", {}).update(a=text))
 
@@ -262,8 +262,8 @@ ATTACKS = [
     Attack("watches_break_again_and_again", during=cut_again_and_again, shows=Number(1)),
     Attack("history_is_forgotten_again_and_again", during=expired_again_and_again, shows=Number(1)),
     Attack("lists_get_no_answer", during=dropped_lists, shows=Number(1)),
-    Attack("objects_of_a_megabyte_and_a_half_in_a_list", during=large_lists, growth_mib=500, shows=Number(1)),
-    Attack("objects_of_a_megabyte_and_a_half_at_the_start", before=large, growth_mib=500, shows=Number(1)),
+    Attack("objects_of_a_megabyte_and_a_half_in_a_list", during=large_lists, growth_mib=400, shows=Number(1)),
+    Attack("objects_of_a_megabyte_and_a_half_at_the_start", before=large, growth_mib=400, shows=Number(1)),
     Attack("three_thousand_changes_in_a_moment", during=burst, shows=Number(1)),
     Attack(
         "a_large_object_that_needs_a_second_look",
