@@ -134,23 +134,24 @@ def set_level(level: str) -> None:
 
 
 class Throttle:
-    """Which lines about things that repeat are written: the same words about the same thing once in a while."""
+    """Which lines about things that repeat are written: the same words about the same thing once in a while.
 
-    def __init__(self, seconds: float = 600.0, *, most: int = 1000) -> None:
-        """``most`` is how many things are remembered; beyond that the oldest is forgotten."""
+    There is a limit for all of them together, so that many things that fail fill no disk.
+    """
+
+    def __init__(self, seconds: float = 600.0, *, most: int = 100) -> None:
+        """``most`` is how many lines are written within ``seconds``."""
         self._seconds = seconds
         self._most = most
-        self._said: dict[Hashable, tuple[str, float]] = {}
+        self._said: dict[tuple[Hashable, str], float] = {}  # oldest first
 
     def permits(self, thing: Hashable, words: str, now: float) -> bool:
-        """Tell whether to write these words at ``now`` (monotonic seconds); then they count as written."""
-        before = self._said.get(thing)
-        if before is not None and before[0] == words and now - before[1] < self._seconds:
-            return False
-        self._said.pop(thing, None)
-        self._said[thing] = words, now
-        if len(self._said) > self._most:
+        """Tell whether to write these words at ``now`` (in seconds); then they count as written."""
+        while self._said and not 0 <= now - next(iter(self._said.values())) < self._seconds:
             del self._said[next(iter(self._said))]
+        if (thing, words) in self._said or len(self._said) >= self._most:
+            return False
+        self._said[thing, words] = now
         return True
 
 

@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 
 from tests.app.stage import VARIANTS, until
 from wva.api.meta import Key, format_time
+from wva.collect import snapshot
 
 ACTIVATED = "Safety net activated: emitted fallback metrics"
 
@@ -77,3 +78,26 @@ async def test_a_workload_started_while_nothing_is_measured_is_not_stopped(stage
         await until(lambda: stage.series() == {"va": 2})
         await until(lambda: stage.number() == 2)
         assert stage.told("OptimizationReady") == ("False", "NotDecidedYet")
+
+
+async def test_cycles_that_fail_as_a_whole_show_in_the_probe_and_the_condition(stage, monkeypatch):
+    """After three of them, by name and cause, until the next good cycle; the probe of liveness goes on answering."""
+    stage.deployment(replicas=2)
+    stage.va()
+    await stage.scrape()
+    async with stage.controller(interval="20ms"):
+        await until(lambda: source(stage) == "measured")
+
+        async def broken(*_, **__):
+            raise LookupError("text of a tenant")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(snapshot, "accepted_in_slices", broken)
+            (reason,) = await until(stage.app.not_ready)
+            assert stage.app.supervisor.unhealthy() == []
+            await until(lambda: stage.told("OptimizationReady") == ("False", "AnalysisFailed"))
+            assert "tenant" not in stage.message("OptimizationReady")
+        assert reason.startswith("optimizer: ")
+        assert "cycles in a row failed: LookupError in wva.collect.snapshot, line " in reason
+        await until(lambda: stage.app.not_ready() == [])
+        await until(lambda: stage.told("OptimizationReady")[0] == "True")

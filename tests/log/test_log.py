@@ -214,3 +214,34 @@ def test_the_level_can_change_while_the_process_runs(lines):
         "info warning",
         "info warning of a library",
     ]
+
+
+def test_the_same_words_about_the_same_thing_are_written_once_in_a_while():
+    """Other words, and other things, are news; so are the same ones later, or with a clock that was set back."""
+    throttle = log.Throttle(60)
+    assert [throttle.permits("a", words, now) for words, now in (("x", 0), ("x", 59), ("y", 59), ("x", 59))] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert throttle.permits("b", "x", 59)
+    assert throttle.permits("a", "x", 60)
+    assert throttle.permits("a", "x", 1)
+
+
+def test_lines_about_very_many_things_have_a_limit_together():
+    """Until some of them were long ago."""
+    throttle = log.Throttle(60, most=10)
+    assert sum(throttle.permits(thing, "x", 0) for thing in range(1000)) == 10
+    assert sum(throttle.permits(thing, "x", 61) for thing in range(1000)) == 10
+
+
+def test_a_traceback_keeps_both_its_ends(lines):
+    """Its length has a limit, however long the text of the exception is."""
+    read = lines("info")
+    log.get("x").error("failed", exc_info=ValueError("x" * 10**6))
+    (line,) = read()
+    assert line["exception"].startswith("ValueError: xxx")
+    assert line["exception"].endswith("xxx")
+    assert len(line["exception"]) < 10_000
