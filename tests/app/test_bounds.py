@@ -52,7 +52,7 @@ async def test_an_annotation_that_is_no_number_is_told(stage):
     stage.patch_va({"metadata": {"annotations": {"wva.llmd.ai/max-replicas": "few"}}})
     async with stage.controller():
         await until(lambda: (stage.told("ConfigurationValid") or ("",))[0] == "False")
-        assert "wva.llmd.ai/max-replicas='few'" in stage.message("ConfigurationValid")
+        assert "wva.llmd.ai/max-replicas: got 'few'" in stage.message("ConfigurationValid")
         assert stage.number() == 6
 
 

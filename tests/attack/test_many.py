@@ -37,6 +37,23 @@ async def sleepers(world):
     world.many(VARIANTS, "zero", 150, change, prefix="z")
 
 
+def annotated(resource, name):
+    """Create objects with as many annotations as Kubernetes takes."""
+
+    def change(value, number):
+        text = chr(97 + number % 26) * 250_000
+        value["metadata"].update(annotations={"note": text, "wva.llmd.ai/note": text}, ownerReferences=[])
+
+    return lambda world: world.many(resource, name, 60, change)
+
+
+def little_is_kept(world):
+    """Tell whether the caches have next to nothing of the annotations."""
+    stores = world.app._informers.stores
+    objects = [*stores.pods.list(), *stores.deployments.list(), *stores.replica_sets.list()]
+    return sum(len(text) for value in objects for text in value.metadata.annotations.values()) < 100_000
+
+
 def hpas(world):
     """Let a thousand HPAs scale one Deployment."""
     world.hpa()
@@ -76,6 +93,14 @@ ATTACKS = [
         "a_replica_set_with_two_thousand_pods",
         before=lambda world: world.many("pods", world.pods()[0], 2000),
         shows=Says("the number stays small", lambda world: world.decision_of("bad").desired <= 2),
+    ),
+    *(
+        Attack(
+            f"{resource.partition('.')[0]}_with_long_annotations",
+            before=annotated(resource, name),
+            shows=Says("little is kept", little_is_kept),
+        )
+        for resource, name in (("pods", "bad-1-001"), (DEPLOYMENTS, "bad"), ("replicasets.apps", "bad-1"))
     ),
     Attack(
         "config_maps_by_the_thousand",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from wva.api.apps import ResourceRequirements
-from wva.api.meta import Condition, ObjectMeta, parse_time
+from wva.api.meta import Condition, ObjectMeta, WholeMeta, parse_time
 
 
 class PodCondition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -155,7 +155,7 @@ class LeaseSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 class Lease(msgspec.Struct, frozen=True, rename="camel"):
     """A coordination.k8s.io Lease."""
 
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: WholeMeta = WholeMeta()
     spec: LeaseSpec = LeaseSpec()
 
 

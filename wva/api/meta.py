@@ -7,7 +7,7 @@ thousands of pods cheap. They are frozen, so a cache may hand out its own instan
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -23,6 +23,12 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
+MAX_ANNOTATION_CHARACTERS: Final = 1024
+MAX_LABELS: Final = 256
+_READ_ANNOTATIONS: Final = ("wva.llmd.ai/", "autoscaling.keda.sh/")
+_OWN_LABELS: Final = ("wva.llmd.ai/", "inference.optimization/")
+
+
 class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One entry of ``metadata.ownerReferences``."""
 
@@ -34,7 +40,11 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """``metadata`` as far as it is read. ``resource_version`` is opaque but for ``is_older``."""
+    """``metadata`` as far as it is read. ``resource_version`` is opaque but for ``is_older``.
+
+    Owners may write 256 KiB of annotations, and more than a MiB of labels, into each of thousands of objects. Kept are
+    the annotations that are read, each as far as a message could show it, and so many labels as no real object has.
+    """
 
     name: str = ""
     namespace: str = ""
@@ -46,6 +56,19 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Leave out what is not read."""
+        if self.annotations:
+            read = {
+                name: text[:MAX_ANNOTATION_CHARACTERS]
+                for name, text in self.annotations.items()
+                if name.startswith(_READ_ANNOTATIONS)
+            }
+            msgspec.structs.force_setattr(self, "annotations", read)
+        if len(self.labels) > MAX_LABELS:
+            first = sorted(self.labels, key=lambda name: (not name.startswith(_OWN_LABELS), name))[:MAX_LABELS]
+            msgspec.structs.force_setattr(self, "labels", {name: self.labels[name] for name in first})
 
     @property
     def key(self) -> Key:
@@ -61,6 +84,13 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     def deleting(self) -> bool:
         """Whether deletion has been asked for."""
         return self.deletion_timestamp is not None
+
+
+class WholeMeta(ObjectMeta, frozen=True, rename="camel"):
+    """``metadata`` of an object that is written back: with all annotations and labels."""
+
+    def __post_init__(self) -> None:
+        """Leave out nothing."""
 
 
 class KubeObject(Protocol):
