@@ -8,6 +8,7 @@ import pytest
 from tests.collect.test_inventory import H100, Cluster
 from wva.api.core import Node
 from wva.api.meta import Key
+from wva.collect.inventory import read_inventory
 from wva.collect.inventory_troubles import InventoryTroubles
 from wva.model.inventory import UnknownInventory
 
@@ -164,6 +165,17 @@ def test_an_inventory_that_cannot_be_known_is_told_with_what_is_in_force(given, 
     reason, message = watched.of()
     assert reason == "InventoryUnknown"
     assert message.endswith(f"{next(iter(given.values()))}; in force: {words}")
+
+
+def test_nodes_that_are_kept_are_told_with_their_age():
+    """They count as last known, and the condition says of when they are."""
+    watched = Watched(Cluster(kept="403 Forbidden; in force: nodes as known at 2026-01-01T00:00:00Z"))
+    watched.cluster.node("n")
+    words = "nodes cannot be read: 403 Forbidden; in force: nodes as known at 2026-01-01T00:00:00Z"
+    assert watched.of() == ("InventoryUnknown", words)
+    inventory, _ = read_inventory(watched.cluster.stores)
+    assert inventory is not None
+    assert inventory.pool_of("H100").capacity == 8
 
 
 def test_only_changes_that_count_are_looked_at(watched):

@@ -16,7 +16,7 @@ from tests.kube.test_informer_follows import run_until
 from wva.api.kinds import PODS
 from wva.instruments import Instruments
 from wva.kube import errors
-from wva.kube.informer import Informer
+from wva.kube.informer import TOLD_AFTER_SECONDS, Informer
 from wva.kube.watch import KEPT_SECONDS
 
 ABSENT = errors.NotFound(404, "NotFound", "the server could not find the requested resource")
@@ -31,6 +31,12 @@ async def running(informer: Informer[Any]) -> AsyncIterator[None]:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+async def later(informer: Informer[Any], seconds: float) -> str | None:
+    """Return what is kept some time later."""
+    await asyncio.sleep(seconds)
+    return informer.kept
 
 
 def kept_caches(instruments: Instruments) -> float | None:
@@ -77,10 +83,14 @@ async def test_a_kind_that_is_removed_leaves_an_empty_store_once_that_has_lasted
     informer = Informer(client, PODS, instruments=instruments, optional=True)
     with capture_logs() as logs:
         async with running(informer):
-            await asyncio.sleep(100.0 + KEPT_SECONDS - 1)
+            await asyncio.sleep(100.0 + TOLD_AFTER_SECONDS - 1)
+            assert informer.kept is None
+            await asyncio.sleep(KEPT_SECONDS - TOLD_AFTER_SECONDS)
             assert len(informer.store) == 1
             assert informer.absent is None
-            assert informer.kept == f"pods as known 399 s ago: {refusal}"
+            assert informer.kept is not None
+            assert informer.kept.startswith(f"{refusal}; in force: pods as known at 20")
+            assert informer.kept == (await later(informer, 0.5)), "the text stands still"
             assert informer.status() is None
             assert kept_caches(instruments) == 1
             await asyncio.sleep(32)

@@ -41,6 +41,11 @@ class Source(Protocol):
         """Why the kind cannot be read; None when it can."""
         ...
 
+    @property
+    def kept(self) -> str | None:
+        """Why the kind cannot be read at the moment, and of when the content of its cache is; None when it can."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class InventoryStores:

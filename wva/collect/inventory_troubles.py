@@ -70,11 +70,13 @@ class InventoryTroubles:
 
     def of(self, accelerator: str, pods: Iterable[Pod]) -> Trouble:
         """Return what is wrong with the GPUs of a variant with this accelerator label and these pods."""
-        mode, blind = self._unknown(), self._not_known()
+        mode, blind, stores = self._unknown(), self._not_known(), self._stores
         if mode is None:
             return UNTROUBLED
         if blind:
             return Trouble(TroubleReason.INVENTORY_UNKNOWN, f"{blind}; in force: {_MEANWHILE[mode]}")
+        if stores.nodes_source.kept is not None:
+            return Trouble(TroubleReason.INVENTORY_UNKNOWN, f"nodes cannot be read: {stores.nodes_source.kept}")
         if self._survey is None:
             self._survey = _Survey.of(self._stores.nodes.list())
         survey = self._survey

@@ -17,6 +17,9 @@ SILENCE_LIMIT_SECONDS: Final = 180.0
 """A healthy watch shows signs of life at least every idle limit (70 s); more than two of them missing is an outage."""
 
 
+TOLD_AFTER_SECONDS: Final = 60.0
+
+
 class Informer(Generic[T]):
     """Keeps ``store`` equal to a collection of the API server. Start ``run`` in a task group and wait for the store."""
 
@@ -67,12 +70,15 @@ class Informer(Generic[T]):
 
     @property
     def kept(self) -> str | None:
-        """Why an optional kind is refused, and how old the content of the store is; None while it is told or absent."""
+        """Why an optional kind is refused, and of when the content of the store is; None while it is told or absent.
+
+        A refusal of less than a minute is not told, as it may be over before anybody reads of it.
+        """
         contact = self._contact
-        if contact.refused is None or contact.at is None:
+        refused_seconds = asyncio.get_running_loop().time() - contact.refused_at
+        if contact.refused is None or refused_seconds < TOLD_AFTER_SECONDS:
             return None
-        age_seconds = asyncio.get_running_loop().time() - contact.at
-        return f"{self.resource.name} as known {age_seconds:.0f} s ago: {contact.refused}"
+        return f"{contact.refused}; in force: {self.resource.name} as known at {contact.known_at}"
 
     async def run(self) -> None:
         """Follow the collection; ends only by cancellation."""

@@ -17,6 +17,7 @@ may come from an API server that has just started, or from a role that is being 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ import msgspec
 
 from wva import log
 from wva.api import wire
-from wva.api.meta import Key, ObjectList, T, WatchEvent, is_older
+from wva.api.meta import Key, ObjectList, T, WatchEvent, format_time, is_older
 from wva.api.resource import Resource
 from wva.instruments import Instruments
 from wva.kube import errors
@@ -151,6 +152,8 @@ class Contact:
     """Why an optional kind cannot be watched: not served, or not allowed; None when it can, and for any other kind."""
     refused: str | None = None
     """Why an optional kind is not told any more and kept as it was at ``at``; None when it is told, or absent."""
+    known_at: str = ""
+    """``at`` as people read it, for as long as it is kept."""
     refused_at: float = 0.0
     looks: int = 0
     """Since when it has been refused, and how often."""
@@ -224,9 +227,9 @@ class Target(Generic[T]):
             return
         contact.looks += 1
         if contact.refused is None:
-            contact.refused_at = now
-            age_seconds = round(now - contact.at)
-            self.warn("optional_kind_refused", reason=str(error), in_force=f"as known {age_seconds} s ago")
+            age_seconds = now - contact.at
+            contact.refused_at, contact.known_at = now, format_time(time.time() - age_seconds)
+            self.warn("optional_kind_refused", reason=str(error), in_force=f"as known {age_seconds:.0f} s ago")
         self._keep(str(error))
 
     def gone(self, error: errors.ApiError) -> None:
