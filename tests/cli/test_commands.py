@@ -145,6 +145,16 @@ def test_decide_refuses_numbers_that_no_cycle_could_have_seen(wva, recording, tm
     assert f"recording.snapshot.variants.{field}: got {number}, expected a " in line
 
 
+def test_decide_refuses_a_variant_that_is_there_twice(wva, recording, tmp_path):
+    """No cycle could have seen that, and it would be decided on once."""
+    variants = recording.snapshot.variants
+    path = tmp_path / "cycle.json"
+    path.write_bytes(msgspec.json.encode(replace(recording, snapshot=Snapshot(variants + variants))))
+    outcome = wva("decide", str(path))
+    assert outcome.status == 1
+    assert "the variant 'ns/a' is in it more than once" in outcome.lines[0]
+
+
 def test_decide_quotes_no_long_value(wva, recording, tmp_path):
     """The line stays short and printable, also where the decoder quotes a value."""
     text = msgspec.json.encode(recording).replace(b'"state":"fresh"', b'"state":"' + b"x\\u001b" * 5000 + b'"')

@@ -10,6 +10,7 @@ A recording that is read may come from anywhere. Its numbers are held to what th
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from wva import log
 from wva.api import wire
 from wva.model.recording import Recording
 from wva.model.vllm_parameters import COUNT_ARGUMENT, VllmParameters
-from wva.numbers import REPLICAS, Real, Whole
+from wva.numbers import REPLICAS, Real, Whole, shown
 
 KEPT: Final = 100
 
@@ -47,6 +48,10 @@ def read_recording(data: bytes) -> Recording:
         field = name.rpartition(".")[2]
         border = _ANY if isinstance(number, float) else _WHOLES.get(field, REPLICAS)
         border.read(number, key=name, in_force="nothing of it")
+    keys = Counter(variant.key for variant in recording.snapshot.variants)
+    twice = next((key for key, count in keys.items() if count > 1), None)
+    if twice is not None:
+        raise msgspec.ValidationError(f"the variant {shown(str(twice))} is in it more than once")
     return recording
 
 
