@@ -11,6 +11,7 @@ import math
 from dataclasses import fields, replace
 from typing import Final, TypeVar
 
+from wva.decide.queueing.targets import Target
 from wva.model.metrics import EngineSignals, ReplicaMetrics, Sample, SampleState
 from wva.model.policy import QueueingPolicy, SaturationPolicy
 from wva.model.snapshot import Snapshot
@@ -29,7 +30,7 @@ COUNTLESS: Final = 2**53
 AMOUNT: Final = Real(0, LARGEST)
 _GPUS: Final = Whole(0, 1_000_000)
 
-P = TypeVar("P", SaturationPolicy, QueueingPolicy)
+P = TypeVar("P", SaturationPolicy, QueueingPolicy, Target)
 
 
 def rounded_up(replicas: float) -> int:
@@ -45,7 +46,7 @@ def rounded_down(replicas: float) -> int:
 
 
 def bounded_policy(policy: P) -> P:
-    """Return a policy with every number between 0 and ``LARGEST``."""
+    """Return a policy, or the targets that follow from it, with every number between 0 and ``LARGEST``."""
     numbers = {field.name: getattr(policy, field.name) for field in fields(policy) if field.type == "float"}
     lies = {name: min(max(0.0, number), LARGEST) for name, number in numbers.items() if AMOUNT.find(number) is None}
     return replace(policy, **lies) if lies else policy

@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from wva.decide.amounts import bounded_policy
 from wva.decide.analyze.queueing_parameters import Known, key_of, known_parameters
 from wva.decide.analyze.queueing_readings import ModelReading, QueueingInputs, VariantReading, gap
 from wva.decide.queueing.cover import Carrier
@@ -80,7 +81,7 @@ class ModelCase:
             and (found := known_parameters(variant, policy=policy, memory=memory, tuned=settings.tuning_enabled))
         }
         service = policy.service_target_for(inputs.key)
-        target = _target(settings, service, known, traffic)
+        target = bounded_policy(_target(settings, service, known, traffic))
         return ModelCase(inputs, reading, service, target, traffic, known, _costs(reading.variants, policy))
 
     @property
