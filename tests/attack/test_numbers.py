@@ -1,0 +1,279 @@
+"""Numbers that are none, or that nothing can have: in objects, in ConfigMaps, on pages of metrics and of pickers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from aiohttp import web
+
+from tests.app.gateways import QUEUE
+from tests.app.stage import DEPLOYMENTS, SATURATION, VARIANTS
+from tests.attack.harness import Attack, Condition, Number, Says, survive
+from tests.attack.world import HPAS, SCALED_OBJECTS, TENANT, lie, page
+from wva.api.meta import Key
+from wva.api.scalers import PAUSED_REPLICAS_ANNOTATION
+from wva.collect.bounds import MAX_REPLICAS_ANNOTATION, MIN_REPLICAS_ANNOTATION
+from wva.numbers import MAX_REPLICAS
+
+QUEUEING = "wva-queueing-model-config"
+HUGE = "1.7e308"
+REFUSED = "expected a whole number from 0 to 2,147,483,647; in force: "
+
+
+def invalid(contains):
+    """Return the condition that names what is not in force."""
+    return Condition("ConfigurationValid", "False", "InvalidConfiguration", contains=contains)
+
+
+def within_range(world):
+    """Tell whether the tenant's number is one of replicas, and its series says the same."""
+    decision = world.decision_of()
+    return decision is not None and 0 <= decision.desired <= MAX_REPLICAS
+
+
+COUNTABLE = Says("the tenant's number is one of replicas", within_range)
+
+
+def paused(text):
+    """Return what lets KEDA pause the tenant's target at a text."""
+    return lambda world: world.scaled_object(annotations={PAUSED_REPLICAS_ANNOTATION: text})
+
+
+def annotated(**annotations):
+    """Return what annotates the tenant's variant with texts, and gives its target an HPA."""
+
+    def before(world):
+        world.hpa()
+        named = {"minimum": MIN_REPLICAS_ANNOTATION, "maximum": MAX_REPLICAS_ANNOTATION}
+        written = {named[name]: text for name, text in annotations.items()}
+        world.twist(VARIANTS, "bad", lambda value: value["metadata"].update(annotations=written))
+
+    return before
+
+
+def forced_hpa(**spec):
+    """Return what stores an HPA past validation."""
+
+    def before(world):
+        world.hpa()
+        world.twist(HPAS, "hpa", lambda value: value["spec"].update(spec))
+
+    return before
+
+
+def forced_scaled_object(**spec):
+    """Return what stores a ScaledObject past validation."""
+
+    def before(world):
+        world.scaled_object()
+        world.twist(SCALED_OBJECTS, "so", lambda value: value["spec"].update(spec))
+
+    return before
+
+
+def deployed(replicas):
+    """Return what lets the tenant's Deployment say that it has so many replicas."""
+
+    def change(value):
+        value["spec"].update(replicas=replicas)
+        value["status"] = {**value.get("status", {}), "replicas": replicas, "readyReplicas": replicas}
+
+    return lambda world: world.twist(DEPLOYMENTS, "bad", change)
+
+
+def status_of(number):
+    """Return what writes a number into the status of the tenant's variant."""
+    allocation = {"accelerator": "H100", "numReplicas": number, "lastRunTime": "2099-01-01T00:00:00Z"}
+    return lambda world: world.twist(
+        VARIANTS, "bad", lambda value: value.setdefault("status", {}).update(desiredOptimizedAlloc=allocation)
+    )
+
+
+def thresholds(text):
+    """Return what gives the tenant's namespace thresholds of its own, and load enough to compare with them."""
+
+    def before(world):
+        world.pages[TENANT, "bad"] = lambda _: page(usage=0.4, waiting=1)
+        world.hpa(maximum=2)
+        world.tenant_map(SATURATION, {"default": text})
+
+    return before
+
+
+def reports(**amounts):
+    """Return what lets the tenant's pod report amounts."""
+
+    def before(world):
+        world.pages[TENANT, "bad"] = lambda _: page(**amounts)
+
+    return before
+
+
+def container(args=(), gpus=None):
+    """Return what builds the tenant's Deployment with arguments or GPUs."""
+
+    def before(world):
+        one = {"name": "vllm", "image": "vllm", "args": list(args)}
+        if gpus is not None:
+            one["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
+        world.twist(DEPLOYMENTS, "bad", lambda value: value["spec"]["template"]["spec"].update(containers=[one]))
+
+    return before
+
+
+def picker(line):
+    """Return what puts a variant at zero behind a picker that answers with a line."""
+
+    async def before(world):
+        async def answer(_):
+            return web.Response(text=f'{QUEUE}{{target_model_name="org/zero"}} {line}\n')
+
+        await world.picker(answer)
+
+    return before
+
+
+def flood(rate):
+    """Return what lets the tenant's model have known performance, no maximum, and so many requests per second."""
+    signals = {
+        "running": 4,
+        "waiting": 0,
+        "input_tokens": 100,
+        "output_tokens": 178,
+        "prefix_hit_rate": 0,
+        "time_to_first_token": 0.1,
+        "inter_token_latency": 0.03,
+        "success_rate": rate,
+    }
+
+    def before(world):
+        known = {"model_id": "org/model", "acc": "H100", "alpha": 20.58, "beta": 0.41, "gamma": 5.2, "delta": 0.1}
+        known["model_id"] = world.api.store.get(VARIANTS, Key(TENANT, "bad"))["spec"]["modelID"]
+        world.config_map("wva-model-performance-config", {"one": json.dumps({**known, "maxBatchSize": 4})})
+        world.tenant_map(QUEUEING, {"default": "tuningEnabled: false\n"})
+        (pod,) = world.pods()
+
+        def meddler(query, answer):
+            if '"signal"' in query and "inter_token" in query:
+                answer["data"]["result"] += [lie(str(value), pod=pod, signal=name) for name, value in signals.items()]
+            return answer
+
+        world.meddle(meddler)
+
+    return before
+
+
+NONE = Condition("MetricsAvailable", contains=" invalid (")
+
+ATTACKS = [
+    *(
+        Attack(
+            f"paused_replicas_of_{digits}_digits",
+            before=paused("9" * digits),
+            shows=(invalid("paused-replicas"), invalid(REFUSED), Number(1)),
+        )
+        for digits in (30, 400, 5_000)
+    ),
+    Attack("paused_replicas_below_zero", before=paused("-1"), shows=(invalid("paused-replicas"), Number(1))),
+    Attack("paused_replicas_in_digits_of_another_script", before=paused("\u0663"), shows=invalid("paused-replicas")),
+    Attack(
+        "paused_replicas_as_many_as_there_can_be",
+        before=paused(str(MAX_REPLICAS)),
+        shows=Number(MAX_REPLICAS),
+    ),
+    Attack("paused_replicas_one_more_than_there_can_be", before=paused(str(MAX_REPLICAS + 1)), shows=invalid(REFUSED)),
+    Attack(
+        "annotations_of_400_and_5000_digits",
+        before=annotated(minimum="9" * 400, maximum="9" * 5_000),
+        shows=(invalid(MIN_REPLICAS_ANNOTATION), invalid(MAX_REPLICAS_ANNOTATION), Number(1)),
+    ),
+    Attack(
+        "annotations_that_only_python_reads",
+        before=annotated(minimum="1_0", maximum="0x10"),
+        shows=(invalid("'1_0'"), invalid("'0x10'"), Number(1)),
+    ),
+    Attack("an_annotation_of_all_replicas_there_can_be", before=annotated(minimum=str(MAX_REPLICAS)), shows=Number(4)),
+    Attack(
+        "an_hpa_with_bounds_beyond_any_replicas",
+        before=forced_hpa(minReplicas=-7, maxReplicas=10**30),
+        shows=(invalid("spec.minReplicas"), invalid("spec.maxReplicas"), Number(1)),
+    ),
+    Attack(
+        "a_scaled_object_with_bounds_beyond_any_replicas",
+        before=forced_scaled_object(minReplicaCount=10**30, maxReplicaCount=-3, idleReplicaCount=-1),
+        shows=(invalid("spec.minReplicaCount"), invalid("spec.idleReplicaCount"), Number(1)),
+    ),
+    Attack("a_deployment_with_all_replicas_there_can_be", during=deployed(MAX_REPLICAS), shows=COUNTABLE),
+    Attack("a_deployment_with_more_replicas_than_there_can_be", during=deployed(10**30), shows=COUNTABLE),
+    Attack("a_deployment_with_less_than_no_replicas", during=deployed(-(10**30)), shows=COUNTABLE),
+    Attack("a_status_with_more_replicas_than_there_can_be", before=status_of(10**30), shows=Number(1)),
+    Attack("a_status_with_less_than_no_replicas", before=status_of(-(2**63)), shows=Number(1)),
+    Attack(
+        "a_cost_of_5000_digits",
+        before=lambda world: world.twist(VARIANTS, "bad", lambda value: value["spec"].update(variantCost="9" * 5_000)),
+        shows=(invalid("spec.variantCost"), Number(1)),
+    ),
+    Attack("a_queue_threshold_of_zero", before=thresholds("queueLengthThreshold: 0\n"), shows=Number(2)),
+    Attack(
+        "kv_threshold_and_trigger_of_zero",
+        before=thresholds("kvCacheThreshold: 0\nkvSpareTrigger: 0\n"),
+        shows=Number(2),
+    ),
+    Attack(
+        "thresholds_of_nearly_nothing",
+        before=thresholds(
+            "kvCacheThreshold: 1e-300\nkvSpareTrigger: 0\nqueueLengthThreshold: 1e-300\nqueueSpareTrigger: 0\n"
+        ),
+        shows=Number(2),
+    ),
+    Attack(
+        "token_thresholds_of_nearly_nothing",
+        before=thresholds("analyzerName: saturation\nscaleUpThreshold: 1e-300\nscaleDownBoundary: 5e-324\n"),
+        shows=COUNTABLE,
+    ),
+    Attack(
+        "a_threshold_of_60_thousand_digits",
+        before=thresholds(f"queueLengthThreshold: {'9' * 60_000}\n"),
+        shows=(invalid("queueLengthThreshold"), Number(1)),
+    ),
+    Attack("more_running_and_waiting_than_a_sum_can_hold", before=reports(running=HUGE, waiting=HUGE), shows=NONE),
+    Attack(
+        "more_finished_than_a_sum_can_hold_where_zero_is_allowed",
+        before=reports(running=HUGE, finished=HUGE),
+        environment={"WVA_SCALE_TO_ZERO": "true"},
+        shows=Number(1),
+    ),
+    Attack("a_usage_above_everything", before=reports(usage=HUGE), shows=NONE),
+    Attack("a_usage_below_zero", before=reports(usage="-1e300"), shows=NONE),
+    Attack("a_queue_below_zero", before=reports(waiting="-1"), shows=NONE),
+    Attack("a_usage_that_is_no_number", before=reports(usage="NaN"), shows=NONE),
+    Attack("an_infinite_queue", before=reports(waiting="+Inf"), shows=NONE),
+    Attack("thousand_million_requests_per_second_without_a_maximum", before=flood(1e9), shows=COUNTABLE),
+    Attack(
+        "gpus_of_10000_digits",
+        before=container(gpus="9" * 10_000),
+        shows=Number(1),
+    ),
+    Attack(
+        "arguments_with_numbers_of_5000_digits",
+        before=container(["--max-num-seqs", "9" * 5_000, f"--gpu-memory-utilization=1e{'9' * 400}"]),
+        shows=Number(1),
+    ),
+    *(
+        Attack(name, before=picker(line), gateway=True)
+        for name, line in {
+            "a_picker_with_a_value_of_400_digits": "9" * 400,
+            "a_picker_with_a_time_of_400_digits": f"1 {'9' * 400}",
+            "a_picker_with_a_value_of_5000_digits": "9" * 5_000,
+            "a_picker_with_an_infinite_value": "+Inf",
+            "a_picker_with_a_value_that_overflows": "1e999",
+        }.items()
+    ),
+]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+async def test_no_number_of_the_tenant_is_the_victims(world, attack):
+    """The victim's number, series and conditions stay right; the tenant is told which number is not taken."""
+    await survive(world, attack)
