@@ -14,6 +14,7 @@ from wva.model.decision import Reason, Source
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
 from wva.model.variant import Bounds
 from wva.model.vllm_parameters import VllmParameters
+from wva.numbers import MAX_REPLICAS
 
 
 def asleep(name, *, cost=10.0, minimum=None, maximum=None, seqs=None, gpus=1):
@@ -75,6 +76,8 @@ def test_nobody_is_started_while_a_sibling_runs():
         (1.0, 64, (2, 5), 2),
         (200.0, 0, (None, 7), 7),
         (1e300, 1, (None, 9), 9),
+        (1e300, 1, (None, 10**30), MAX_REPLICAS),
+        (float("inf"), 1, (-1, None), MAX_REPLICAS),
     ],
 )
 def test_as_many_replicas_as_take_the_queue_at_once(waiting, seqs, bounds, desired):
@@ -95,6 +98,7 @@ def test_the_gpu_budget_bounds_the_start():
     wide = asleep("a", seqs=1, gpus=2)
     assert activate([wide], 9.0, budget(free=5)).desired == 2
     assert activate([wide], 9.0, budget(free=8, quota=3)).desired == 1
+    assert activate([replace(wide, gpus_per_replica=0)], 9.0, budget(free=5)).desired == 5
 
 
 @pytest.mark.parametrize(
