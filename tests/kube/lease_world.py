@@ -183,7 +183,7 @@ class Process:
             LEASES,
             key,
             identity,
-            DURATIONS,
+            world.durations,
             instruments=world.instruments,
             random=Random(identity),
             monotonic=self.monotonic,
@@ -252,9 +252,10 @@ class Process:
 class World:
     """True time, the server and the processes."""
 
-    def __init__(self):
-        """Start empty at time 0."""
+    def __init__(self, durations=DURATIONS):
+        """Start empty at time 0; ``durations`` are those of all processes."""
         self.time = 0.0
+        self.durations = durations
         self.server = LeaseServer()
         self.instruments = Instruments(CollectorRegistry())
         self.processes = []
