@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import NOW, policy, replica, variant
+from tests.decide import pipelines
 from wva.decide import model_cycle, pipeline
 from wva.decide.pipeline import conclude
 from wva.decide.separate import separate
@@ -320,3 +321,28 @@ def test_two_that_raise_only_together_are_both_set_aside():
     """Neither of them is more to blame than the other; one that has to do with neither stays."""
     kept, failed = separate(range(3), work(set(), {(0, 2)}))
     assert (kept, failed.keys()) == ({1}, {0, 2})
+
+
+@given(pipelines.cycles_of(pipelines.SIZED, limited=True) | pipelines.cycles_of(pipelines.GREEDY), st.data())
+def test_every_variant_has_one_decision_whatever_fails(recording, data):
+    """Those of a model that fails keep their number within their bounds; a second look decides the same."""
+    models = sorted({each.model for each in recording.snapshot.variants})
+    failing = data.draw(st.sets(st.sampled_from(models)) if models else st.just(set()))
+    stage = data.draw(st.sampled_from(("analyze", "decide")))
+    with pytest.MonkeyPatch.context() as patched:
+        raising(patched, stage, *failing)
+        outcome = conclude(recording.snapshot, recording.memory, recording.policy, recording.now)
+        again = conclude(recording.snapshot, recording.memory, recording.policy, recording.now)
+    assert (again.decisions, again.memory) == (outcome.decisions, outcome.memory)
+    assert [each.key for each in outcome.decisions] == [each.key for each in recording.snapshot.variants]
+    variants = {each.key: each for each in recording.snapshot.variants}
+    failed = {failure.model for failure in outcome.failures}
+    assert failed == {
+        model for model in failing if any(each.active for each in variants.values() if each.model == model)
+    }
+    known = recording.memory.by_key()
+    for decision in outcome.decisions:
+        if decision.model in failed and variants[decision.key].active:
+            bounds = variants[decision.key].bounds
+            assert (decision.reason.value, bounds.clamp(decision.desired)) == ("ModelFailed", decision.desired)
+            assert outcome.memory.by_key().get(decision.key) == known.get(decision.key)
