@@ -12,6 +12,7 @@ from tests.app.stage import DEPLOYMENTS, VARIANTS
 from tests.attack.harness import Attack, Condition, Number, Says, survive
 from tests.attack.world import HPAS, SCALED_OBJECTS, TENANT
 from wva.api.meta import Key
+from wva.sim.apiserver import matching
 
 
 async def come_and_go(world):
@@ -52,6 +53,21 @@ def little_is_kept(world):
     stores = world.app._informers.stores
     objects = [*stores.pods.list(), *stores.deployments.list(), *stores.replica_sets.list()]
     return sum(len(text) for value in objects for text in value.metadata.annotations.values()) < 100_000
+
+
+def slow_events(world):
+    """Let each of fifty variants have something to tell, in a namespace in which an event takes a second to post."""
+    world.many_variants(50)
+    for number in range(50):
+        annotations = {"wva.llmd.ai/max-replicas": "few"}
+        world.patch(VARIANTS, f"x-{number:05d}", {"metadata": {"annotations": annotations}})
+    slow = matching(verb="create", path=f"/api/v1/namespaces/{TENANT}/events")
+    world.api.faults.delay(1.0, times=None, match=slow)
+
+
+def told_of(world, name):
+    """Tell whether there is an event about a variant."""
+    return any(event["involvedObject"]["name"] == name for event in world.api.store.list("events"))
 
 
 def hpas(world):
@@ -101,6 +117,11 @@ ATTACKS = [
             shows=Says("little is kept", little_is_kept),
         )
         for resource, name in (("pods", "bad-1-001"), (DEPLOYMENTS, "bad"), ("replicasets.apps", "bad-1"))
+    ),
+    Attack(
+        "events_that_are_slow_to_post",
+        before=slow_events,
+        shows=Says("the victim's event is posted", lambda world: told_of(world, "va")),
     ),
     Attack(
         "config_maps_by_the_thousand",

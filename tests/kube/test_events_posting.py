@@ -176,16 +176,32 @@ async def test_a_hanging_request_is_given_up(bench):
 async def test_a_full_buffer_drops_what_is_new_and_keeps_counting_what_waits(bench):
     """Recording never waits: beyond 1000 waiting Events the newest are dropped and counted."""
     bench.server.gate.clear()
-    for number in range(MAX_WAITING + 3):
-        bench.record(ref=ObjectReference("v1", "Pod", f"pod-{number}", "models"))
+    for number in range(MAX_WAITING):
+        bench.record(ref=ObjectReference("v1", "Pod", f"pod-{number}", f"models-{number % 4}"))
+    for number in range(3):
+        bench.record(ref=ObjectReference("v1", "Pod", f"late-{number}", "late"))
     assert bench.count("dropped") == 3
-    bench.record(ref=ObjectReference("v1", "Pod", "pod-1", "models"))
+    bench.record(ref=ObjectReference("v1", "Pod", "pod-1", "models-1"))
     assert bench.count("dropped") == 3
     bench.server.gate.set()
     for _ in range(MAX_WAITING // 2):
         await settle()
     assert len(bench.server.events) == MAX_WAITING
     assert bench.server.shown[:2] == [("said", 1), ("said", 2)]
+
+
+async def test_a_namespace_with_very_many_events_delays_no_other(bench):
+    """It has a quarter of the buffer, and the others take their turn."""
+    bench.server.gate.clear()
+    for number in range(MAX_WAITING):
+        bench.record(ref=ObjectReference("v1", "Pod", f"pod-{number}", "many"))
+    assert bench.count("dropped") == MAX_WAITING * 3 / 4
+    for name in ("a", "b"):
+        bench.record(name, ref=ObjectReference("v1", "Pod", name, name))
+    assert bench.count("dropped") == MAX_WAITING * 3 / 4
+    bench.server.gate.set()
+    await settle()
+    assert [message for message, _ in bench.server.shown[:4]].count("said") == 2
 
 
 async def test_idle_means_that_nothing_happens_before_the_clock_moves(bench):

@@ -9,7 +9,8 @@ a fault that repeats every second costs the API server next to nothing:
 - about one object at most 25 posts at once and one more every 5 minutes; ``count`` goes on counting meanwhile.
 
 What passed waits in a bounded buffer: when the API server does not answer, new Events are dropped and counted, and
-the caller is never delayed. An Event that waits already only has its count raised, also in a full buffer.
+the caller is never delayed. Namespaces take turns, and none has more than a quarter of the buffer. An Event that waits
+already only has its count raised, also in a full buffer.
 """
 
 from __future__ import annotations
@@ -193,6 +194,7 @@ class EventRecorder:
 
     _correlator: Correlator = field(default_factory=Correlator, init=False)
     _waiting: dict[Series, None] = field(default_factory=dict, init=False)  # oldest first
+    _turns: dict[str, int] = field(default_factory=dict, init=False)  # by namespace: when its last Event was taken
     _posting: int = field(default=0, init=False)
     _resting: int = field(default=0, init=False)  # those of _posting that wait for their next try
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -203,11 +205,31 @@ class EventRecorder:
         series, wanted = self._correlator.see(note, wall=self.clock.now(), now=self.clock.monotonic())
         if series in self._waiting:
             self._count("aggregated")
-        elif not wanted or len(self._waiting) >= MAX_WAITING:
+        elif not wanted or self._full_for(ref.namespace):
             self._count("dropped")
         else:
             self._waiting[series] = None
             self._wake()
+
+    def _full_for(self, namespace: str) -> bool:
+        """Tell whether there is no room for an Event of a namespace: one alone gets a quarter of the buffer."""
+        share = MAX_WAITING // 4
+        if len(self._waiting) < share:
+            return False
+        waiting = sum(series.note.ref.namespace == namespace for series in self._waiting)
+        return waiting >= share or len(self._waiting) >= MAX_WAITING
+
+    def _take(self) -> Series:
+        """Remove and return the oldest Event of the namespace whose turn it is: the one that has waited longest for it.
+
+        The API server may be slow for one namespace alone.
+        """
+        present = {series.note.ref.namespace for series in self._waiting}
+        self._turns = {namespace: turn for namespace, turn in self._turns.items() if namespace in present}
+        series = min(self._waiting, key=lambda one: self._turns.get(one.note.ref.namespace, 0))
+        self._turns[series.note.ref.namespace] = 1 + max(self._turns.values(), default=0)
+        del self._waiting[series]
+        return series
 
     async def run(self) -> None:
         """Post what was recorded, for ever."""
@@ -237,9 +259,8 @@ class EventRecorder:
         return self._posting == self._resting and not (self._waiting and not self._resting)
 
     async def _post_next(self) -> None:
-        """Post the oldest waiting Event; when this is cancelled, the Event goes back to the front of the buffer."""
-        series = next(iter(self._waiting))
-        del self._waiting[series]
+        """Post the Event whose turn it is; when this is cancelled, it goes back to the front of the buffer."""
+        series = self._take()
         self._posting += 1
         try:
             await self._post_with_retries(series)
