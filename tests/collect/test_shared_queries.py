@@ -169,7 +169,21 @@ async def test_who_fails_again_is_alone_already():
     prometheus.count()
     settled = await settle(shared, now=NOW + 120)
     assert settled.failed.keys() == {"ns-037"}
-    assert prometheus.count() == 8
+    assert prometheus.count() == 5
+
+
+async def test_who_comes_and_goes_is_in_each_answer_once():
+    """Also when the namespaces with which it was suspected have been told apart meanwhile."""
+    prometheus = Prometheus(*NAMESPACES[20:60])
+    shared = SharedQueries(prometheus)
+    for number in range(12):
+        namespaces = NAMESPACES[:50] if number % 2 else NAMESPACES[25:]
+        settled = await settle(shared, now=NOW + 60 * number, namespaces=namespaces)
+        told = [each.metric["namespace"] for vector in settled.answers.values() for each in vector.series]
+        assert len(told) <= 4 * len(set(told))
+        assert set(told) <= set(namespaces) - prometheus.spoilers
+        if number == 6:
+            prometheus.spoilers = set(NAMESPACES[30:35])
 
 
 async def test_one_namespace_that_has_prometheus_for_itself_is_asked_every_time():

@@ -170,10 +170,11 @@ class SharedQueries:
     ) -> tuple[tuple[str, ...], list[tuple[str, ...]], Settled]:
         """Return those who are asked together, other groups, and what is known of those who are not asked now."""
         known = {each: self._suspects[topic, each] for each in namespaces if (topic, each) in self._suspects}
-        parts: dict[tuple[str, ...], _Suspect] = {}
-        for suspect in known.values():
+        together: dict[tuple[str, ...], list[str]] = {}
+        for each, suspect in known.items():
             if suspect.strikes:
-                parts[tuple(each for each in suspect.failure.among if each in known)] = suspect
+                together.setdefault(suspect.failure.among, []).append(each)
+        parts = {tuple(members): known[members[0]] for members in together.values()}
         due = [part for part, suspect in parts.items() if suspect.due(now)]
         due = sorted(due, key=lambda part: (parts[part].asked_at, part))[:_SUSPECTS_AT_A_TIME]
         settled = Settled()
@@ -186,22 +187,30 @@ class SharedQueries:
     async def _together(
         self, topic: Hashable, makes: Mapping[str, Make], namespaces: tuple[str, ...], round_: Round, *, gates: bool
     ) -> Settled:
-        """Ask all queries about these namespaces, and where one fails about parts of them."""
-        async with asyncio.TaskGroup() as group:
-            tasks = {
-                name: group.create_task(self._in_order(make(namespaces), round_, gates=gates))
-                for name, make in makes.items()
-            }
+        """Ask all queries about these namespaces, and where one fails about parts of them.
+
+        Suspects are asked one query after the other: the first that fails is enough.
+        """
+        first: dict[str, InstantVector | PrometheusError] = {}
+        if gates:
+            async with asyncio.TaskGroup() as group:
+                tasks = {
+                    name: group.create_task(self._in_order(make(namespaces), round_, gates=True))
+                    for name, make in makes.items()
+                }
+            first = {name: task.result() for name, task in tasks.items()}
         settled = Settled()
         for name, make in makes.items():
-            got = tasks[name].result()
             rest = tuple(each for each in namespaces if each not in settled.failed)
-            if isinstance(got, PrometheusError) and rest and rest != namespaces:
+            if not rest:
+                break
+            got = first[name] if gates else await self._in_order(make(rest), round_, gates=False)
+            if gates and isinstance(got, PrometheusError) and rest != namespaces:
                 got = await self._ask(make(rest), round_)
-            if not isinstance(got, PrometheusError):
-                settled.take(Settled({name: got}))
-            elif rest:
+            if isinstance(got, PrometheusError):
                 settled.take(await self._split(name, make, rest, got, round_))
+            else:
+                settled.take(Settled({name: got}))
         settled.clean()
         self._learn(topic, namespaces, settled.failed, round_)
         return settled
@@ -267,7 +276,7 @@ class SharedQueries:
                     del self._suspects[topic, each]
                 elif known is not None:
                     known.asked_at, known.strikes = now, 0
-            elif failure.error.kind not in _BY_NAMESPACE or not round_.answered:
+            elif failure.error.kind not in _BY_NAMESPACE or (known is None and not round_.answered):
                 continue
             elif known is not None and known.failure.among == failure.among:
                 known.failure, known.asked_at, known.failed_at, known.strikes = failure, now, now, known.strikes + 1

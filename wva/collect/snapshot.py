@@ -181,7 +181,7 @@ class Collector:
                 if kept is not None:
                     answers[chunk] = _Found(dict(kept))
             missing = [chunk for chunk in wanted if chunk not in answers]
-            if not missing:
+            if all(namespace in suspected for chunk in missing for namespace in chunk.namespaces):
                 round_.order.begin()
             asked = await self._ask(missing, round_)
         spoilers = all(namespace in suspected for chunk in asked for namespace in chunk.namespaces)
