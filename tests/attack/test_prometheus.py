@@ -155,24 +155,23 @@ async def test_only_the_namespace_that_spoils_an_answer_is_held(world, attack):
 # --- scale to zero --------------------------------------------------------------------------------------------------
 
 
-def idle(world):
-    """Let the victim, which is an hour old, go to zero when it is idle; its engines have nothing to do."""
+async def scraped_twice(world):
+    """Let a Prometheus without any history scrape the victim twice: it is an hour old and has nothing to do."""
     hour_ago = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 3600))
     for pod in world.pods("d", namespace=VICTIM):
         world.force("pods", pod, lambda found: found["metadata"].update(creationTimestamp=hour_ago), namespace=VICTIM)
-    world.config_map(TO_ZERO, {"default": "enable_scale_to_zero: true"})
     world.pages[VICTIM, "d"] = lambda _: page(usage=world._usage, running=0, finished=0)
-
-
-async def scraped_twice(world):
-    """Let a Prometheus without any history scrape the idle victim twice."""
-    idle(world)
     await world.scrape()
 
 
-def two_hundred_periods(world):
-    """Let two hundred models of the tenant have a retention period each, and let counting requests take a while."""
-    world.many_variants(200, replicas=1)
+def may_go_to_zero(world):
+    """Allow every model to go to zero after ten minutes without a request."""
+    world.config_map(TO_ZERO, {"default": "enable_scale_to_zero: true"})
+
+
+def a_hundred_periods(world):
+    """Let a hundred models of the tenant have a retention period each, and let counting requests take a while."""
+    world.many_variants(100)
     models = world.api.store.list(VARIANTS)
     for number, value in enumerate(each for each in models if each["metadata"]["name"].startswith("x-")):
         world.twist(
@@ -181,11 +180,11 @@ def two_hundred_periods(world):
             lambda found, number=number: found["spec"].update(modelID=f"org/model-{number}"),
         )
     entry = "model_id: org/model-{0}\nenable_scale_to_zero: true\nretention_period: {1}s"
-    world.tenant_map(TO_ZERO, {f"model-{number}": entry.format(number, number + 1) for number in range(200)})
+    world.tenant_map(TO_ZERO, {f"model-{number}": entry.format(number, 2 * number + 1) for number in range(100)})
 
     async def slow(query, answer):
         if "increase(" in query:
-            await asyncio.sleep(0.15)
+            await asyncio.sleep(0.3)
         return answer
 
     world.meddle(slow)
@@ -195,12 +194,13 @@ COUNTED = [
     Attack(
         "a_history_of_requests_that_is_too_short",
         before=scraped_twice,
+        during=may_go_to_zero,
         shows=Says(
             "the history is too short",
             lambda world: "the history of requests covers 0 of 600 s" in world.decision_of("va", VICTIM).message,
         ),
     ),
-    Attack("retention_periods_by_the_hundred", before=two_hundred_periods, interval="300ms", shows=Number(1)),
+    Attack("retention_periods_by_the_hundred", before=a_hundred_periods, interval="300ms", shows=Number(1)),
 ]
 
 
