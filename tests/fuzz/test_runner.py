@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fuzz.__main__ import main
+from tests.fuzz.__main__ import ROOT, main, run
 from tests.fuzz.harness import TARGETS, inputs, play
 from tests.fuzz.mutation import mutated
 
@@ -21,6 +22,16 @@ def test_without_atheris_the_command_says_that_nothing_was_fuzzed(monkeypatch, c
     monkeypatch.setenv("WVA_E2E_UNAVAILABLE", unavailable)
     assert main() == status
     assert capsys.readouterr().out.startswith("fuzz: NOTHING WAS FUZZED: atheris is not there for ")
+
+
+def test_ci_repeats_the_last_line_and_no_line_of_tox(monkeypatch, capsys):
+    """Tox begins its own lines with the name of the environment, too."""
+    (pattern,) = re.findall(r"^grep -hE '(.*)' fuzz$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    monkeypatch.setattr("tests.fuzz.__main__.fuzz", lambda *_: (1_000, ""))
+    assert run(["texts", "gateway"], 60, 2) == 0
+    assert re.search(pattern, capsys.readouterr().out, re.MULTILINE)
+    assert re.search(pattern, "fuzz: NOTHING WAS FUZZED: atheris is not there")
+    assert not re.search(pattern, "fuzz: install_deps> python -I requirements/install.py")
 
 
 def test_an_unknown_target_is_a_usage_error(monkeypatch, capsys):
