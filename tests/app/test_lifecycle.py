@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
+from tests.app import stage as stage_module
 from tests.app.stage import DEPLOYMENTS, SYSTEM, VARIANTS, until
 from wva.api.core import Lease
 from wva.api.meta import Key
@@ -320,3 +321,19 @@ async def test_cycles_are_recorded_for_replay(stage, tmp_path):
     async with stage.controller(RECORD_DIR=str(folder)):
         await stage.cycles(1)
     assert len(list(folder.glob("cycle-*.json"))) == 1
+
+
+async def test_the_process_hears_when_every_cache_is_filled(stage, monkeypatch):
+    """Before anything is decided: the garbage collector need not look at the caches from then on."""
+    heard = []
+    make = stage_module.Environment
+    monkeypatch.setattr(
+        stage_module,
+        "Environment",
+        lambda *given: make(*given, synced=lambda: heard.append(bool(stage.app.cache_versions()))),
+    )
+    stage.deployment()
+    stage.va()
+    async with stage.controller():
+        await until(stage.series)
+    assert heard == [True]

@@ -141,6 +141,7 @@ class Application:
         """Run what the leader runs. The series appear with the first look at the variants."""
         for informer in self._informers.all:
             await informer.store.synced.wait()
+        self._env.synced()
         await self.decisions.begin()
         self.leadership.set_in_charge(True)
         variants = len(self._informers.stores.variant_autoscalings)

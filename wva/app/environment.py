@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
@@ -17,7 +18,8 @@ from wva.settings import Given, Settings
 class Environment:
     """What the application runs in; the embedded world passes its own clock.
 
-    ``probes`` is a server of probes that listens already; without it the application starts its own.
+    ``probes`` is a server of probes that listens already; without it the application starts its own. ``synced`` is
+    called once every cache has been filled.
     """
 
     settings: Settings
@@ -26,6 +28,7 @@ class Environment:
     instruments: Instruments
     clock: Clock = field(default_factory=SystemClock)
     probes: Probes | None = None
+    synced: Callable[[], None] = lambda: None
 
 
 def new_registry() -> CollectorRegistry:
