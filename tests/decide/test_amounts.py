@@ -14,6 +14,8 @@ from tests.builders import NOW, policy, replica, sample, variant
 from tests.decide.pipelines import CACHE_TOKENS, HYBRID, HYBRID_TOKENS, KINDS, PROFILES, QUEUEING, engine, policy_of
 from wva.decide.amounts import AMPLE, COUNTLESS, LARGEST, bounded_policy, bounded_snapshot, rounded_down, rounded_up
 from wva.decide.balance import balanced, raised
+from wva.decide.optimize.cost_aware import Candidate
+from wva.decide.optimize.greedy import Need, share
 from wva.decide.pipeline import conclude
 from wva.decide.queueing.cover import Carrier, cover
 from wva.model.decision import Reason
@@ -214,6 +216,19 @@ def test_numbers_are_raised_as_if_replica_by_replica(numbers, count, most, order
         if free:
             expected[min(free, key=lambda key: (expected[key], ties.index(key)))] += 1
     assert raised(numbers, count, ties=ties, most=most) == expected
+
+
+def test_scarce_gpus_are_shared_at_once_whatever_is_lacking():
+    """Not replica by replica, although both models lack more than any number of replicas carries."""
+    needs = [
+        Need(ModelKey("ns", name), lacking, (Candidate(VariantKey("ns", name), 1.0, 3.0, 1, accelerator="A100"),))
+        for name, lacking in (("m", AMPLE), ("n", 1e12), ("o", 0.0))
+    ]
+    started = time.process_time()
+    shared = share([*needs, Need(ModelKey("ns", "p"), 1.0, ())], {"A100": 10**30})
+    assert time.process_time() - started < 2.0
+    assert shared[ModelKey("ns", "n")][0].number > 10**9
+    assert shared[ModelKey("ns", "m")][0].number > 10**9
 
 
 def test_as_many_replicas_as_can_be_counted_are_shared_at_once():

@@ -11,10 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from wva.decide.amounts import rounded_up
 from wva.decide.optimize.cost_aware import Candidate
 from wva.model.variant import ModelKey
+from wva.numbers import MAX_REPLICAS
+
+_FINEST: Final = 1_000
+"""A step is at least this part of what a model lacks: a need of any size is shared in some thousand steps. Of as many
+replicas and fewer that is one replica at most, so the steps are as fine as they can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +42,8 @@ class Need:
 def share(needs: Sequence[Need], free: Mapping[str, int]) -> dict[ModelKey, tuple[Candidate, ...]]:
     """Return the candidates of every model after sharing ``free`` GPUs, by accelerator, among those in need."""
     left = dict(free)
-    state = {need.model: need for need in needs}
-    active = [need.model for need in needs if need.weight > 0]
+    state = {need.model: _possible(need) for need in needs}
+    active = [need.model for need in state.values() if need.weight > 0]
     while active and any(count > 0 for count in left.values()):
         weights = [state[model].weight for model in active]
         mean = sum(weights) / len(weights)
@@ -52,6 +58,12 @@ def share(needs: Sequence[Need], free: Mapping[str, int]) -> dict[ModelKey, tupl
     return {model: need.candidates for model, need in state.items()}
 
 
+def _possible(need: Need) -> Need:
+    """Return a need with no more than its variants can carry with all replicas that there can be."""
+    most = max((candidate.per_replica for candidate in need.candidates), default=0.0) * MAX_REPLICAS
+    return need if need.required <= most else replace(need, required=most)
+
+
 def _reference(weight: float, mean: float, count: int) -> float:
     """Return down to which weight a model is served before others have their turn."""
     if count == 1:
@@ -62,7 +74,7 @@ def _reference(weight: float, mean: float, count: int) -> float:
 def _serve(need: Need, goal: float, left: dict[str, int]) -> Need:
     """Grow one model by at most ``goal``, taking from the free GPUs."""
     candidates = list(need.candidates)
-    target = min(need.required, goal)
+    target = min(need.required, max(goal, need.required / _FINEST))
     required, allowed = need.required, math.inf if need.limit is None else need.limit
     for index in sorted(range(len(candidates)), key=lambda index: candidates[index].cost_per_capacity):
         candidate = candidates[index]
