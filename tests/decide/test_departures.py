@@ -51,7 +51,7 @@ def test_row_4_one_replica_at_a_time():
 def test_row_8_no_finished_request_is_not_idle():
     """A model busy with its first long request: the original takes it to zero."""
     rules = ScaleToZeroRules(ScaleToZeroEntry("default", "", enabled=True, retention_seconds=600.0))
-    requests = RequestCounts(ModelKey("ns", "m"), 600.0, finished=0.0, in_progress=1.0)
+    requests = RequestCounts(ModelKey("ns", "m"), 600.0, finished=0.0, in_progress=1.0, covered_seconds=600.0)
     for compatibility, expected in ((Compatibility.V0_5, 0), (None, 1)):
         story = Story(Policy(compatibility=compatibility, scale_to_zero=rules), requests=requests)
         assert story.cycle(variant(desired=1), a=[BUSY])["a"].desired == expected
