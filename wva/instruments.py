@@ -28,7 +28,7 @@ class Instruments:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types here
         self.event_loop_lag = Histogram(
             "wva_event_loop_lag_seconds",
-            "How much later than asked for the event loop woke a task, looked at ten times a second.",
+            "How much later than planned the event loop woke a task, measured ten times a second.",
             buckets=_LAG_BUCKETS,
             registry=registry,
         )
@@ -84,7 +84,7 @@ class Instruments:
         self.cache_objects = Gauge("wva_cache_objects", "Objects in the cache.", ["resource"], registry=registry)
         self.caches_kept = Gauge(
             "wva_caches_kept",
-            "Caches of optional kinds that the API server refuses (403, 404) and that are kept as last known, for five "
+            "Caches that the controller keeps as last known while the API server refuses their kind (403, 404), for five "
             "minutes at most.",
             ["resource"],
             registry=registry,
@@ -138,7 +138,7 @@ class Instruments:
         )
         self.loop_restarts = Counter(
             "wva_loop_restarts",
-            "Loops of the process that ended with an error that they did not foresee, and were started again.",
+            "Restarts of loops of the process that ended with an unexpected error.",
             ["loop"],
             registry=registry,
         )
@@ -170,7 +170,7 @@ class Instruments:
         )
         self.prometheus_up = Gauge(
             "wva_prometheus_up",
-            "1 while the last round of queries was answered, for one namespace at least.",
+            "1 while Prometheus answered the last round of queries, for one namespace at least.",
             registry=registry,
         )
         self.prometheus_cache_lookups = Counter(

@@ -54,8 +54,8 @@ class IdentitySettings(BaseModel):
     metrics_job: Annotated[str, key("WVA_METRICS_JOB", places=ENV_ONLY)] = Field(
         "",
         max_length=1024,
-        description="Job of the controller's series in Prometheus. Before a start from zero only a number of this job "
-        "in POD_NAMESPACE counts; empty: of every job there.",
+        description="Job of the controller's series in Prometheus. A start from zero waits for a number with this job "
+        "and the namespace POD_NAMESPACE; empty: with any job.",
     )
     config_map_name: Annotated[str, key("CONFIG_MAP_NAME", places=ENV_ONLY)] = Field(
         "wva-variantautoscaling-config", min_length=1, description="Name of the main ConfigMap."
