@@ -84,8 +84,8 @@ class Instruments:
         self.cache_objects = Gauge("wva_cache_objects", "Objects in the cache.", ["resource"], registry=registry)
         self.caches_kept = Gauge(
             "wva_caches_kept",
-            "Caches that the controller keeps as last known while the API server refuses their kind (403, 404), for five "
-            "minutes at most.",
+            "Caches that the controller keeps as last known while the API server refuses their kind (403, 404), for "
+            "five minutes at most.",
             ["resource"],
             registry=registry,
         )
