@@ -104,7 +104,7 @@ async def test_shut_down_lets_reconciles_finish(build):
 
 
 async def test_cancelling_stops_reconciles_where_they_are(build):
-    """A cancelled controller is no time-out: the reconcile sees the cancellation and run ends with it."""
+    """A cancelled controller is no time-out: the reconcile sees it, and its key is kept for a new start."""
     reconcile = Recording()
     controller = build(reconcile)
     controller.queue.add("a")
@@ -115,7 +115,7 @@ async def test_cancelling_stops_reconciles_where_they_are(build):
         await run
     assert reconcile.ended == {"a": "cancelled"}
     assert controller.queue.retries("a") == 0
-    assert controller.queue.idle
+    assert await controller.queue.get() == "a"
 
 
 async def test_an_error_in_answer_to_a_cancellation_does_not_keep_the_worker_alive(build):
@@ -174,6 +174,34 @@ async def test_a_worker_that_fails_beside_its_reconcile_loses_no_key(build, monk
         await asyncio.sleep(1)
         controller.queue.shut_down()
     assert reconciled == ["a"]
+
+
+async def test_a_worker_that_fails_takes_no_key_from_the_others(build, monkeypatch):
+    """They are stopped in the middle of theirs, and these are there again, too."""
+    reconciled, process = [], Controller._process
+
+    async def reconcile(key):
+        reconciled.append(key)
+        await asyncio.sleep(10)
+        return Done()
+
+    async def fails_for_b(controller, key):
+        await asyncio.sleep(1)
+        await (broken() if key == "b" else process(controller, key))
+
+    controller = build(reconcile, workers=2)
+    controller.queue.add("a")
+    controller.queue.add("b")
+    with monkeypatch.context() as patched:
+        patched.setattr(Controller, "_process", fails_for_b)
+        with pytest.raises(ExceptionGroup):
+            await controller.run()
+    reconciled.clear()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(controller.run())
+        await asyncio.sleep(1)
+        controller.queue.shut_down()
+    assert sorted(reconciled) == ["a", "b"]
 
 
 async def broken(*_):

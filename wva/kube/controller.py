@@ -87,8 +87,9 @@ class Controller(Generic[K]):
             try:
                 with bound_contextvars(controller=self.name, key=str(key)):
                     await self._process(key)
-            except Exception:
-                self.queue.add(key)  # all workers end and start again; the key must not be lost
+            except BaseException:
+                # All workers end and start again, and those that did not fail are cancelled. No key must be lost.
+                self.queue.add(key)
                 raise
             finally:
                 self.queue.done(key)
