@@ -89,3 +89,29 @@ async def test_a_server_that_stays_behind_is_passed_by(api: ApiServer, informer:
     await until(lambda: api.requests.count("watch", resource="configmaps") >= 2)
     change(api, "3")
     await until(lambda: number(informer) == "3")
+
+
+async def test_a_loop_that_is_started_again_still_knows_its_version(
+    api: ApiServer, connect: Connect, instruments: Instruments
+) -> None:
+    """The first list of the new loop comes from a server that is behind: it is waited for as any other."""
+    async with connect() as client:
+        following = Informer(client, CONFIG_MAPS, instruments=instruments)
+        task = asyncio.create_task(following.run())
+        await until(lambda: api.requests.count("watch", resource="configmaps"))
+        api.faults.lag()
+        change(api, "2")
+        await until(lambda: number(following) == "2")
+        seen: list[str] = []
+        following.store.subscribe(lambda _, new: seen.append("gone" if new is None else str(new.data["n"])))
+        for _ in range(2):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            watches = api.requests.count("watch", resource="configmaps")
+            task = asyncio.create_task(following.run())
+            await until(lambda before=watches: api.requests.count("watch", resource="configmaps") > before or seen)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert seen == []

@@ -167,7 +167,9 @@ class Contact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target(Generic[T]):
-    """What is watched, with whose help, and the memory of its failures (back-off, last log lines).
+    """What is watched, with whose help, and what is remembered of it: its version, its failures, the last log lines.
+
+    The memory outlives ``forever``, which may be started again after an error of this program.
 
     An ``optional`` kind that is not served, or that we may not read, is an empty collection until that changes. If it
     was there before, it becomes empty when that has lasted.
@@ -184,6 +186,7 @@ class Target(Generic[T]):
     optional: bool = False
     random: Random = field(default_factory=Random)
     backoff: Backoff = field(default_factory=Backoff)
+    versions: Versions = field(default_factory=Versions)
     logged: dict[str, float] = field(default_factory=dict)
 
     def warn(self, event: str, **values: object) -> None:
@@ -262,7 +265,7 @@ async def forever(target: Target[T]) -> AsyncGenerator[Change[T], None]:
 
     No list that comes out is older than anything that came out before it, unless the newest state of the server is.
     """
-    versions = Versions()
+    versions = target.versions
     while True:
         listed_at = asyncio.get_running_loop().time()
         listed = told = False
