@@ -510,6 +510,32 @@ async def test_configuration_that_makes_decisions_fail_is_refused_by_name(scene,
     assert (namespace, cause.partition(" ")[0]) == ("ns", "ValueError")
 
 
+async def test_configuration_that_was_mended_while_a_cycle_ran_is_not_refused(scene, monkeypatch):
+    """What failed is no longer what the namespace says, and only a new text would bring it back into force."""
+    refused = []
+    scene.optimizer._ports = replace(scene.optimizer._ports, refuse=lambda *what: refused.append(what))
+    other = NamespacePolicy("other", SaturationRules(SaturationPolicy()))
+    bad, good = (
+        replace(
+            policy(),
+            namespaces=(NamespacePolicy("ns", SaturationRules(SaturationPolicy(kv_spare_trigger=each))), other),
+        )
+        for each in (0.123, 0.2)
+    )
+    scene.configuration.policy = bad
+    original = model_cycle.analyze
+
+    def broken(key, variants, cycle):
+        if cycle.policy.saturation_for(key).kv_spare_trigger == 0.123:
+            scene.configuration.policy = good
+            raise ValueError
+        return original(key, variants, cycle)
+
+    monkeypatch.setattr(model_cycle, "analyze", broken)
+    (decision,) = await scene.optimizer.cycle()
+    assert (decision.desired > 1, refused) == (True, [])
+
+
 async def test_a_variant_that_went_away_meanwhile_is_not_published(scene):
     """Neither number nor event nor log line."""
     scene.gone.add(KEY)

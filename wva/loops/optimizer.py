@@ -24,7 +24,7 @@ from wva.instruments import Instruments
 from wva.model.decision import HOLD_REASONS, Decision, Reason, Source
 from wva.model.failures import cause_of
 from wva.model.memory import Memory, VariantMemory
-from wva.model.policy import Policy
+from wva.model.policy import NamespacePolicy, Policy
 from wva.model.recording import Recording
 from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey, VariantKey
@@ -207,7 +207,7 @@ class Optimizer:
         self._memory = self._without_outdated(outcome.memory)
         if outcome.opinions and self._logger.is_enabled_for(logging.DEBUG):
             self._show_solution(outcome, snapshot, policy)
-        self._tell_failures(outcome)
+        self._tell_failures(outcome, policy)
         await self._record(Recording(now=now, policy=policy, memory=memory, snapshot=snapshot))
         with duration.labels("publish").time():
             return await self._publish(outcome.decisions)
@@ -227,12 +227,18 @@ class Optimizer:
         except Exception:  # what was decided does not depend on it
             self._logger.exception("recording_failed")
 
-    def _tell_failures(self, outcome: Outcome) -> None:
-        """Log the models that could not be decided on, and put the configuration of namespaces out of force."""
+    def _tell_failures(self, outcome: Outcome, policy: Policy) -> None:
+        """Log the models that could not be decided on, and put the configuration of namespaces out of force.
+
+        One that is no longer that of ``policy``, with which it failed, is left to the next cycle.
+        """
+        now = _local(self._configuration.policy) if outcome.refused else {}
         for failure in outcome.failures:
             self._tell_failure(failure.model, failure.cause, failure.error)
         for namespace, cause in outcome.refused:
             self._logger.error("namespace_configuration_failed", namespace=namespace, cause=cause)
+            if now.get(namespace) != _local(policy)[namespace]:
+                continue
             try:
                 self._ports.refuse(namespace, cause)
             except Exception:  # it counted for nothing in this cycle, and will not in the next
@@ -293,6 +299,10 @@ class Optimizer:
             self._changed[decision.key] = replace(entries[place], desired=before.desired)
         with suppress(Exception):  # what fails again has been logged
             self._ledger.record(fallbacks([before], cause=cause, reason=Reason.MODEL_FAILED))
+
+
+def _local(policy: Policy) -> dict[str, NamespacePolicy]:
+    return {each.namespace: each for each in policy.namespaces}
 
 
 def _with_variants(memory: Memory, entries: list[VariantMemory]) -> Memory:
