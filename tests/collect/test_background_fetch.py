@@ -76,6 +76,27 @@ async def test_a_cycle_and_the_background_at_the_same_moment_ask_once(first):
     assert len(bench.prometheus.queries) == 4
 
 
+@pytest.mark.looptime
+async def test_a_cycle_that_waits_for_the_background_has_all_of_its_time():
+    """Prometheus answers nothing for as long as the fetch may take, and then again."""
+    bench = Bench(ttl_seconds=30.0, fetch_interval_seconds=30.0, interval_seconds=60.0)
+    await bench.asked(0)
+    answer, loop = bench.prometheus.query, asyncio.get_running_loop()
+    slow_until = loop.time() + 20.5
+
+    async def slow(promql, *, name, at):
+        await asyncio.sleep(max(0.0, slow_until - loop.time()))
+        await asyncio.sleep(1)
+        return await answer(promql, name=name, at=at)
+
+    bench.prometheus.query = slow
+    async with asyncio.TaskGroup() as group:
+        group.create_task(bench.collector.refresh(NOW + 60))
+        await asyncio.sleep(0.1)
+        cycle = group.create_task(bench.collector.collect(NOW + 60.1))
+    assert (cycle.result().failures, len(cycle.result().replicas)) == ((), 1)
+
+
 class SteppedClock:
     """A clock whose waits end when the test says so."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -118,6 +119,28 @@ async def test_an_outage_is_not_multiplied(kind):
     prometheus.spoilers.clear()
     assert (await settle(shared, now=NOW + 180)).failed == {}
     assert prometheus.count() == 4
+
+
+async def test_after_an_outage_with_a_few_answers_all_have_theirs_at_once():
+    """Namespaces that were suspected meanwhile are not let back a few at a time: it was not them."""
+    prometheus = Prometheus(kind=ErrorKind.TIMEOUT)
+    shared, random = SharedQueries(prometheus), Random(1)
+    for number in range(10):
+        answer = prometheus.query
+
+        async def query(promql, *, name, at, answer=answer):
+            prometheus.spoilers = set(NAMESPACES) if random.random() < 0.9 else set()
+            return await answer(promql, name=name, at=at)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(prometheus, "query", query)
+            await settle(shared, now=NOW + 60 * number)
+    assert len(shared.suspected("essential")) > 50
+    prometheus.spoilers.clear()
+    prometheus.count()
+    settled = await settle(shared, now=NOW + 1200)
+    assert (settled.failed, answered(settled)) == ({}, [set(NAMESPACES)] * 4)
+    assert prometheus.count() <= 4 + 4 * 2 * 8 + 4
 
 
 @pytest.mark.parametrize("kind", [ErrorKind.UNAUTHORIZED, ErrorKind.BAD_QUERY])

@@ -108,6 +108,10 @@ class Round:
         time = asyncio.get_running_loop().time()
         return cls(now, seconds, time + seconds, Order(begins_latest=time + seconds / 2))
 
+    def begin(self) -> None:
+        """Count its time from now on: what came before was the wait for another round."""
+        self.deadline = max(self.deadline, asyncio.get_running_loop().time() + self.seconds)
+
     def takes(self, count: int, kind: ErrorKind, *, essential: bool) -> bool:
         """Tell whether so many more queries may be sent after a failure, and count them."""
         limit = _MORE_QUERIES
@@ -153,12 +157,19 @@ class SharedQueries:
         ``topic`` separates what is remembered: a namespace that spoils answers of one kind may be good for others.
         """
         self._forget(round_.now)
-        first, others, settled = self._groups(topic, namespaces, round_.now)
+        first, others, later, settled = self._groups(topic, namespaces, round_.now)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._together(topic, makes, first, round_, gates=True))] if first else []
             tasks += [group.create_task(self._together(topic, makes, each, round_, gates=False)) for each in others]
+        found = Settled()
         for task in tasks:
-            settled.take(task.result())
+            found.take(task.result())
+        if later and found.failed.keys().isdisjoint(each for part in others for each in part):
+            # All suspects that were asked have answers: it was an outage, and the others need not wait for their turn.
+            found.take(await self._together(topic, makes, tuple(later), round_, gates=False))
+            later = {}
+        settled.take(found)
+        settled.failed |= later
         return settled
 
     def suspected(self, topic: Hashable) -> frozenset[str]:
@@ -167,8 +178,8 @@ class SharedQueries:
 
     def _groups(
         self, topic: Hashable, namespaces: Sequence[str], now: float
-    ) -> tuple[tuple[str, ...], list[tuple[str, ...]], Settled]:
-        """Return those who are asked together, other groups, and what is known of those who are not asked now."""
+    ) -> tuple[tuple[str, ...], list[tuple[str, ...]], dict[str, Failure], Settled]:
+        """Return those who are asked together, other groups, those who wait, and what is known of the rest."""
         known = {each: self._suspects[topic, each] for each in namespaces if (topic, each) in self._suspects}
         together: dict[tuple[str, ...], list[str]] = {}
         for each, suspect in known.items():
@@ -176,13 +187,16 @@ class SharedQueries:
                 together.setdefault(suspect.failure.among, []).append(each)
         parts = {tuple(members): known[members[0]] for members in together.values()}
         due = [part for part, suspect in parts.items() if suspect.due(now)]
-        due = sorted(due, key=lambda part: (parts[part].asked_at, part))[:_SUSPECTS_AT_A_TIME]
+        due.sort(key=lambda part: (parts[part].asked_at, part))
+        due, waiting = due[:_SUSPECTS_AT_A_TIME], due[_SUSPECTS_AT_A_TIME:]
+        later = {each: parts[part].failure for part in waiting for each in part}
         settled = Settled()
-        for part in parts.keys() - set(due):
+        for part in parts.keys() - {*due, *waiting}:
             settled.failed |= dict.fromkeys(part, parts[part].failure)
         healthy = tuple(each for each in namespaces if each not in known)
         returned = tuple(each for each, suspect in known.items() if not suspect.strikes)
-        return healthy, [*([returned] if returned else []), *(half for part in due for half in _halves(part))], settled
+        asked = [*([returned] if returned else []), *(half for part in due for half in _halves(part))]
+        return healthy, asked, later, settled
 
     async def _together(
         self, topic: Hashable, makes: Mapping[str, Make], namespaces: tuple[str, ...], round_: Round, *, gates: bool

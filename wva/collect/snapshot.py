@@ -89,7 +89,10 @@ class Collector:
         return self._status
 
     async def collect(self, now: float) -> Snapshot:
-        """Return what is seen at ``now`` (seconds since the epoch); takes at most the deadline of the settings."""
+        """Return what is seen at ``now`` (seconds since the epoch).
+
+        Its queries take at most the deadline of the settings, and so do those of a fetch in the background before them.
+        """
         settings = self._settings
         faults = Faults(now, throttle=self._throttle)
         accepted = await accepted_in_slices(
@@ -176,6 +179,7 @@ class Collector:
         wanted = await beside(_size(accepted), lambda: _chunks(accepted, asked_about, faults, suspected))
         answers: dict[_Chunk, _Found] = {}
         async with self._round:
+            round_.begin()
             for chunk in wanted:
                 kept = self._cache.find(chunk.queries, chunk.pods, now=round_.now)
                 if kept is not None:
