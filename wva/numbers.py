@@ -1,12 +1,12 @@
-"""Numbers that enter: text of others, or a value of JSON, becomes a whole or a real number of a range, or is refused.
+"""Numbers from outside: a text or a value of JSON becomes a whole or a real number of a range, or is refused.
 
-Annotations, fields of objects, ConfigMap entries, flags, samples and arguments of containers are written by others.
-All of them are read here. A ``Whole`` or a ``Real`` is a range: ``find`` returns the number or None, ``read`` the
-number or one error that names key, value, expectation and what is in force. Neither raises anything else.
+This module reads the numbers of annotations, fields of objects, ConfigMap entries, flags, samples and arguments of
+containers. A ``Whole`` or a ``Real`` is a range: ``find`` returns the number or None, ``read`` the number or one error
+that names key, value, expectation and what is in force. Neither raises anything else.
 
 A text is decimal, of ASCII digits, and at most ``MAX_CHARACTERS`` long: its length is looked at before anything else,
 since Python needs quadratic time for long numbers and refuses longer ones with an error of its own. NaN and the
-infinities are no numbers here, and neither is what only Python takes for one, such as ``1_000``.
+infinities are no numbers here. Neither is a text that only Python reads as a number, such as ``1_000``.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ async def test_a_period_longer_than_every_window_is_never_over():
     prometheus = Prometheus()
     counts = (await prometheus.count({MODEL: LONGEST_SECONDS + 1.0}))[MODEL]
     assert (counts.finished, counts.covered, prometheus.asked) == (None, False, [])
-    assert counts.detail == "a retention period of 604801 s is longer than can be looked back: 604800 s"
+    assert counts.detail == "a retention period of 604801 s is longer than the longest window: 604800 s"
 
 
 # --- what the query finds in a history ------------------------------------------------------------------------------

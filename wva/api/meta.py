@@ -42,8 +42,9 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     """``metadata`` as far as it is read. ``resource_version`` is opaque but for ``is_older``.
 
-    Owners may write 256 KiB of annotations, and more than a MiB of labels, into each of thousands of objects. Kept are
-    the annotations that are read, each as far as a message could show it, and so many labels as no real object has.
+    An owner may write 256 KiB of annotations, and more than a MiB of labels, into each of thousands of objects. This
+    class keeps only the annotations that the controller reads, each up to the length that a message shows, and
+    ``MAX_LABELS`` labels. No real object has more.
     """
 
     name: str = ""

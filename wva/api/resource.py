@@ -13,7 +13,7 @@ from wva.api import wire
 from wva.api.meta import Key, ObjectList, RawList, T
 
 MAX_OBJECT_BYTES: Final = 4 * 1024 * 1024
-"""As JSON. Stores of Kubernetes take 1.5 MiB; a larger text of that is one of escaped characters."""
+"""As JSON. Kubernetes stores up to 1.5 MiB of an object; only escaped characters make its JSON longer."""
 
 _raw_list_decoder = msgspec.json.Decoder(RawList)
 

@@ -35,8 +35,8 @@ def decode(decoder: msgspec.json.Decoder[V], data: bytes | msgspec.Raw) -> V:
 def decode_object(decoder: msgspec.json.Decoder[V], data: bytes | msgspec.Raw) -> V:
     """Decode as ``decode`` does, taking a field that is null for absent: the rule of the Kubernetes API.
 
-    Go writes null for an empty map or list. The structs do not say so, since almost no object needs the second look.
-    It takes a hundred times as long as the first, so a large object gets none.
+    Go writes null for an empty map or list. The structs do not declare it, since almost no object needs this second
+    decoding. It takes a hundred times as long as the first, so large objects are not decoded again.
     """
     try:
         return decode(decoder, data)

@@ -220,7 +220,7 @@ class Decisions:
         )
 
     def _refuse(self, namespace: str, cause: str) -> None:
-        """Put the ConfigMaps of a namespace out of force; they are looked at again, which tells about it."""
+        """Put the ConfigMaps of a namespace out of force, and read them again, so that events report it."""
         for key in self.configuration.give_up(namespace, cause):
             self.config_maps.queue.add(key)
 

@@ -80,7 +80,7 @@ class Leadership:
     async def watching(self) -> AsyncIterator[None]:
         """Watch the Lease around the body, so that a candidate need not wait for its next look at it.
 
-        Without permission to watch it is the polling alone that sees renewals and a released Lease; said once.
+        Without permission to watch, only the polling sees renewals and a released Lease. One log line says so.
         """
         lease = self._lease
         if lease is None:

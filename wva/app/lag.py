@@ -1,7 +1,7 @@
 """How late the event loop is: the time that probes, watches and the renewal of the Lease have to wait for their turn.
 
-A task asks to be woken after a tenth of a second and looks how much later it was. What holds the loop for a time D is
-seen as late by D, less the part of the tenth that had not passed when it began.
+A task asks to be woken after a tenth of a second and looks how much later it was. If work holds the loop for a time D,
+the task is late by D, less the part of the tenth that had not passed when the work began.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from wva.instruments import Instruments
 
 PERIOD_SECONDS: Final = 0.1
-"""Ten looks a second cost less than a thousandth of a CPU."""
+"""Ten measurements a second cost less than a thousandth of a CPU."""
 
 
 class LoopLag:

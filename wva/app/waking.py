@@ -76,7 +76,7 @@ class Waking:
             await self._loop.run()
 
     def _build(self) -> ScaleFromZero:
-        """Return the loop. It outlives an error: what it has said of pools and variants it also takes back."""
+        """Return the loop. The same one goes on after an error, so that it can take back its reports."""
         around = self._around
         ports = Ports(
             variants=self._variants,

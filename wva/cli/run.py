@@ -100,7 +100,7 @@ class _Start:
             if probes is not None and probes.address != _probe_address(settings):
                 await probes.close()
             async with self._connect(settings) as client:
-                # What fills the caches lives long. If the collector looked at all of it again and again, everything
+                # Objects in the caches live long. If the collector looked at all of them again and again, everything
                 # else would wait: a quarter of a second with 30,000 pods.
                 environment = Environment(settings, given, client, self._instruments, probes=probes, synced=gc.freeze)
                 problems = [*_problems(loaded, given), *server_problems(environment)]

@@ -1,4 +1,4 @@
-"""What could not be taken in: a model whose objects or samples raise an exception is held, everything else goes on.
+"""Models that cannot be read: if objects or samples of a model raise an exception, it is held, and all others go on.
 
 An exception here is an error of this program: input that is merely wrong has its own messages. So it is logged with
 its traceback, though not again and again.

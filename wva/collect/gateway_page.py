@@ -1,7 +1,7 @@
 """The page of metrics of an endpoint picker: how many requests wait there, by model.
 
-Only the lines of one metric are looked at. Every step takes time in proportion to the page, for any text, and every
-number is one of a range.
+The parser looks at the lines of one metric only. Every step takes time in proportion to the page, for any text. Every
+number must be within a range.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ class NotMetricsError(ValueError):
 def parse_queues(text: str) -> dict[str, float]:
     """Return the queued requests by model id from a text exposition.
 
-    The model is ``target_model_name``, or ``model_name`` where the target is empty. Values that are no positive number
-    say nothing. Raises ValueError on a malformed line, a number beyond ``MAX_WAITING``, more than ``MAX_LINES`` lines,
-    and on a text that does not begin like an exposition: a login page must not pass for an empty queue.
+    The model is ``target_model_name``, or ``model_name`` where the target is empty. A value that is not positive, or is
+    NaN or infinite, counts as no request. Raises ValueError on a malformed line, a number beyond ``MAX_WAITING``, more
+    than ``MAX_LINES`` lines, and on a text that does not begin like an exposition: a login page must not pass for an
+    empty queue.
     """
     if not _EXPOSITION.match(text):
         raise NotMetricsError("something that is no page of metrics")
@@ -99,7 +100,7 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def _value(word: str) -> float:
-    """Return a number of requests, 0 for what is no number on purpose. Raises ValueError."""
+    """Return a number of requests, 0 for NaN and the infinities. Raises ValueError."""
     if word.lower() in _NO_NUMBERS:
         return 0.0
     number = _WAITING.find(word)

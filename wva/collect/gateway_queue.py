@@ -1,8 +1,8 @@
 """How many requests wait at the gateway: read from the endpoint pickers (EPP) of a pool, pod by pod.
 
 Prometheus is too slow for this: a workload at zero serves no request until the controller looks. The picker's pods are
-found by its Service and read directly, without redirects, with a time limit and a size limit. A pod that answers
-nonsense counts as one that does not answer; only a pool of which no pod answers is an error.
+found by its Service and read directly, without redirects, with a time limit and a size limit. A pod whose page cannot
+be read counts as one that does not answer. A pool is in error only if none of its pods answers.
 
 No pool delays another one. Each has its own slots and a time limit for all of its pods together, a namespace has a
 limit of pools that are read at the same time, and all of them together have a limit of connections.
@@ -233,7 +233,7 @@ def _added(answers: list[dict[str, float]]) -> dict[str, float]:
 async def _text(response: aiohttp.ClientResponse, max_bytes: int) -> str:
     """Return the body as text. Raises ValueError when it is too long, compressed, or is not text.
 
-    What is compressed is not unpacked: a thousandth of the limit can be a thousand times the limit.
+    A compressed body is not unpacked: a body of a thousandth of the limit can unpack to a thousand times the limit.
     """
     encoding = response.headers.get("Content-Encoding", _IDENTITY).strip().lower()
     if encoding != _IDENTITY:

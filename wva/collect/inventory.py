@@ -43,7 +43,7 @@ class Source(Protocol):
 
     @property
     def kept(self) -> str | None:
-        """Why the kind cannot be read at the moment, and of when the content of its cache is; None when it can."""
+        """Why the kind cannot be read at the moment, and how old the content of its cache is; None when it can."""
         ...
 
 

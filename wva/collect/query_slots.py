@@ -1,7 +1,8 @@
-"""Which query goes next: a few run at the same time, and those without which nothing can be decided go first.
+"""Which query goes next: a few run at the same time, and those that every decision needs go first.
 
-The others begin once the essential ones of the cycle were asked, and leave slots free at all times: an essential query
-that is asked again finds one. They do not wait for ever, so one slow namespace does not keep them from being asked.
+These are the essential queries. The others begin when the essential ones of the cycle have been asked. They always
+leave some slots free, so that an essential query that is asked again finds one. They wait for a limited time only, so
+that one slow namespace does not keep them from being asked.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def _add(found: _Found, signal: str, series: Series) -> None:
 def _counts(model: ModelKey, retention: float, window: Window | None, found: _Found | None) -> RequestCounts:
     """Return the counts; a problem makes all of them unknown. No queue at a gateway is needed: the engines report."""
     if window is None or found is None:
-        words = f"a retention period of {retention:g} s is longer than can be looked back: {LONGEST_SECONDS} s"
+        words = f"a retention period of {retention:g} s is longer than the longest window: {LONGEST_SECONDS} s"
         return RequestCounts(model, retention, detail=words)
     if found.problem:
         return RequestCounts(model, window.seconds, detail=found.problem)

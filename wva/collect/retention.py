@@ -1,7 +1,7 @@
 """How far back requests are counted: a retention period, rounded up to one of a few windows.
 
-Each window in use costs one query per hundred namespaces, so tenants who all ask for a period of their own would make
-queries without end. A rounded period is never shorter than the one that was asked for: a model is never taken for idle
+Each window in use costs one query per hundred namespaces, so if each tenant chose another period, the number of queries
+would have no limit. A rounded period is never shorter than the one that was asked for: a model is never taken for idle
 too early. The default of ten minutes is a window itself.
 """
 
@@ -27,7 +27,7 @@ class Window:
 
     @property
     def parts(self) -> int:
-        """In how many parts the window is looked at when it is to be shown that samples reach over all of it."""
+        """Into how many parts the window is divided to check that samples cover all of it."""
         return min(max(self.seconds // _LONGEST_GAP_SECONDS, _LEAST_PARTS), _MOST_PARTS)
 
     @property

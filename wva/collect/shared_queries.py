@@ -5,9 +5,9 @@ each half of its namespaces, until the namespace that spoils it stands alone. Th
 theirs in the same cycle. A namespace that was found is remembered and asked alone from then on, while it fails less and
 less often, up to five minutes apart. Once it has an answer again it stays apart from the others for ten minutes.
 
-Only a failure that a namespace can cause is followed by halves, and a round of queries has a limit for them. If nothing
-at all is answered, Prometheus is the reason: then the limit is a few queries. What is not found within the limits is
-looked for in the next round, beginning with the halves that failed.
+Only a failure that a namespace can cause is followed by halves, and a round of queries has a limit for them. If no
+query at all is answered, Prometheus is the reason: then the limit is a few queries. If the limits end the search, the
+next round continues it with the halves that failed.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Round:
 
 @dataclass(slots=True)
 class _Suspect:
-    """Namespaces one of which spoils an answer; of a single one it is known. Times are seconds since the epoch.
+    """Namespaces of which one spoils an answer; a single one does so itself. Times are seconds since the epoch.
 
     ``strikes`` counts the failures in a row; there are none while it is on probation.
     """
@@ -270,7 +270,7 @@ class SharedQueries:
         except PrometheusError as error:
             return error
         except Exception as error:  # noqa: BLE001 - the other namespaces have their answers
-            # Not foreseen: what is in the answer causes it, so the namespace that has put it there can be found.
+            # An unexpected error comes from the content of the answer, so the namespace with this content can be found.
             _log.exception("query_failed", query=query.name)
             return PrometheusError(ErrorKind.MALFORMED, f"its answer cannot be read: {cause_of(error)}")
         round_.answered = True

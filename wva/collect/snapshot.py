@@ -121,7 +121,7 @@ class Collector:
         )
 
     def _inventory(self) -> tuple[Inventory | None, str]:
-        """Count the GPUs. An error leaves their number unknown, which concerns all models: none of them is to blame."""
+        """Count the GPUs. An error leaves their number unknown. It concerns all models, so none of them is held."""
         try:
             return self._settings.inventory() or (None, "")
         except Exception as error:  # noqa: BLE001 - decisions go on without the number of GPUs

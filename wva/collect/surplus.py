@@ -24,10 +24,10 @@ MAX_MODEL_ID_CHARACTERS: Final = 512
 """A model id becomes the label of a series. The longest in public registries have about a hundred characters."""
 
 MAX_CONDITIONS: Final = 32
-"""Of one status; the controller has a third of that."""
+"""Of one status; the controller itself writes a third of that."""
 
 ENGINE_SWITCH: Final = "VLLM_USE_V1"
-"""The only environment variable that is read. Others may hold secrets, and none of them is kept."""
+"""The only environment variable that the caches keep. Others may hold secrets."""
 
 _OWN: Final = frozenset(ConditionType)
 _TOLD: Final = 3

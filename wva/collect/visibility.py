@@ -134,7 +134,7 @@ def published_query(key: VariantKey, target: TargetLabels) -> str:
 
 
 def unpinned_query(key: VariantKey) -> str:
-    """Return the query for the targets that have such a number, whichever they are: for a message, not for a decision.
+    """Return the query for all targets that have such a number: for a message, not for a decision.
 
     One series per target. In a target without a namespace of its own, the variant's namespace is still ``namespace``.
     """

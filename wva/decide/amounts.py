@@ -1,4 +1,4 @@
-"""Arithmetic with the numbers of others: no sum, quotient or rounding of them raises, or is not finite.
+"""Arithmetic with numbers from outside: every sum, quotient and rounding of them is finite, and none raises an error.
 
 The collector lets no number in that cannot be true. Here the same holds for every input of ``decide``, so that a
 recording or a memory cannot bring one in either: a sample beyond ``LARGEST`` is no measurement and counts as invalid, a
@@ -34,7 +34,7 @@ P = TypeVar("P", SaturationPolicy, QueueingPolicy, Target)
 
 
 def rounded_up(replicas: float) -> int:
-    """Return a quotient as a whole number of replicas, at most ``COUNTLESS``; what is not a number is none."""
+    """Return a quotient as a whole number of replicas, at most ``COUNTLESS``, and 0 for NaN."""
     if replicas < COUNTLESS:
         return math.ceil(replicas) if replicas > -COUNTLESS else -COUNTLESS
     return COUNTLESS if replicas >= COUNTLESS else 0

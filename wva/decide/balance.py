@@ -1,6 +1,6 @@
 """Equal variants stay equal: a change of several is shared among them one replica at a time.
 
-So it is defined; it is computed without such steps, since a change may be of as many replicas as there are numbers.
+This is the definition. The code needs no such steps, since a change may be of any number of replicas.
 """
 
 from __future__ import annotations

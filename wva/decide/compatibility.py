@@ -49,7 +49,7 @@ def enforce_v05(
 ) -> tuple[Decision, ...]:
     """Return the decisions of a model as the old enforcer leaves them; it knew those with a target only.
 
-    A time of which Prometheus has no samples is not one without requests, whatever the old enforcer made of it.
+    The old enforcer took a time without samples in Prometheus for a time without requests. This function does not.
     """
     targets = {entry.key.name: entry.desired for entry in decisions if entry.reason is Reason.COMPATIBILITY}
     if policy.enabled:

@@ -6,7 +6,7 @@ listed: the same inputs give the same decisions, bit by bit, so that a recorded 
 
 A model on which an exception is raised does not take the others with it: it is held with its last number, and the
 others are decided without it (``separate``, ``failed``). If its namespace has ConfigMaps of its own, and the models of
-the namespace can be decided without them, then that is what counts, and the outcome says so.
+the namespace can be decided without them, these decisions count, and the outcome names the namespace.
 """
 
 from __future__ import annotations

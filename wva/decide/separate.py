@@ -1,4 +1,4 @@
-"""What works is done, what raises is set aside: a piece of work over many keys, of which some make it fail.
+"""Work over many keys, of which some make it fail: those are set aside, and the work is done for all others.
 
 The work is tried with all keys. If it raises, it is tried with halves of them, until those that raise stand alone. Keys
 that work alone and raise only together are found two by two, and both are set aside. The result is always that of one

@@ -70,9 +70,9 @@ class Informer(Generic[T]):
 
     @property
     def kept(self) -> str | None:
-        """Why an optional kind is refused, and of when the content of the store is; None while it is told or absent.
+        """Why an optional kind is refused, and how old the content of the store is; None while it is told or absent.
 
-        A refusal of less than a minute is not told, as it may be over before anybody reads of it.
+        A refusal of less than a minute is not told, as it may be over before a person reads of it.
         """
         contact = self._contact
         refused_seconds = asyncio.get_running_loop().time() - contact.refused_at

@@ -2,8 +2,8 @@
 
 An exception that a loop does not foresee ends that loop and no other. It is logged, counted, and the loop is started
 again after a delay that grows with each failure. A loop that goes on failing, or says of itself that it is stuck, makes
-``unhealthy`` name it; then ``/healthz`` fails, and the kubelet starts the container anew. Being cancelled is the way to
-end a loop. Tasks whose end has to be the end of the process, such as holding the lease, are not supervised.
+``unhealthy`` name it; then ``/healthz`` fails, and the kubelet restarts the container. To end a loop, cancel it. Tasks
+whose end has to be the end of the process, such as holding the lease, are not supervised.
 """
 
 from __future__ import annotations

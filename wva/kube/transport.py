@@ -24,7 +24,7 @@ from wva.numbers import Whole
 
 JSON: Final = "application/json"
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
-"""Of a watch. What etcd stores in 1.5 MiB may be six times as long in JSON, where a control character takes six."""
+"""Of a watch. etcd stores 1.5 MiB of an object; in JSON this may be six times as long, with escaped characters."""
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 """Of an answer; the event loop works on one for less than 50 ms. Longer lists are asked for in pages."""
 MAX_REFUSAL_BYTES: Final = 64 * 1024

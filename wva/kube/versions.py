@@ -3,8 +3,8 @@
 The first list of a process may come from a server's cache ("0"). Each later one asks for at least the newest version
 that was told, since another API server, or one that has just started, may be behind. Where that does not work, the
 newest state is asked for (None), which a server must read consistently: after a second refusal of the version, and when
-lists expire before anything was told. A list that is older all the same is not used. Only if the newest state is older
-twice in a row it is what there is, for example because the store was restored from a backup.
+lists expire before anything was told. A list that is older all the same is used only if the newest state is
+older twice in a row, for example because the store was restored from a backup.
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ class Target(Generic[T]):
         contact.looks = 0
 
     def refuse(self, error: errors.ApiError) -> None:
-        """Note that an optional kind is refused; said when that begins, not with every look for it."""
+        """Note that an optional kind is refused. The log says so when this begins, not with every look for it."""
         contact, now = self.contact, asyncio.get_running_loop().time()
         if contact.absent is not None or contact.at is None:
             return

@@ -37,7 +37,7 @@ SOLUTION_MESSAGE: Final = "Optimization solution"
 """Debug line with what the model-based optimizer has found; the text is the one that the original logged."""
 
 FAILED_CYCLES: Final = 3
-"""So many failed cycles in a row make the process unready: the numbers it shows are not being looked after."""
+"""So many failed cycles in a row make the process unready: its numbers do not follow the load."""
 
 STUCK_SECONDS: Final = 300.0
 """A cycle that has run for this long beyond the interval will not end: queries, the longest part, have 20 s."""
@@ -241,7 +241,7 @@ class Optimizer:
                 continue
             try:
                 self._ports.refuse(namespace, cause)
-            except Exception:  # it counted for nothing in this cycle, and will not in the next
+            except Exception:  # this cycle was decided without it, and the next one will be
                 self._logger.exception("configuration_not_refused", namespace=namespace)
 
     def _tell_failure(self, model: ModelKey, cause: str, error: Exception) -> None:

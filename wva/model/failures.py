@@ -1,4 +1,4 @@
-"""What is said of an exception that was not foreseen: its class and where it was raised, and no text of users."""
+"""What messages say of an unexpected exception: its class and where it was raised, and no text of users."""
 
 from __future__ import annotations
 

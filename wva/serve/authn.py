@@ -3,9 +3,9 @@
 A token is in the request and in the review and nowhere else: the memory has only its SHA-256, and no log line or error
 carries it. An accepted token is remembered for five minutes, but never beyond its own expiry.
 
-Each token that is not remembered costs a review, and anybody can make up tokens. So an address may cause a few of them
-at a time, and all addresses together some more. A client that has got in before is apart from that: its token has a
-limit of its own, and a new token from its address counts for that address alone. No flood from elsewhere, and none
+Each token that is not remembered costs a review, and any client can make up tokens. So an address may cause a few of
+them at a time, and all addresses together some more. A client that has got in before is apart from that: its token has
+a limit of its own, and a new token from its address counts for that address alone. No flood from elsewhere, and none
 through the same address, keeps it out.
 """
 

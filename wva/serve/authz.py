@@ -1,8 +1,8 @@
 """May this client read that page: an access review by the API server, remembered for a while.
 
-RBAC grants it as ``nonResourceURLs`` with the verb ``get``. Every method asks for this one right: no page does anything
-but tell, and a client that may read it is told that there is no other method. A user may cause a few reviews at a
-time: tokens of one user can differ in more than its name, and each of these identities is asked about by itself.
+RBAC grants it as ``nonResourceURLs`` with the verb ``get``. Every method asks for this one right: no page changes
+anything, and a client that may read it learns that there is no other method. A user may cause a few reviews at a time:
+tokens of one user can differ in more than its name, and each of these identities is asked about by itself.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The gate answers before a page is chosen, so that a client without the right does not learn which pages exist: 401
 without a good token, 403 without the right, 429 when a client causes too many reviews, 500 when the API server cannot
-be asked. A caller chooses its paths at will, so all that lead to no page count as one.
+be asked. A caller can ask for any path, so all paths without a page count as one.
 """
 
 from __future__ import annotations

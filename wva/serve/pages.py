@@ -1,8 +1,8 @@
 """What the servers answer: the probes, the metrics, and pages of JSON beside them behind the same gate.
 
 ``/healthz`` answers as long as the event loop runs, and fails when a loop of the process does not come back: then the
-kubelet starts the container anew. ``/readyz`` names everything that is not ready. Both give one reason per line, so
-that ``kubectl describe pod`` shows them; neither depends on leadership, because a standby is ready to lead.
+kubelet restarts the container. ``/readyz`` names everything that is not ready. Both give one reason per line, so that
+``kubectl describe pod`` shows them; neither depends on leadership, because a standby is ready to lead.
 """
 
 from __future__ import annotations

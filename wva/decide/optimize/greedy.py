@@ -19,8 +19,8 @@ from wva.model.variant import ModelKey
 from wva.numbers import MAX_REPLICAS
 
 _FINEST: Final = 1_000
-"""A step is at least this part of what a model lacks: a need of any size is shared in some thousand steps. Of as many
-replicas and fewer that is one replica at most, so the steps are as fine as they can be."""
+"""A step is at least this part of what a model lacks, so a need of any size takes some thousand steps. For a need
+of up to so many replicas this part is one replica at most, so such a need is shared one replica at a time."""
 
 
 @dataclass(frozen=True, slots=True)
