@@ -119,12 +119,22 @@ async def test_a_query_that_finds_too_much_is_told_apart(client, server, clock, 
     assert "execution: too many samples" in failure.message
 
 
-@pytest.mark.parametrize("code", [404, 429, 500, 503])
-async def test_a_server_error_is_retried_with_growing_pauses(client, server, clock, code):
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (404, ErrorKind.REFUSED),
+        (405, ErrorKind.REFUSED),
+        (429, ErrorKind.REFUSED),
+        (408, ErrorKind.SERVER),
+        (500, ErrorKind.SERVER),
+        (503, ErrorKind.SERVER),
+    ],
+)
+async def test_a_server_error_is_retried_with_growing_pauses(client, server, clock, code, kind):
     """Three pauses with at most ten per cent of jitter, then it is an error."""
     server.plan = [status(code, "later")]
     failure = await _failure(client)
-    assert failure.kind is ErrorKind.SERVER
+    assert failure.kind is kind
     assert len(server.requests) == 4
     for pause, base in zip(clock.pauses, (0.5, 1.0, 2.0), strict=True):
         assert base <= pause <= base * 1.1

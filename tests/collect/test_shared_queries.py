@@ -143,7 +143,7 @@ async def test_after_an_outage_with_a_few_answers_all_have_theirs_at_once():
     assert prometheus.count() <= 4 + 4 * 2 * 8 + 4
 
 
-@pytest.mark.parametrize("kind", [ErrorKind.UNAUTHORIZED, ErrorKind.BAD_QUERY])
+@pytest.mark.parametrize("kind", [ErrorKind.UNAUTHORIZED, ErrorKind.BAD_QUERY, ErrorKind.REFUSED])
 async def test_what_no_namespace_can_cause_is_not_looked_for(kind):
     """Everybody fails."""
     prometheus = Prometheus("ns-037", kind=kind)

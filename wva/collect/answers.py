@@ -26,12 +26,17 @@ _SHOWN_CHARACTERS: Final = 300
 
 
 class ErrorKind(StrEnum):
-    """What went wrong with a query. ``EXECUTION``: the query is good, but not with the samples that it finds."""
+    """What went wrong with a query.
+
+    ``EXECUTION``: the query is good, but not with the samples that it finds. ``REFUSED``: no query is taken, for want
+    of a right path, or because there were too many.
+    """
 
     UNREACHABLE = "unreachable"
     TIMEOUT = "timeout"
     UNAUTHORIZED = "unauthorized"
     BAD_QUERY = "bad_query"
+    REFUSED = "refused"
     EXECUTION = "execution"
     SERVER = "server"
     MALFORMED = "malformed"

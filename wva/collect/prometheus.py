@@ -39,13 +39,14 @@ _MAX_ERROR_BYTES: Final = 64 * 1024
 _CHUNK_BYTES: Final = 64 * 1024
 _RETRY_PAUSES_SECONDS: Final = (0.5, 1.0, 2.0)
 _JITTER: Final = 0.1
-_RETRIED: Final = frozenset({ErrorKind.UNREACHABLE, ErrorKind.SERVER})
+_RETRIED: Final = frozenset({ErrorKind.UNREACHABLE, ErrorKind.SERVER, ErrorKind.REFUSED})
 
 _OK: Final = 200
 _REDIRECTS: Final = range(300, 400)
 _UNAUTHORIZED: Final = frozenset({401, 403})
-_NOT_OURS: Final = frozenset({404, 405, 408, 429})
+_REFUSED: Final = frozenset({404, 405, 429})
 """Client errors that say nothing about the query: wrong path, proxy, rate limit."""
+_TIMED_OUT: Final = 408
 _EXECUTION: Final = frozenset({413, 422})
 """Too many samples, or samples that cannot be matched."""
 _CLIENT_ERRORS: Final = range(400, 500)
@@ -181,7 +182,9 @@ class PrometheusClient:
             raise PrometheusError(ErrorKind.UNAUTHORIZED, said)
         if status in _EXECUTION:
             raise PrometheusError(ErrorKind.EXECUTION, said)
-        if status in _CLIENT_ERRORS and status not in _NOT_OURS:
+        if status in _REFUSED:
+            raise PrometheusError(ErrorKind.REFUSED, said)
+        if status in _CLIENT_ERRORS and status != _TIMED_OUT:
             raise PrometheusError(ErrorKind.BAD_QUERY, said)
         raise PrometheusError(ErrorKind.SERVER, said)
 
