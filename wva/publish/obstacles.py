@@ -100,7 +100,8 @@ OBSTACLES: Final = (
         Reason.MODEL_FAILED.value,
         _HELD,
         HOLD_EVENT,
-        "Reading or deciding this model ended with an error; see the log line `model_failed`. Other models go on.",
+        "Reading or deciding this model ended with an error; see the log line `model_failed`. WVA decides all other "
+        "models as usual.",
     ),
     Obstacle(
         Reason.GPU_LIMITED.value,
