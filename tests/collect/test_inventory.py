@@ -124,6 +124,13 @@ def test_a_node_without_the_gpus_of_its_label_has_none(cluster):
     assert cluster.pools() == (AcceleratorPool("H100", 0, 0),)
 
 
+def test_a_node_with_hundreds_of_labels_of_its_features_counts(cluster):
+    """Node Feature Discovery writes one for each feature of a CPU; the product comes after them by name."""
+    features = {f"feature.node.kubernetes.io/cpu-cpuid.{number:03}": "true" for number in range(300)}
+    cluster.node(labels={**features, **H100})
+    assert [pool.accelerator for pool in cluster.pools()] == ["H100"]
+
+
 def test_quotas_on_gpus_are_read(cluster):
     """From the status, which is what is enforced; quotas on other resources say nothing."""
     body = {

@@ -26,7 +26,8 @@ class Key(NamedTuple):
 MAX_ANNOTATION_CHARACTERS: Final = 1024
 MAX_LABELS: Final = 256
 _READ_ANNOTATIONS: Final = ("wva.llmd.ai/", "autoscaling.keda.sh/")
-_OWN_LABELS: Final = ("wva.llmd.ai/", "inference.optimization/")
+_FIRST_LABELS: Final = ("wva.llmd.ai/", "inference.optimization/", "nvidia.com/", "amd.com/", "intel.com/")
+"""Our own, and those with the product of a node's GPUs: the features of its CPU may be hundreds of labels."""
 
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -68,7 +69,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
             }
             msgspec.structs.force_setattr(self, "annotations", read)
         if len(self.labels) > MAX_LABELS:
-            first = sorted(self.labels, key=lambda name: (not name.startswith(_OWN_LABELS), name))[:MAX_LABELS]
+            first = sorted(self.labels, key=lambda name: (not name.startswith(_FIRST_LABELS), name))[:MAX_LABELS]
             msgspec.structs.force_setattr(self, "labels", {name: self.labels[name] for name in first})
 
     @property
