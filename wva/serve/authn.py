@@ -5,8 +5,8 @@ carries it. An accepted token is remembered for five minutes, but never beyond i
 
 Each token that is not remembered costs a review, and any client can make up tokens. So an address may cause a few of
 them at a time, and all addresses together some more. A client that has got in before is apart from that: its token has
-a limit of its own, and a new token from its address counts for that address alone. No flood from elsewhere, and none
-through the same address, keeps it out.
+a limit of its own, and a new token from its address counts for that address alone. So no flood from elsewhere keeps it
+out, and one through the same address only while its token is one that has never opened a page.
 """
 
 from __future__ import annotations
