@@ -12,6 +12,7 @@ import logging
 import sys
 from collections.abc import Hashable
 from contextlib import suppress
+from threading import Lock
 from typing import Any, Final, Literal, TextIO, cast
 
 import structlog
@@ -136,7 +137,7 @@ def set_level(level: str) -> None:
 class Throttle:
     """Which lines about things that repeat are written: the same words about the same thing once in a while.
 
-    There is a limit for all of them together, so that many things that fail fill no disk.
+    There is a limit for all of them together, so that many things that fail fill no disk. Threads may share it.
     """
 
     def __init__(self, seconds: float = 600.0, *, most: int = 100) -> None:
@@ -144,15 +145,17 @@ class Throttle:
         self._seconds = seconds
         self._most = most
         self._said: dict[tuple[Hashable, str], float] = {}  # oldest first
+        self._lock = Lock()
 
     def permits(self, thing: Hashable, words: str, now: float) -> bool:
         """Tell whether to write these words at ``now`` (in seconds); then they count as written."""
-        while self._said and not 0 <= now - next(iter(self._said.values())) < self._seconds:
-            del self._said[next(iter(self._said))]
-        if (thing, words) in self._said or len(self._said) >= self._most:
-            return False
-        self._said[thing, words] = now
-        return True
+        with self._lock:
+            while self._said and not 0 <= now - next(iter(self._said.values())) < self._seconds:
+                del self._said[next(iter(self._said))]
+            if (thing, words) in self._said or len(self._said) >= self._most:
+                return False
+            self._said[thing, words] = now
+            return True
 
 
 def get(name: str) -> FilteringBoundLogger:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import structlog
@@ -245,3 +247,19 @@ def test_a_traceback_keeps_both_its_ends(lines):
     assert line["exception"].startswith("ValueError: xxx")
     assert line["exception"].endswith("xxx")
     assert len(line["exception"]) < 10_000
+
+
+def test_threads_may_ask_at_the_same_time():
+    """A cycle notes faults in a thread while the event loop notes others."""
+    throttle, seconds, interval = log.Throttle(1.0, most=50), 0.1, sys.getswitchinterval()
+
+    def ask(number):
+        for count in range(20_000):
+            throttle.permits((number, count), "failed", count * seconds)
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(ask, range(4))) == [None] * 4
+    finally:
+        sys.setswitchinterval(interval)
