@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import count
 
 import msgspec
@@ -10,7 +11,13 @@ from wva.api.apps import Deployment, ReplicaSet
 from wva.api.core import Pod
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, VariantAutoscaling
 from wva.collect.stores import CollectStores
+from wva.collect.variants import accepted_in_slices
 from wva.kube.cache import Store
+
+
+def accepted_variants(stores, **rest):
+    """Return what the collector accepts, for tests without an event loop."""
+    return asyncio.run(accepted_in_slices(stores, **rest))
 
 
 class Cluster:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.collect.cluster import accepted_variants
 from tests.collect.doubles import NOW
 from wva.collect.answers import InstantVector, Series
 from wva.collect.replicas import ReplicaJoin
-from wva.collect.variants import accepted_variants
 from wva.model.metrics import Freshness, SampleState
 from wva.model.variant import VariantKey
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.collect.cluster import accepted_variants
 from wva.api.apps import Container, ResourceRequirements
 from wva.api.claims import Claimant
 from wva.api.meta import parse_time
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL
 from wva.collect.claims import Claims
 from wva.collect.gpus import gpus_per_replica
-from wva.collect.variants import UNSCHEDULABLE_SECONDS, accepted_variants, cost_problems, parse_cost
+from wva.collect.variants import UNSCHEDULABLE_SECONDS, cost_problems, parse_cost
 from wva.model.variant import ModelKey, VariantKey
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"

@@ -7,8 +7,8 @@ import time
 import msgspec
 import pytest
 
+from tests.collect.cluster import accepted_variants
 from wva.api.apps import Deployment
-from wva.collect.variants import accepted_variants
 from wva.model.vllm_parameters import EngineCommand, VllmParameters, _split, read_parameters
 
 TEMPLATE = {

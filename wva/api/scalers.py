@@ -17,7 +17,6 @@ DEPLOYMENT_KIND: Final = "Deployment"
 DEPLOYMENT_GROUP: Final = "apps"
 SCALED_OBJECT_KIND: Final = "ScaledObject"
 PAUSED_REPLICAS_ANNOTATION: Final = "autoscaling.keda.sh/paused-replicas"
-PAUSED_ANNOTATION: Final = "autoscaling.keda.sh/paused"
 
 _DEFAULT_HPA_MINIMUM: Final = 1
 _DEFAULT_KEDA_MINIMUM: Final = 0

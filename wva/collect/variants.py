@@ -47,25 +47,6 @@ class AcceptedVariant:
     pods: tuple[Pod, ...]
 
 
-def accepted_variants(
-    stores: CollectStores,
-    *,
-    claims: Claims = _EVERYTHING,
-    now: float | None = None,
-    activations: Activations | None = None,
-    faults: Faults | None = None,
-) -> list[AcceptedVariant]:
-    """Return every variant that this controller decides on, with its pods, in no particular order.
-
-    ``now`` is in seconds since the epoch; without it no pod counts as unschedulable, and no activation and no
-    claim of another controller counts. A variant that cannot be read is noted in ``faults``, and what is known of it
-    in any case is returned: its number and its replicas.
-    """
-    faults = Faults() if faults is None else faults
-    found = (_read(va, stores, claims, now, activations, faults) for va in stores.variant_autoscalings.list())
-    return [entry for entry in found if entry is not None]
-
-
 async def accepted_in_slices(
     stores: CollectStores,
     *,
@@ -75,9 +56,14 @@ async def accepted_in_slices(
     activations: Activations | None = None,
     faults: Faults | None = None,
 ) -> list[AcceptedVariant]:
-    """Return the same as ``accepted_variants``, of one namespace or of all, and let other tasks run meanwhile.
+    """Return every variant that this controller decides on, with its pods, of one namespace or of all, in no order.
 
-    Each variant is as it was at one moment. A variant that comes meanwhile is left to the next time.
+    ``now`` is in seconds since the epoch; without it no pod counts as unschedulable, and no activation and no
+    claim of another controller counts. A variant that cannot be read is noted in ``faults``, and what is known of it
+    in any case is returned: its number and its replicas.
+
+    Other tasks run meanwhile. Each variant is as it was at one moment; one that comes meanwhile is left to the next
+    time.
     """
     faults = Faults() if faults is None else faults
     slices, accepted = Slices(), []
