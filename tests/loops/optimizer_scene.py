@@ -1,0 +1,107 @@
+"""An optimizer whose world is scripted."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from tests.builders import policy, replica, variant
+from wva.instruments import Instruments
+from wva.loops.optimizer import Optimizer, Ports
+from wva.model.snapshot import Snapshot
+from wva.model.variant import VariantKey
+from wva.publish.ledger import Ledger
+from wva.sim.world.clock import VirtualClock
+
+INTERVAL = 60.0
+KEY = VariantKey("ns", "a")
+
+
+class FakeConfiguration:
+    """A policy and an interval that tests change."""
+
+    def __init__(self):
+        """Start with a minute."""
+        self.changed = asyncio.Event()
+        self.policy = policy()
+        self.interval_seconds = INTERVAL
+
+
+class Scene:
+    """An optimizer whose world is scripted: snapshots by a function, time by a virtual clock."""
+
+    def __init__(self):
+        """See two busy replicas of one variant that everybody knows."""
+        self.clock = VirtualClock()
+        self.configuration = FakeConfiguration()
+        self.ledger = Ledger()
+        self.instruments = Instruments(CollectorRegistry())
+        self.starts = []
+        self.recordings = []
+        self.events = []
+        self.gone = set()
+        self.snapshot = Snapshot.of([variant("a", replicas=1, desired=1)], [replica("a-0", kv=0.95, queue=9)])
+        self.error = None
+        self.duration = 0.0
+        ports = Ports(
+            collect=self.collect,
+            known=lambda key: key not in self.gone,
+            announce=lambda *event: self.events.append(event),
+            record=self.record,
+        )
+        self.optimizer = Optimizer(
+            ports,
+            configuration=self.configuration,
+            ledger=self.ledger,
+            clock=self.clock,
+            instruments=self.instruments,
+        )
+
+    async def record(self, recording):
+        """Keep a recording."""
+        self.recordings.append(recording)
+
+    async def collect(self, now):
+        """Note the start, take as long as told, return the snapshot or raise."""
+        assert now == self.clock.now()
+        self.starts.append(self.clock.elapsed_seconds)
+        if self.duration:
+            await self.clock.sleep(self.duration)
+        if self.error is not None:
+            raise self.error
+        return self.snapshot
+
+    @asynccontextmanager
+    async def running(self):
+        """Run the loop around the body."""
+        task = asyncio.create_task(self.optimizer.run())
+        await self.settle()
+        try:
+            yield task
+        finally:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    async def settle(self):
+        """Let everything run that does not wait for time."""
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert self.clock.waking == 0
+
+    async def advance(self, *times):
+        """Let virtual time pass, stopping at each of these."""
+        for time in times:
+            self.clock.advance_to(time)
+            await self.settle()
+
+    def count(self, result):
+        """Return the counter of cycles."""
+        return self.instruments.registry.get_sample_value("wva_cycles_total", {"result": result}) or 0
+
+    def gauge(self, name):
+        """Return one of the controller's gauges."""
+        return self.instruments.registry.get_sample_value(name)
