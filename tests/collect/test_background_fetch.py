@@ -9,7 +9,8 @@ import pytest
 
 from tests.collect.cache_bench import Bench
 from tests.collect.doubles import NOW
-from wva.collect.answers import ErrorKind
+from wva.api.meta import Key
+from wva.collect.answers import ErrorKind, PrometheusError
 from wva.collect.background import BackgroundFetch
 
 
@@ -95,6 +96,30 @@ async def test_a_cycle_that_waits_for_the_background_has_all_of_its_time():
         await asyncio.sleep(0.1)
         cycle = group.create_task(bench.collector.collect(NOW + 60.1))
     assert (cycle.result().failures, len(cycle.result().replicas)) == ((), 1)
+
+
+@pytest.mark.looptime
+async def test_a_fetch_about_suspected_namespaces_alone_waits_for_no_essential_query():
+    """There is none to wait for, and a cycle may wait for the fetch."""
+    bench = Bench(ttl_seconds=30.0, fetch_interval_seconds=30.0, interval_seconds=60.0)
+    bench.engines = True
+    bench.cluster.variant("bad", namespace="bad")
+    answer, loop = bench.prometheus.query, asyncio.get_running_loop()
+
+    async def spoiled(promql, *, name, at):
+        if "bad" in promql and name == "queue_length":
+            raise PrometheusError(ErrorKind.MALFORMED, "too large")
+        return await answer(promql, name=name, at=at)
+
+    bench.prometheus.query = spoiled
+    await bench.asked(0)
+    bench.prometheus.query = answer
+    await bench.asked(60)
+    bench.cluster.stores.variant_autoscalings.delete(Key("ns", "va"))
+    began = loop.time()
+    await bench.collector.refresh(NOW + 80)
+    assert {at for _, _, at in bench.prometheus.queries} == {NOW + 60, NOW + 80}
+    assert loop.time() - began < 1
 
 
 class SteppedClock:

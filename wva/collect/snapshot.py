@@ -185,8 +185,6 @@ class Collector:
                 if kept is not None:
                     answers[chunk] = _Found(dict(kept))
             missing = [chunk for chunk in wanted if chunk not in answers]
-            if all(namespace in suspected for chunk in missing for namespace in chunk.namespaces):
-                round_.order.begin()
             asked = await self._ask(missing, round_)
         spoilers = all(namespace in suspected for chunk in asked for namespace in chunk.namespaces)
         if (asked or not wanted) and not (answers and spoilers):
@@ -214,6 +212,9 @@ class Collector:
 
     async def _ask(self, asked: list[_Chunk], round_: Round) -> dict[_Chunk, _Found]:
         """Ask about chunks side by side; what was answered completely is kept."""
+        suspected = self._shared.suspected(_ESSENTIAL)
+        if all(namespace in suspected for chunk in asked for namespace in chunk.namespaces):
+            round_.order.begin()  # there will be no essential query that the others could wait for
         async with asyncio.TaskGroup() as group:
             tasks = {chunk: group.create_task(self._ask_chunk(chunk, round_)) for chunk in asked}
         found = {chunk: task.result() for chunk, task in tasks.items()}
