@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -114,6 +115,17 @@ async def test_a_failing_recording_does_not_stop_what_was_decided(scene):
         await scene.advance(60)
         assert scene.starts == [0, 60]
         assert (scene.count("success"), scene.count("error")) == (2, 0)
+
+
+async def test_a_disk_that_hangs_does_not_keep_the_numbers_of_a_cycle_back(scene):
+    """They are published before the cycle is recorded."""
+
+    async def hangs(_):
+        await asyncio.Event().wait()
+
+    scene.optimizer._ports = replace(scene.optimizer._ports, record=hangs)
+    async with scene.running():
+        assert scene.ledger.get(KEY).desired > 1
 
 
 async def test_three_failed_cycles_in_a_row_are_a_reason_not_to_be_ready(scene):

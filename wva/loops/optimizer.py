@@ -208,9 +208,10 @@ class Optimizer:
         if outcome.opinions and self._logger.is_enabled_for(logging.DEBUG):
             self._show_solution(outcome, snapshot, policy)
         self._tell_failures(outcome, policy)
-        await self._record(Recording(now=now, policy=policy, memory=memory, snapshot=snapshot))
         with duration.labels("publish").time():
-            return await self._publish(outcome.decisions)
+            published = await self._publish(outcome.decisions)
+        await self._record(Recording(now=now, policy=policy, memory=memory, snapshot=snapshot))
+        return published
 
     def _show_solution(self, outcome: Outcome, snapshot: Snapshot, policy: Policy) -> None:
         try:
