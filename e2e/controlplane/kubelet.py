@@ -24,7 +24,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from wva import log
-from wva.api.meta import Key, ObjectMeta, format_time, parse_time
+from wva.api.meta import Key, WholeMeta, format_time, parse_time
 from wva.api.resource import Resource
 from wva.clock import Clock, SystemClock
 from wva.godurations import parse_duration
@@ -60,8 +60,8 @@ async def _for_ever(name: str, run: Callable[[], Awaitable[object]]) -> None:
     raise UnexpectedEnd(name)
 
 
-class Metadata(ObjectMeta, frozen=True, rename="camel"):
-    """Metadata and what holds a deletion back."""
+class Metadata(WholeMeta, frozen=True, rename="camel"):
+    """Metadata with all annotations, and what holds a deletion back."""
 
     finalizers: tuple[str, ...] = ()
 

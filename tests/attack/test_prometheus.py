@@ -169,9 +169,9 @@ def may_go_to_zero(world):
     world.config_map(TO_ZERO, {"default": "enable_scale_to_zero: true"})
 
 
-def a_hundred_periods(world):
-    """Let a hundred models of the tenant have a retention period each, and let counting requests take a while."""
-    world.many_variants(100)
+def two_hundred_periods(world):
+    """Let two hundred models of the tenant have a retention period each, and let counting requests take a while."""
+    world.many_variants(200)
     models = world.api.store.list(VARIANTS)
     for number, value in enumerate(each for each in models if each["metadata"]["name"].startswith("x-")):
         world.twist(
@@ -180,7 +180,7 @@ def a_hundred_periods(world):
             lambda found, number=number: found["spec"].update(modelID=f"org/model-{number}"),
         )
     entry = "model_id: org/model-{0}\nenable_scale_to_zero: true\nretention_period: {1}s"
-    world.tenant_map(TO_ZERO, {f"model-{number}": entry.format(number, 2 * number + 1) for number in range(100)})
+    world.tenant_map(TO_ZERO, {f"model-{number}": entry.format(number, 2 * number + 1) for number in range(200)})
 
     async def slow(query, answer):
         if "increase(" in query:
@@ -200,7 +200,7 @@ COUNTED = [
             lambda world: "the history of requests covers 0 of 600 s" in world.decision_of("va", VICTIM).message,
         ),
     ),
-    Attack("retention_periods_by_the_hundred", before=a_hundred_periods, interval="300ms", shows=Number(1)),
+    Attack("two_hundred_retention_periods", before=two_hundred_periods, interval="300ms", shows=Number(1)),
 ]
 
 

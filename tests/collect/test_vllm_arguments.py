@@ -9,6 +9,7 @@ import pytest
 
 from tests.collect.cluster import accepted_variants
 from wva.api.apps import Deployment
+from wva.collect.vllm_arguments import vllm_problems
 from wva.model.vllm_parameters import EngineCommand, VllmParameters, _split, read_parameters
 
 TEMPLATE = {
@@ -76,3 +77,30 @@ def test_reading_takes_time_in_proportion_to_the_length(piece):
     began = time.process_time()
     read_parameters([EngineCommand(("sh", "-c", script))])
     assert time.process_time() - began < 0.1
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("--max-num-seqs=many", "--max-num-seqs: got 'many', expected a whole number"),
+        ("--gpu-memory-utilization=90", "--gpu-memory-utilization: got '90', expected a number above 0"),
+        ("--max-num-seqs=" + "9" * 5000, "--max-num-seqs: got '999"),
+        ("--block-size=$(BLOCK_SIZE)", ""),
+        ("--max-model-len=auto", ""),
+        ("--max-model-len=32k", ""),
+    ],
+)
+def test_a_number_that_is_none_is_told_with_what_is_in_force(cluster, word, told):
+    """What the shell or vLLM itself puts in is no fault."""
+    template = {"containers": [{"name": "vllm", "args": [word]}]}
+    wire = msgspec.to_builtins(cluster.deployment("d")) | {"spec": {"template": {"spec": template}}}
+    problems = vllm_problems(msgspec.convert(wire, Deployment))
+    assert [problem[: len(told)] for problem in problems] == ([told] if told else [])
+    assert all("in force: " in problem for problem in problems)
+
+
+@pytest.mark.parametrize(("text", "tokens"), [("4k", 4000), ("4K", 4096), ("25.6k", 25_600), ("1m", 1_000_000)])
+def test_suffixes_of_vllm_are_read(text, tokens):
+    """As ``vllm serve`` reads them."""
+    command = EngineCommand(("vllm", "serve", "--max-num-batched-tokens", text))
+    assert read_parameters([command]).max_num_batched_tokens == tokens

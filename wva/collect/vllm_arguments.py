@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-from wva.api.apps import Container
+from wva.api.apps import Container, Deployment
 from wva.collect.surplus import ENGINE_SWITCH
-from wva.model.vllm_parameters import EngineCommand, VllmParameters, read_parameters
+from wva.model.vllm_parameters import EngineCommand, VllmParameters, argument_problems, read_parameters
 
 _KEPT: Final = 4096
 _KEPT_CHARACTERS: Final = 4096
@@ -20,9 +20,18 @@ _KEPT_CHARACTERS: Final = 4096
 
 def vllm_parameters(containers: Iterable[Container]) -> VllmParameters:
     """Return what the arguments of the containers say; init containers are not among them."""
-    commands = tuple(EngineCommand((*one.command, *one.args), _use_v1(one)) for one in containers)
+    commands = _commands(containers)
     characters = sum(len(word) for command in commands for word in command.words)
     return _parameters(commands) if characters <= _KEPT_CHARACTERS else read_parameters(commands)
+
+
+def vllm_problems(deployment: Deployment | None) -> list[str]:
+    """Return a line for people about the first arguments of a Deployment that are no numbers of their range."""
+    return [] if deployment is None else argument_problems(_commands(deployment.spec.template.spec.containers))
+
+
+def _commands(containers: Iterable[Container]) -> tuple[EngineCommand, ...]:
+    return tuple(EngineCommand((*one.command, *one.args), _use_v1(one)) for one in containers)
 
 
 def _use_v1(container: Container) -> str | None:

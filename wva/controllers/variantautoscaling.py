@@ -32,6 +32,7 @@ from wva.collect.stores import TARGET_INDEX, CollectStores, target_key
 from wva.collect.surplus import surplus_problems
 from wva.collect.targets import TargetKind, TargetResolution, resolve
 from wva.collect.variants import bare_variant, cost_problems, pods_of, variant_of
+from wva.collect.vllm_arguments import vllm_problems
 from wva.controllers.rivals import Rivals
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
@@ -241,6 +242,7 @@ class VariantAutoscalingController:
             lambda: bound_problems(va, self._deps.stores.scalers),
             lambda: cost_problems(va),
             lambda: surplus_problems(va, deployment),
+            lambda: vllm_problems(deployment),
         )
         return "; ".join(text for check in checks for text in self._told(va, check) if text)
 

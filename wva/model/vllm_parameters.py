@@ -7,11 +7,11 @@ Defaults are vLLM's own. ``read_parameters`` reads a pod template; how an argume
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeAlias
 
-from wva.numbers import Real, Whole
+from wva.numbers import NumberError, Real, Whole
 
 V1_BATCHED_TOKENS: Final = 8192
 V0_BATCHED_TOKENS: Final = 2048
@@ -85,54 +85,66 @@ def read_parameters(containers: Iterable[EngineCommand]) -> VllmParameters:
 
     A value that is no number of the expected kind keeps the one before it, as vLLM itself would not start with it.
     """
+    return _read(containers)[0]
+
+
+def argument_problems(containers: Iterable[EngineCommand]) -> list[str]:
+    """Return a line for people about the first numbers that are not taken as they are written.
+
+    A value with ``$`` is none of them: the shell or the kubelet replaces it when the container starts. Neither is
+    ``auto``, which leaves the number to vLLM.
+    """
+    return _read(containers)[1]
+
+
+def _read(containers: Iterable[EngineCommand]) -> tuple[VllmParameters, list[str]]:
     values: dict[str, Value] = asdict(VllmParameters())
+    problems: list[str] = []
     for container in containers:
         if container.use_v1 == "0":
             values |= {"v1_engine": False, "chunked_prefill": False}
         for name, text in _arguments(_engine_words(container.words)):
-            if name in _READERS:
-                field, read = _READERS[name]
-                values[field] = read(text, values[field])
+            if name in _FLAGS:
+                values[_FLAGS[name]] = True
+            elif name in _TEXTS:
+                values[name] = text
+            elif name in _NUMBERS:
+                try:
+                    key = f"--{name.replace('_', '-')}"
+                    values[name] = _NUMBERS[name].read(_plain(text), key=key, in_force=values[name])
+                except NumberError as error:
+                    if "$" not in text and text != "auto" and len(problems) < _TOLD:
+                        problems.append(str(error))
     if values["v1_engine"]:
         values["chunked_prefill"] = True
-    return VllmParameters(**values)
+    return VllmParameters(**values), problems
 
 
 Value: TypeAlias = Any
 """Of one parameter; its field says of which type."""
 
-
-def _whole(text: str, kept: int) -> int:
-    number = COUNT_ARGUMENT.find(text)
-    return kept if number is None else number
-
-
-def _share(text: str, kept: float) -> float:
-    number = _SHARE.find(text)
-    return kept if number is None else number
-
-
-def _text(text: str, _kept: str) -> str:
-    return text
-
-
-def _true(_text: str, _kept: bool) -> bool:  # noqa: FBT001 - told by position
-    return True
-
-
-_READERS: Final[Mapping[str, tuple[str, Callable[[str, Value], Value]]]] = {
-    "gpu_memory_utilization": ("gpu_memory_utilization", _share),
-    "block_size": ("block_size", _whole),
-    "kv_cache_dtype": ("kv_cache_dtype", _text),
-    "tensor_parallel_size": ("tensor_parallel_size", _whole),
-    "num_gpu_blocks_override": ("num_gpu_blocks_override", _whole),
-    "max_num_batched_tokens": ("max_num_batched_tokens", _whole),
-    "max_num_seqs": ("max_num_seqs", _whole),
-    "max_model_len": ("max_model_len", _whole),
-    "enforce_eager": ("enforce_eager", _true),
-    "enable_chunked_prefill": ("chunked_prefill", _true),
+_TOLD: Final = 3
+_NUMBERS: Final[Mapping[str, Whole | Real]] = {
+    "gpu_memory_utilization": _SHARE,
+    "block_size": COUNT_ARGUMENT,
+    "tensor_parallel_size": COUNT_ARGUMENT,
+    "num_gpu_blocks_override": COUNT_ARGUMENT,
+    "max_num_batched_tokens": COUNT_ARGUMENT,
+    "max_num_seqs": COUNT_ARGUMENT,
+    "max_model_len": COUNT_ARGUMENT,
 }
-"""Per argument: the field that it sets, and how; a reader is told what is in force, which stays if the text is none."""
+_SUFFIXES: Final = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+_FACTORED: Final = Real(0, 1e9)
+_TEXTS: Final = frozenset({"kv_cache_dtype"})
+_FLAGS: Final[Mapping[str, str]] = {"enforce_eager": "enforce_eager", "enable_chunked_prefill": "chunked_prefill"}
+"""Per argument without a value: the field that it sets."""
+
+
+def _plain(text: str) -> str:
+    """Return a number without the suffix that vLLM allows: ``k`` is 1,000 and ``K`` is 1,024, and so on."""
+    factor = _SUFFIXES.get(text[-1:])
+    number = None if factor is None else _FACTORED.find(text[:-1])
+    return text if factor is None or number is None else str(int(number * factor))
 
 
 def _arguments(words: tuple[str, ...]) -> Iterator[tuple[str, str]]:

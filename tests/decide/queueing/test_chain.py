@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wva.decide.queueing.chain import Chains
+from wva.decide.queueing.columns import Columns
 from wva.decide.queueing.results import Performance
 from wva.decide.queueing.service import IterationTime, PrefillDecode, Queue, RequestSize
 from wva.decide.queueing.sizing import perform, size
@@ -165,3 +167,9 @@ def test_parameters_speak_for_themselves():
     assert SAMPLE.problem() == ""
     assert Queue(SAMPLE, RequestSize(1, 1), 1, 1).problem() == ""
     assert np.isfinite(one(Queue(SAMPLE, RequestSize(0, 1), 1, 0), 1.0).ttft)
+
+
+def test_a_load_next_to_nothing_has_a_logarithm():
+    """Warnings are errors here: no rate is so small that it becomes 0 on the way."""
+    chains = Chains.of(Columns.of([Queue(SAMPLE, RequestSize(128, 64), 8, 8)]))
+    assert np.isfinite(chains.log_load(np.array([5e-324]))).all()

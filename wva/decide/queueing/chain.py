@@ -25,6 +25,7 @@ from wva.decide.queueing.geometric import Vector, mean_index, power_sum
 MS_PER_SECOND: Final = 1000.0
 
 _CELLS: Final = 1 << 15
+_LEAST_LOAD: Final = 1e-300
 """Weights made at a time: memory of that size is found again at once, and stays in the processor's cache."""
 
 
@@ -79,7 +80,9 @@ class Chains:
 
     def log_load(self, rates: Vector) -> Vector:
         """Return the logarithmic load of arrival rates in requests per second."""
-        logarithms: Vector = np.log(rates / MS_PER_SECOND / self.top_rate)
+        # Rates next to nothing would become 0, which has no logarithm.
+        loads = np.maximum(rates / MS_PER_SECOND / self.top_rate, _LEAST_LOAD)
+        logarithms: Vector = np.log(loads)
         return logarithms
 
     def rate(self, log_load: Vector) -> Vector:
