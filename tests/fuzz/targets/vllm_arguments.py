@@ -5,13 +5,21 @@ from __future__ import annotations
 import json
 import math
 
-from wva.model.vllm_parameters import _READERS, EngineCommand, VllmParameters, read_parameters
+from wva.model.vllm_parameters import (
+    _FLAGS,
+    _NUMBERS,
+    _TEXTS,
+    EngineCommand,
+    VllmParameters,
+    argument_problems,
+    read_parameters,
+)
 from wva.numbers import MAX_REPLICAS
 
 
 def words():
     """Return the arguments, and what stands around them."""
-    for name in _READERS:
+    for name in sorted({*_FLAGS, *_NUMBERS, *_TEXTS}):
         yield from (f"--{name}", f"--{name.replace('_', '-')}=")
     yield from ("sh", "/bin/bash", "-c", "'", '"', " ", "\\\n", "vllm serve m", "=", "0", "1", "auto", "0.9", "1e9")
 
@@ -29,6 +37,9 @@ def check(data):
         command = ("/bin/sh", "-c", text)
     found = read_parameters([EngineCommand(command, "0" if len(command) % 2 else None)])
     assert found == read_parameters([EngineCommand(command, "0" if len(command) % 2 else None)])
+    problems = argument_problems([EngineCommand(command)])
+    assert len(problems) <= 3
+    assert all(len(problem) < 300 and "in force: " in problem for problem in problems)
     for number in (found.block_size, found.tensor_parallel_size, found.max_num_seqs, found.batched_tokens):
         assert isinstance(number, int)
         assert abs(number) <= MAX_REPLICAS
