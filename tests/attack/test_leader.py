@@ -1,0 +1,28 @@
+"""A leader that is killed, with the times of election that a process has when nothing else is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kube.lease_world import World
+from wva.app.election import _durations
+from wva.settings import Given, load
+
+
+@pytest.mark.parametrize("crash_seconds", [100.0, 100.7, 101.9])
+@pytest.mark.parametrize(("watches", "limit_seconds"), [(True, 15.0), (False, 17.5)], ids=["watching", "polling"])
+def test_a_leader_that_is_killed_is_replaced(watches, limit_seconds, crash_seconds):
+    """Within 15 s of its death, and of one more look without the right to watch the Lease; never two at a time."""
+    world = World(_durations(load(Given({}, {}, {})).settings))
+    try:
+        leader, standby = world.start(), world.start(offset=1e6)
+        if watches:
+            world.server.watchers.append(standby)
+        world.advance(crash_seconds)
+        assert leader.may_write
+        assert not standby.may_write
+        leader.kill()
+        world.advance(limit_seconds + 0.01)
+        assert standby.may_write
+    finally:
+        world.close()
