@@ -106,6 +106,32 @@ def test_any_report_gives_usable_parameters(rate, prompt, answer, ttft, itl, bat
     assert found.alpha > 0
 
 
+EXTREMES = [5e-324, 1e-300, 1e-9, 1e-6, 1.0, 1e3, 1e9, 1e12, 1e15, 1e300]
+
+
+@given(
+    windows=st.lists(
+        st.lists(
+            st.builds(
+                Observation,
+                st.just(0.0),
+                *[st.sampled_from(EXTREMES)] * 5,
+                st.sampled_from([1, 4, 64, 100_000]),
+            ),
+            min_size=1,
+            max_size=3,
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+@settings(deadline=None)
+def test_the_most_extreme_reports_break_nothing(windows):
+    """Warnings of the arithmetic are errors here; an estimate is finite or there is none."""
+    for found in estimate(windows, [None] * len(windows)):
+        assert found is None or np.isfinite([found.alpha, found.beta, found.gamma, found.error]).all()
+
+
 @pytest.mark.parametrize(
     "broken",
     [

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from wva.decide.queueing.chain import Chains
 from wva.decide.queueing.columns import Columns, Rows, blocks
 from wva.decide.queueing.geometric import Vector
-from wva.decide.queueing.service import MAX_BATCH, QUEUE_TO_BATCH, RequestSize
+from wva.decide.queueing.service import LONGEST, MAX_BATCH, QUEUE_TO_BATCH, SHORTEST, RequestSize
 from wva.model.queueing import Observation
 
 Matrix = NDArray[np.float64]
@@ -53,16 +53,18 @@ class Reports:
             numbers, size=self.batches, room=QUEUE_TO_BATCH * self.batches, late=np.ones(count, dtype=np.bool_)
         )
         found = np.empty((count, 2))
-        for block in blocks(columns, np.arange(count, dtype=np.intp)):
-            chains = Chains.of(columns.take(block))
-            steady = chains.steady(chains.log_load(self.rates[block]))
-            found[block, 0] = steady.ttft if first_decode else steady.wait + steady.prefill
-            found[block, 1] = steady.itl
-        return found
+        with np.errstate(all="ignore"):  # parameters on trial may be anything
+            for block in blocks(columns, np.arange(count, dtype=np.intp)):
+                chains = Chains.of(columns.take(block))
+                steady = chains.steady(chains.log_load(self.rates[block]))
+                found[block, 0] = steady.ttft if first_decode else steady.wait + steady.prefill
+                found[block, 1] = steady.itl
+        return np.nan_to_num(found, copy=False, nan=LONGEST, posinf=LONGEST)
 
 
 def usable(seen: Observation) -> bool:
     """Tell whether an observation can be explained at all."""
     size = RequestSize(seen.input_tokens, seen.output_tokens)
-    positive = all(0 < value < np.inf for value in (seen.rate, seen.input_tokens, seen.ttft, seen.itl))
-    return positive and not size.problem() and 1 <= seen.batch <= MAX_BATCH
+    positive = all(0 < value <= LONGEST for value in (seen.rate, seen.input_tokens, seen.output_tokens))
+    timed = all(SHORTEST <= value <= LONGEST for value in (seen.ttft, seen.itl))
+    return positive and timed and not size.problem() and 1 <= seen.batch <= MAX_BATCH
