@@ -131,12 +131,13 @@ def test_queues_of_all_kinds_and_sizes_together_are_as_alone():
 @pytest.mark.parametrize(
     ("queue", "words"),
     [
-        (Queue(PrefillDecode(math.nan, 1), RequestSize(1, 1), 1, 1), "alpha is nan, expected a number of at least 0"),
-        (Queue(PrefillDecode(1, -1), RequestSize(1, 1), 1, 1), "beta is -1, expected a number of at least 0"),
-        (Queue(PrefillDecode(1, 1, 1, math.inf), RequestSize(1, 1), 1, 1), "delta is inf, expected a number of"),
-        (Queue(IterationTime(1, 1, -0.5), RequestSize(1, 1), 1, 1), "gamma is -0.5, expected a number of at least 0"),
+        (Queue(PrefillDecode(math.nan, 1), RequestSize(1, 1), 1, 1), "alpha is nan, expected a number from 0 to 1e+12"),
+        (Queue(PrefillDecode(1, -1), RequestSize(1, 1), 1, 1), "beta is -1, expected a number from 0 to 1e+12"),
+        (Queue(PrefillDecode(1, 1, 1, math.inf), RequestSize(1, 1), 1, 1), "delta is inf, expected a number from"),
+        (Queue(IterationTime(1, 1, -0.5), RequestSize(1, 1), 1, 1), "gamma is -0.5, expected a number from 0 to 1e+12"),
         (Queue(PrefillDecode(0, 0), RequestSize(1, 1), 1, 1), "a request would take 0 ms, expected 1e-06 to 1e+12"),
-        (Queue(PrefillDecode(1, 1e300), RequestSize(1, 1e9), 9, 1), "a request would take 1e+309 ms"),
+        (Queue(PrefillDecode(1, 4e307), RequestSize(1, 1), 9, 1), "beta is 4e+307, expected a number from 0 to 1e+12"),
+        (Queue(PrefillDecode(1, 1e9), RequestSize(1, 1e300), 9, 1), "a request would take 1e+309 ms"),
         (Queue(SAMPLE, RequestSize(-1, 1), 1, 1), "input tokens -1, expected a number of at least 0"),
         (Queue(SAMPLE, RequestSize(math.nan, 1), 1, 1), "input tokens nan, expected a number of at least 0"),
         (Queue(SAMPLE, RequestSize(1, 0), 1, 1), "output tokens 0, expected a number of at least 1"),

@@ -95,7 +95,7 @@ def test_trace_of_the_integration_guide():
         ),
         (
             {"profiles": {("default/default", "A100"): replace(SEED, parameters=PrefillDecode(math.nan, 1))}},
-            "A100: alpha is nan, expected a number of at least 0",
+            "A100: alpha is nan, expected a number from 0 to 1e+12",
         ),
         (
             {

@@ -59,6 +59,7 @@ class Columns:
             law = _law(numbers, late)
             one, all_of_them = law.base + law.slope, law.base + law.slope * size
         usable = (np.isfinite(numbers) & (numbers >= 0)).all(axis=1) & (numbers[:, 5] >= 1)
+        usable &= (numbers[:, :4] <= LONGEST).all(axis=1)
         usable &= (size >= 1) & (size <= MAX_BATCH) & (room >= 0) & (room <= MAX_QUEUE)
         usable &= (one >= SHORTEST) & (one <= LONGEST) & (all_of_them >= SHORTEST) & (all_of_them <= LONGEST)
         return Columns(law, size, room, usable)

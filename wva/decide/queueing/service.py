@@ -193,8 +193,8 @@ class Queue:
 
 def _parameter_problem(**parameters: float) -> str:
     for name, value in parameters.items():
-        if not (math.isfinite(value) and value >= 0):
-            return f"{name} is {value:g}, expected a number of at least 0"
+        if not 0 <= value <= LONGEST:
+            return f"{name} is {value:g}, expected a number from 0 to {LONGEST:g}"
     return ""
 
 
