@@ -111,7 +111,7 @@ def _read(containers: Iterable[EngineCommand]) -> tuple[VllmParameters, list[str
             elif name in _NUMBERS:
                 try:
                     key = f"--{name.replace('_', '-')}"
-                    values[name] = _NUMBERS[name].read(_plain(text), key=key, in_force=values[name])
+                    values[name] = _NUMBERS[name].read(text, key=key, in_force=values[name])
                 except NumberError as error:
                     if "$" not in text and text != "auto" and len(problems) < _TOLD:
                         problems.append(str(error))
@@ -133,18 +133,9 @@ _NUMBERS: Final[Mapping[str, Whole | Real]] = {
     "max_num_seqs": COUNT_ARGUMENT,
     "max_model_len": COUNT_ARGUMENT,
 }
-_SUFFIXES: Final = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
-_FACTORED: Final = Real(0, 1e9)
 _TEXTS: Final = frozenset({"kv_cache_dtype"})
 _FLAGS: Final[Mapping[str, str]] = {"enforce_eager": "enforce_eager", "enable_chunked_prefill": "chunked_prefill"}
 """Per argument without a value: the field that it sets."""
-
-
-def _plain(text: str) -> str:
-    """Return a number without the suffix that vLLM allows: ``k`` is 1,000 and ``K`` is 1,024, and so on."""
-    factor = _SUFFIXES.get(text[-1:])
-    number = None if factor is None else _FACTORED.find(text[:-1])
-    return text if factor is None or number is None else str(int(number * factor))
 
 
 def _arguments(words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
