@@ -45,7 +45,7 @@ def annotated(resource, name):
         text = chr(97 + number % 26) * 250_000
         value["metadata"].update(annotations={"note": text, "wva.llmd.ai/note": text}, ownerReferences=[])
 
-    return lambda world: world.many(resource, name, 60, change)
+    return lambda world: world.many(resource, name, 25, change)
 
 
 def little_is_kept(world):
