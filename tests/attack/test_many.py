@@ -106,8 +106,8 @@ ATTACKS = [
     Attack("a_thousand_hpas_for_one_deployment", before=hpas, shows=Number(1)),
     Attack("a_hundred_scaled_objects_with_a_thousand_triggers", before=scaled_objects, shows=Number(1)),
     Attack(
-        "a_replica_set_with_two_thousand_pods",
-        before=lambda world: world.many("pods", world.pods()[0], 2000),
+        "a_replica_set_with_a_thousand_pods",
+        before=lambda world: world.many("pods", world.pods()[0], 1000),
         shows=Says("the number stays small", lambda world: world.decision_of("bad").desired <= 2),
     ),
     *(
