@@ -24,8 +24,8 @@ def burn(seconds):
 
 
 def keep_the_lock():
-    """Keep the interpreter's lock in another thread, in C code, for about a second."""
-    threading.Thread(target=sum, args=(range(10**8),)).start()
+    """Keep the interpreter's lock in another thread, in C code, for more than half a second."""
+    threading.Thread(target=sum, args=(range(4 * 10**7),)).start()
 
 
 def with_every_record(act):
