@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import threading
 import time
 from collections.abc import Callable
 from contextlib import asynccontextmanager, contextmanager
@@ -55,8 +56,11 @@ class Meter:
         self.piece = self.lag = 0.0
         self.what = ""
         self.grown_bytes = 0
-        self._others_wall = self._others_cpu = self._collecting = 0.0
+        self._others_wall = self._others_cpu = 0.0
+        self._collecting = self._collecting_here = 0.0
+        """In all threads, and in the one of the loop: a callback's own time has the latter in it, never the former."""
         self._collection_began = 0.0
+        self._thread = threading.get_ident()
 
     @asynccontextmanager
     async def running(self, look: Callable[[], None]):
@@ -76,16 +80,15 @@ class Meter:
 
     def _measured(self, run):
         def measured(handle):
-            wall, cpu, began, collected = *_clocks(), time.thread_time(), self._collecting
+            (wall, cpu), began = self._without_collections(), time.thread_time() - self._collecting_here
             try:
                 run(handle)
             finally:
-                collected = self._collecting - collected
-                spent = time.thread_time() - began - collected
+                spent = time.thread_time() - self._collecting_here - began
                 if not handle._context.get(_controlled):
-                    until_wall, until_cpu = _clocks()
-                    self._others_wall += min(until_wall - wall - collected, 2 * spent)
-                    self._others_cpu += min(until_cpu - cpu - collected, 2 * spent)
+                    until_wall, until_cpu = self._without_collections()
+                    self._others_wall += min(until_wall - wall, 2 * spent)
+                    self._others_cpu += min(until_cpu - cpu, 2 * spent)
                 elif spent > self.piece:
                     self.piece, self.what = spent, _named(handle)
 
@@ -95,12 +98,19 @@ class Meter:
         if phase == "start":
             self._collection_began = time.thread_time()
         else:
-            self._collecting += time.thread_time() - self._collection_began
+            seconds = time.thread_time() - self._collection_began
+            self._collecting += seconds
+            if threading.get_ident() == self._thread:
+                self._collecting_here += seconds
+
+    def _without_collections(self):
+        """Return the time on the wall and the CPU time of the process, without those of garbage collection."""
+        return time.monotonic() - self._collecting, time.process_time() - self._collecting
 
     def _not_others(self):
-        """Return the time on the wall and the CPU time of the process, without those of others and of collections."""
-        wall, cpu = _clocks()
-        return wall - self._others_wall - self._collecting, cpu - self._others_cpu - self._collecting
+        """Return the same without those of others."""
+        wall, cpu = self._without_collections()
+        return wall - self._others_wall, cpu - self._others_cpu
 
     async def _looks(self, look):
         least = resident_bytes()
@@ -111,11 +121,6 @@ class Meter:
             self.lag = max(self.lag, min(until_wall - wall - LOOK_SECONDS, until_cpu - cpu))
             self.grown_bytes = max(self.grown_bytes, resident_bytes() - least)
             look()
-
-
-def _clocks():
-    """Return the time on the wall and the CPU time of the process."""
-    return time.monotonic(), time.process_time()
 
 
 def _named(handle):

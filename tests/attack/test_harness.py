@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 
@@ -93,10 +94,21 @@ async def test_what_is_broken_is_noticed(world, monkeypatch, attack, complaint):
         await survive(world, attack)
 
 
+def collect_beside(_):
+    """Collect garbage in another thread while the loop does the test's work."""
+    much = [[[]] for _ in range(2 * 10**6)]
+    thread = threading.Thread(target=gc.collect)
+    thread.start()
+    burn(0.05)
+    thread.join()
+    del much
+
+
 QUIET = [
     Attack("nothing_at_all", shows=Number(1)),
     Attack("nothing_at_all_with_a_model_at_zero", shows=Number(1), gateway=True),
     Attack("work_of_others", shows=Number(1), during=lambda _: burn(0.4)),
+    Attack("collections_beside_work_of_others", shows=Number(1), during=collect_beside, growth_mib=1000),
 ]
 
 
