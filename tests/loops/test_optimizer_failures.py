@@ -11,7 +11,6 @@ from structlog.testing import capture_logs
 from tests.builders import policy, replica, variant
 from tests.loops.optimizer_scene import INTERVAL, KEY, Scene
 from wva.decide import model_cycle
-from wva.loops.optimizer import Optimizer, Ports
 from wva.model.decision import Reason, Source
 from wva.model.policy import NamespacePolicy, SaturationPolicy, SaturationRules
 from wva.model.snapshot import Snapshot
@@ -102,19 +101,12 @@ async def test_a_failing_recording_does_not_stop_what_was_decided(scene):
     async def fail(_):
         raise OSError("disk on fire")
 
-    scene.recordings = None
-    ports = Ports(collect=scene.collect, known=lambda _: True, announce=lambda *_: None, record=fail)
-    scene.optimizer = Optimizer(
-        ports,
-        configuration=scene.configuration,
-        ledger=scene.ledger,
-        clock=scene.clock,
-        instruments=scene.instruments,
-    )
+    scene.optimizer._ports = replace(scene.optimizer._ports, record=fail)
     async with scene.running():
         await scene.advance(60)
         assert scene.starts == [0, 60]
         assert (scene.count("success"), scene.count("error")) == (2, 0)
+        assert scene.recordings == []
 
 
 async def test_a_disk_that_hangs_does_not_keep_the_numbers_of_a_cycle_back(scene):
@@ -215,8 +207,7 @@ async def test_a_variant_that_cannot_be_published_keeps_its_number(scene):
 async def test_configuration_that_makes_decisions_fail_is_refused_by_name(scene, monkeypatch):
     """The namespace and the cause go to those who hold the configuration."""
     refused = []
-    ports = replace(scene.optimizer._ports, refuse=lambda *what: refused.append(what))
-    scene.optimizer._ports = ports
+    scene.optimizer._ports = replace(scene.optimizer._ports, refuse=lambda *what: refused.append(what))
     scene.configuration.policy = replace(
         policy(), namespaces=(NamespacePolicy("ns", SaturationRules(SaturationPolicy(kv_spare_trigger=0.123))),)
     )
