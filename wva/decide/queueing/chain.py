@@ -25,8 +25,8 @@ from wva.decide.queueing.geometric import Vector, mean_index, power_sum
 MS_PER_SECOND: Final = 1000.0
 
 _CELLS: Final = 1 << 15
-_LEAST_LOAD: Final = 1e-300
 """Weights made at a time: memory of that size is found again at once, and stays in the processor's cache."""
+_LEAST_LOAD: Final = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
