@@ -10,9 +10,9 @@ from wva import log
 
 
 @pytest.fixture
-async def world(tmp_path, monkeypatch):
+async def world(tmp_path):
     """Return a world without victim and tenant, which ``survive`` builds."""
-    async with World(tmp_path, monkeypatch).open() as opened:
+    async with World(tmp_path).open() as opened:
         yield opened
 
 

@@ -35,6 +35,9 @@ What ``survive`` asserts is the same for all rows, and is looked at every 10 ms 
 has the right number in ledger, status and on the page of metrics, also after its load has changed; its conditions are
 True; cycles succeed and their time moves on; the process lives and its probes answer 200 over HTTP; the event loop lags
 at most 250 ms; memory does not grow beyond a limit. All that is broken is in the one AssertionError at the end.
+
+If only a time was too long, the attack is made again on a new world, up to twice: what a tenant sends costs the same
+every time, and what the machine did meanwhile happens once.
 """
 
 from __future__ import annotations
@@ -60,6 +63,8 @@ from wva.api.meta import Key
 from wva.model.variant import VariantKey
 
 MAX_LAG_SECONDS = 0.25
+TIMES = 3
+"""How often an attack is made at most, as long as only time was too long."""
 MAX_GROWTH_MIB = 150
 MIB = 1024**2
 CYCLES = 3
@@ -304,6 +309,18 @@ class _Watch:
 
 async def survive(world: World, attack: Attack) -> None:
     """Run the controller under an attack; raise an AssertionError that lists all that was not as it should be."""
+    broken, slow = await _broken(world, attack)
+    for _ in range(TIMES - 1):
+        if broken or not slow:
+            break
+        async with world.anew().open() as another:
+            broken, slow = await _broken(another, attack)
+            world = another
+    assert not broken + slow, "\n".join([f"{attack}:", *broken, *slow])
+
+
+async def _broken(world: World, attack: Attack) -> tuple[list[str], list[str]]:
+    """Return what was not as it should be, and what took too long."""
     for name, value in {**_QUICK, **attack.setting}.items():
         world.set(name, value)
     world.victim()
@@ -322,12 +339,14 @@ async def survive(world: World, attack: Attack) -> None:
             ended = f"{type(error).__name__}: {error}"
     broken = [f"{fault} ({count} looks)" for fault, count in watch.faults.items()]
     broken += [ended] if ended else []
-    for what, seconds in ((f"a piece of work of {meter.what}", meter.piece), ("the event loop", meter.lag)):
-        if seconds > MAX_LAG_SECONDS:
-            broken.append(f"{what} took {seconds * 1000:.0f} ms, at most {MAX_LAG_SECONDS * 1000:.0f} ms are allowed")
     if meter.grown_bytes > attack.growth_mib * MIB:
         broken.append(f"memory grew by {meter.grown_bytes / MIB:.0f} MiB, at most {attack.growth_mib} are allowed")
-    assert not broken, "\n".join([f"{attack}:", *broken])
+    slow = [
+        f"{what} took {seconds * 1000:.0f} ms, at most {MAX_LAG_SECONDS * 1000:.0f} ms are allowed"
+        for what, seconds in ((f"a piece of work of {meter.what}", meter.piece), ("the event loop", meter.lag))
+        if seconds > MAX_LAG_SECONDS
+    ]
+    return broken, slow
 
 
 async def _run(world: World, attack: Attack, watch: _Watch, gateway: Gateway | None) -> None:

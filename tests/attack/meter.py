@@ -8,7 +8,8 @@ stops all of them now and then. Neither may count. So
 - beside that, a look every 10 ms shows how late the loop comes around. A look counts as late only as far as the process
   used CPU meanwhile: also a thread that keeps the interpreter's lock makes the loop wait. What the servers and the test
   did in that time is taken off, up to twice over, for a thread that shares the lock fairly makes them take that long.
-  So is garbage collection, whose cost is that of the objects of all tests.
+  So is garbage collection, whose cost is that of the objects of all tests, and the time in which the thread of the loop
+  was ready and waited for a core: another thread may use CPU meanwhile without keeping the loop from anything.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pathlib import Path
 LOOK_SECONDS = 0.01
 _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_SCHEDULED = Path("/proc/thread-self/schedstat")
 
 _controlled: ContextVar[bool] = ContextVar("controlled", default=False)
 
@@ -43,6 +45,14 @@ def as_controller():
 def resident_bytes():
     """Return the memory of the process that is in RAM."""
     return int(_STATM.read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
+
+
+def waited_for_a_core():
+    """Return the seconds in which this thread was ready to run and had no core; 0 where the kernel does not tell."""
+    try:
+        return int(_SCHEDULED.read_text(encoding="ascii").split()[1]) / 1e9
+    except OSError:
+        return 0.0
 
 
 class Meter:
@@ -104,8 +114,11 @@ class Meter:
                 self._collecting_here += seconds
 
     def _without_collections(self):
-        """Return the time on the wall and the CPU time of the process, without those of garbage collection."""
-        return time.monotonic() - self._collecting, time.process_time() - self._collecting
+        """Return the time on the wall and the CPU time of the process, without those of garbage collection.
+
+        The time on the wall is also without that for which this thread waited for a core.
+        """
+        return time.monotonic() - self._collecting - waited_for_a_core(), time.process_time() - self._collecting
 
     def _not_others(self):
         """Return the same without those of others."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
+from tests.attack import meter
 from tests.attack.harness import Attack, Condition, Event, Number, survive
 from tests.attack.world import HPAS, VICTIM
 from wva.publish.ledger import Ledger
@@ -73,8 +77,8 @@ async def leave(world):
 
 
 BROKEN = [
-    (Attack("slow", setting=with_every_record(once(lambda: burn(0.3)))), r"took 3\d\d ms"),
-    (Attack("locked", setting=with_every_record(once(keep_the_lock))), "the event loop took"),
+    (Attack("slow", setting=with_every_record(lambda: burn(0.3))), r"took 3\d\d ms"),
+    (Attack("locked", setting=with_every_record(keep_the_lock)), "the event loop took"),
     (Attack("greedy", setting=with_every_record(once(hoard))), "memory grew by 2"),
     (Attack("failing", setting=with_every_record(fail)), "the victim gets 2"),
     (Attack("spoiled", during=spoil), "the victim is held: PrometheusError"),
@@ -105,6 +109,7 @@ def collect_beside(_):
 
 
 QUIET = [
+    Attack("a_time_that_is_too_long_once", setting=with_every_record(once(lambda: burn(0.3)))),
     Attack("nothing_at_all", shows=Number(1)),
     Attack("nothing_at_all_with_a_model_at_zero", shows=Number(1), gateway=True),
     Attack("work_of_others", shows=Number(1), during=lambda _: burn(0.4)),
@@ -116,3 +121,20 @@ QUIET = [
 async def test_what_is_healthy_survives(world, attack):
     """The work of the test and of the servers does not count."""
     await survive(world, attack)
+
+
+def test_a_thread_that_waits_for_a_core_is_told_from_one_that_works():
+    """Half of the time is waited for if two threads want one core."""
+    allowed, core = os.sched_getaffinity(0), min(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {core})
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        time.sleep(0.2)
+        waited, began = meter.waited_for_a_core(), time.monotonic()
+        burn(0.2)
+        share = (meter.waited_for_a_core() - waited) / (time.monotonic() - began)
+    finally:
+        other.kill()
+        other.wait()
+        os.sched_setaffinity(0, allowed)
+    assert 0.2 < share < 0.95

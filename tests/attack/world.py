@@ -13,6 +13,7 @@ import time
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
+import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
@@ -47,9 +48,9 @@ def page(model=MODEL, *, usage=0.5, waiting=0, running=1, finished=1):
 class World(HostileStage):
     """Both tenants, and verbs for the hostile one. Everything that a verb creates is in its namespace unless told."""
 
-    def __init__(self, tmp_path, monkeypatch):
+    def __init__(self, folder):
         """Prepare servers that do not listen yet."""
-        super().__init__(tmp_path, monkeypatch)
+        super().__init__(folder, pytest.MonkeyPatch())
         self.api.store.create("namespaces", {"metadata": {"name": TENANT}})
         self.pages = {}
         self._usage = 0.5
@@ -58,7 +59,7 @@ class World(HostileStage):
         self.token = ""
 
     def set(self, name, value):
-        """Patch a limit of the controller, by its full name, for this test."""
+        """Patch a limit of the controller, by its full name, as long as this world is open."""
         self._monkeypatch.setattr(name, value)
 
     def protect(self):
@@ -242,12 +243,20 @@ class World(HostileStage):
     async def open(self):
         """Listen."""
         async with super().open(), aiohttp.ClientSession() as session, AsyncExitStack() as self._stack:
+            self._stack.callback(self._monkeypatch.undo)
             app = web.Application(client_max_size=64 * 1024**2)
             self._session = session
             app.router.add_route("*", "/{path:.*}", self._forward)
             async with TestServer(app, host="127.0.0.1") as proxy:
                 self.url = f"http://127.0.0.1:{proxy.port}"
                 yield self
+
+    def anew(self):
+        """Return another world, as this one was at first. What was patched for this one holds no longer."""
+        self._monkeypatch.undo()
+        folder = self._folder / "anew"
+        folder.mkdir()
+        return World(folder)
 
     async def _forward(self, request):
         form = await request.post()
