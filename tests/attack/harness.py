@@ -70,7 +70,7 @@ MIB = 1024**2
 CYCLES = 3
 """How many cycles each part of an attack lasts at least."""
 
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
 _QUICK = {"wva.collect.visibility.VISIBLE_SECONDS": 0.1, "wva.collect.visibility.SETTLE_SECONDS": 0.01}
 """The Prometheus of the tests does not scrape the controller, so a start from zero would wait for that in vain."""
 
