@@ -93,7 +93,7 @@ BROKEN = [
 @pytest.mark.parametrize(("attack", "complaint"), BROKEN, ids=[attack.name for attack, _ in BROKEN])
 async def test_what_is_broken_is_noticed(world, monkeypatch, attack, complaint):
     """And named."""
-    monkeypatch.setattr("tests.attack.harness.PATIENCE_SECONDS", 1.5)
+    monkeypatch.setattr("tests.attack.harness.PATIENCE_SECONDS", 4.0)
     with pytest.raises(AssertionError, match=complaint):
         await survive(world, attack)
 
