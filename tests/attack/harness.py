@@ -74,7 +74,7 @@ PATIENCE_SECONDS = 30.0
 _QUICK = {"wva.collect.visibility.VISIBLE_SECONDS": 0.1, "wva.collect.visibility.SETTLE_SECONDS": 0.01}
 """The Prometheus of the tests does not scrape the controller, so a start from zero would wait for that in vain."""
 
-_PROBE_SECONDS = 5.0
+_PROBE_SECONDS = 20.0
 _LOOK_OUTSIDE_SECONDS = 0.1
 _TRUE = ("TargetResolved", "MetricsAvailable", "OptimizationReady", "Ready")
 _TRUE_IF_THERE = ("ConfigurationValid", "GatewayReadable", "InventoryConsistent")

@@ -100,7 +100,7 @@ async def test_what_is_broken_is_noticed(world, monkeypatch, attack, complaint):
 
 def collect_beside(_):
     """Collect garbage in another thread while the loop does the test's work."""
-    much = [[[]] for _ in range(2 * 10**6)]
+    much = [[[]] for _ in range(10**6)]
     thread = threading.Thread(target=gc.collect)
     thread.start()
     burn(0.05)
