@@ -36,8 +36,8 @@ has the right number in ledger, status and on the page of metrics, also after it
 True; cycles succeed and their time moves on; the process lives and its probes answer 200 over HTTP; the event loop lags
 at most 250 ms; memory does not grow beyond a limit. All that is broken is in the one AssertionError at the end.
 
-If only a time was too long, the attack is made again on a new world, up to twice: what a tenant sends costs the same
-every time, and what the machine did meanwhile happens once.
+If only the lag was too long, the attack is made again on a new world, up to twice: what a tenant sends costs the same
+every time, and what the machine did meanwhile happens once. A single piece of work has its 250 ms the first time.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ from wva.model.variant import VariantKey
 
 MAX_LAG_SECONDS = 0.25
 TIMES = 3
-"""How often an attack is made at most, as long as only time was too long."""
+"""How often an attack is made at most, as long as only the lag was too long."""
 MAX_GROWTH_MIB = 150
 MIB = 1024**2
 CYCLES = 3
 """How many cycles each part of an attack lasts at least."""
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 10.0
 _QUICK = {"wva.collect.visibility.VISIBLE_SECONDS": 0.1, "wva.collect.visibility.SETTLE_SECONDS": 0.01}
 """The Prometheus of the tests does not scrape the controller, so a start from zero would wait for that in vain."""
 
-_PROBE_SECONDS = 20.0
+_PROBE_SECONDS = 5.0
 _LOOK_OUTSIDE_SECONDS = 0.1
 _TRUE = ("TargetResolved", "MetricsAvailable", "OptimizationReady", "Ready")
 _TRUE_IF_THERE = ("ConfigurationValid", "GatewayReadable", "InventoryConsistent")
@@ -309,18 +309,18 @@ class _Watch:
 
 async def survive(world: World, attack: Attack) -> None:
     """Run the controller under an attack; raise an AssertionError that lists all that was not as it should be."""
-    broken, slow = await _broken(world, attack)
+    broken, late = await _broken(world, attack)
     for _ in range(TIMES - 1):
-        if broken or not slow:
+        if broken or not late:
             break
         async with world.anew().open() as another:
-            broken, slow = await _broken(another, attack)
+            broken, late = await _broken(another, attack)
             world = another
-    assert not broken + slow, "\n".join([f"{attack}:", *broken, *slow])
+    assert not broken + late, "\n".join([f"{attack}:", *broken, *late])
 
 
 async def _broken(world: World, attack: Attack) -> tuple[list[str], list[str]]:
-    """Return what was not as it should be, and what took too long."""
+    """Return what was not as it should be, and apart from it whether the event loop lagged."""
     for name, value in {**_QUICK, **attack.setting}.items():
         world.set(name, value)
     world.victim()
@@ -341,12 +341,14 @@ async def _broken(world: World, attack: Attack) -> tuple[list[str], list[str]]:
     broken += [ended] if ended else []
     if meter.grown_bytes > attack.growth_mib * MIB:
         broken.append(f"memory grew by {meter.grown_bytes / MIB:.0f} MiB, at most {attack.growth_mib} are allowed")
-    slow = [
-        f"{what} took {seconds * 1000:.0f} ms, at most {MAX_LAG_SECONDS * 1000:.0f} ms are allowed"
-        for what, seconds in ((f"a piece of work of {meter.what}", meter.piece), ("the event loop", meter.lag))
-        if seconds > MAX_LAG_SECONDS
-    ]
-    return broken, slow
+    broken += _too_long(f"a piece of work of {meter.what}", meter.piece)
+    return broken, _too_long("the event loop", meter.lag)
+
+
+def _too_long(what: str, seconds: float) -> list[str]:
+    if seconds <= MAX_LAG_SECONDS:
+        return []
+    return [f"{what} took {seconds * 1000:.0f} ms, at most {MAX_LAG_SECONDS * 1000:.0f} ms are allowed"]
 
 
 async def _run(world: World, attack: Attack, watch: _Watch, gateway: Gateway | None) -> None:

@@ -90,13 +90,13 @@ class Meter:
 
     def _measured(self, run):
         def measured(handle):
-            (wall, cpu), began = self._without_collections(), time.thread_time() - self._collecting_here
+            (wall, cpu), began = self._clocks(), time.thread_time() - self._collecting_here
             try:
                 run(handle)
             finally:
                 spent = time.thread_time() - self._collecting_here - began
                 if not handle._context.get(_controlled):
-                    until_wall, until_cpu = self._without_collections()
+                    until_wall, until_cpu = self._clocks()
                     self._others_wall += min(until_wall - wall, 2 * spent)
                     self._others_cpu += min(until_cpu - cpu, 2 * spent)
                 elif spent > self.piece:
@@ -113,7 +113,7 @@ class Meter:
             if threading.get_ident() == self._thread:
                 self._collecting_here += seconds
 
-    def _without_collections(self):
+    def _clocks(self):
         """Return the time on the wall and the CPU time of the process, without those of garbage collection.
 
         The time on the wall is also without that for which this thread waited for a core.
@@ -122,7 +122,7 @@ class Meter:
 
     def _not_others(self):
         """Return the same without those of others."""
-        wall, cpu = self._without_collections()
+        wall, cpu = self._clocks()
         return wall - self._others_wall, cpu - self._others_cpu
 
     async def _looks(self, look):

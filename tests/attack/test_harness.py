@@ -77,7 +77,7 @@ async def leave(world):
 
 
 BROKEN = [
-    (Attack("slow", setting=with_every_record(lambda: burn(0.3))), r"took 3\d\d ms"),
+    (Attack("slow", setting=with_every_record(once(lambda: burn(0.3)))), r"took 3\d\d ms"),
     (Attack("locked", setting=with_every_record(keep_the_lock)), "the event loop took"),
     (Attack("greedy", setting=with_every_record(once(hoard))), "memory grew by 2"),
     (Attack("failing", setting=with_every_record(fail)), "the victim gets 2"),
@@ -100,7 +100,7 @@ async def test_what_is_broken_is_noticed(world, monkeypatch, attack, complaint):
 
 def collect_beside(_):
     """Collect garbage in another thread while the loop does the test's work."""
-    much = [[[]] for _ in range(10**6)]
+    much = [[[]] for _ in range(2 * 10**6)]
     thread = threading.Thread(target=gc.collect)
     thread.start()
     burn(0.05)
@@ -109,7 +109,7 @@ def collect_beside(_):
 
 
 QUIET = [
-    Attack("a_time_that_is_too_long_once", setting=with_every_record(once(lambda: burn(0.3)))),
+    Attack("a_lag_that_does_not_come_back", setting=with_every_record(once(keep_the_lock))),
     Attack("nothing_at_all", shows=Number(1)),
     Attack("nothing_at_all_with_a_model_at_zero", shows=Number(1), gateway=True),
     Attack("work_of_others", shows=Number(1), during=lambda _: burn(0.4)),
