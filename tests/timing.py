@@ -1,0 +1,32 @@
+"""Times work against other work in the same run, so that the speed of the machine cancels out."""
+
+from __future__ import annotations
+
+import gc
+import time
+
+SHORTEST_SECONDS = 0.0002
+"""What is shorter is not told from nothing: clocks and caches make up most of it."""
+
+
+def cpu_seconds(work, *, tries=3):
+    """Return the least CPU time of this thread over some calls.
+
+    Garbage collection does not count: it looks through the objects of all tests.
+    """
+    took = []
+    for _ in range(tries):
+        gc.collect(0)
+        gc.disable()
+        try:
+            began = time.thread_time()
+            work()
+            took.append(time.thread_time() - began)
+        finally:
+            gc.enable()
+    return min(took)
+
+
+def times_as_long(work, yardstick):
+    """Return how many times as long as ``yardstick`` the call ``work`` takes."""
+    return cpu_seconds(work) / max(cpu_seconds(yardstick), SHORTEST_SECONDS)
