@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Generator
 from pathlib import Path
@@ -66,6 +67,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if os.environ.get("HYPOTHESIS_PROFILE") == NIGHTLY:
         for item in items:
             item.add_marker(pytest.mark.timeout(_NIGHTLY_SECONDS))
+
+
+def pytest_collection_finish() -> None:
+    """Keep garbage collection from looking through all tests, which stay to the end: that takes up to a second."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_configure() -> None:
