@@ -23,6 +23,8 @@ class EngineParameters:
         alpha_seconds: duration of a step that computes nothing: reading the weights.
         beta_seconds_per_sequence: what each sequence in the step adds.
         prefill_seconds_per_token: what each prompt token computed in the step adds.
+        kv_read_seconds_per_token: what each token in the KV cache of a sequence that decodes adds: attention reads it.
+        attention_seconds_per_token_pair: what each pair of a prompt token computed and a token before it adds.
         num_gpu_blocks: KV cache blocks of the engine.
         block_size: tokens per KV block.
         max_num_seqs: most sequences running at once.
@@ -39,6 +41,8 @@ class EngineParameters:
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
     max_model_len: int = 8192
+    kv_read_seconds_per_token: float = 0.0
+    attention_seconds_per_token_pair: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what vLLM itself refuses, and step times that would stop virtual time.
@@ -51,6 +55,8 @@ class EngineParameters:
             (self.alpha_seconds > 0, "alpha_seconds must be positive"),
             (self.beta_seconds_per_sequence >= 0, "beta_seconds_per_sequence must not be negative"),
             (self.prefill_seconds_per_token >= 0, "prefill_seconds_per_token must not be negative"),
+            (self.kv_read_seconds_per_token >= 0, "kv_read_seconds_per_token must not be negative"),
+            (self.attention_seconds_per_token_pair >= 0, "attention_seconds_per_token_pair must not be negative"),
             (self.block_size >= 1, "block_size must be at least 1"),
             (self.max_num_seqs >= 1, "max_num_seqs must be at least 1"),
             (self.max_num_batched_tokens >= self.max_num_seqs, "max_num_batched_tokens is below max_num_seqs"),

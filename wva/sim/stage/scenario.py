@@ -1,0 +1,86 @@
+"""What a run on the stage is made of. Times are virtual seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from wva.sim.fleet.parameters import EngineParameters
+from wva.sim.fleet.users import GatewaySettings
+from wva.sim.traffic.requests import Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class StartUp:
+    """How long a new pod takes from its creation until it is Ready.
+
+    A median with a lognormal spread (``sigma``). With ``pull_probability`` the image has to be pulled first, and that
+    takes ``pull_seconds`` more.
+    """
+
+    median_seconds: float = 110.0
+    sigma: float = 0.25
+    pull_probability: float = 0.0
+    pull_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class VariantSetup:
+    """One variant of the scenario's model; ``price`` is per replica and hour."""
+
+    name: str
+    accelerator: str
+    parameters: EngineParameters
+    price: float
+    replicas: int = 1
+    minimum: int = 1
+    maximum: int = 30
+    start_up: StartUp = field(default=StartUp())
+
+
+@dataclass(frozen=True, slots=True)
+class Objectives:
+    """What users expect: time to first token, and mean time between tokens, in seconds."""
+
+    ttft_seconds: float = 1.0
+    itl_seconds: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """How the world is watched.
+
+    ``scrape_seconds`` is the period of scrapes of each pod, at a phase of its own; ``lost_share`` of them fail.
+    ``discovery_seconds``: how long Prometheus takes to notice a new pod. ``controller_scrape_seconds``: the period of
+    scrapes of an autoscaler's own page. ``adapter_seconds``: how old an external metric may be that an HPA is told.
+    """
+
+    scrape_seconds: float = 15.0
+    lost_share: float = 0.0
+    discovery_seconds: float = 5.0
+    controller_scrape_seconds: float = 10.0
+    adapter_seconds: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Traffic of one model, the variants that may serve it, and how the world is.
+
+    ``traffic`` makes the requests of a seed. Before ``measured_from_seconds`` nothing counts: learning policies get the
+    same start as others. ``kind`` is what similar scenarios have in common.
+    """
+
+    name: str
+    title: str
+    kind: str
+    variants: tuple[VariantSetup, ...]
+    traffic: Callable[[int], Traffic] = field(repr=False)
+    objectives: Objectives = field(default=Objectives())
+    gateway: GatewaySettings = field(default=GatewaySettings(patience_seconds=60.0, attempts=2, retry_seconds=2.0))
+    observation: Observation = field(default=Observation())
+    interval_seconds: float = 30.0
+    """Period of the WVA controller's cycles."""
+    hpa_seconds: float = 15.0
+    """Period in which the HPA controller looks."""
+    drain_seconds: float = 30.0
+    measured_from_seconds: float = 0.0

@@ -1,0 +1,112 @@
+"""What a policy sees of the stage, and what it may do there.
+
+A policy is a list of controllers. Each is called at its own period, out of step with the scrapes and with each other,
+as in a cluster. It sees what Prometheus has scraped and what the API server tells of pods, never the requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+
+class Signal(IntEnum):
+    """What a scrape of a replica tells: gauges first, then counters, which start at 0 with the pod."""
+
+    RUNNING = 0
+    """vllm:num_requests_running"""
+    WAITING = 1
+    """vllm:num_requests_waiting"""
+    KV_USAGE = 2
+    """vllm:kv_cache_usage_perc, 0 to 1."""
+    SUCCESS = 3
+    """vllm:request_success_total, of all reasons."""
+    PROMPT_TOKENS = 4
+    GENERATION_TOKENS = 5
+    PREFIX_QUERIES = 6
+    PREFIX_HITS = 7
+    PREEMPTIONS = 8
+    TTFT_SUM = 9
+    TTFT_COUNT = 10
+    ITL_SUM = 11
+    ITL_COUNT = 12
+    REQUEST_PROMPT_SUM = 13
+    """vllm:request_prompt_tokens_sum: prompt tokens of finished requests."""
+    REQUEST_PROMPT_COUNT = 14
+    REQUEST_GENERATION_SUM = 15
+    REQUEST_GENERATION_COUNT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """One scrape of one replica: its time in virtual seconds, and a value for each ``Signal``."""
+
+    at_seconds: float
+    values: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod as the API server shows it. ``ready_since`` is None until it is Ready."""
+
+    name: str
+    created_seconds: float
+    ready_since: float | None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it serves."""
+        return self.ready_since is not None
+
+
+@dataclass(frozen=True, slots=True)
+class VariantView:
+    """A variant as its objects describe it. ``price`` is per replica and hour; ``maximum`` bounds ``replicas``."""
+
+    name: str
+    accelerator: str
+    price: float
+    minimum: int
+    maximum: int
+    max_num_seqs: int
+    kv_cache_tokens: int
+    replicas: int
+    """spec.replicas: what was asked for last."""
+    pods: tuple[Pod, ...]
+    """Those that exist and are not being terminated, oldest first."""
+
+
+class Stage(Protocol):
+    """The world as a controller sees it."""
+
+    @property
+    def variants(self) -> Mapping[str, VariantView]:
+        """The variants by name, in the scenario's order."""
+        ...
+
+    def scrapes(self, pod: str) -> Sequence[Scrape]:
+        """Return what was scraped of a pod in the last ten minutes, oldest first; empty for one never scraped."""
+        ...
+
+    def gateway_queue(self) -> float | None:
+        """Return the requests that wait at the gateway, as scraped last; None when no scrape has succeeded."""
+        ...
+
+    def scale(self, variant: str, replicas: int) -> None:
+        """Set spec.replicas of a variant. Takes any number of at least 0; bounds are the caller's business."""
+        ...
+
+
+class Controller(Protocol):
+    """Something that looks at the stage now and then, and acts."""
+
+    @property
+    def period_seconds(self) -> float:
+        """Time between two calls."""
+        ...
+
+    def act(self, stage: Stage, now_seconds: float) -> None:
+        """Look and act, at ``now_seconds`` of virtual time."""
+        ...
