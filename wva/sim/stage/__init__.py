@@ -4,4 +4,5 @@
 - ``scenario``  what a run is made of
 - ``world``     requests, replicas, pods that start, and scrapes, around a policy
 - ``run``       one run of one policy, and its result
+- ``late``      what made late requests wait
 """

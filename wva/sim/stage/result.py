@@ -24,6 +24,7 @@ class Figures:
         itl_p50_seconds: see above.
         goodput_per_second: requests within both objectives, per second.
         replica_hours: by variant name, from creation to end of each pod.
+        gpu_hours: GPUs times hours, over all variants.
         cost: price times hours, over all variants.
         ideal_cost: cost of the cheapest fleet that carries the traffic at each instant.
         mean_replicas: of all variants together, those that exist.
@@ -50,6 +51,7 @@ class Figures:
     itl_p50_seconds: float | None
     goodput_per_second: float
     replica_hours: dict[str, float]
+    gpu_hours: float
     cost: float
     ideal_cost: float
     mean_replicas: float

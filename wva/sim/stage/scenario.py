@@ -26,7 +26,7 @@ class StartUp:
 
 @dataclass(frozen=True, slots=True)
 class VariantSetup:
-    """One variant of the scenario's model; ``price`` is per replica and hour."""
+    """One variant of the scenario's model; ``price`` is per replica and hour, and a replica has ``gpus`` GPUs."""
 
     name: str
     accelerator: str
@@ -36,6 +36,7 @@ class VariantSetup:
     minimum: int = 1
     maximum: int = 30
     start_up: StartUp = field(default=StartUp())
+    gpus: int = 1
 
 
 @dataclass(frozen=True, slots=True)
