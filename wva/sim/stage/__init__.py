@@ -1,6 +1,8 @@
 """The stage: a world in virtual time in which any policy can act, without servers and sockets.
 
 - ``view``      what a policy sees of the world, and what it may do
+- ``prometheus``  what PromQL makes of scrapes
+- ``observe``   the Snapshot that the decision code gets
 - ``scenario``  what a run is made of
 - ``world``     requests, replicas, pods that start, and scrapes, around a policy
 - ``run``       one run of one policy, and its result

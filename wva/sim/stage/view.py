@@ -41,7 +41,11 @@ class Signal(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """One scrape of one replica: its time in virtual seconds, and a value for each ``Signal``."""
+    """One scrape of one replica: its time in virtual seconds, and a value for each ``Signal``.
+
+    Without values it failed. Then Prometheus shows no series of the pod until the next one succeeds; functions over a
+    time range do not see it.
+    """
 
     at_seconds: float
     values: Sequence[float]
@@ -88,6 +92,10 @@ class Stage(Protocol):
 
     def scrapes(self, pod: str) -> Sequence[Scrape]:
         """Return what was scraped of a pod in the last ten minutes, oldest first; empty for one never scraped."""
+        ...
+
+    def in_flight(self, pod: str) -> int:
+        """Return the requests in a Ready pod at this moment, as a proxy beside it counts them."""
         ...
 
     def gateway_queue(self) -> float | None:

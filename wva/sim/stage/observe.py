@@ -1,0 +1,153 @@
+"""The Snapshot of a cycle on the stage: what ``wva.collect`` would have read of the same scrapes and objects.
+
+``tests/sim/stage/test_observe.py`` holds it against the real collector, its queries and the embedded Prometheus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from wva.model.metrics import SAMPLE_WINDOW_SECONDS, EngineSignals, Freshness, ReplicaMetrics, Sample, SampleState
+from wva.model.snapshot import SchedulerQueue, Snapshot
+from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
+from wva.model.vllm_parameters import VllmParameters
+from wva.sim.stage import prometheus
+from wva.sim.stage.view import Pod, Scrape, Signal, Stage, VariantView
+
+NAMESPACE: Final = "llm"
+MODEL: Final = ModelKey(NAMESPACE, "org/model")
+EPOCH_SECONDS: Final = 1_767_225_600.0
+"""Virtual time 0."""
+
+_FIVE_MINUTES: Final = 300.0
+_FRESHNESS: Final = Freshness()
+
+
+class Observer:
+    """Builds Snapshots. ``engines``: whether the analyzer wants to know more than the two signals of each replica."""
+
+    def __init__(self, *, engines: bool) -> None:
+        """Remember nothing yet."""
+        self._engines = engines
+
+    def snapshot(self, stage: Stage, now: float, *, status: Callable[[str], int | None]) -> Snapshot:
+        """Return what is seen at ``now``; ``status`` tells the number in the status of a variant."""
+        views = stage.variants.values()
+        variants = [_variant(view, status(view.name)) for view in views]
+        replicas = [
+            self._replica(view, pod, stage.scrapes(pod.name), now) for view in views for pod in view.pods if pod.ready
+        ]
+        snapshot = Snapshot.of(variants, replicas)
+        queue = stage.gateway_queue()
+        if not self._engines or queue is None:
+            return snapshot
+        size = Sample(SampleState.FRESH, queue, EPOCH_SECONDS + now)
+        return Snapshot(
+            variants=snapshot.variants, replicas=snapshot.replicas, queues=(SchedulerQueue(MODEL, size=size),)
+        )
+
+    def _replica(self, view: VariantView, pod: Pod, scrapes: Sequence[Scrape], now: float) -> ReplicaMetrics:
+        last = prometheus.latest(scrapes, now)
+        recent = prometheus.window(scrapes, now, SAMPLE_WINDOW_SECONDS)
+        at = None if last is None else last.at_seconds
+
+        def highest(signal: Signal) -> Sample:
+            values = [scrape.values[signal] for scrape in recent]
+            return _sample(max(values) if values else None, at, now)
+
+        return ReplicaMetrics(
+            pod.name,
+            VariantKey(NAMESPACE, view.name),
+            kv_usage=highest(Signal.KV_USAGE),
+            queue_length=highest(Signal.WAITING),
+            engine=_engine(view, scrapes, last, now) if self._engines else None,
+            ready_since=None if pod.ready_since is None else _whole(pod.ready_since),
+        )
+
+
+def _variant(view: VariantView, status: int | None) -> Variant:
+    unready = [pod.created_seconds for pod in view.pods if not pod.ready]
+    return Variant(
+        key=VariantKey(NAMESPACE, view.name),
+        model=MODEL,
+        target=view.name,
+        accelerator=view.accelerator,
+        cost=view.price,
+        spec_replicas=view.replicas,
+        current_replicas=len(view.pods),
+        ready_replicas=sum(pod.ready for pod in view.pods),
+        status_desired=status,
+        oldest_unready_since=_whole(min(unready)) if unready else None,
+        bounds=Bounds(
+            view.minimum,
+            view.maximum,
+            minimum_origin=f"HPA {NAMESPACE}/{view.name}",
+            maximum_origin=f"HPA {NAMESPACE}/{view.name}",
+        ),
+        activated_at=_whole(min(pod.created_seconds for pod in view.pods)) if view.pods else None,
+        parameters=VllmParameters(max_num_seqs=view.max_num_seqs),
+    )
+
+
+def _engine(view: VariantView, scrapes: Sequence[Scrape], last: Scrape | None, now: float) -> EngineSignals:
+    if last is None:
+        return EngineSignals()
+
+    def gauge(signal: Signal) -> Sample:
+        return _told(last.values[signal], last.at_seconds, now)
+
+    def mean(part: Signal, whole: Signal, seconds: float) -> Sample:
+        above = prometheus.rate(scrapes, part, now=now, seconds=seconds)
+        below = prometheus.rate(scrapes, whole, now=now, seconds=seconds)
+        return _told(above / below if above is not None and below else None, last.at_seconds, now)
+
+    return EngineSignals(
+        kv_capacity_tokens=_told(float(view.kv_cache_tokens), last.at_seconds, now),
+        kv_usage=gauge(Signal.KV_USAGE),
+        waiting=gauge(Signal.WAITING),
+        running=gauge(Signal.RUNNING),
+        input_tokens=mean(Signal.REQUEST_PROMPT_SUM, Signal.REQUEST_PROMPT_COUNT, _FIVE_MINUTES),
+        output_tokens=mean(Signal.REQUEST_GENERATION_SUM, Signal.REQUEST_GENERATION_COUNT, _FIVE_MINUTES),
+        prefix_hit_rate=mean(Signal.PREFIX_HITS, Signal.PREFIX_QUERIES, _FIVE_MINUTES),
+        success_rate=_told(_success_rate(scrapes, now), last.at_seconds, now),
+        time_to_first_token=mean(Signal.TTFT_SUM, Signal.TTFT_COUNT, SAMPLE_WINDOW_SECONDS),
+        inter_token_latency=mean(Signal.ITL_SUM, Signal.ITL_COUNT, SAMPLE_WINDOW_SECONDS),
+    )
+
+
+def _success_rate(scrapes: Sequence[Scrape], now: float) -> float | None:
+    """Return the mean over the last minute if the series is older than that, else its last step."""
+    if prometheus.latest(scrapes, now - SAMPLE_WINDOW_SECONDS) is not None:
+        found = prometheus.rate(scrapes, Signal.SUCCESS, now=now, seconds=SAMPLE_WINDOW_SECONDS)
+        if found is not None:
+            return found
+    return prometheus.instant_rate(scrapes, Signal.SUCCESS, now=now, seconds=SAMPLE_WINDOW_SECONDS)
+
+
+def _sample(value: float | None, at: float | None, now: float) -> Sample:
+    """Return a sample with its state, as the collector classifies it."""
+    if at is None:
+        return Sample(SampleState.MISSING)
+    timestamp = EPOCH_SECONDS + at
+    if value is None:
+        return Sample(SampleState.MISSING, timestamp=timestamp, detail=f"last one is {now - at:.0f} s old")
+    return _judged(value, at, now)
+
+
+def _told(value: float | None, at: float, now: float) -> Sample:
+    """Return a sample of what an engine tells beside the two signals."""
+    return Sample(SampleState.MISSING) if value is None else _judged(value, at, now)
+
+
+def _judged(value: float, at: float, now: float) -> Sample:
+    timestamp = EPOCH_SECONDS + at
+    state = _FRESHNESS.classify(max(0.0, now - at))
+    if state is SampleState.MISSING:
+        return Sample(state, timestamp=timestamp, detail=f"{now - at:.0f} s old")
+    return Sample(state, value, timestamp, "" if state is SampleState.FRESH else f"{now - at:.0f} s old")
+
+
+def _whole(seconds: float) -> float:
+    """Return a time as Kubernetes writes it: in whole seconds since the epoch."""
+    return float(int(EPOCH_SECONDS + seconds))
