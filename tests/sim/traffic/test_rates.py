@@ -1,0 +1,76 @@
+"""Rates over time: each shape has its levels, and putting profiles together is exact arithmetic on them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wva.sim.fleet.load import RateProfile
+from wva.sim.traffic import rates
+from wva.sim.traffic.streams import stream
+
+profiles = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), min_size=1, max_size=6).map(
+    lambda pairs: RateProfile(tuple(sorted((float(at), float(rate)) for at, rate in pairs)))
+)
+stairs = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=6).map(rates.steps)
+instants = st.floats(0, 60).filter(lambda at: abs(at - round(at)) > 1e-6)  # off the points, where sides differ
+
+
+@given(profile=profiles, factor=stairs, at=instants)
+def test_a_sum_and_a_product_are_those_of_the_rates(profile, factor, at):
+    """The sum of any profiles; the product with factors that are constant in pieces."""
+    both = rates.total(profile, factor)
+    assert both.rate(at) == pytest.approx(profile.rate(at) + factor.rate(at), abs=1e-6)
+    assert rates.product(profile, factor).rate(at) == pytest.approx(profile.rate(at) * factor.rate(at), abs=1e-6)
+
+
+@given(profile=profiles, duration=st.integers(1, 60))
+def test_the_mean_is_the_integral_over_the_duration(profile, duration):
+    """It agrees with the inverse of the cumulated rate, which the fleet uses."""
+    expected = rates.mean_rate(profile, duration_seconds=duration) * duration
+    at = profile.after(0.0, expected=expected)
+    assert at <= duration + 1e-6
+    assert rates.mean_rate(profile, duration_seconds=max(at, 1e-9)) * at == pytest.approx(expected, abs=1e-6)
+
+
+@given(profile=profiles.filter(lambda it: it.rate(0.5) > 0), mean=st.floats(0.01, 1000))
+def test_a_scaled_rate_has_the_mean_that_was_asked_for(profile, mean):
+    """And the same shape."""
+    changed = rates.scaled(profile, mean=mean, duration_seconds=40.0)
+    assert rates.mean_rate(changed, duration_seconds=40.0) == pytest.approx(mean)
+
+
+def test_silence_cannot_be_scaled():
+    """A rate of 0 has no shape to keep."""
+    silence = RateProfile.constant(0.0)
+    assert rates.scaled(silence, mean=0.0, duration_seconds=10.0) == silence
+    with pytest.raises(ValueError, match="no other mean"):
+        rates.scaled(silence, mean=1.0, duration_seconds=10.0)
+
+
+def test_a_table_of_hours_begins_where_it_is_told_and_repeats():
+    """The value of an hour is at its middle."""
+    factor = rates.hourly([1.0, 2.0, 6.0], first_hour=1, duration_seconds=5 * 3600.0)
+    assert [factor.rate((hour + 0.5) * 3600) for hour in range(5)] == [2, 6, 1, 2, 6]
+    assert factor.rate(3600.0) == pytest.approx(4.0)
+    assert factor.rate(0.0) == pytest.approx(1.5)
+
+
+def test_the_sine_and_the_bursts_have_their_levels():
+    """Extremes, period and share of time."""
+    wave = rates.sine(low=1.0, high=5.0, period_seconds=640.0, duration_seconds=1280.0)
+    assert [wave.rate(at) for at in (0.0, 160.0, 320.0, 640.0, 960.0)] == pytest.approx([1, 3, 5, 1, 5])
+    load = rates.bursts(low=1.0, high=9.0, burst_seconds=5.0, period_seconds=20.0, duration_seconds=60.0)
+    assert [load.rate(at) for at in (0.0, 14.9, 15.0, 19.9, 20.0, 35.0)] == [1, 1, 9, 9, 1, 9]
+    crowd = rates.flash_crowd(at_seconds=10.0, height=3.0, rise_seconds=2.0, hold_seconds=5.0, fall_seconds=4.0)
+    assert [crowd.rate(at) for at in (5.0, 11.0, 12.0, 17.0, 19.0, 30.0)] == pytest.approx([1, 2, 3, 3, 2, 1])
+
+
+def test_the_factor_of_the_minute_has_its_spread_and_memory():
+    """A log-normal AR(1) process around 1."""
+    factor = rates.minute_factor(stream(1, "minutes"), duration_seconds=60.0 * 200_000, rho=0.8, sigma=0.13)
+    values = np.array([rate for _, rate in factor.points[::2]])
+    logarithms = np.log(values)
+    assert values.mean() == pytest.approx(1.0, abs=0.01)
+    assert logarithms.std() == pytest.approx(0.13, rel=0.03)
+    assert np.corrcoef(logarithms[1:], logarithms[:-1])[0, 1] == pytest.approx(0.8, abs=0.01)

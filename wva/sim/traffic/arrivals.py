@@ -1,0 +1,79 @@
+"""When requests arrive, given a rate over time.
+
+A renewal process in operational time (one unit of it is one expected request) is mapped to seconds by the inverse of
+the cumulated rate, which is exact for rates that are linear between points. The gaps decide the kind: exponential ones
+make a Poisson process, Gamma ones of a shape below 1 make requests come in clumps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wva.sim.fleet.load import RateProfile
+from wva.sim.traffic import rates
+
+Floats = NDArray[np.float64]
+Gaps = Callable[[np.random.Generator, int], Floats]
+"""Draws gaps of mean 1: so many of them."""
+
+
+def poisson(generator: np.random.Generator, profile: RateProfile, *, duration_seconds: float) -> Floats:
+    """Return the arrival seconds of a Poisson process."""
+    return renewal(
+        generator,
+        profile,
+        duration_seconds=duration_seconds,
+        gaps=lambda source, count: source.standard_exponential(count),
+    )
+
+
+def gamma(generator: np.random.Generator, profile: RateProfile, *, duration_seconds: float, shape: float) -> Floats:
+    """Return the arrival seconds of a renewal process with Gamma gaps; their coefficient of variation is shape^-0.5."""
+    return renewal(
+        generator,
+        profile,
+        duration_seconds=duration_seconds,
+        gaps=lambda source, count: source.standard_gamma(shape, count) / shape,
+    )
+
+
+def renewal(generator: np.random.Generator, profile: RateProfile, *, duration_seconds: float, gaps: Gaps) -> Floats:
+    """Return arrival seconds in rising order, all before the duration.
+
+    The gaps are drawn one after the other, so that a higher rate of the same seed has the same gaps, only more of them.
+    """
+    at, heights = rates.within(profile, duration_seconds=duration_seconds)
+    spans = np.diff(at)
+    pieces = spans * (heights[1:] + heights[:-1]) / 2.0
+    cumulated = np.concatenate(([0.0], np.cumsum(pieces)))
+    expected = _operational(generator, until=float(cumulated[-1]), gaps=gaps)
+
+    # Both are sorted: the piece of each request comes from a search of the few points among the many requests.
+    firsts = np.searchsorted(expected, cumulated, side="right")
+    piece = np.repeat(np.arange(len(pieces)), np.diff(firsts))
+    expected = expected[firsts[0] : firsts[-1]]
+    left = expected - cumulated[piece]
+    low = heights[piece]
+    slope = np.divide(np.diff(heights), spans, out=np.zeros_like(spans), where=spans > 0.0)[piece]
+    # The first root of low * t + slope * t^2 / 2 = left, in the form that is stable for a slope near 0.
+    root = low + np.sqrt(np.maximum(low * low + 2.0 * slope * left, 0.0))
+    seconds = at[piece] + np.divide(2.0 * left, root, out=np.zeros_like(left), where=root > 0.0)
+    return np.maximum.accumulate(np.clip(seconds, 0.0, np.nextafter(duration_seconds, 0.0)))
+
+
+def _operational(generator: np.random.Generator, *, until: float, gaps: Gaps) -> Floats:
+    """Return the sums of gaps that are below ``until``."""
+    if until <= 0.0:
+        return np.empty(0)
+    parts = []
+    reached = 0.0
+    while reached < until:
+        ahead = until - reached
+        sums = reached + np.cumsum(gaps(generator, int(ahead + 4.0 * np.sqrt(ahead)) + 16))
+        parts.append(sums)
+        reached = float(sums[-1])
+    sums = np.concatenate(parts) if len(parts) > 1 else parts[0]
+    return np.asarray(sums[: np.searchsorted(sums, until)])

@@ -1,0 +1,71 @@
+"""How long prompts and answers are: a function from a generator and a count to a column of lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import log
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wva.sim.fleet.load import TokenLengths
+
+Ints = NDArray[np.int64]
+Lengths = Callable[[np.random.Generator, int], Ints]
+"""Draws that many lengths, each at least 1."""
+
+
+class Sizes(NamedTuple):
+    """Lengths of prompts and of answers."""
+
+    prompt: Lengths
+    output: Lengths
+
+
+def fixed(tokens: int) -> Lengths:
+    """Return lengths that are all the same."""
+    return lambda _, count: np.full(count, tokens, dtype=np.int64)
+
+
+def lognormal(lengths: TokenLengths) -> Lengths:
+    """Return lognormal lengths, cut to their bounds; the mean is that before cutting."""
+    mu = log(lengths.mean_tokens) - lengths.sigma * lengths.sigma / 2.0
+
+    def draw(generator: np.random.Generator, count: int) -> Ints:
+        values = np.exp(mu + lengths.sigma * generator.standard_normal(count))
+        return _whole(np.clip(values, lengths.minimum_tokens, lengths.maximum_tokens))
+
+    return draw
+
+
+def quantiles(points: Sequence[tuple[float, float]]) -> Lengths:
+    """Return lengths of a distribution that is known by quantiles: (share, tokens) from share 0 to 1, both rising.
+
+    Between two of them the logarithm is linear in the share. Equal lengths at two shares are a point mass.
+
+    Raises:
+        ValueError: the shares do not go from 0 to 1, or something does not rise.
+
+    """
+    table = np.asarray(points, dtype=np.float64)
+    shares, tokens = table[:, 0], table[:, 1]
+    if shares[0] != 0.0 or shares[-1] != 1.0 or np.any(np.diff(shares) <= 0.0):
+        raise ValueError("shares must rise from 0 to 1")
+    if tokens[0] < 1.0 or np.any(np.diff(tokens) < 0.0):
+        raise ValueError("tokens must be at least 1 and must not fall")
+    logarithms = np.log(tokens)
+    return lambda generator, count: _whole(np.exp(np.interp(generator.random(count), shares, logarithms)))
+
+
+def zipf(*, exponent: float, maximum_tokens: int) -> Lengths:
+    """Return lengths k = 1 .. maximum with a probability in proportion to k^-exponent."""
+    cumulated = np.cumsum(np.arange(1, maximum_tokens + 1, dtype=np.float64) ** -exponent)
+    cumulated /= cumulated[-1]
+    return lambda generator, count: (
+        np.searchsorted(cumulated, generator.random(count), side="right").astype(np.int64) + 1
+    )
+
+
+def _whole(values: NDArray[np.float64]) -> Ints:
+    return np.maximum(np.rint(values), 1.0).astype(np.int64)

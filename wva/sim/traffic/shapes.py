@@ -1,0 +1,246 @@
+"""Traffic of a plain shape, by name: what a test of an autoscaler asks for. Arrivals are a Poisson process.
+
+Rates are requests per second. Unless said otherwise prompts have 1,024 tokens on average and answers 512, as in the
+demo, and nothing in common.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from wva.sim.fleet.load import RateProfile, TokenLengths
+from wva.sim.traffic import rates
+from wva.sim.traffic.assembly import poisson_traffic, traffic
+from wva.sim.traffic.lengths import Ints, Sizes, fixed, lognormal
+from wva.sim.traffic.requests import Traffic
+from wva.sim.traffic.streams import stream
+
+LONG: Final = Sizes(lognormal(TokenLengths(1024)), lognormal(TokenLengths(512, maximum_tokens=2048)))
+SHORT: Final = Sizes(lognormal(TokenLengths(512)), lognormal(TokenLengths(256)))
+PREFILL_HEAVY: Final = Sizes(fixed(4000), fixed(1000))
+"""Those of llm-d's benchmarks with long prompts."""
+HOUR: Final = 3600.0
+
+
+def sine(
+    seed: int,
+    *,
+    duration_seconds: float = 4 * HOUR,
+    rate: float = 14.0,
+    swing: float = 0.7,
+    period_seconds: float = 2 * HOUR,
+    sizes: Sizes = LONG,
+) -> Traffic:
+    """Return a rate that swings by the share ``swing`` around ``rate``, beginning at its lowest."""
+    profile = rates.sine(
+        low=rate * (1.0 - swing),
+        high=rate * (1.0 + swing),
+        period_seconds=period_seconds,
+        duration_seconds=duration_seconds,
+    )
+    return poisson_traffic(seed, profile, duration_seconds=duration_seconds, sizes=sizes)
+
+
+def step(
+    seed: int,
+    *,
+    duration_seconds: float = 1.5 * HOUR,
+    low: float = 2.0,
+    high: float = 20.0,
+    sizes: Sizes = LONG,
+) -> Traffic:
+    """Return a rate that jumps from ``low`` to ``high`` after a fifth of the time, and back after three fifths."""
+    fifth = duration_seconds / 5
+    profile = rates.steps(((fifth, low), (2 * fifth, high), (2 * fifth, low)))
+    return poisson_traffic(seed, profile, duration_seconds=duration_seconds, sizes=sizes)
+
+
+def bursts(
+    seed: int,
+    *,
+    duration_seconds: float = 2 * HOUR,
+    low: float = 2.0,
+    high: float = 20.0,
+    burst_seconds: float = 300.0,
+    sizes: Sizes = LONG,
+) -> Traffic:
+    """Return ``high`` for the last quarter of each period, by default 5 of 20 minutes, and ``low`` before."""
+    profile = rates.bursts(
+        low=low,
+        high=high,
+        burst_seconds=burst_seconds,
+        period_seconds=4 * burst_seconds,
+        duration_seconds=duration_seconds,
+    )
+    return poisson_traffic(seed, profile, duration_seconds=duration_seconds, sizes=sizes)
+
+
+def ramp(
+    seed: int,
+    *,
+    duration_seconds: float = HOUR,
+    low: float = 2.0,
+    high: float = 20.0,
+    rise_seconds: float = 600.0,
+    sizes: Sizes = LONG,
+) -> Traffic:
+    """Return a rate that stays low for a sixth of the time, rises, stays high until two thirds, and falls as fast."""
+    start, end = duration_seconds / 6, duration_seconds * 2 / 3
+    profile = RateProfile(
+        ((0.0, low), (start, low), (start + rise_seconds, high), (end, high), (end + rise_seconds, low))
+    )
+    return poisson_traffic(seed, profile, duration_seconds=duration_seconds, sizes=sizes)
+
+
+def slow_ramp(
+    seed: int,
+    *,
+    duration_seconds: float = 4 * HOUR,
+    low: float = 2.0,
+    high: float = 24.0,
+    sizes: Sizes = LONG,
+) -> Traffic:
+    """Return a rate that rises over the first half of the time and falls over the second."""
+    profile = RateProfile(((0.0, low), (duration_seconds / 2, high), (duration_seconds, low)))
+    return poisson_traffic(seed, profile, duration_seconds=duration_seconds, sizes=sizes)
+
+
+def flash_crowd(
+    seed: int,
+    *,
+    duration_seconds: float = 2 * HOUR,
+    rate: float = 8.0,
+    height: float = 2.2,
+    crowds: int = 3,
+    sizes: Sizes = LONG,
+) -> Traffic:
+    """Return a steady rate and crowds that come at random, each ``height`` times as many requests for 5 minutes.
+
+    Each crowd has an equal part of the time to itself, and begins somewhere in the part's first half.
+    """
+    part = duration_seconds / max(crowds, 1)
+    shares = stream(seed, "crowds").random(crowds) / 2.0
+    factors = [
+        rates.flash_crowd(
+            at_seconds=float((index + share) * part),
+            height=height,
+            rise_seconds=60.0,
+            hold_seconds=300.0,
+            fall_seconds=600.0,
+        )
+        for index, share in enumerate(shares)
+    ]
+    profile = rates.product(RateProfile.constant(rate), *factors)
+    return poisson_traffic(seed, profile, duration_seconds=duration_seconds, sizes=sizes)
+
+
+def constant(
+    seed: int,
+    *,
+    duration_seconds: float = HOUR,
+    rate: float = 8.0,
+    sizes: Sizes = LONG,
+) -> Traffic:
+    """Return a rate that never changes."""
+    profile = RateProfile.constant(rate)
+    return poisson_traffic(seed, profile, duration_seconds=duration_seconds, sizes=sizes)
+
+
+def prompt_shift(
+    seed: int,
+    *,
+    duration_seconds: float = 1.5 * HOUR,
+    rate: float = 4.0,
+    factor: float = 8.0,
+    sizes: Sizes = SHORT,
+) -> Traffic:
+    """Return a steady rate whose prompts become ``factor`` times as long after a third of the time."""
+    before = constant(seed, duration_seconds=duration_seconds, rate=rate, sizes=sizes)
+    return with_longer(before, from_seconds=duration_seconds / 3, prompt_factor=factor)
+
+
+def answer_shift(
+    seed: int,
+    *,
+    duration_seconds: float = 1.5 * HOUR,
+    rate: float = 4.0,
+    factor: float = 4.0,
+    sizes: Sizes = SHORT,
+) -> Traffic:
+    """Return a steady rate whose answers become ``factor`` times as long after a third of the time."""
+    before = constant(seed, duration_seconds=duration_seconds, rate=rate, sizes=sizes)
+    return with_longer(before, from_seconds=duration_seconds / 3, output_factor=factor)
+
+
+def upstream_ramp(
+    seed: int,
+    *,
+    duration_seconds: float = 2520.0,
+    scale: float = 1.0,
+    sizes: Sizes = PREFILL_HEAVY,
+) -> Traffic:
+    """Return the ramp of the benchmark of llm-d: 2, 4, 6, 8, 10, 4 and 1 requests/s, 42 minutes in equal parts.
+
+    Prompts have 4,000 tokens and answers 1,000. ``scale`` multiplies the rates: the small variant of the registry has
+    half of them, with a quarter of the tokens.
+    """
+    parts = (2.0, 4.0, 6.0, 8.0, 10.0, 4.0, 1.0)
+    profile = rates.steps([(duration_seconds / len(parts), part * scale) for part in parts])
+    return poisson_traffic(seed, profile, duration_seconds=duration_seconds, sizes=sizes)
+
+
+def upstream_two_variants(
+    seed: int,
+    *,
+    duration_seconds: float = 1300.0,
+    scale: float = 1.0,
+    sizes: Sizes = PREFILL_HEAVY,
+) -> Traffic:
+    """Return the load of the benchmark of llm-d with two variants of one model: from 2 to 10 requests/s.
+
+    Published are the two rates and the number of requests, 7,800. Five equal parts of 260 s at 2, 4, 6, 8 and 10
+    requests/s have that number; the parts are our reading. The lengths are those of its workload of long prompts.
+    """
+    parts = (2.0, 4.0, 6.0, 8.0, 10.0)
+    profile = rates.steps([(duration_seconds / len(parts), part * scale) for part in parts])
+    return poisson_traffic(seed, profile, duration_seconds=duration_seconds, sizes=sizes)
+
+
+def low_traffic(
+    seed: int,
+    *,
+    duration_seconds: float = 24 * HOUR,
+    shortest_gap_seconds: float = 60.0,
+    longest_gap_seconds: float = 3 * HOUR,
+    sizes: Sizes = LONG,
+) -> Traffic:
+    """Return requests with minutes to hours between them: the logarithm of a gap is uniform between the two."""
+    gaps = stream(seed, "arrivals").uniform(
+        np.log(shortest_gap_seconds), np.log(longest_gap_seconds), int(duration_seconds / shortest_gap_seconds) + 1
+    )
+    arrival_seconds = np.cumsum(np.exp(gaps))
+    arrival_seconds = arrival_seconds[arrival_seconds < duration_seconds]
+    return traffic(seed, arrival_seconds, duration_seconds=duration_seconds, sizes=sizes)
+
+
+def with_longer(
+    requests: Traffic, *, from_seconds: float, prompt_factor: float = 1.0, output_factor: float = 1.0
+) -> Traffic:
+    """Return the requests with longer (or shorter) prompts and answers from a time on."""
+    later = requests.arrival_seconds >= from_seconds
+
+    def changed(tokens: Ints, factor: float) -> Ints:
+        longer = np.maximum(np.rint(tokens * factor), 1.0).astype(np.int64)
+        return np.where(later, longer, tokens)
+
+    prompt_tokens = changed(requests.prompt_tokens, prompt_factor)
+    return replace(
+        requests,
+        prompt_tokens=prompt_tokens,
+        output_tokens=changed(requests.output_tokens, output_factor),
+        prefix_tokens=np.minimum(requests.prefix_tokens, prompt_tokens),
+        shared_tokens=np.minimum(requests.shared_tokens, prompt_tokens),
+    )
