@@ -1,0 +1,134 @@
+"""The summary over seeds, the tuned member of a family, the winner, and comparisons of two policies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+
+from tests.sim.scorecard import fakes
+from wva.sim.scorecard.card import Family, card
+from wva.sim.scorecard.statistics import estimate, estimate_of_known
+from wva.sim.scorecard.verdicts import Verdict, compare, comparisons, why
+
+FAMILY = Family("hpa-inflight-tuned", tuple(fakes.MEMBERS))
+
+
+def results(*policies, seeds=(1, 2, 3), of=None):
+    """Return runs of some policies."""
+    return [fakes.run(of or fakes.scenario(), policy, seed) for policy in policies for seed in seeds]
+
+
+def made(*policies, seeds=(1, 2, 3), change=None):
+    """Return the only part of a card; ``change`` maps a policy to other figures."""
+    runs = results(*policies, seeds=seeds)
+    runs = [replace(run, figures=replace(run.figures, **(change or {}).get(run.policy, {}))) for run in runs]
+    (part,) = card([fakes.scenario()], runs, title="t", families=(FAMILY,)).parts
+    return part
+
+
+def test_an_interval_of_known_size():
+    """Mean 2, deviation 1, three seeds: 4.303 / sqrt(3)."""
+    found = estimate([1.0, 2.0, 3.0])
+    assert found.mean == 2.0
+    assert found.half_width == pytest.approx(2.484, abs=0.001)
+
+
+def test_one_seed_has_no_interval():
+    """None, which is not zero."""
+    assert estimate([5.0]).half_width is None
+    assert estimate_of_known([None, None]) is None
+    with pytest.raises(ValueError, match="no seed"):
+        estimate([])
+
+
+def test_figures_are_means_over_seeds():
+    """Also those that a run does not carry itself."""
+    part = made("wva", "clairvoyant")
+    cell = part.cell("wva")
+    runs = results("wva")
+    assert cell.attainment == pytest.approx(fmean(run.figures.attainment for run in runs))
+    assert cell.figures["failed_share"].mean == pytest.approx(fmean(run.figures.timed_out / 10_000 for run in runs))
+    assert 1.0 < cell.figures["reference_ratio"].mean < cell.cost_ratio
+    assert cell.figures["seconds_to_capacity"].mean > 130
+    assert sum(cell.late_by_cause.values()) == pytest.approx(1 - cell.attainment, abs=0.001)
+
+
+def test_a_figure_that_no_run_has_is_missing():
+    """As latencies where nothing was served."""
+    part = made("wva", change={"wva": {"ttft_p50_seconds": None, "seconds_to_capacity": ()}})
+    assert part.cell("wva").figures.keys() & {"ttft_p50_seconds", "seconds_to_capacity"} == set()
+
+
+def test_a_family_is_shown_as_its_best_member():
+    """The cheapest of those that are close to the most that any reaches; the others are in the grid."""
+    part = made("wva", *fakes.MEMBERS)
+    assert [cell.policy for cell in part.cells] == ["hpa-inflight-tuned", "wva"]
+    assert part.cell("hpa-inflight-tuned").member == "hpa-inflight@4"
+    assert {cell.policy for cell in part.grid} == set(fakes.MEMBERS)
+    reached = {"hpa-inflight@4": {"attainment": 0.999}, "hpa-inflight@8": {"attainment": 0.991}}
+    assert made(*fakes.MEMBERS, change=reached).cell("hpa-inflight-tuned").member == "hpa-inflight@8"
+
+
+def test_the_winner_is_the_cheapest_that_reaches_the_goal():
+    """The clairvoyant takes no part."""
+    assert made("wva", "hpa-kv", "clairvoyant").winner == "wva"
+    assert made("wva", "hpa-kv", change={"hpa-kv": {"attainment": 0.992}}).winner == "hpa-kv"
+
+
+def test_the_order_of_tables_is_given():
+    """Others follow by name."""
+    found = card([fakes.scenario()], results("hpa-kv", "wva", "keda-prometheus"), title="t", policies=("wva",))
+    assert [cell.policy for cell in found.parts[0].cells] == ["wva", "hpa-kv", "keda-prometheus"]
+
+
+def test_policies_with_different_seeds_are_not_compared():
+    """Their difference would be the traffic's."""
+    runs = [*results("wva"), *results("hpa-kv", seeds=(1,))]
+    with pytest.raises(ValueError, match="waves: not every policy"):
+        card([fakes.scenario()], runs, title="t")
+
+
+@pytest.mark.parametrize(
+    ("figures", "verdict", "by"),
+    [
+        ({"attainment": 0.95}, Verdict.WINS, "attainment"),
+        ({"attainment": 0.999}, Verdict.LOSES, "attainment"),
+        ({"attainment": 0.98, "cost": 150.0}, Verdict.WINS, "cost"),
+        ({"attainment": 0.98, "cost": 100.0}, Verdict.LOSES, "cost"),
+    ],
+)
+def test_attainment_counts_first_and_then_cost(figures, verdict, by):
+    """Attainments within half a point are equal."""
+    part = made("wva", "hpa-kv", change={"wva": {"attainment": 0.98}, "hpa-kv": figures})
+    found = compare(part.cell("wva"), part.cell("hpa-kv"))
+    assert (found.verdict, found.by) == (verdict, by)
+
+
+def test_above_the_goal_only_cost_counts():
+    """More than enough is no merit."""
+    change = {"wva": {"attainment": 0.991, "cost": 100.0}, "hpa-kv": {"attainment": 1.0, "cost": 120.0}}
+    part = made("wva", "hpa-kv", change=change)
+    assert compare(part.cell("wva"), part.cell("hpa-kv")).verdict is Verdict.WINS
+
+
+def test_a_difference_within_noise_is_none():
+    """Its interval contains zero."""
+    part = made("wva", "hpa-kv")
+    noisy = replace(part.cell("hpa-kv"), attainments=(0.90, 0.99, 0.99), cost_ratios=part.cell("wva").cost_ratios)
+    found = compare(part.cell("wva"), noisy)
+    assert (found.verdict, found.by) == (Verdict.LEVEL, None)
+    assert why(found) == "no difference beyond noise"
+
+
+def test_why_names_causes_and_fleets():
+    """With the numbers of both."""
+    ((_, late),) = comparisons(
+        card([fakes.scenario()], results("wva", "keda-prometheus"), title="t"), "keda-prometheus"
+    )
+    assert why(late).startswith("keda-prometheus is late more often because of decision (")
+    part = made("wva", "hpa-kv", change={"hpa-kv": {"attainment": 0.98, "replica_hours": {"llama-h100": 4.0}}})
+    text = why(compare(part.cell("wva"), part.cell("hpa-kv")))
+    assert text.startswith("hpa-kv has 7.5 replicas on average, wva 6.6")
+    assert "of wva's 75%" in text

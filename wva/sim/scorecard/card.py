@@ -1,0 +1,192 @@
+"""The summary of a scorecard's runs: figures over seeds, tuned members chosen, and the winner of each scenario.
+
+One rule says what is better, here and in ``verdicts``: the goal is that ``GOAL`` of the requests are served within the
+objectives. Among those that reach it, the cheapest is best. Where none does, the cheapest of those within ``CLOSE`` of
+the most that any reaches. A policy that is tuned in hindsight is tuned by the same rule: by any other it would be
+an opponent made weaker.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import groupby
+from typing import Final
+
+from wva.sim.scorecard.statistics import Estimate, estimate, estimate_of_known
+from wva.sim.stage.late import CAUSES
+from wva.sim.stage.result import Figures, RunResult, Timeline
+from wva.sim.stage.scenario import Scenario
+
+GOAL: Final = 0.99
+"""The share of requests that shall be served within the objectives."""
+CLOSE: Final = 0.005
+"""Attainments that differ by less are taken as equal."""
+REFERENCE: Final = "clairvoyant"
+"""The policy that knows the traffic. It takes no part in comparisons; others are measured by it."""
+
+_DIRECT: Final = tuple(
+    field.name
+    for field in fields(Figures)
+    if field.name not in {"replica_hours", "late_by_cause", "seconds_to_capacity"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Policies that differ in one target, tuned in hindsight; ``members`` are names of policies."""
+
+    name: str
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One policy in one scenario, over all seeds.
+
+    Attributes:
+        policy: the name in tables; of a family, the family's.
+        member: the name of the policy that ran.
+        figures: each field of ``Figures`` that is a number, and ``failed_share``, ``cost_ratio`` (to the ideal cost),
+            ``reference_ratio`` (to the clairvoyant's cost), ``seconds_to_capacity`` (mean over steps); a field that no
+            seed has a value for is missing.
+        late_by_cause: share of all requests that was late or failed, by cause.
+        hours: replica-hours by variant.
+        attainments: one per seed, in order of seeds: to compare policies seed by seed.
+        cost_ratios: same.
+
+    """
+
+    policy: str
+    member: str
+    figures: dict[str, Estimate]
+    late_by_cause: dict[str, float]
+    hours: dict[str, float]
+    attainments: tuple[float, ...]
+    cost_ratios: tuple[float, ...]
+
+    @property
+    def attainment(self) -> float:
+        """Mean share of requests within all objectives."""
+        return self.figures["attainment"].mean
+
+    @property
+    def cost_ratio(self) -> float:
+        """Mean cost relative to the ideal."""
+        return self.figures["cost_ratio"].mean
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One scenario of the scorecard. ``cells`` are what is shown; ``grid`` are all members of families."""
+
+    scenario: Scenario
+    cells: tuple[Cell, ...]
+    grid: tuple[Cell, ...]
+    winner: str
+    timelines: Mapping[str, Timeline]
+    """Of the first seed, by the policy's name in tables."""
+
+    def cell(self, policy: str) -> Cell | None:
+        """Return the cell of a policy; None when it did not run."""
+        return next((cell for cell in self.cells if cell.policy == policy), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """The whole scorecard. ``notes`` are paragraphs that its pages begin with."""
+
+    title: str
+    seeds: tuple[int, ...]
+    parts: tuple[Part, ...]
+    notes: tuple[str, ...] = ()
+
+
+def card(
+    scenarios: Sequence[Scenario],
+    results: Iterable[RunResult],
+    *,
+    title: str,
+    families: Sequence[Family] = (),
+    policies: Sequence[str] = (),
+    notes: tuple[str, ...] = (),
+) -> Card:
+    """Return the scorecard of some results. ``policies`` gives the order of the tables; others follow by name.
+
+    Raises ValueError when a policy lacks a seed that another has in the same scenario.
+    """
+    by_scenario: dict[str, list[RunResult]] = defaultdict(list)
+    for result in results:
+        by_scenario[result.scenario].append(result)
+    order = {name: rank for rank, name in enumerate(policies)}
+    parts = [_part(scenario, by_scenario[scenario.name], families, order) for scenario in scenarios]
+    seeds = sorted({result.seed for found in by_scenario.values() for result in found})
+    return Card(title, tuple(seeds), tuple(parts), notes)
+
+
+def best(cells: Sequence[Cell]) -> Cell:
+    """Return the best of some cells: the cheapest of those that reach the goal, or come close to the most reached."""
+    bar = min(GOAL, max(cell.attainment for cell in cells) - CLOSE)
+    return min((cell for cell in cells if cell.attainment >= bar), key=lambda cell: (cell.cost_ratio, cell.policy))
+
+
+def _part(scenario: Scenario, results: list[RunResult], families: Sequence[Family], order: Mapping[str, int]) -> Part:
+    results = sorted(results, key=lambda result: (result.policy, result.seed))
+    reference = {result.seed: result.figures.cost for result in results if result.policy == REFERENCE}
+    runs = {policy: list(found) for policy, found in groupby(results, key=lambda result: result.policy)}
+    if len({tuple(result.seed for result in found) for found in runs.values()}) > 1:
+        raise ValueError(f"{scenario.name}: not every policy has run with the same seeds")
+    cells = {policy: _cell(found, reference) for policy, found in runs.items()}
+    grid: list[Cell] = []
+    for family in families:
+        members = [cells.pop(member) for member in family.members if member in cells]
+        if members:
+            grid += members
+            chosen = best(members)
+            cells[family.name] = _renamed(chosen, family.name)
+    shown = sorted(cells.values(), key=lambda cell: (order.get(cell.policy, len(order)), cell.policy))
+    rated = [cell for cell in shown if cell.policy != REFERENCE]
+    timelines = {cell.policy: runs[cell.member][0].timeline for cell in shown}
+    return Part(scenario, tuple(shown), tuple(grid), best(rated or shown).policy, timelines)
+
+
+def _renamed(cell: Cell, policy: str) -> Cell:
+    return Cell(policy, cell.member, cell.figures, cell.late_by_cause, cell.hours, cell.attainments, cell.cost_ratios)
+
+
+def _cell(results: Sequence[RunResult], reference: Mapping[int, float]) -> Cell:
+    found = [result.figures for result in results]
+    figures: dict[str, Estimate | None] = {
+        name: estimate_of_known([getattr(each, name) for each in found]) for name in _DIRECT
+    }
+    ratios = tuple(_ratio(each.cost, each.ideal_cost) for each in found)
+    figures["failed_share"] = estimate(
+        [_ratio(each.timed_out + each.refused + each.broken, each.requests) for each in found]
+    )
+    figures["cost_ratio"] = estimate(ratios)
+    if reference:
+        figures["reference_ratio"] = estimate_of_known(
+            [_ratio(result.figures.cost, reference[result.seed]) for result in results if result.seed in reference]
+        )
+    waits = [each.seconds_to_capacity for each in found]
+    figures["seconds_to_capacity"] = estimate_of_known([sum(wait) / len(wait) if wait else None for wait in waits])
+    requests = sum(each.requests for each in found)
+    hours = {name for each in found for name in each.replica_hours}
+    policy = results[0].policy
+    return Cell(
+        policy=policy,
+        member=policy,
+        figures={name: value for name, value in figures.items() if value is not None},
+        late_by_cause={
+            cause: _ratio(sum(each.late_by_cause.get(cause, 0) for each in found), requests) for cause in CAUSES
+        },
+        hours={name: sum(each.replica_hours.get(name, 0.0) for each in found) / len(found) for name in sorted(hours)},
+        attainments=tuple(each.attainment for each in found),
+        cost_ratios=ratios,
+    )
+
+
+def _ratio(part: float, whole: float) -> float:
+    """Return a ratio; 0 of nothing is 0, and more than nothing of nothing has no measure: Raises ZeroDivisionError."""
+    return 0.0 if part == 0 else part / whole

@@ -1,0 +1,168 @@
+"""All runs of a scorecard, side by side on the cores of this machine; finished runs are kept in files.
+
+A run is a function of its scenario, its traffic, its policy, its seed and the program. The digest of these is the key
+in the run's file: a file with another key is stale, and its run is made again. So the same command continues what was
+interrupted, and nothing old comes into a scorecard.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import blake2b
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+import wva
+from wva.sim.stage.result import RunResult
+from wva.sim.stage.scenario import Scenario
+from wva.sim.traffic.requests import Traffic
+
+PACKAGE: Final = Path(wva.__file__).parent
+_WITHOUT_EFFECT: Final = ("cli", "sim/scorecard")
+"""Folders of the program that only start runs and show them; scenarios and traffic have their own part in the key."""
+
+RunFunction = Callable[[Scenario, str, int], RunResult]
+"""Plays a scenario with the policy of a name and a seed. Importable by its name: other processes call it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run to make."""
+
+    scenario: Scenario
+    policy: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job ended: its result, or why there is none. ``kept`` is whether the result was in its file already."""
+
+    scenario: str
+    policy: str
+    seed: int
+    result: RunResult | None
+    kept: bool = False
+    problem: str = ""
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """The file of a run."""
+
+    key: str
+    result: RunResult
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """Where runs are made: by which function, and in which folder they are kept."""
+
+    run: RunFunction
+    folder: Path
+    program: str
+
+    def file(self, job: Job) -> Path:
+        """Return where the result of a job is kept."""
+        return self.folder / job.scenario.name / f"{job.policy}.{job.seed}.json"
+
+    def make(self, job: Job) -> Outcome:
+        """Return the kept result of a job, or make and keep it. Every error ends in the outcome, in words."""
+        about = (job.scenario.name, job.policy, job.seed)
+        try:
+            scenario = replace(job.scenario, traffic=partial(_traffic, job.scenario))
+            key = _key(scenario, job, self.program)
+            path = self.file(job)
+            result = _read(path, key)
+            if result is not None:
+                return Outcome(*about, result, kept=True)
+            result = self.run(scenario, job.policy, job.seed)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_suffix(f".{os.getpid()}.part")
+            part.write_bytes(msgspec.json.encode(_Kept(key, result)))
+            part.replace(path)
+            return Outcome(*about, result)
+        except Exception as error:  # noqa: BLE001 - one run that fails does not take hours of others with it
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(place.filename).name}:{place.lineno}"
+            return Outcome(*about, None, problem=f"{type(error).__name__}: {error} ({where})")
+
+
+def program_digest(package: Path = PACKAGE) -> str:
+    """Return the digest of what decides and simulates: the program's files, and the Python and numpy they run on."""
+    digest = blake2b(digest_size=16)
+    digest.update(f"{platform.python_version()} {np.__version__}".encode())
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package).as_posix()
+        if not name.startswith(_WITHOUT_EFFECT):
+            digest.update(f"\0{name}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def outcomes(jobs: Sequence[Job], workshop: Workshop, *, workers: int) -> Iterator[Outcome]:
+    """Make all jobs, on so many processes, and yield how each ended, in the order in which they do.
+
+    Those that share a scenario and a seed should stand together: a process makes their traffic once.
+    """
+    if workers == 1:
+        yield from map(workshop.make, jobs)
+        return
+    # Not fork: the parent has threads (of the progress bar, of numba) that a forked child would lack.
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    try:
+        running: list[Future[Outcome]] = [pool.submit(workshop.make, job) for job in jobs]
+        for finished in as_completed(running):
+            yield finished.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+_RECENT: Final[dict[tuple[str, str, int], Traffic]] = {}
+"""The traffic that this process made last."""
+
+
+def _traffic(scenario: Scenario, seed: int) -> Traffic:
+    """Return the traffic of a scenario, made once for runs that follow each other with the same seed."""
+    key = (repr(scenario), repr(scenario.traffic), seed)
+    if key not in _RECENT:
+        _RECENT.clear()
+        _RECENT[key] = scenario.traffic(seed)
+    return _RECENT[key]
+
+
+def _key(scenario: Scenario, job: Job, program: str) -> str:
+    traffic = scenario.traffic(job.seed)
+    digest = blake2b(digest_size=16)
+    digest.update(
+        "\0".join((program, repr(scenario), job.policy, str(job.seed), str(traffic.duration_seconds))).encode()
+    )
+    for column in (
+        traffic.arrival_seconds,
+        traffic.prompt_tokens,
+        traffic.output_tokens,
+        traffic.group,
+        traffic.prefix_tokens,
+        traffic.shared_tokens,
+        traffic.draw,
+    ):
+        digest.update(np.ascontiguousarray(column).tobytes())
+    return digest.hexdigest()
+
+
+def _read(path: Path, key: str) -> RunResult | None:
+    """Return the result in a file, or None when there is none that this key made."""
+    try:
+        kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+    return kept.result if kept.key == key else None

@@ -1,0 +1,109 @@
+"""Where one policy wins and loses against another, and what made the difference.
+
+Two policies are compared seed by seed on the same traffic. A difference counts when it is larger than the tolerance
+and its 95 % confidence interval does not contain zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from wva.sim.scorecard.card import CLOSE, GOAL, Card, Cell, Part
+from wva.sim.scorecard.statistics import estimate
+
+SUBJECT: Final = "wva"
+"""The policy that the scorecard is about: WVA with its defaults."""
+_COST_TOLERANCE: Final = 0.01
+"""Costs that differ by a smaller share of the ideal cost are taken as equal."""
+
+
+class Verdict(Enum):
+    """How the first of two policies does against the second."""
+
+    WINS = "wins"
+    LEVEL = "level"
+    LOSES = "loses"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One policy against another in one scenario. ``by`` is what decided it: attainment or cost; None when level."""
+
+    first: Cell
+    second: Cell
+    verdict: Verdict
+    by: str | None
+
+
+def compare(first: Cell, second: Cell) -> Comparison:
+    """Compare two policies: first by attainment, as long as the goal is in question; then by cost."""
+    both_reach = min(first.attainment, second.attainment) >= GOAL
+    if not both_reach and (verdict := _difference(first.attainments, second.attainments, CLOSE)) is not Verdict.LEVEL:
+        return Comparison(first, second, verdict, "attainment")
+    verdict = _difference(second.cost_ratios, first.cost_ratios, _COST_TOLERANCE)
+    return Comparison(first, second, verdict, None if verdict is Verdict.LEVEL else "cost")
+
+
+def comparisons(card: Card, second: str, first: str = SUBJECT) -> list[tuple[Part, Comparison]]:
+    """Return the comparisons of two policies in all scenarios that both ran in."""
+    pairs = [(part, part.cell(first), part.cell(second)) for part in card.parts]
+    return [(part, compare(one, other)) for part, one, other in pairs if one is not None and other is not None]
+
+
+def why(comparison: Comparison) -> str:
+    """Return in words what made the difference, from what the runs recorded."""
+    winner, loser = comparison.first, comparison.second
+    if comparison.verdict is Verdict.LOSES:
+        winner, loser = loser, winner
+    if comparison.by == "attainment":
+        return _why_late(winner, loser)
+    if comparison.by == "cost":
+        return _why_dear(winner, loser)
+    return "no difference beyond noise"
+
+
+def _difference(higher: Sequence[float], lower: Sequence[float], tolerance: float) -> Verdict:
+    """Return whether the first values are higher than the second, seed by seed."""
+    gap = estimate([one - other for one, other in zip(higher, lower, strict=True)])
+    if abs(gap.mean) <= tolerance or not gap.certain:
+        return Verdict.LEVEL
+    return Verdict.WINS if gap.mean > 0 else Verdict.LOSES
+
+
+def _why_late(winner: Cell, loser: Cell) -> str:
+    """Return the causes that make most of the difference in late requests."""
+    more = {cause: share - winner.late_by_cause[cause] for cause, share in loser.late_by_cause.items()}
+    worst = sorted((cause for cause in more if more[cause] > 0), key=lambda cause: -more[cause])[:2]
+    if not worst:
+        return f"{loser.policy} is late more often, for causes that were not recorded"
+    causes = " and ".join(
+        f"{cause} ({loser.late_by_cause[cause]:.1%} of all requests, {winner.policy} {winner.late_by_cause[cause]:.1%})"
+        for cause in worst
+    )
+    return f"{loser.policy} is late more often because of {causes}"
+
+
+def _why_dear(winner: Cell, loser: Cell) -> str:
+    """Return what the dearer fleet has more of."""
+    here, there = _mean(loser, "mean_replicas"), _mean(winner, "mean_replicas")
+    parts = [f"{loser.policy} has {here} replicas on average, {winner.policy} {there}"]
+    for name in sorted(loser.hours.keys() | winner.hours.keys()):
+        more, less = (_share_of_hours(cell, name) for cell in (loser, winner))
+        if abs(more - less) > 0.05:  # noqa: PLR2004 - five points of the hours are worth a word
+            parts.append(f"{more:.0%} of its replica hours are of {name}, of {winner.policy}'s {less:.0%}")
+            break
+    if (reversals := loser.figures["reversals"].mean) > 2 * winner.figures["reversals"].mean + 1:
+        parts.append(f"it turns {reversals:.0f} times, {winner.policy} {_mean(winner, 'reversals')}")
+    return "; ".join(parts)
+
+
+def _mean(cell: Cell, figure: str) -> str:
+    return f"{cell.figures[figure].mean:.1f}"
+
+
+def _share_of_hours(cell: Cell, variant: str) -> float:
+    total = sum(cell.hours.values())
+    return cell.hours.get(variant, 0.0) / total if total else 0.0
