@@ -1,4 +1,4 @@
-"""``wva decide FILE``: replay a recorded cycle and print its decisions, as JSON or step by step for people.
+"""``wva decide FILE``: decide on a recorded cycle again and print its decisions, as JSON or step by step for people.
 
 For people the solution of the model-based optimizer follows, where it was asked.
 """
@@ -6,33 +6,27 @@ For people the solution of the model-based optimizer follows, where it was asked
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 
 import msgspec
 
+from wva import log
 from wva.cli.flags import fail
-from wva.decide.pipeline import Outcome, conclude
+from wva.cli.recorded import UnreadRecordingError, read_one
+from wva.decide.pipeline import Outcome
 from wva.decide.queueing.trace import fleet_trace
 from wva.model.decision import Decision
-from wva.model.recording import FORMAT, Recording
-from wva.publish.recordings import read_recording
+from wva.model.recording import Recording
+from wva.publish.replay import repeat
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the decisions of the recording; status 1 with one line when it cannot be read."""
-    name: str = arguments.file
     try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-        recording = read_recording(data)
-    except OSError as error:
-        return fail(f"cannot read {name}: {error.strerror}")
-    except (msgspec.DecodeError, ValueError) as error:
-        reason = _printable(str(error))
-        return fail(f"{name} is not a recording made with --record-dir: {reason}")
-    if recording.version != FORMAT:
-        return fail(f"{name} has format {recording.version}, expected {FORMAT}")
-    outcome = conclude(recording.snapshot, recording.memory, recording.policy, recording.now)
+        recording = read_one(arguments.file)
+    except UnreadRecordingError as error:
+        return fail(str(error))
+    (cycle,) = repeat([recording])
+    outcome = cycle.outcome
     if arguments.explain:
         print("\n\n".join([*(_explained(decision) for decision in outcome.decisions), *_solution(outcome, recording)]))
     else:
@@ -45,7 +39,7 @@ def _solution(outcome: Outcome, recording: Recording) -> list[str]:
     if not outcome.opinions:
         return []
     lines = fleet_trace(outcome.opinions, recording.snapshot.inventory, recording.policy.accelerator_costs)
-    return ["\n".join(_printable(line) for line in ("Solution of the model-based optimizer:", *lines))]
+    return ["\n".join(log.printable(line) for line in ("Solution of the model-based optimizer:", *lines))]
 
 
 def _explained(decision: Decision) -> str:
@@ -56,9 +50,4 @@ def _explained(decision: Decision) -> str:
     for step in decision.steps:
         limit = f" [{step.limit}]" if step.limit else ""
         lines.append(f"  {step.stage:10}{step.change:10}{step.reason}{limit}")
-    return "\n".join(_printable(line) for line in lines)
-
-
-def _printable(line: str) -> str:
-    """Return a line without what a terminal would take for a command."""
-    return "".join(character if character.isprintable() else "?" for character in line)
+    return "\n".join(log.printable(line) for line in lines)

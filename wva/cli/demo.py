@@ -54,6 +54,7 @@ class Run:
     headless: bool
     json_file: Path | None
     openmetrics_file: Path | None
+    record_dir: str | None
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -95,7 +96,7 @@ def _plan(arguments: argparse.Namespace, scenario: Scenario) -> Run:
         speed = _SPEED.find(arguments.speed)
         if speed is None:
             raise ValueError(f"--speed={arguments.speed!r}: expected a number greater than zero, or max")
-    files = arguments.json_file, arguments.openmetrics_file
+    files = arguments.json_file, arguments.openmetrics_file, arguments.record_dir
     return Run(scenario, duration, speed, arguments.seed, headless, *files)
 
 
@@ -140,7 +141,8 @@ async def _watched(plan: Run, world: World) -> None:
             write_samples()
             await pace.keep(world.clock.elapsed_seconds)
 
-        await play(world, duration_seconds=plan.duration_seconds, tick=tick)
+        given = Given({} if plan.record_dir is None else {"record_dir": plan.record_dir}, {}, {})
+        await play(world, duration_seconds=plan.duration_seconds, tick=tick, given=given)
 
 
 def _first(error: BaseException) -> str:

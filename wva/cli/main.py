@@ -57,12 +57,13 @@ def build_parser(*, settings: bool = True) -> Parser:
     _add_demo(commands.add_parser("demo", help="run the controller on an embedded world", allow_abbrev=False))
     decide = commands.add_parser(
         "decide",
-        help="replay a recorded cycle",
+        help="print the decisions of a recorded cycle",
         description="Read a recording (made with --record-dir) and print its decisions as JSON.",
         allow_abbrev=False,
     )
     decide.add_argument("file", metavar="FILE", help="the recording; - reads standard input")
     decide.add_argument("--explain", action="store_true", help="every step from the analyzer to the number, in words")
+    _add_replay(commands.add_parser("replay", help="replay recorded cycles", allow_abbrev=False))
     _add_emulator(commands.add_parser("emulator", help="serve as one vLLM replica without a GPU", allow_abbrev=False))
     _add_loadgen(commands.add_parser("loadgen", help="send requests at a rate and measure them", allow_abbrev=False))
     _add_migrate(commands.add_parser("migrate", help="say what to change before the swap", allow_abbrev=False))
@@ -85,7 +86,19 @@ def _add_demo(demo: Parser) -> None:
     demo.add_argument(
         "--openmetrics", dest="openmetrics_file", type=Path, metavar="FILE", help="write every sample, for promtool"
     )
+    demo.add_argument("--record-dir", metavar="DIR", help="record the newest 100 cycles, for `wva replay`")
     demo.add_argument("--seed", type=int, default=1, metavar="N", help="a run is a function of its seed (default: 1)")
+
+
+def _add_replay(replay: Parser) -> None:
+    replay.description = (
+        "Decide on recorded cycles (made with --record-dir) again. Without --policy the decisions are compared with "
+        "the recorded ones, bit for bit. With --policy the report says what another policy would have decided."
+    )
+    replay.epilog = "Exit status: 0, 1 when something cannot be read or a decision differs, 2 on a wrong flag."
+    replay.add_argument("path", metavar="DIR|FILE", help="a folder of recordings, or one; - reads standard input")
+    replay.add_argument("--policy", metavar="FILE", help="ConfigMaps in YAML, as in a cluster")
+    replay.add_argument("--output", choices=["text", "json"], default="text", help="what to print (default: text)")
 
 
 def _add_emulator(emulator: Parser) -> None:

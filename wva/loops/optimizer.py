@@ -210,7 +210,7 @@ class Optimizer:
         self._tell_failures(outcome, policy)
         with duration.labels("publish").time():
             published = await self._publish(outcome.decisions)
-        await self._record(Recording(now=now, policy=policy, memory=memory, snapshot=snapshot))
+        await self._record(Recording(now, policy, memory, snapshot, outcome.decisions))
         return published
 
     def _show_solution(self, outcome: Outcome, snapshot: Snapshot, policy: Policy) -> None:

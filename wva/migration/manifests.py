@@ -31,8 +31,9 @@ class UnreadableError(Exception):
 class Manifests:
     """Collects an Inventory from documents; what does not decode becomes a finding."""
 
-    def __init__(self) -> None:
-        """Begin with nothing."""
+    def __init__(self, namespace: str = _DEFAULT_NAMESPACE) -> None:
+        """Begin with nothing. Objects that name no namespace are taken to be in ``namespace``."""
+        self._namespace = namespace
         self.inventory = Inventory()
         self.findings: list[Finding] = []
         found = self.inventory
@@ -83,7 +84,7 @@ class Manifests:
     def _decode(self, reader: Reader, document: dict[str, Any], kind: str, origin: str) -> None:
         metadata = document.get("metadata")
         named = metadata if isinstance(metadata, dict) else {}
-        key = Key(str(named.get("namespace") or _DEFAULT_NAMESPACE), str(named.get("name", "")))
+        key = Key(str(named.get("namespace") or self._namespace), str(named.get("name", "")))
         try:
             reader({**wire.without_nulls(document), "metadata": {**wire.without_nulls(named), **key._asdict()}})
         except (msgspec.ValidationError, ValueError) as error:

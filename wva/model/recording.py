@@ -1,4 +1,4 @@
-"""A recorded cycle: everything a decision depends on, and nothing else.
+"""A recorded cycle: everything a decision depends on, what was decided, and nothing else.
 
 ``decide(recording.snapshot, recording.memory, recording.policy, recording.now)`` gives the decisions of that cycle
 again, bit by bit. It holds no token, no URL and no labels, so that it can be handed to other people.
@@ -9,20 +9,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from wva.model.decision import Decision
 from wva.model.memory import Memory
 from wva.model.policy import Policy
 from wva.model.snapshot import Snapshot
 
-FORMAT: Final = 2
-"""Counted up whenever an older recording can no longer be read, or would be decided on differently."""
+FORMAT: Final = 3
+"""Counted up whenever an older recording can no longer be read, would be decided on differently, or lacks something."""
+
+WITHOUT_DECISIONS: Final = 2
+"""The last format that held the inputs of a cycle alone. It is still read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Inputs of one cycle. ``now`` is in seconds since the epoch; ``memory`` is what the cycle before left."""
+    """Inputs and decisions of one cycle.
+
+    ``now`` is in seconds since the epoch; ``memory`` is what the cycle before left. ``decisions`` are those of the
+    cycle, also of a variant that went before its decision was published; none before format 3.
+    """
 
     now: float
     policy: Policy
     memory: Memory
     snapshot: Snapshot
+    decisions: tuple[Decision, ...] = ()
     version: int = FORMAT
+
+    @property
+    def has_decisions(self) -> bool:
+        """Whether the format holds what was decided."""
+        return self.version > WITHOUT_DECISIONS

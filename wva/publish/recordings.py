@@ -1,4 +1,4 @@
-"""Recordings of cycles on disk: the input of ``wva decide``.
+"""Recordings of cycles on disk: the input of ``wva decide`` and ``wva replay``.
 
 A recording holds what a decision depends on and nothing else: no token, no URL, no label of a pod. The newest hundred
 are kept. A disk that is full or a value that JSON cannot hold must not stop the decisions: a failed write is logged and
@@ -20,7 +20,7 @@ import msgspec
 
 from wva import log
 from wva.api import wire
-from wva.model.recording import Recording
+from wva.model.recording import FORMAT, WITHOUT_DECISIONS, Recording
 from wva.model.vllm_parameters import COUNT_ARGUMENT, VllmParameters
 from wva.numbers import REPLICAS, Real, Whole, shown
 
@@ -41,9 +41,13 @@ _decoder: Final = msgspec.json.Decoder(Recording)
 def read_recording(data: bytes) -> Recording:
     """Return the recording in the data.
 
-    Raises msgspec.DecodeError when they are none, NumberError for a number that no cycle could have seen.
+    Raises msgspec.DecodeError when they are none or have another format, NumberError for a number that no cycle could
+    have seen.
     """
     recording = wire.decode(_decoder, data)
+    if recording.version not in (WITHOUT_DECISIONS, FORMAT):
+        text = f"it has format {shown(recording.version)}, expected {WITHOUT_DECISIONS} or {FORMAT}"
+        raise msgspec.ValidationError(text)
     for name, number in _numbers("recording", recording):
         field = name.rpartition(".")[2]
         border = _ANY if isinstance(number, float) else _WHOLES.get(field, REPLICAS)

@@ -103,7 +103,7 @@ class ProcessSettings(BaseModel):
         "while it opens.",
     )
     record_dir: Annotated[str, given("record-dir", metavar="DIR")] = Field(
-        "", description="Directory for recordings of the last 100 cycles, for `wva decide`; empty records nothing."
+        "", description="Directory for recordings of the last 100 cycles, for `wva replay`; empty records nothing."
     )
     inferno_metric_aliases: Annotated[
         Switch, given("inferno-metric-aliases", keys=("WVA_INFERNO_METRIC_ALIASES",), metavar="BOOL")

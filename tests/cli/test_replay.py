@@ -1,0 +1,206 @@
+"""``wva replay``: recordings of a run, decided again in a process of its own, or under other ConfigMaps."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+
+import msgspec
+import pytest
+import structlog
+
+from tests.builders import NOW, policy, replica, variant
+from wva.decide.pipeline import conclude
+from wva.model.memory import Memory
+from wva.model.recording import Recording
+from wva.model.snapshot import Snapshot
+from wva.publish.recordings import RecordingWriter, read_recording
+
+EAGER = """
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: wva-saturation-scaling-config{namespace}
+data:
+  default: |
+    kvSpareTrigger: {trigger}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before():
+    """Leave the log as it was: the command silences it for its process."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder with the recordings of three cycles of one variant."""
+    memory, place = Memory(), tmp_path / "cycles"
+    for index, usage in enumerate((0.3, 0.62, 0.62)):
+        snapshot = Snapshot.of([variant("a", desired=1)], [replica("a-0", kv=usage, queue=0)])
+        outcome = conclude(snapshot, memory, policy(), NOW + 30 * index)
+        RecordingWriter(str(place)).write(Recording(NOW + 30 * index, policy(), memory, snapshot, outcome.decisions))
+        memory = outcome.memory
+    return place
+
+
+@pytest.fixture
+def other(tmp_path):
+    """Return a function that writes a file of ConfigMaps."""
+
+    def write(text=EAGER, *, trigger="0.3", namespace=""):
+        path = tmp_path / "other.yaml"
+        path.write_text(text.format(trigger=trigger, namespace=namespace), encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+async def test_a_recording_of_the_demo_is_the_same_in_a_process_of_its_own(run, tmp_path):
+    """Bit for bit, with the memory of each cycle from the one before."""
+    cycles = str(tmp_path / "cycles")
+    assert (await run("demo", "--headless", "--for", "20m", "--record-dir", cycles)).status == 0
+    again = await run("replay", cycles)
+    assert (again.status, again.err) == (0, "")
+    assert "80 decisions of 40 cycles are the same, bit for bit\n39 memories followed" in again.out
+    document = json.loads((await run("replay", cycles, "--output", "json")).out)
+    assert document["same"] is True
+    assert [row["compared"] for row in document["cycles"]] == [True] * 40
+    assert not any(row["differing"] or row["torn"] or row["overtaken"] for row in document["cycles"])
+
+
+def test_a_changed_decision_is_told(wva, folder):
+    """Status 1, with what was recorded and what comes out; nothing that a terminal would obey."""
+    path = max(folder.iterdir())
+    recording = read_recording(path.read_bytes())
+    (decision,) = recording.decisions
+    told = replace(decision, desired=9, message="odd \x1b[2J")
+    path.write_bytes(msgspec.json.encode(replace(recording, decisions=(told,))))
+    outcome = wva("replay", str(folder))
+    assert outcome.status == 1
+    assert "3 decisions of 3 cycles are not all the same" in outcome.out
+    assert "ns/a: recorded 9 Steady: odd " in outcome.out
+    assert "\x1b" not in outcome.out
+    document = json.loads(wva("replay", str(folder), "--output", "json").out)
+    assert document["same"] is False
+    assert [row["differing"] for row in document["cycles"]] == [[], [], ["ns/a"]]
+
+
+def test_a_missing_cycle_is_told(wva, folder):
+    """Status 1: what follows was not decided on what is there."""
+    sorted(folder.iterdir())[1].unlink()
+    outcome = wva("replay", str(folder))
+    assert outcome.status == 1
+    assert "does not follow from the cycle before: is a recording missing between?" in outcome.out
+
+
+def test_one_file_can_be_replayed(wva, folder):
+    """It need not be a folder."""
+    outcome = wva("replay", str(min(folder.iterdir())))
+    assert outcome.status == 0
+    assert "1 decision of 1 cycle are the same" in outcome.out
+
+
+def test_an_older_recording_is_read(wva, folder):
+    """Without decisions there is nothing to compare, and it says so."""
+    for path in folder.iterdir():
+        recording = json.loads(path.read_bytes())
+        del recording["decisions"]
+        path.write_text(json.dumps(recording | {"version": 2}), encoding="utf-8")
+    outcome = wva("replay", str(folder))
+    assert outcome.status == 0
+    assert "3 cycles of an older format without decisions" in outcome.out
+    assert "bit for bit" not in outcome.out
+
+
+def test_another_policy_is_reported(wva, folder, other):
+    """When, the number and the reason then and now, and what it would have cost."""
+    outcome = wva("replay", str(folder), "--policy", other())
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "ns/a: another number in 2 of 3 cycles" in outcome.out
+    assert "2023-11-14T22:13:50Z (2 cycles): 1 " in outcome.out
+    assert "-> 2 ScaleUp" in outcome.out
+    assert "total: replica hours 0.02 -> 0.03 (+0.01), cost 0.17 -> 0.25 (+0.08)" in outcome.out
+    assert "note: Each cycle saw the world as it was." in outcome.out
+
+
+def test_another_policy_is_reported_as_json(wva, folder, other):
+    """The same for programs."""
+    document = json.loads(wva("replay", str(folder), "--policy", other(), "--output", "json").out)
+    (entry,) = document["variants"]
+    assert (entry["key"], entry["differing"]) == ("ns/a", 2)
+    (span,) = entry["spans"]
+    assert (span["then"], span["now"], span["reason_now"]) == (1, 2, "ScaleUp")
+    assert document["totals"]["replica_hours_now"] == pytest.approx(3 * 30 / 3600)
+    assert document["replaces"] == "saturation (global)"
+
+
+@pytest.mark.parametrize(
+    ("namespace", "replaces"),
+    [
+        ("ns", "saturation of namespace ns"),
+        ("workload-variant-autoscaler-system", "saturation (global)"),
+        ("of-the-controller", "saturation (global)"),
+    ],
+)
+def test_the_namespace_of_a_config_map_counts(wva, folder, other, namespace, replaces):
+    """In one with recorded models it is that namespace's own; everywhere else it is the global one."""
+    path = other(namespace=f"\n  namespace: {namespace}")
+    document = json.loads(wva("replay", str(folder), "--policy", path, "--output", "json").out)
+    assert document["replaces"] == replaces
+    assert document["variants"][0]["differing"] == 2
+
+
+def test_what_the_file_does_not_say_stays(wva, folder, other):
+    """A ConfigMap of another kind changes no threshold."""
+    path = other(EAGER.replace("saturation-scaling", "model-scale-to-zero").replace("kvSpare", "# kvSpare"))
+    document = json.loads(wva("replay", str(folder), "--policy", path, "--output", "json").out)
+    assert document["variants"][0]["differing"] == 0
+
+
+def test_what_the_recording_cannot_tell_is_said(wva, folder, other):
+    """Signals that nothing asked for are not in it."""
+    text = EAGER + "    analyzerName: saturation\n    enableLimiter: true\n"
+    notes = json.loads(wva("replay", str(folder), "--policy", other(text), "--output", "json").out)["notes"]
+    assert [note.partition(",")[0] for note in notes[1:]] == [
+        "the other policy counts GPUs",
+        "the other policy asks for signals of engines that the recording may not have",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (EAGER, "kvSpareTrigger"),
+        ("a: [", "expected YAML or JSON"),
+        ("", "expected at least one ConfigMap, such as wva-saturation-scaling-config"),
+        ("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: other}}\ndata: {{}}\n", "expected one of wva-saturation"),
+        ("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: other}}\ndata: 7\n", "cannot be read"),
+    ],
+)
+def test_a_policy_that_cannot_be_used_is_refused(wva, folder, other, text, words):
+    """Status 1 and a line that names the file and what is wrong, by the rules of the controller."""
+    path = other(text, trigger="many")
+    outcome = wva("replay", str(folder), "--policy", path)
+    assert (outcome.status, outcome.out) == (1, "")
+    (line,) = outcome.lines
+    assert path in line
+    assert words in line
+
+
+def test_what_is_no_recording_is_refused(wva, tmp_path):
+    """An empty folder, a file that is not there, a file of something else."""
+    (tmp_path / "empty").mkdir()
+    assert "expected recordings made with --record-dir" in wva("replay", str(tmp_path / "empty")).lines[0]
+    assert "No such file" in wva("replay", str(tmp_path / "nothing")).lines[0]
+    (tmp_path / "empty" / "cycle-1.json").write_text("{}", encoding="utf-8")
+    outcome = wva("replay", str(tmp_path / "empty"))
+    assert outcome.status == 1
+    assert "cycle-1.json is not a recording made with --record-dir" in outcome.lines[0]

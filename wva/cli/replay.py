@@ -1,0 +1,205 @@
+"""``wva replay DIR|FILE``: decide on recorded cycles again, with the same inputs or under another policy.
+
+With the same inputs the decisions must be those of the recording, bit for bit: status 1 when one is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from wva import log
+from wva.cli.flags import fail
+from wva.cli.policy_file import PolicyFile, PolicyFileError, read_policy
+from wva.cli.recorded import UnreadRecordingError, read_all
+from wva.model.recording import Recording
+from wva.publish.replay import Cycle, Difference, Pair, differences, repeat, under
+
+_SHOWN: Final = 20
+"""Spans of a variant that are shown to people; JSON has all."""
+
+_OPEN_LOOP: Final = (
+    "Each cycle saw the world as it was. Other numbers would have changed the load of each replica, so read the first "
+    "difference of a variant as certain and what follows as an estimate."
+)
+_NOT_ASKED: Final = {
+    "inventory": "the other policy counts GPUs, and the recording has none: growth is as if they were unknown",
+    "engines": "the other policy asks for signals of engines that the recording may not have",
+    "requests": "the other policy lets a model go to zero, and the recording did not count its requests",
+}
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what came out; status 1 with one line when something cannot be read or a decision differs."""
+    log.configure(level="error", encoding="console")  # what is wrong with the other policy is told by this command
+    try:
+        recordings = read_all(arguments.path)
+        spaces = {variant.key.namespace for recording in recordings for variant in recording.snapshot.variants}
+        other = None if arguments.policy is None else read_policy(arguments.policy, spaces)
+    except UnreadRecordingError as error:
+        return fail(str(error))
+    except PolicyFileError as error:
+        return max(fail(log.printable(line)) for line in str(error).splitlines())
+    cycles = list(repeat(recordings))
+    if other is None:
+        return _repeated(cycles, as_json=arguments.output == "json")
+    pairs = list(under(cycles, other.over))
+    notes = list(_notes(recordings, pairs))
+    if arguments.output == "json":
+        _print_json(_compared_document(pairs, other, notes))
+    else:
+        _print_compared(pairs, other, notes)
+    return 0
+
+
+def _repeated(cycles: Sequence[Cycle], *, as_json: bool) -> int:
+    """Say whether the decisions came out again."""
+    old = [cycle for cycle in cycles if not cycle.recording.has_decisions]
+    differing = [cycle for cycle in cycles if cycle.differing]
+    torn = [cycle for cycle in cycles if cycle.link.torn]
+    if as_json:
+        _print_json(_repeated_document(cycles))
+    else:
+        print(_title([cycle.recording.now for cycle in cycles]))
+        compared = [cycle for cycle in cycles if cycle.recording.has_decisions]
+        count = sum(len(cycle.outcome.decisions) for cycle in compared)
+        if compared:
+            same = "are not all the same" if differing else "are the same, bit for bit"
+            print(f"{_counted(count, 'decision')} of {_counted(len(compared), 'cycle')} {same}")
+        if old:
+            print(f"{_counted(len(old), 'cycle')} of an older format without decisions: only their memory was compared")
+        for line in _links(cycles):
+            print(log.printable(line))
+        for cycle in differing:
+            for key in cycle.differing:
+                print(log.printable(f"{_time(cycle.recording.now)} {key}: {_both(cycle, key)}"))
+    return 1 if differing or torn else 0
+
+
+def _links(cycles: Sequence[Cycle]) -> Iterator[str]:
+    """Yield in words how memories follow from the cycles before them, where that is not simply so."""
+    followed = sum(not (link.started or link.torn) for link in (cycle.link for cycle in cycles[1:]))
+    if followed:
+        yield f"{_counted(followed, 'memory', 'memories')} followed from the cycle before"
+    for cycle in cycles:
+        link, at = cycle.link, _time(cycle.recording.now)
+        if link.started:
+            yield f"{at}: a controller started here, without memory"
+        if link.torn:
+            parts = ", ".join(link.torn)
+            yield f"{at}: the memory ({parts}) does not follow from the cycle before: is a recording missing between?"
+        elif link.overtaken:
+            keys = ", ".join(str(key) for key in link.overtaken)
+            yield f"{at}: changed between the cycles (deleted, new, started from zero, or not published): {keys}"
+
+
+def _both(cycle: Cycle, key: object) -> str:
+    said = [
+        next(
+            (f"{each.desired} {each.reason.value}: {each.message}" for each in decisions if each.key == key), "nothing"
+        )
+        for decisions in (cycle.recording.decisions, cycle.outcome.decisions)
+    ]
+    return f"recorded {said[0]}; decided again {said[1]}"
+
+
+def _repeated_document(cycles: Sequence[Cycle]) -> dict[str, Any]:
+    rows = [
+        {
+            "now": cycle.recording.now,
+            "decisions": len(cycle.outcome.decisions),
+            "compared": cycle.recording.has_decisions,
+            "differing": [str(key) for key in cycle.differing],
+            "started": cycle.link.started,
+            "overtaken": [str(key) for key in cycle.link.overtaken],
+            "torn": cycle.link.torn,
+        }
+        for cycle in cycles
+    ]
+    same = not any(cycle.differing or cycle.link.torn for cycle in cycles)
+    return {"same": same, "cycles": rows}
+
+
+def _notes(recordings: Sequence[Recording], pairs: Sequence[Pair]) -> Iterator[str]:
+    """Yield what the recording cannot tell of the other policy."""
+    yield _OPEN_LOOP
+    asked = set()
+    for recording, pair in zip(recordings, pairs, strict=True):
+        snapshot, old, new = recording.snapshot, recording.policy, pair.policy
+        models = sorted({variant.model for variant in snapshot.variants})
+        counted = {counts.model for counts in snapshot.request_counts}
+        if new.counts_gpus and snapshot.inventory is None and not old.counts_gpus:
+            asked.add("inventory")
+        if any(new.analyzer_for(model) is not old.analyzer_for(model) for model in models):
+            asked.add("engines")
+        if any(new.scale_to_zero_for(model).enabled and model not in counted for model in models):
+            asked.add("requests")
+    yield from (text for name, text in _NOT_ASKED.items() if name in asked)
+
+
+def _compared_document(pairs: Sequence[Pair], other: PolicyFile, notes: list[str]) -> dict[str, Any]:
+    found = differences(pairs)
+    return {
+        "cycles": len(pairs),
+        "from": pairs[0].now,
+        "to": pairs[-1].now,
+        "replaces": other.title,
+        "variants": [{**msgspec.to_builtins(each), "key": str(each.key)} for each in found],
+        "totals": _totals(found),
+        "notes": notes,
+    }
+
+
+def _totals(found: Sequence[Difference]) -> dict[str, float]:
+    names = ("replica_hours_then", "replica_hours_now", "cost_then", "cost_now")
+    return {name: sum(getattr(each, name) for each in found) for name in names}
+
+
+def _print_compared(pairs: Sequence[Pair], other: PolicyFile, notes: Sequence[str]) -> None:
+    print(_title([pair.now for pair in pairs]))
+    print(log.printable(f"the other policy replaces: {other.title}"))
+    found = differences(pairs)
+    for each in found:
+        print(log.printable(f"{each.key}: another number in {each.differing} of {_counted(each.cycles, 'cycle')}"))
+        for span in each.spans[:_SHOWN]:
+            period = f"{_time(span.start)} ({_counted(span.cycles, 'cycle')})"
+            print(f"  {period}: {span.then} {span.reason_then} -> {span.now} {span.reason_now}")
+            print(log.printable(f"    then: {span.message_then}"))
+            print(log.printable(f"    now:  {span.message_now}"))
+        if len(each.spans) > _SHOWN:
+            print(f"  and {len(each.spans) - _SHOWN} more: --output json has all")
+        print(f"  replica hours {_change(each.replica_hours_then, each.replica_hours_now)}")
+    totals = _totals(found)
+    print(f"total: replica hours {_change(totals['replica_hours_then'], totals['replica_hours_now'])}, ", end="")
+    print(f"cost {_change(totals['cost_then'], totals['cost_now'])}")
+    for note in notes:
+        print(f"note: {note}")
+
+
+def _change(then: float, now: float) -> str:
+    return f"{then:.2f} -> {now:.2f} ({now - then:+.2f})"
+
+
+def _title(times: Sequence[float]) -> str:
+    first, last = _time(times[0]), _time(times[-1])
+    return f"{_counted(len(times), 'cycle')}, {first} to {last}"
+
+
+def _counted(count: int, one: str, many: str = "") -> str:
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
+
+
+def _time(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, OSError, ValueError):
+        return f"{seconds:g} s"
+
+
+def _print_json(document: object) -> None:
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
