@@ -31,9 +31,10 @@ _ANY: Final = Real(-1e18, 1e18)
 """Times may lie before the epoch: a Deployment says when it was created as its author likes."""
 _WHOLES: Final = {
     **dict.fromkeys(("kv_tokens", "effective", "values"), _TOKENS),
+    **dict.fromkeys(("before", "after", "fewer"), Whole(-(10**15), 10**15)),
     **{field.name: COUNT_ARGUMENT for field in fields(VllmParameters)},
 }
-"""The whole numbers that are no count of replicas, pods, GPUs or requests."""
+"""The whole numbers that are no count of replicas, pods, GPUs or requests, or one on the way to such a count."""
 
 _decoder: Final = msgspec.json.Decoder(Recording)
 

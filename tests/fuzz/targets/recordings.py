@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
 from tests.fuzz.harness import short
 from wva.decide.pipeline import conclude
-from wva.model.recording import Recording
+from wva.model.recording import FORMAT, Recording
 from wva.numbers import MAX_REPLICAS, NumberError
 from wva.publish.recordings import read_recording
 
@@ -37,5 +39,7 @@ def check(data):
     outcome = conclude(recording.snapshot, recording.memory, recording.policy, recording.now)
     assert outcome.failures == outcome.refused == ()
     assert len(outcome.decisions) == len(recording.snapshot.variants)
+    kept = replace(recording, decisions=outcome.decisions, version=FORMAT)
+    assert read_recording(msgspec.json.encode(kept)) == kept
     assert all(0 <= decision.desired <= MAX_REPLICAS for decision in outcome.decisions)
     return bool(outcome.decisions)
