@@ -281,3 +281,25 @@ async def test_use_outside_of_the_context_is_a_programming_error(server, clock, 
     client = PrometheusClient(PrometheusSettings(server.url, allow_http=True), clock=clock, instruments=instruments)
     with pytest.raises(RuntimeError, match="outside"):
         await _ask(client)
+
+
+async def test_a_range_is_asked_for_and_decoded(client, server):
+    """Start, end and step go into the form; every label and every point arrive as text."""
+    points = [[1_700_000_000.0, "1"], [1_700_000_030.0, "NaN"]]
+    data = {"resultType": "matrix", "result": [{"metric": {"le": "0.5", "other": "x"}, "values": points}]}
+    server.plan = [json.dumps({"status": "success", "data": data})]
+    (series,) = await client.query_range(
+        "up", name="history", start=NOW, end=NOW + 30, step_seconds=30, timeout_seconds=5
+    )
+    assert (series.metric, series.values[1]) == ({"le": "0.5", "other": "x"}, (1_700_000_030.0, "NaN"))
+    (request,) = server.requests
+    assert request["path"] == "/api/v1/query_range"
+    assert request["form"] == {"query": "up", "start": f"{NOW:.3f}", "end": f"{NOW + 30:.3f}", "step": "30.000"}
+
+
+async def test_a_vector_is_no_answer_to_a_range(client, server):
+    """A proxy in between may answer what was not asked."""
+    server.plan = [vector()]
+    with pytest.raises(PrometheusError, match="answered vector instead of a matrix") as caught:
+        await client.query_range("up", name="history", start=NOW, end=NOW, step_seconds=30, timeout_seconds=5)
+    assert caught.value.kind is ErrorKind.MALFORMED

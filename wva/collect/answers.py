@@ -1,4 +1,4 @@
-"""What Prometheus answers to an instant query, and the one error class for when it does not.
+"""What Prometheus answers to a query, and the one error class for when it does not.
 
 The wire stops here: above this module there are instant vectors and ``PrometheusError`` only. Values stay text, since
 what is wrong with a value is a matter of the sample it belongs to (``replicas``), not of the answer.
@@ -96,6 +96,13 @@ class InstantVector:
     warnings: tuple[str, ...] = ()
 
 
+class RangeSeries(msgspec.Struct, frozen=True, gc=False):
+    """One element of the answer to a range query: all its labels, and its points (time in seconds, value as text)."""
+
+    metric: dict[str, str]
+    values: tuple[tuple[float, str], ...] = ()
+
+
 class Querier(Protocol):
     """A source of answers to instant queries."""
 
@@ -119,6 +126,7 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 _answer_decoder: Final = msgspec.json.Decoder(_Answer)
 _vector_decoder: Final = msgspec.json.Decoder(tuple[Series, ...])
+_matrix_decoder: Final = msgspec.json.Decoder(tuple[RangeSeries, ...])
 _warnings_decoder: Final = msgspec.json.Decoder(list[str] | None)
 
 
@@ -128,20 +136,38 @@ def decode_vector(body: bytes, *, secret: str = "") -> InstantVector:
     Raises PrometheusError: MALFORMED when it is not an instant vector, SERVER when it is an error answer.
     """
     try:
-        answer = wire.decode(_answer_decoder, body)
-        if body.count(b'"metric"') > MAX_SERIES:
-            raise PrometheusError(ErrorKind.MALFORMED, f"the answer has more than {MAX_SERIES} series")
-        if answer.status != "success":
-            raise PrometheusError(ErrorKind.SERVER, f"Prometheus answered an error: {_reason(answer, secret)}")
-        if answer.data is None or answer.data.result_type != "vector":
-            found = "no data" if answer.data is None else shorten(answer.data.result_type, secret=secret)
-            raise PrometheusError(ErrorKind.MALFORMED, f"Prometheus answered {found} instead of an instant vector")
-        series = wire.decode(_vector_decoder, answer.data.result)
-        warnings = _warnings(answer.warnings, secret)
+        answer, data = _answer(body, "vector", secret)
+        return InstantVector(wire.decode(_vector_decoder, data), _warnings(answer.warnings, secret))
     except msgspec.DecodeError as error:
-        message = f"the answer is not Prometheus JSON: {shorten(str(error), secret=secret)}"
-        raise PrometheusError(ErrorKind.MALFORMED, message) from error
-    return InstantVector(series, warnings)
+        raise _malformed(error, secret) from error
+
+
+def decode_matrix(body: bytes, *, secret: str = "") -> tuple[RangeSeries, ...]:
+    """Decode the body of a 200 answer to a range query; raises as ``decode_vector`` does."""
+    try:
+        _, data = _answer(body, "matrix", secret)
+        return wire.decode(_matrix_decoder, data)
+    except msgspec.DecodeError as error:
+        raise _malformed(error, secret) from error
+
+
+def _answer(body: bytes, kind: str, secret: str) -> tuple[_Answer, msgspec.Raw]:
+    """Return an answer and its result, which is of this kind. Raises PrometheusError and msgspec.DecodeError."""
+    answer = wire.decode(_answer_decoder, body)
+    if body.count(b'"metric"') > MAX_SERIES:
+        raise PrometheusError(ErrorKind.MALFORMED, f"the answer has more than {MAX_SERIES} series")
+    if answer.status != "success":
+        raise PrometheusError(ErrorKind.SERVER, f"Prometheus answered an error: {_reason(answer, secret)}")
+    if answer.data is None or answer.data.result_type != kind:
+        found = "no data" if answer.data is None else shorten(answer.data.result_type, secret=secret)
+        expected = "an instant vector" if kind == "vector" else f"a {kind}"
+        raise PrometheusError(ErrorKind.MALFORMED, f"Prometheus answered {found} instead of {expected}")
+    return answer, answer.data.result
+
+
+def _malformed(error: Exception, secret: str) -> PrometheusError:
+    message = f"the answer is not Prometheus JSON: {shorten(str(error), secret=secret)}"
+    return PrometheusError(ErrorKind.MALFORMED, message)
 
 
 def error_reason(body: bytes, *, secret: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Instant queries over HTTP: PromQL and a time in, an instant vector out, or one PrometheusError.
+"""Queries over HTTP: PromQL and a time in, an instant vector out, or one PrometheusError; a matrix for a range of time.
 
 Each query has ten seconds in all, retries included, so that a slow Prometheus costs a cycle that much and no more.
 What a retry cannot mend (a bad query, a refused token, an answer that is no vector) is not retried. Bearer token and
@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self, TypeAlias
+from typing import Final, Generic, Protocol, Self, TypeAlias, TypeVar
 
 import aiohttp
 
@@ -23,6 +25,8 @@ from wva.collect.answers import (
     ErrorKind,
     InstantVector,
     PrometheusError,
+    RangeSeries,
+    decode_matrix,
     decode_vector,
     error_reason,
     shorten,
@@ -54,6 +58,23 @@ _CLIENT_ERRORS: Final = range(400, 500)
 _Credentials: TypeAlias = tuple[str, ssl.SSLContext | None]
 """Token (empty: none) and TLS context (None: plain HTTP)."""
 
+A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
+
+
+class _Decode(Protocol[A_co]):
+    def __call__(self, body: bytes, *, secret: str) -> A_co: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Question(Generic[A]):
+    """What is asked where, and how the body of an answer is read."""
+
+    path: str
+    form: Mapping[str, str]
+    decode: _Decode[A]
+    timeout_seconds: float
+
 
 class PrometheusClient:
     """Asks one Prometheus; an async context manager, since it holds connections."""
@@ -66,7 +87,7 @@ class PrometheusClient:
         self._settings = settings
         self._clock = clock
         self._instruments = instruments
-        self._url = settings.base_url.rstrip("/") + "/api/v1/query"
+        self._url = settings.base_url.rstrip("/") + "/api/v1/"
         usable = instruments.prometheus_credentials_usable
         self._token = BearerToken(settings, usable=lambda yes: usable.labels("token").set(yes))
         self._tls = TlsFiles(settings, usable=lambda yes: usable.labels("tls").set(yes))
@@ -90,33 +111,47 @@ class PrometheusClient:
 
         Raises PrometheusError, at the latest after ten seconds.
         """
+        form = {"query": promql, "time": f"{at:.3f}"}
+        return await self._counted(name, _Question("query", form, decode_vector, QUERY_TIMEOUT_SECONDS))
+
+    async def query_range(
+        self, promql: str, *, name: str, start: float, end: float, step_seconds: float, timeout_seconds: float
+    ) -> tuple[RangeSeries, ...]:
+        """Answer a query at each step from start to end (seconds since the epoch), both included; as ``query``.
+
+        Raises PrometheusError, at the latest after ``timeout_seconds``.
+        """
+        form = {"query": promql, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step_seconds:.3f}"}
+        return await self._counted(name, _Question("query_range", form, decode_matrix, timeout_seconds))
+
+    async def _counted(self, name: str, question: _Question[A]) -> A:
         result = "error"
         with self._instruments.query_duration.time():
             try:
-                vector = await self._within_time(promql, at)
+                answer = await self._within_time(question)
                 result = "success"
             except PrometheusError as error:
                 result = "timeout" if error.kind is ErrorKind.TIMEOUT else "error"
                 raise
             finally:
                 self._instruments.queries.labels(name, result).inc()
-        return vector
+        return answer
 
-    async def _within_time(self, promql: str, at: float) -> InstantVector:
+    async def _within_time(self, question: _Question[A]) -> A:
         failures: list[PrometheusError] = []
         try:
-            async with asyncio.timeout(QUERY_TIMEOUT_SECONDS):
-                return await self._with_retries(promql, at, failures)
+            async with asyncio.timeout(question.timeout_seconds):
+                return await self._with_retries(question, failures)
         except TimeoutError as error:
             before = f" (before that: {failures[-1].message})" if failures else ""
-            message = f"{self._settings.base_url} did not answer within {QUERY_TIMEOUT_SECONDS:g} s{before}"
+            message = f"{self._settings.base_url} did not answer within {question.timeout_seconds:g} s{before}"
             raise PrometheusError(ErrorKind.TIMEOUT, message) from error
 
-    async def _with_retries(self, promql: str, at: float, failures: list[PrometheusError]) -> InstantVector:
+    async def _with_retries(self, question: _Question[A], failures: list[PrometheusError]) -> A:
         """Try until an answer, an error that stays, or the end of the pauses; leave the failures in the list."""
         for pause_seconds in _RETRY_PAUSES_SECONDS:
             try:
-                return await self._attempt(promql, at)
+                return await self._attempt(question)
             except PrometheusError as error:
                 if error.kind not in _RETRIED:
                     raise
@@ -124,19 +159,19 @@ class PrometheusClient:
             # Queries that failed together do not return together.
             jitter = 1 + random.uniform(0, _JITTER)  # noqa: S311 - no secret depends on it
             await self._clock.sleep(pause_seconds * jitter)
-        return await self._attempt(promql, at)
+        return await self._attempt(question)
 
-    async def _attempt(self, promql: str, at: float) -> InstantVector:
+    async def _attempt(self, question: _Question[A]) -> A:
         """Ask once, and again at once if the server refused a token that has been replaced meanwhile."""
         credentials = self._credentials()
         try:
-            return await self._send(promql, at, credentials)
+            return await self._send(question, credentials)
         except PrometheusError as error:
             if error.kind is not ErrorKind.UNAUTHORIZED or self._credentials() == credentials:
                 raise
-        return await self._send(promql, at, self._credentials())
+        return await self._send(question, self._credentials())
 
-    async def _send(self, promql: str, at: float, credentials: _Credentials) -> InstantVector:
+    async def _send(self, question: _Question[A], credentials: _Credentials) -> A:
         if self._sessions is None:
             raise RuntimeError("PrometheusClient is used outside of its context")
         token, tls = credentials
@@ -145,8 +180,8 @@ class PrometheusClient:
             async with (
                 self._sessions.using(tls) as session,
                 session.post(
-                    self._url,
-                    data={"query": promql, "time": f"{at:.3f}"},
+                    self._url + question.path,
+                    data=dict(question.form),
                     headers=headers,
                     ssl=True if tls is None else tls,
                     server_hostname=self._settings.server_name or None,
@@ -160,7 +195,7 @@ class PrometheusClient:
             cause = shorten(str(error) or type(error).__name__, secret=token)
             message = f"{self._settings.base_url} cannot be reached: {cause}"
             raise PrometheusError(ErrorKind.UNREACHABLE, message) from error
-        return decode_vector(body, secret=token)
+        return question.decode(body, secret=token)
 
     def _credentials(self) -> _Credentials:
         try:
