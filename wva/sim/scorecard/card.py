@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import groupby
+from types import MappingProxyType
 from typing import Final
 
 from wva.sim.scorecard.statistics import Estimate, estimate, estimate_of_known
@@ -27,9 +28,7 @@ REFERENCE: Final = "clairvoyant"
 """The policy that knows the traffic. It takes no part in comparisons; others are measured by it."""
 
 _DIRECT: Final = tuple(
-    field.name
-    for field in fields(Figures)
-    if field.name not in {"replica_hours", "late_by_cause", "seconds_to_capacity"}
+    each.name for each in fields(Figures) if each.name not in {"replica_hours", "late_by_cause", "seconds_to_capacity"}
 )
 
 
@@ -95,12 +94,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The whole scorecard. ``notes`` are paragraphs that its pages begin with."""
+    """The whole scorecard. ``notes`` are paragraphs that its pages begin with; ``descriptions`` are of policies."""
 
     title: str
     seeds: tuple[int, ...]
     parts: tuple[Part, ...]
     notes: tuple[str, ...] = ()
+    descriptions: Mapping[str, str] = field(default_factory=dict)
 
 
 def card(
@@ -109,20 +109,22 @@ def card(
     *,
     title: str,
     families: Sequence[Family] = (),
-    policies: Sequence[str] = (),
+    descriptions: Mapping[str, str] = MappingProxyType({}),
     notes: tuple[str, ...] = (),
 ) -> Card:
-    """Return the scorecard of some results. ``policies`` gives the order of the tables; others follow by name.
+    """Return the scorecard of some results.
+
+    ``descriptions`` of policies give the order of the tables; policies without one follow by name.
 
     Raises ValueError when a policy lacks a seed that another has in the same scenario.
     """
     by_scenario: dict[str, list[RunResult]] = defaultdict(list)
     for result in results:
         by_scenario[result.scenario].append(result)
-    order = {name: rank for rank, name in enumerate(policies)}
+    order = {name: rank for rank, name in enumerate(descriptions)}
     parts = [_part(scenario, by_scenario[scenario.name], families, order) for scenario in scenarios]
     seeds = sorted({result.seed for found in by_scenario.values() for result in found})
-    return Card(title, tuple(seeds), tuple(parts), notes)
+    return Card(title, tuple(seeds), tuple(parts), notes, descriptions)
 
 
 def best(cells: Sequence[Cell]) -> Cell:

@@ -12,7 +12,7 @@ import platform
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from hashlib import blake2b
 from multiprocessing import get_context
@@ -143,19 +143,9 @@ def _traffic(scenario: Scenario, seed: int) -> Traffic:
 def _key(scenario: Scenario, job: Job, program: str) -> str:
     traffic = scenario.traffic(job.seed)
     digest = blake2b(digest_size=16)
-    digest.update(
-        "\0".join((program, repr(scenario), job.policy, str(job.seed), str(traffic.duration_seconds))).encode()
-    )
-    for column in (
-        traffic.arrival_seconds,
-        traffic.prompt_tokens,
-        traffic.output_tokens,
-        traffic.group,
-        traffic.prefix_tokens,
-        traffic.shared_tokens,
-        traffic.draw,
-    ):
-        digest.update(np.ascontiguousarray(column).tobytes())
+    digest.update("\0".join((program, repr(scenario), job.policy, str(job.seed))).encode())
+    for field in fields(traffic):
+        digest.update(np.ascontiguousarray(getattr(traffic, field.name)).tobytes())
     return digest.hexdigest()
 
 

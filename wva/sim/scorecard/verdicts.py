@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final
 
 from wva.sim.scorecard.card import CLOSE, GOAL, Card, Cell, Part
+from wva.sim.scorecard.shown import seconds
 from wva.sim.scorecard.statistics import estimate
 
 SUBJECT: Final = "wva"
@@ -36,6 +37,25 @@ class Comparison:
     second: Cell
     verdict: Verdict
     by: str | None
+
+
+def policies(card: Card) -> list[str]:
+    """Return all policies in the order in which the tables show them."""
+    return list(dict.fromkeys(cell.policy for part in card.parts for cell in part.cells))
+
+
+def setting(part: Part) -> str:
+    """Return in a sentence what the scenario has."""
+    scenario = part.scenario
+    variants = ", ".join(
+        f"{variant.name} at {variant.price:g} per hour (Ready after about {variant.start_up.median_seconds:g} s)"
+        for variant in scenario.variants
+    )
+    objectives = scenario.objectives
+    return (
+        f"Variants: {variants}. Objectives: first token within {seconds(objectives.ttft_seconds)}, "
+        f"{seconds(objectives.itl_seconds)} between tokens."
+    )
 
 
 def compare(first: Cell, second: Cell) -> Comparison:

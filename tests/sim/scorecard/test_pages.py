@@ -1,0 +1,157 @@
+"""The pages tell what the runs came to, and the HTML page needs nothing but itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from tests.sim.scorecard import fakes
+from wva.sim.scorecard.card import Family, card
+from wva.sim.scorecard.markdown import markdown
+from wva.sim.scorecard.page import html
+from wva.sim.scorecard.shown import seconds, share
+
+POLICIES = (*fakes.SKILL, *fakes.MEMBERS)
+LIMIT_BYTES = 8_000_000
+
+
+@pytest.fixture(scope="module")
+def example():
+    """Return a card of two scenarios, one of them with text that HTML and Markdown would obey."""
+    scenarios = [fakes.scenario(), fakes.scenario("odd", title="a <b>|</script><script>alert(1)</script>")]
+    runs = [fakes.run(of, policy, seed) for of in scenarios for policy in POLICIES for seed in (1, 2, 3, 4)]
+    families = (Family("hpa-inflight-tuned", tuple(fakes.MEMBERS)),)
+    return card(scenarios, runs, title="Scorecard", families=families, descriptions={"wva": "WVA as it is"})
+
+
+@pytest.fixture(scope="module")
+def page(example):
+    """Return the HTML page of the example."""
+    return html(example)
+
+
+class Elements(HTMLParser):
+    """Collects elements by tag."""
+
+    def __init__(self, text):
+        """Parse a page."""
+        super().__init__()
+        self.found = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        """Note an element."""
+        self.found.append((tag, dict(attrs)))
+
+    def all(self, tag):
+        """Return the attributes of each element of a tag."""
+        return [attributes for name, attributes in self.found if name == tag]
+
+
+def data_of(page):
+    """Return the data for the plots."""
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def test_the_page_loads_nothing(page):
+    """No element of it has an address, and its policy forbids to fetch any."""
+    elements = Elements(page)
+    assert [each for each in elements.found if {"src", "srcset"} & each[1].keys() or each[0] in {"link", "img"}] == []
+    assert all(each["href"].startswith("#") for each in elements.all("a"))
+    (policy,) = [each["content"] for each in elements.all("meta") if "http-equiv" in each]
+    assert policy.startswith("default-src 'none'")
+    assert len(page.encode()) < LIMIT_BYTES
+
+
+def test_text_of_a_scenario_is_text(page):
+    """Also where it looks like HTML."""
+    assert "<script>alert" not in page
+    assert "a &lt;b&gt;|&lt;/script&gt;" in page
+
+
+def test_every_scenario_has_its_plots_and_every_policy_its_point(page, example):
+    """A section each, and a link to it from the overview."""
+    sections = [each["id"] for each in Elements(page).all("section")]
+    assert sections == ["waves", "odd"]
+    parts = data_of(page)["parts"]
+    shown = {cell.policy for cell in example.parts[0].cells}
+    for part in parts:
+        assert part["runs"].keys() == shown
+        assert len(part["points"]) == len({point["number"] for point in part["points"]}) == len(shown)
+
+
+def test_changes_of_replicas_are_exact_and_lines_are_thinned(example):
+    """However long a run is."""
+    part = example.parts[0]
+    timeline = part.timelines["wva"]
+    assert len(timeline.late_share) == 61
+    long = replace(
+        timeline,
+        offered_per_second=timeline.offered_per_second * 20,
+        late_share=timeline.late_share * 20,
+        ideal_replicas=timeline.ideal_replicas * 20,
+    )
+    parts = (replace(part, timelines=dict.fromkeys(part.timelines, long)), *example.parts[1:])
+    thin = data_of(html(replace(example, parts=parts)))["parts"][0]
+    assert len(thin["load"]) == len(thin["ideal"]) == len(thin["runs"]["wva"]["late"]) <= 240
+    exact = data_of(html(example))["parts"][0]["runs"]["wva"]["ready"][0]
+    values = timeline.variants[0].ready
+    assert [value for _, value in exact] == [
+        value for index, value in enumerate(values) if index == 0 or value != values[index - 1]
+    ]
+
+
+def test_two_pages_of_the_same_runs_are_the_same(page, example):
+    """Byte by byte."""
+    assert html(example) == page
+    assert markdown(example) == markdown(example)
+
+
+def test_the_markdown_has_every_scenario_and_every_policy(example):
+    """None is dropped, and no cell of a table breaks its row."""
+    text = markdown(example)
+    for part in example.parts:
+        section = text.partition(f"\n### {part.scenario.name}\n")[2].partition("\n#")[0]
+        rows = [line for line in section.splitlines() if line.startswith("|")][2:]
+        assert len(rows) == len(part.cells)
+    tables = re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
+    assert len(tables) == 6
+    for table in tables:
+        assert len({line.count("|") for line in table.splitlines()}) == 1
+
+
+def test_the_markdown_says_where_it_wins_and_loses_and_why(example):
+    """To whom, by what, and what made the difference."""
+    text = markdown(example)
+    loses = text.partition("## Where wva loses\n")[2].partition("\n## ")[0]
+    assert "- [waves](#waves): by attainment to static-peak. The strongest is static-peak: wva is late" in loses
+    wins = text.partition("## Where wva wins\n")[2].partition("\n## ")[0]
+    assert "by attainment against hpa-kv" in wins
+    assert "by cost against" in wins or "hpa-inflight-tuned" in wins
+
+
+def test_one_seed_has_no_interval(example):
+    """And the page says so."""
+    scenario = fakes.scenario()
+    one = card([scenario], [fakes.run(scenario, policy, 1) for policy in fakes.SKILL], title="t")
+    assert "±" not in html(one)[: html(one).index("<script>")]
+    assert "One seed has no confidence interval" in markdown(one)
+    assert "±" in markdown(example)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.0, "100%"), (0.99996, "99.99%"), (0.9995, "99.95%"), (0.99, "99.0%"), (0.0, "0.0%")],
+)
+def test_nearly_all_is_not_all(value, text):
+    """A request that was late stays visible."""
+    assert share(value) == text
+
+
+def test_durations_have_their_unit():
+    """Three digits at most."""
+    assert [seconds(value) for value in (0.05, 1.234, 140.2)] == ["50 ms", "1.2 s", "140 s"]

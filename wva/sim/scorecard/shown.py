@@ -1,0 +1,89 @@
+"""How figures look in tables, on every page the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from wva.sim.scorecard.card import Cell
+from wva.sim.scorecard.statistics import Estimate
+
+NONE: Final = "-"
+_NEARLY_ALL: Final = 0.999
+
+
+def share(value: float) -> str:
+    """Return a share as percent; nearly all is not rounded to all."""
+    if value >= 1.0:
+        return "100%"
+    if value > _NEARLY_ALL:
+        return f"{min(value, 0.9999):.2%}"
+    return f"{value:.1%}"
+
+
+def seconds(value: float) -> str:
+    """Return a duration with three digits at most."""
+    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s" if value < 100 else f"{value:.0f} s"  # noqa: PLR2004
+
+
+def number(value: float) -> str:
+    """Return a number with as many digits as tell something."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"  # noqa: PLR2004
+
+
+def hours(value: float) -> str:
+    """Return hours with one digit."""
+    return f"{value:,.1f}"
+
+
+class Column(NamedTuple):
+    """A column of a table of figures: its heading, its figure, how that looks, and what it means."""
+
+    heading: str
+    figure: str
+    show: Callable[[float], str]
+    meaning: str
+    interval: bool = False
+
+
+COLUMNS: Final = (
+    Column("in time", "attainment", share, "requests within all objectives; failed ones are not", interval=True),
+    Column("cost", "cost_ratio", number, "relative to the cheapest sufficient fleet at each instant", interval=True),
+    Column("of clairvoyant", "reference_ratio", number, "cost relative to the policy that knows the traffic"),
+    Column("TTFT ok", "ttft_attainment", share, "requests with the first token in time"),
+    Column("ITL ok", "itl_attainment", share, "requests with a mean time between tokens within the objective"),
+    Column("failed", "failed_share", share, "requests that timed out, were refused or broke"),
+    Column("TTFT p99", "ttft_p99_seconds", seconds, "of requests that were answered"),
+    Column("goodput/s", "goodput_per_second", number, "requests within all objectives per second"),
+    Column("GPU h", "gpu_hours", hours, "GPUs times hours"),
+    Column("price", "cost", number, "price times hours"),
+    Column("mean", "mean_replicas", hours, "replicas on average"),
+    Column("peak", "peak_replicas", lambda value: f"{value:.0f}", "most replicas at once"),
+    Column("reaches capacity", "seconds_to_capacity", seconds, "time from a step of the load to enough capacity"),
+    Column("turns", "reversals", lambda value: f"{value:.0f}", "how often the fleet changed its direction"),
+)
+"""The figures of a policy, in order of importance."""
+
+
+def figure(cell: Cell, column: Column) -> str:
+    """Return the figure of a policy, with its interval where the column has one."""
+    found = cell.figures.get(column.figure)
+    if found is None:
+        return NONE
+    return column.show(found.mean) + (interval(found, column) if column.interval else "")
+
+
+def interval(found: Estimate, column: Column) -> str:
+    """Return half of the interval behind a plus-minus sign; nothing where there is none."""
+    if found.half_width is None:
+        return ""
+    if column.show is share:
+        return f" ±{found.half_width * 100:.1f}"
+    return f" ±{column.show(found.half_width)}"
+
+
+def name(cell: Cell) -> str:
+    """Return the name of a policy, with the tuned member that it stands for."""
+    if cell.policy == cell.member:
+        return cell.policy
+    return f"{cell.policy} ({cell.member.partition('@')[2] or cell.member})"
