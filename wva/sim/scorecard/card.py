@@ -9,8 +9,8 @@ an opponent made weaker.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from types import MappingProxyType
 from typing import Final
@@ -94,13 +94,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The whole scorecard. ``notes`` are paragraphs that its pages begin with; ``descriptions`` are of policies."""
+    """The whole scorecard. ``descriptions`` are of policies; ``notes`` are paragraphs that its pages begin with."""
 
     title: str
     seeds: tuple[int, ...]
     parts: tuple[Part, ...]
+    descriptions: Mapping[str, str]
     notes: tuple[str, ...] = ()
-    descriptions: Mapping[str, str] = field(default_factory=dict)
 
 
 def card(
@@ -110,21 +110,23 @@ def card(
     title: str,
     families: Sequence[Family] = (),
     descriptions: Mapping[str, str] = MappingProxyType({}),
-    notes: tuple[str, ...] = (),
+    timeline_of: Callable[[Scenario, str], Timeline] | None = None,
 ) -> Card:
     """Return the scorecard of some results.
 
-    ``descriptions`` of policies give the order of the tables; policies without one follow by name.
+    ``descriptions`` of policies give the order of the tables; policies without one follow by name. ``timeline_of``
+    returns the timeline of a policy in a scenario with the first seed; without it those of the results are taken.
 
-    Raises ValueError when a policy lacks a seed that another has in the same scenario.
+    Raises ValueError when a policy lacks a seed that another has in the same scenario. Members of a family may: they
+    are in the grid, but are not chosen.
     """
     by_scenario: dict[str, list[RunResult]] = defaultdict(list)
     for result in results:
         by_scenario[result.scenario].append(result)
     order = {name: rank for rank, name in enumerate(descriptions)}
-    parts = [_part(scenario, by_scenario[scenario.name], families, order) for scenario in scenarios]
+    parts = [_part(scenario, by_scenario[scenario.name], families, order, timeline_of) for scenario in scenarios]
     seeds = sorted({result.seed for found in by_scenario.values() for result in found})
-    return Card(title, tuple(seeds), tuple(parts), notes, descriptions)
+    return Card(title, tuple(seeds), tuple(parts), descriptions)
 
 
 def best(cells: Sequence[Cell]) -> Cell:
@@ -133,28 +135,35 @@ def best(cells: Sequence[Cell]) -> Cell:
     return min((cell for cell in cells if cell.attainment >= bar), key=lambda cell: (cell.cost_ratio, cell.policy))
 
 
-def _part(scenario: Scenario, results: list[RunResult], families: Sequence[Family], order: Mapping[str, int]) -> Part:
+def _part(
+    scenario: Scenario,
+    results: list[RunResult],
+    families: Sequence[Family],
+    order: Mapping[str, int],
+    timeline_of: Callable[[Scenario, str], Timeline] | None,
+) -> Part:
     results = sorted(results, key=lambda result: (result.policy, result.seed))
     reference = {result.seed: result.figures.cost for result in results if result.policy == REFERENCE}
     runs = {policy: list(found) for policy, found in groupby(results, key=lambda result: result.policy)}
-    if len({tuple(result.seed for result in found) for found in runs.values()}) > 1:
+    all_seeds = sorted({result.seed for result in results})
+    complete = {policy for policy, found in runs.items() if [result.seed for result in found] == all_seeds}
+    if not runs.keys() - complete <= {member for family in families for member in family.members}:
         raise ValueError(f"{scenario.name}: not every policy has run with the same seeds")
     cells = {policy: _cell(found, reference) for policy, found in runs.items()}
     grid: list[Cell] = []
     for family in families:
         members = [cells.pop(member) for member in family.members if member in cells]
-        if members:
-            grid += members
-            chosen = best(members)
-            cells[family.name] = _renamed(chosen, family.name)
+        grid += members
+        candidates = [member for member in members if member.policy in complete]
+        if candidates:
+            cells[family.name] = replace(best(candidates), policy=family.name)
     shown = sorted(cells.values(), key=lambda cell: (order.get(cell.policy, len(order)), cell.policy))
     rated = [cell for cell in shown if cell.policy != REFERENCE]
-    timelines = {cell.policy: runs[cell.member][0].timeline for cell in shown}
+    timelines = {
+        cell.policy: runs[cell.member][0].timeline if timeline_of is None else timeline_of(scenario, cell.member)
+        for cell in shown
+    }
     return Part(scenario, tuple(shown), tuple(grid), best(rated or shown).policy, timelines)
-
-
-def _renamed(cell: Cell, policy: str) -> Cell:
-    return Cell(policy, cell.member, cell.figures, cell.late_by_cause, cell.hours, cell.attainments, cell.cost_ratios)
 
 
 def _cell(results: Sequence[RunResult], reference: Mapping[int, float]) -> Cell:

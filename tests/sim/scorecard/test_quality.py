@@ -1,0 +1,94 @@
+"""A plan becomes a scorecard: every policy with every seed, targets tuned in two rounds, the same files each time."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.sim.scorecard import fakes
+from wva.sim.scorecard.card import Family
+from wva.sim.scorecard.quality import Plan, RunsFailedError, judge, write
+from wva.sim.scorecard.runs import Workshop
+
+MEMBERS = (*fakes.MEMBERS, "hpa-inflight@32", "hpa-inflight@64")
+FAMILY = Family("hpa-inflight-tuned", MEMBERS)
+
+
+def plan(seeds=(1, 2), **changes):
+    """Return a plan of two scenarios."""
+    fields = {
+        "title": "Scorecard",
+        "scenarios": (fakes.scenario(), fakes.scenario("again")),
+        "policies": ("wva", "hpa-kv", "clairvoyant"),
+        "families": (FAMILY,),
+        "seeds": seeds,
+        "descriptions": {"wva": "WVA", "hpa-kv": "HPA"},
+    }
+    return Plan(**fields | changes)
+
+
+def judged(folder, of=None, run=fakes.run, told=None):
+    """Return the scorecard of a plan, in this process."""
+    told = [] if told is None else told
+    return judge(of or plan(), Workshop(run, folder, "p"), workers=1, progress=lambda *about: told.append(about))
+
+
+def test_targets_are_tuned_in_two_rounds(tmp_path):
+    """Every target runs with the first seed, the best three of them with all."""
+    told = []
+    found = judged(tmp_path, told=told)
+    assert len(told) == 2 * (3 * 2 + 5 + 3)
+    assert {expected for _, expected in told} == {len(told)}
+    (cell,) = [cell for cell in found.parts[0].cells if cell.policy == "hpa-inflight-tuned"]
+    assert len(cell.attainments) == 2
+    seeds = {member.policy: len(member.attainments) for member in found.parts[0].grid}
+    assert sorted(seeds.values()) == [1, 1, 2, 2, 2]
+    assert seeds[cell.member] == 2
+
+
+def test_one_seed_needs_one_round(tmp_path):
+    """Every target may win then."""
+    found = judged(tmp_path, plan(seeds=(1,)))
+    assert {len(member.attainments) for member in found.parts[0].grid} == {1}
+
+
+def test_the_files_are_the_same_each_time(tmp_path):
+    """Also where the runs were there already."""
+    contents = []
+    for folder in ("one", "two", "two"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        found = judged(tmp_path / folder / "runs")
+        contents.append([path.read_bytes() for path in write(found, tmp_path / folder)])
+    assert contents[0] == contents[1] == contents[2]
+
+
+def test_the_json_has_every_target_and_every_comparison(tmp_path):
+    """What the tables leave out."""
+    write(judged(tmp_path / "runs"), tmp_path)
+    document = json.loads((tmp_path / "scorecard.json").read_bytes())
+    assert [scenario["name"] for scenario in document["scenarios"]] == ["waves", "again"]
+    scenario = document["scenarios"][0]
+    assert {target["policy"] for target in scenario["targets"]} == set(MEMBERS)
+    assert [each["against"] for each in scenario["comparisons"]] == ["hpa-kv", "hpa-inflight-tuned"]
+    assert {each["verdict"] for each in scenario["comparisons"]} <= {"wins", "level", "loses"}
+    wva = next(policy for policy in scenario["policies"] if policy["policy"] == "wva")
+    assert {"gpu_hours", "goodput_per_second", "ttft_attainment", "cost_ratio", "reference_ratio"} <= set(
+        wva["figures"]
+    )
+
+
+def test_plots_are_of_the_first_seed_and_of_the_target_that_won(tmp_path):
+    """Read from its file: a scorecard of thousands of runs does not keep all timelines."""
+    part = judged(tmp_path).parts[0]
+    (cell,) = [cell for cell in part.cells if cell.policy == "hpa-inflight-tuned"]
+    assert part.timelines["hpa-inflight-tuned"] == fakes.run(fakes.scenario(), cell.member, 1).timeline
+
+
+def test_no_scorecard_leaves_out_a_run_that_failed(tmp_path):
+    """All others are made, and kept for the next time."""
+    told = []
+    with pytest.raises(RunsFailedError) as caught:
+        judged(tmp_path, run=fakes.broken_run, told=told)
+    assert [(each.scenario, each.policy) for each in caught.value.failed] == [("again", "hpa-kv"), ("waves", "hpa-kv")]
+    assert len(told) == 2 * (3 * 2 + 5)

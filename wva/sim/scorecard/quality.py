@@ -1,0 +1,166 @@
+"""From a plan to a scorecard: which runs to make, in which order, and the files that tell of them.
+
+A policy with a target is tuned in hindsight per scenario: every target of its family runs with the first seed, the
+best ``FINALISTS`` of them with all seeds, and the best of these is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from wva.sim.scorecard.card import REFERENCE, Card, Cell, Family, best, card
+from wva.sim.scorecard.markdown import markdown
+from wva.sim.scorecard.runs import Job, Outcome, Workshop, outcomes
+from wva.sim.scorecard.verdicts import SUBJECT, compare, setting, why
+from wva.sim.stage.result import RunResult, Timeline
+from wva.sim.stage.scenario import Scenario
+
+FINALISTS: Final = 3
+"""So many targets of a family run with all seeds."""
+
+Progress = Callable[[Outcome, int], None]
+"""Told of each finished run, and how many there will be."""
+
+_NO_TIMELINE: Final = Timeline(1.0, (), (), (), (), ())
+
+
+class RunsFailedError(Exception):
+    """Some runs have no result; the first argument is the list of their outcomes."""
+
+    def __init__(self, failed: Sequence[Outcome]) -> None:
+        """Keep them."""
+        super().__init__(failed)
+        self.failed = failed
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a scorecard is made of. ``policies`` run as they are, ``families`` are tuned."""
+
+    title: str
+    scenarios: tuple[Scenario, ...]
+    policies: tuple[str, ...]
+    families: tuple[Family, ...]
+    seeds: tuple[int, ...]
+    descriptions: Mapping[str, str]
+
+
+def judge(plan: Plan, workshop: Workshop, *, workers: int, progress: Progress) -> Card:
+    """Make all runs of a plan and return their scorecard. Raises RunsFailedError after the last run."""
+    first = plan.seeds[0]
+    members = {member for family in plan.families for member in family.members}
+    jobs = [
+        Job(scenario, policy, seed)
+        for scenario in plan.scenarios
+        for seed in plan.seeds
+        for policy in dict.fromkeys((*plan.policies, *(sorted(members) if seed == first else ())))
+    ]
+    finals = sum(min(FINALISTS, len(family.members)) for family in plan.families) * (len(plan.seeds) - 1)
+    expected = len(jobs) + finals * len(plan.scenarios)
+    results = list(_results(jobs, workshop, workers, lambda outcome: progress(outcome, expected)))
+    if len(plan.seeds) > 1 and plan.families:
+        made = {(job.scenario.name, job.policy, job.seed) for job in jobs}
+        wanted = [
+            Job(scenario, member, seed)
+            for scenario in plan.scenarios
+            for seed in plan.seeds[1:]
+            for member in _finalists(scenario, results, plan, first)
+        ]
+        jobs = [job for job in wanted if (job.scenario.name, job.policy, job.seed) not in made]
+        expected -= len(wanted) - len(jobs)
+        results += _results(jobs, workshop, workers, lambda outcome: progress(outcome, expected))
+    return card(
+        plan.scenarios,
+        results,
+        title=plan.title,
+        families=plan.families,
+        descriptions=plan.descriptions,
+        timeline_of=lambda scenario, policy: _timeline(workshop, scenario, policy, first),
+    )
+
+
+def write(found: Card, folder: Path) -> list[Path]:
+    """Write the three files of a scorecard and return where they are."""
+    from wva.sim.scorecard.page import html  # noqa: PLC0415 - plotly, which only this needs
+
+    texts = {
+        "scorecard.html": html(found),
+        "scorecard.md": markdown(found),
+        "scorecard.json": msgspec.json.format(msgspec.json.encode(document(found)), indent=1).decode(),
+    }
+    for name, text in texts.items():
+        folder.joinpath(name).write_text(text, encoding="utf-8")
+    return [folder / name for name in texts]
+
+
+def document(found: Card) -> dict[str, object]:
+    """Return the scorecard as JSON has it: all figures of all policies, and of every target that was tried."""
+    return {
+        "title": found.title,
+        "seeds": found.seeds,
+        "scenarios": [
+            {
+                "name": part.scenario.name,
+                "title": part.scenario.title,
+                "kind": part.scenario.kind,
+                "setting": setting(part),
+                "best": part.winner,
+                "policies": part.cells,
+                "targets": part.grid,
+                "comparisons": _comparisons(part.cells),
+            }
+            for part in found.parts
+        ],
+    }
+
+
+def _comparisons(cells: Sequence[Cell]) -> list[dict[str, object]]:
+    """Return how the subject does against each other policy."""
+    subjects = [cell for cell in cells if cell.policy == SUBJECT]
+    others = [cell for cell in cells if cell.policy not in {SUBJECT, REFERENCE}]
+    found = [compare(subject, other) for subject in subjects for other in others]
+    return [
+        {"against": one.second.policy, "verdict": one.verdict.value, "by": one.by, "why": why(one)} for one in found
+    ]
+
+
+def _results(
+    jobs: Sequence[Job], workshop: Workshop, workers: int, progress: Callable[[Outcome], None]
+) -> Iterator[RunResult]:
+    """Yield results without their timelines, which stay in their files. Raises RunsFailedError after the last."""
+    failed = []
+    for outcome in outcomes(jobs, workshop, workers=workers):
+        progress(outcome)
+        if outcome.result is None:
+            failed.append(outcome)
+        else:
+            yield replace(outcome.result, timeline=_NO_TIMELINE)
+    if failed:
+        raise RunsFailedError(sorted(failed, key=lambda each: (each.scenario, each.policy, each.seed)))
+
+
+def _finalists(scenario: Scenario, results: Sequence[RunResult], plan: Plan, seed: int) -> list[str]:
+    """Return the members of each family that did best with a seed."""
+    own = [result for result in results if result.scenario == scenario.name and result.seed == seed]
+    found: list[str] = []
+    for family in plan.families:
+        members = [result for result in own if result.policy in family.members]
+        (part,) = card([scenario], members, title="").parts
+        left = list(part.cells)
+        for _ in range(min(FINALISTS, len(left))):
+            chosen = best(left)
+            left.remove(chosen)
+            found.append(chosen.policy)
+    return list(dict.fromkeys(found))
+
+
+def _timeline(workshop: Workshop, scenario: Scenario, policy: str, seed: int) -> Timeline:
+    outcome = workshop.make(Job(scenario, policy, seed))
+    if outcome.result is None:
+        raise RunsFailedError([outcome])
+    return outcome.result.timeline
