@@ -48,12 +48,38 @@ def test_silence_cannot_be_scaled():
         rates.scaled(silence, mean=1.0, duration_seconds=10.0)
 
 
-def test_a_table_of_hours_begins_where_it_is_told_and_repeats():
-    """The value of an hour is at its middle."""
-    factor = rates.hourly([1.0, 2.0, 6.0], first_hour=1, duration_seconds=5 * 3600.0)
-    assert [factor.rate((hour + 0.5) * 3600) for hour in range(5)] == [2, 6, 1, 2, 6]
-    assert factor.rate(3600.0) == pytest.approx(4.0)
-    assert factor.rate(0.0) == pytest.approx(1.5)
+@given(
+    table=st.lists(st.floats(1.0, 3.0), min_size=1, max_size=30),
+    first=st.integers(0, 40),
+    hours=st.integers(1, 50),
+)
+def test_a_table_of_hours_begins_where_it_is_told_and_repeats(table, first, hours):
+    """Each hour has the mean that the table has for it, unless a trough would need a rate below 0."""
+    factor = rates.hourly(table, first_hour=first, duration_seconds=hours * 3600.0)
+    at, heights = rates.within(factor, duration_seconds=hours * 3600.0)
+    areas = np.concatenate(([0.0], np.cumsum(np.diff(at) * (heights[1:] + heights[:-1]) / 2)))
+    edges = np.arange(hours + 1) * 3600.0
+    between = np.array([rates.mean_rate(factor, duration_seconds=edge) * edge if edge else 0.0 for edge in edges])
+    means = np.diff(between) / 3600.0
+    assert areas[-1] == pytest.approx(between[-1])
+    if heights.min() > 0:
+        assert means == pytest.approx([table[(first + hour) % len(table)] for hour in range(hours)], rel=0.01)
+
+
+def test_the_factor_of_the_minute_can_leave_the_hours_as_they_are():
+    """Where a table has the mean of an hour, the factor has a mean of 1 within it."""
+    factor = rates.minute_factor(stream(1, "minutes"), duration_seconds=5 * 3600.0, rho=0.8, sigma=0.3)
+    values = np.array([rate for _, rate in rates.levelled(factor).points[:300]])
+    assert values.reshape(5, 60).mean(axis=1) == pytest.approx(np.ones(5))
+    assert values.std() > 0.2
+
+
+def test_spells_take_their_share_of_the_time():
+    """With heights that do not vary the factor is 1 in a spell and the floor outside."""
+    shape = rates.OnOff(on_seconds=10.0, off_seconds=30.0, off_sigma=0.5, height_sigma=0.0, floor=0.01)
+    factor = rates.on_off(stream(1, "spells"), shape, duration_seconds=400_000.0)
+    assert {round(rate, 9) for _, rate in factor.points} == {0.01, 1.01}
+    assert rates.mean_rate(factor, duration_seconds=400_000.0) == pytest.approx(0.26, rel=0.03)
 
 
 def test_the_sine_and_the_bursts_have_their_levels():
@@ -69,7 +95,7 @@ def test_the_sine_and_the_bursts_have_their_levels():
 def test_the_factor_of_the_minute_has_its_spread_and_memory():
     """A log-normal AR(1) process around 1."""
     factor = rates.minute_factor(stream(1, "minutes"), duration_seconds=60.0 * 200_000, rho=0.8, sigma=0.13)
-    values = np.array([rate for _, rate in factor.points[::2]])
+    values = np.array([rate for _, rate in factor.points])
     logarithms = np.log(values)
     assert values.mean() == pytest.approx(1.0, abs=0.01)
     assert logarithms.std() == pytest.approx(0.13, rel=0.03)

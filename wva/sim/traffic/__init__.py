@@ -1,10 +1,18 @@
 """Traffic for the physics: when requests arrive, how long they are, and what they have in common.
 
-- ``requests``  ``Traffic``: the requests of one model over a time, as columns
-- ``rates``     rates over time, and how they are put together
-- ``arrivals``  arrival times of a rate: Poisson, or in clumps
-- ``lengths``   lengths of prompts and answers
-- ``assembly``  ``Traffic`` from arrival times, lengths and prefixes
-- ``shapes``    traffic of plain shapes: sine, step, bursts, ramps, shifts, the upstream benchmarks
-- ``streams``   random streams by seed and purpose
+- ``requests``    ``Traffic``: the requests of one model over a time, as columns
+- ``shapes``      traffic of plain shapes: sine, step, bursts, ramps, shifts, the upstream benchmarks
+- ``traces``      traffic like that of published traces: Azure, BurstGPT, Mooncake
+- ``published``   what is published of them
+- ``acceptance``  how near the generated traffic is to that
+- ``statistics``  what traffic is like in numbers
+
+They are made of:
+
+- ``rates``       rates over time, and how they are put together
+- ``arrivals``    arrival times of a rate: Poisson, or in clumps
+- ``lengths``     lengths of prompts and answers
+- ``prefixes``    templates and sessions: what prompts have in common
+- ``assembly``    ``Traffic`` from arrival times, lengths and prefixes; several in one
+- ``streams``     random streams by seed and purpose
 """

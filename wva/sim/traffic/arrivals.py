@@ -8,6 +8,7 @@ make a Poisson process, Gamma ones of a shape below 1 make requests come in clum
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,9 @@ from wva.sim.traffic import rates
 Floats = NDArray[np.float64]
 Gaps = Callable[[np.random.Generator, int], Floats]
 """Draws gaps of mean 1: so many of them."""
+
+MAXIMUM_REQUESTS: Final = 50_000_000
+"""Their columns take 3 GiB."""
 
 
 def poisson(generator: np.random.Generator, profile: RateProfile, *, duration_seconds: float) -> Floats:
@@ -44,24 +48,37 @@ def renewal(generator: np.random.Generator, profile: RateProfile, *, duration_se
     """Return arrival seconds in rising order, all before the duration.
 
     The gaps are drawn one after the other, so that a higher rate of the same seed has the same gaps, only more of them.
+
+    Raises:
+        ValueError: more than ``MAXIMUM_REQUESTS`` are expected.
+
     """
     at, heights = rates.within(profile, duration_seconds=duration_seconds)
     spans = np.diff(at)
     pieces = spans * (heights[1:] + heights[:-1]) / 2.0
     cumulated = np.concatenate(([0.0], np.cumsum(pieces)))
+    if cumulated[-1] > MAXIMUM_REQUESTS:
+        raise ValueError(f"{cumulated[-1]:.0f} requests are expected: at most {MAXIMUM_REQUESTS} fit into memory")
     expected = _operational(generator, until=float(cumulated[-1]), gaps=gaps)
 
-    # Both are sorted: the piece of each request comes from a search of the few points among the many requests.
+    # Both are sorted: the pieces of all requests come from a search of the few points among the many requests.
     firsts = np.searchsorted(expected, cumulated, side="right")
-    piece = np.repeat(np.arange(len(pieces)), np.diff(firsts))
-    expected = expected[firsts[0] : firsts[-1]]
-    left = expected - cumulated[piece]
-    low = heights[piece]
-    slope = np.divide(np.diff(heights), spans, out=np.zeros_like(spans), where=spans > 0.0)[piece]
-    # The first root of low * t + slope * t^2 / 2 = left, in the form that is stable for a slope near 0.
-    root = low + np.sqrt(np.maximum(low * low + 2.0 * slope * left, 0.0))
-    seconds = at[piece] + np.divide(2.0 * left, root, out=np.zeros_like(left), where=root > 0.0)
-    return np.maximum.accumulate(np.clip(seconds, 0.0, np.nextafter(duration_seconds, 0.0)))
+    inside = np.diff(firsts)
+    slopes = np.divide(np.diff(heights), spans, out=np.zeros_like(spans), where=spans > 0.0)
+    # The first root of rate * t + slope * t^2 / 2 = left, in the form that is stable for a slope near 0:
+    # t = 2 left / (rate + sqrt(rate^2 + 2 slope left)). In place, because there may be millions.
+    left = expected[firsts[0] : firsts[-1]]
+    left -= np.repeat(cumulated[:-1], inside)
+    left *= 2.0
+    root = np.repeat(slopes, inside)
+    root *= left
+    root += np.repeat(heights[:-1] ** 2, inside)
+    np.sqrt(np.maximum(root, 0.0, out=root), out=root)
+    root += np.repeat(heights[:-1], inside)
+    np.divide(left, root, out=left, where=root > 0.0)
+    left += np.repeat(at[:-1], inside)
+    np.clip(left, 0.0, np.nextafter(duration_seconds, 0.0), out=left)
+    return np.asarray(np.maximum.accumulate(left, out=left))
 
 
 def _operational(generator: np.random.Generator, *, until: float, gaps: Gaps) -> Floats:

@@ -39,13 +39,14 @@ def lognormal(lengths: TokenLengths) -> Lengths:
     return draw
 
 
-def quantiles(points: Sequence[tuple[float, float]]) -> Lengths:
-    """Return lengths of a distribution that is known by quantiles: (share, tokens) from share 0 to 1, both rising.
+def quantiles(points: Sequence[tuple[float, float]], *, scale: float = 1.0) -> Lengths:
+    """Return lengths of a distribution that is known by quantiles: (share, tokens) from share 0 to 1.
 
-    Between two of them the logarithm is linear in the share. Equal lengths at two shares are a point mass.
+    Between two of them the logarithm is linear in the share. Equal lengths at two shares are a point mass. ``scale``
+    multiplies all lengths.
 
     Raises:
-        ValueError: the shares do not go from 0 to 1, or something does not rise.
+        ValueError: the shares do not rise from 0 to 1, or the tokens fall.
 
     """
     table = np.asarray(points, dtype=np.float64)
@@ -54,8 +55,13 @@ def quantiles(points: Sequence[tuple[float, float]]) -> Lengths:
         raise ValueError("shares must rise from 0 to 1")
     if tokens[0] < 1.0 or np.any(np.diff(tokens) < 0.0):
         raise ValueError("tokens must be at least 1 and must not fall")
-    logarithms = np.log(tokens)
-    return lambda generator, count: _whole(np.exp(np.interp(generator.random(count), shares, logarithms)))
+    logarithms = np.log(tokens * scale)
+
+    def draw(generator: np.random.Generator, count: int) -> Ints:
+        values = np.interp(generator.random(count), shares, logarithms)
+        return _whole(np.exp(values, out=values))
+
+    return draw
 
 
 def zipf(*, exponent: float, maximum_tokens: int) -> Lengths:
@@ -68,4 +74,6 @@ def zipf(*, exponent: float, maximum_tokens: int) -> Lengths:
 
 
 def _whole(values: NDArray[np.float64]) -> Ints:
-    return np.maximum(np.rint(values), 1.0).astype(np.int64)
+    np.rint(values, out=values)
+    np.maximum(values, 1.0, out=values)
+    return values.astype(np.int64)

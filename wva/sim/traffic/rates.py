@@ -8,7 +8,7 @@ an hour of the week, of a flash crowd) is a profile around 1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from wva.sim.fleet.load import RateProfile
 Floats = NDArray[np.float64]
 
 HOUR_SECONDS: Final = 3600.0
+MINUTE_SECONDS: Final = 60.0
+LEVELLING_ROUNDS: Final = 12
+"""Each halves what is missing at least: the means are exact to 0.03 % of the largest."""
 SINE_POINTS: Final = 64
 """Points per period of a sine: its straight pieces are within 0.13 % of the swing."""
 
@@ -60,32 +63,38 @@ def flash_crowd(
 def hourly(values: Sequence[float], *, first_hour: int = 0, duration_seconds: float) -> RateProfile:
     """Return the factor that a table of hourly means tells, from ``first_hour`` of it on; after its end it repeats.
 
-    The mean of an hour is at its middle, and the rate is linear in between. Peaks are not cut: a line through the
-    middles lowers the mean of an hour that is a peak, by 2 % for the sharpest peak of the Azure profiles.
+    It is linear from the middle of an hour to the middle of the next, through heights that give each hour its mean.
     """
+    means = np.asarray(values, dtype=np.float64)
+    heights = means.copy()
+    for _ in range(LEVELLING_ROUNDS):
+        # An hour is a half of each of the two lines that meet at its middle.
+        present = 0.75 * heights + 0.125 * (np.roll(heights, 1) + np.roll(heights, -1))
+        heights = np.maximum(heights + means - present, 0.0)
     hours = np.arange(-1, int(np.ceil(duration_seconds / HOUR_SECONDS)) + 1)
-    table = np.asarray(values, dtype=np.float64)
     middles = (hours + 0.5) * HOUR_SECONDS
-    heights = table[(hours + first_hour) % len(table)]
-    start = float(np.interp(0.0, middles, heights))
-    return _profile(np.concatenate(([0.0], middles[1:])), np.concatenate(([start], heights[1:])))
+    chosen = heights[(hours + first_hour) % len(means)]
+    start = float(np.interp(0.0, middles, chosen))
+    return _profile(np.concatenate(([0.0], middles[1:])), np.concatenate(([start], chosen[1:])))
 
 
-def minute_factor(
-    generator: np.random.Generator,
-    *,
-    duration_seconds: float,
-    rho: float,
-    sigma: float,
-    step_seconds: float = 60.0,
-) -> RateProfile:
-    """Return a random factor, constant within each minute: a log-normal AR(1) process of mean 1.
+def minute_factor(generator: np.random.Generator, *, duration_seconds: float, rho: float, sigma: float) -> RateProfile:
+    """Return a random factor, linear from minute to minute: a log-normal AR(1) process of mean 1.
 
     ``rho`` is the correlation of the logarithms of neighbouring minutes, ``sigma`` their standard deviation.
     """
-    count = max(int(np.ceil(duration_seconds / step_seconds)), 1)
+    count = max(int(np.ceil(duration_seconds / MINUTE_SECONDS)), 1) + 1
     noise = generator.standard_normal(count) * sigma
-    return _stairs(step_seconds, np.exp(_autoregressive(noise, rho=rho) - sigma * sigma / 2.0))
+    values = np.exp(_autoregressive(noise, rho=rho) - sigma * sigma / 2.0)
+    return _profile(np.arange(count, dtype=np.float64) * MINUTE_SECONDS, values)
+
+
+def levelled(factor: RateProfile) -> RateProfile:
+    """Return a factor of the minute whose mean is 1 in every hour: a table of hours has their means already."""
+    at, values = columns(factor)
+    hour = (at // HOUR_SECONDS).astype(np.int64)
+    means = np.bincount(hour, weights=values) / np.bincount(hour)
+    return _profile(at, values / means[hour])
 
 
 def _autoregressive(noise: Floats, *, rho: float) -> Floats:
@@ -99,10 +108,37 @@ def _autoregressive(noise: Floats, *, rho: float) -> Floats:
     return values
 
 
-def _stairs(step_seconds: float, values: Floats) -> RateProfile:
-    """Return a profile that has each value for a step."""
-    edges = np.arange(len(values) + 1) * step_seconds
-    return _profile(np.repeat(edges, 2)[1:-1], np.repeat(values, 2))
+class OnOff(NamedTuple):
+    """Load that comes in spells, with next to nothing in between.
+
+    Attributes:
+        on_seconds: mean length of a spell; exponential.
+        off_seconds: mean time between two; log-normal with ``off_sigma``.
+        off_sigma: standard deviation of its logarithm.
+        height_sigma: standard deviation of the logarithm of the rate of a spell.
+        floor: rate in between, as a share of the mean rate of a spell.
+
+    """
+
+    on_seconds: float
+    off_seconds: float
+    off_sigma: float
+    height_sigma: float
+    floor: float
+
+
+def on_off(generator: np.random.Generator, shape: OnOff, *, duration_seconds: float) -> RateProfile:
+    """Return a random factor, constant within each spell and each pause. Its mean is not 1: scale what it becomes."""
+    cycle = shape.on_seconds + shape.off_seconds
+    count = int(2.0 * duration_seconds / cycle + 10.0 * np.sqrt(duration_seconds / cycle)) + 50
+    draws = generator.standard_normal((2, count))
+    pauses = shape.off_seconds * np.exp(shape.off_sigma * draws[0] - shape.off_sigma**2 / 2.0)
+    spells = shape.on_seconds * generator.standard_exponential(count)
+    edges = np.concatenate(([0.0], np.cumsum(np.stack((pauses, spells), axis=1).ravel())))
+    heights = np.exp(shape.height_sigma * draws[1] - shape.height_sigma**2 / 2.0)
+    factors = shape.floor + np.stack((np.zeros(count), heights), axis=1).ravel()
+    inside = int(np.searchsorted(edges, duration_seconds))
+    return _profile(np.repeat(edges[: inside + 1], 2)[1:-1], np.repeat(factors[:inside], 2))
 
 
 def total(*profiles: RateProfile) -> RateProfile:

@@ -1,0 +1,93 @@
+"""What prompts have in common: templates that many requests begin with, and sessions whose prompts grow turn by turn.
+
+A request belongs to a template, to a session, or to nothing. The lengths of prompts stay those that were drawn: the
+turns of a session get theirs in rising order, because each turn repeats the history and adds to it. In the end all
+prefixes are shortened by one factor, so that the achievable hit ratio, that of a cache without bounds, is the one that
+was asked for: a part of every history is rewritten, dated or trimmed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wva.sim.traffic.assembly import ALONE, Prefixes
+from wva.sim.traffic.statistics import held_tokens
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """A ``Sharing`` of templates and sessions.
+
+    Attributes:
+        hit_ratio: share of the prompt tokens that a cache without bounds would hold; less if the requests are too few.
+        session_share: share of the requests that belong to sessions.
+        template_share: share of the requests that begin with a template.
+        turns: mean turns of a session; geometric.
+        think_seconds: mean time between two turns of a session; exponential.
+        templates: how many there are; the k-th is used in proportion to 1 / k.
+        template_tokens: mean length of a template; log-normal with a sigma of 0.5.
+
+    """
+
+    hit_ratio: float
+    session_share: float
+    template_share: float
+    turns: float = 5.0
+    think_seconds: float = 60.0
+    templates: int = 40
+    template_tokens: float = 4000.0
+
+    def __call__(self, generator: np.random.Generator, /, *, arrival_seconds: Floats, prompt_tokens: Ints) -> Prefixes:
+        """Return the prefixes of prompts that arrive at these times, in order of arrival."""
+        count = len(arrival_seconds)
+        chance = generator.random(count)
+        in_session = np.flatnonzero(chance < self.session_share)
+        templated = np.flatnonzero((chance >= self.session_share) & (chance < self.session_share + self.template_share))
+        group = np.full(count, ALONE, dtype=np.int64)
+        prefix = np.zeros(count, dtype=np.int64)
+        shared = np.zeros(count, dtype=np.int64)
+        prompts = prompt_tokens.copy()
+
+        weights = np.cumsum(1.0 / np.arange(1, self.templates + 1))
+        lengths = np.rint(self.template_tokens * np.exp(0.5 * generator.standard_normal(self.templates) - 0.125))
+        group[templated] = np.searchsorted(weights, generator.random(len(templated)) * weights[-1], side="right")
+        prefix[templated] = np.minimum(lengths[group[templated]].astype(np.int64), prompts[templated] - 1)
+        shared[templated] = prefix[templated]
+
+        session = self._sessions(generator, arrival_seconds[in_session])
+        # By session, then turn: turns are in order of arrival, and the lengths of a session rise with them.
+        turns = np.argsort(session, kind="stable")
+        places = in_session[turns]
+        prompts[places] = prompts[in_session][np.lexsort((prompts[in_session], session))]
+        first = np.concatenate(([True], np.diff(session[turns]) > 0))[: len(turns)]
+        before = np.concatenate(([0], prompts[places][:-1]))[: len(turns)]
+        group[in_session] = self.templates + session
+        prefix[places] = np.where(first, 0, np.minimum(before, prompts[places] - 1))
+        shared[in_session] = prompts[in_session]
+
+        held = held_tokens(group, prefix_tokens=prefix, shared_tokens=shared)
+        factor = min(self.hit_ratio * float(prompts.sum()) / held, 1.0) if held else 1.0
+        # What a template leaves is shortened with what is looked for; a session leaves the whole prompt.
+        shared[templated] = np.floor(shared[templated] * factor).astype(np.int64)
+        return Prefixes(prompts, group, np.floor(prefix * factor).astype(np.int64), shared)
+
+    def _sessions(self, generator: np.random.Generator, arrival_seconds: Floats) -> Ints:
+        """Return the session of each request; sessions begin evenly over the time, their turns follow thinking."""
+        count = len(arrival_seconds)
+        lengths = generator.geometric(1.0 / self.turns, count)
+        number = np.repeat(np.arange(count), lengths)[:count]
+        last = float(arrival_seconds[-1]) if count else 0.0
+        starts = generator.random(count) * last
+        gaps = generator.standard_exponential(count) * self.think_seconds
+        passed = np.cumsum(gaps)
+        firsts = np.searchsorted(number, number)
+        wanted = starts[number] + passed - passed[firsts]
+        # The n-th turn of all, by the time it is wanted, is the n-th request that arrives.
+        ordered: Ints = number[np.argsort(wanted, kind="stable")]
+        return ordered
