@@ -7,7 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wva.sim.fleet.engine import WATERMARK, Engine
+from wva.sim.fleet.columns import WATERMARK
+from wva.sim.fleet.counters import INTER_TOKEN_LATENCY
+from wva.sim.fleet.engine import Engine
 from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.requests import Request
 
@@ -16,6 +18,8 @@ parameters = st.builds(
     alpha_seconds=st.sampled_from([0.0117, 0.0231]),
     beta_seconds_per_sequence=st.sampled_from([0.0, 0.00137]),
     prefill_seconds_per_token=st.sampled_from([0.0, 0.000173]),
+    kv_read_seconds_per_token=st.sampled_from([0.0, 0.0000137]),
+    attention_seconds_per_token_pair=st.sampled_from([0.0, 0.00000291]),
     num_gpu_blocks=st.sampled_from([16, 25, 60, 400]),
     block_size=st.sampled_from([4, 16]),
     max_num_seqs=st.sampled_from([1, 3, 12]),
@@ -39,16 +43,7 @@ def requests_of(gaps):
 
 def results(engine):
     """Return all that a run leaves behind."""
-    counters = engine.counters
-    return (
-        engine.finished,
-        counters.preemptions,
-        counters.steps,
-        counters.generation_tokens,
-        counters.inter_token_latency.counts,
-        counters.inter_token_latency.total,
-        engine.sample().kv_cache_usage,
-    )
+    return engine.finished, engine.sample()
 
 
 @given(parameters=parameters, gaps=arrivals, looks=st.lists(st.floats(0, 12), max_size=20))
@@ -102,15 +97,16 @@ def test_everything_finishes_and_nothing_is_left(parameters, gaps):
         engine.submit(request, at_seconds=request.arrival_seconds)
     engine.advance(engine.now_seconds + 10_000)
     assert sorted(finished.request.number for finished in engine.finished) == [each.number for each in requests]
-    assert engine.unfinished == 0
-    assert engine.sample().kv_cache_usage == 0
-    assert engine.counters.generation_tokens == sum(finished.output_tokens for finished in engine.finished)
+    assert (engine.running, engine.waiting) == (0, 0)
+    sample = engine.sample()
+    assert sample.kv_cache_usage == 0
+    assert sample.generation_tokens == sum(finished.output_tokens for finished in engine.finished)
     gaps_seconds = sum(
         finished.inter_token_latency_seconds * (finished.output_tokens - 1)
         for finished in engine.finished
         if finished.inter_token_latency_seconds is not None
     )
-    assert engine.counters.inter_token_latency.total == pytest.approx(gaps_seconds)
+    assert sample.histograms[INTER_TOKEN_LATENCY].total == pytest.approx(gaps_seconds)
     for finished in engine.finished:
         assert finished.time_to_first_token_seconds > 0
         assert finished.finish_seconds > finished.request.arrival_seconds
@@ -204,6 +200,9 @@ class PlainLoop:
             self.parameters.alpha_seconds
             + self.parameters.beta_seconds_per_sequence * (len(growing) + len(chunks))
             + self.parameters.prefill_seconds_per_token * sum(chunk for _, chunk in chunks)
+            + self.parameters.kv_read_seconds_per_token * sum(each.cached + 1 for each in growing)
+            + self.parameters.attention_seconds_per_token_pair
+            * sum(each.cached + token + 0.5 for each, chunk in chunks for token in range(chunk))
         )
         for each in growing:
             each.cached += 1
@@ -230,4 +229,4 @@ def test_jumping_over_steps_gives_what_a_loop_over_steps_gives(parameters, gaps)
     engine.advance(engine.now_seconds + 10_000)
     actual = {finished.request.number: finished.finish_seconds for finished in engine.finished}
     assert actual == pytest.approx(plain.finish, abs=1e-6)
-    assert engine.counters.preemptions == plain.preemptions
+    assert engine.sample().preemptions == plain.preemptions

@@ -2,6 +2,7 @@
 
 import pytest
 
+from wva.sim.fleet.counters import INTER_TOKEN_LATENCY, TIME_TO_FIRST_TOKEN
 from wva.sim.fleet.engine import Engine
 from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.requests import Request
@@ -79,15 +80,18 @@ def test_decoding_sequences_keep_their_share_of_the_budget_while_a_prompt_is_com
 
 
 def test_cached_prompt_tokens_cost_no_time_but_memory():
-    """A prefix cache hit shortens the prefill; the last prompt token is always computed."""
-    engine = Engine(PARAMETERS)
-    engine.submit(request(1, prompt=160, output=20, cached_prompt_tokens=150), at_seconds=0.0)
-    engine.advance(0.001)
+    """A prefix cache hit shortens the prefill by whole blocks; the last prompt token is always computed."""
+    engine = Engine(PARAMETERS, groups=1)
+    cold = served(engine, request(1, prompt=160, output=20, group=0, prefix_tokens=150), until=5.0)[1]
+    assert cold.time_to_first_token_seconds == pytest.approx(0.011 + 160 * 0.0001)
+    engine.submit(request(2, at=5.0, prompt=160, output=20, group=0, prefix_tokens=150), at_seconds=5.0)
+    engine.advance(5.001)
     assert engine.sample().kv_cache_usage == 10 / 1000
-    engine.advance(10.0)
-    assert engine.finished[0].time_to_first_token_seconds == pytest.approx(0.011 + 10 * 0.0001)
-    whole = served(Engine(PARAMETERS), request(1, prompt=100, cached_prompt_tokens=100))[1]
-    assert whole.time_to_first_token_seconds == pytest.approx(0.011 + 0.0001)
+    warm = served(engine, request(3, at=9.0, group=0, prefix_tokens=100))
+    assert warm[2].time_to_first_token_seconds == pytest.approx(0.011 + 16 * 0.0001)  # 9 of 10 blocks are cached
+    assert warm[3].time_to_first_token_seconds == pytest.approx(0.011 + 4 * 0.0001)  # 6 blocks of 16
+    whole = served(engine, request(4, at=1000.0, prompt=96, group=0, prefix_tokens=96), until=2000.0)[4]
+    assert whole.time_to_first_token_seconds == pytest.approx(0.011 + 16 * 0.0001)
 
 
 def test_answer_ends_at_the_models_length():
@@ -95,13 +99,19 @@ def test_answer_ends_at_the_models_length():
     engine = Engine(PARAMETERS)
     finished = served(engine, request(1, prompt=990, output=50))[1]
     assert finished.output_tokens == 10
-    assert engine.counters.finished == {"stop": 0, "length": 1, "abort": 0}
+    assert engine.sample().finished == {"stop": 0, "length": 1, "abort": 0}
 
 
 def test_prompt_without_room_for_an_answer_is_refused():
     """The engine raises, as vLLM answers 400."""
     with pytest.raises(ValueError, match="max_model_len"):
         Engine(PARAMETERS).submit(request(1, prompt=1000), at_seconds=0.0)
+
+
+def test_group_that_the_engine_does_not_know_is_refused():
+    """The number of groups is fixed when the engine starts."""
+    with pytest.raises(ValueError, match="below 2 groups"):
+        Engine(PARAMETERS, groups=2).submit(request(1, group=2), at_seconds=0.0)
 
 
 def test_time_does_not_go_back():
@@ -124,19 +134,19 @@ def test_sequences_beyond_the_slots_wait_in_order():
     engine.advance(1000.0)
     first = {finished.request.number: finished.time_to_first_token_seconds for finished in engine.finished}
     assert first[9] < first[10]
-    assert engine.unfinished == 0
+    assert (engine.running, engine.waiting) == (0, 0)
 
 
 def test_counters_follow_the_tokens():
     """Prompt, generated and looked-up tokens are counted once each."""
-    engine = Engine(PARAMETERS)
-    served(engine, request(1, cached_prompt_tokens=64), request(2, at=0.5, output=7))
-    counters = engine.counters
-    assert counters.prompt_tokens == 200
-    assert counters.generation_tokens == 12
-    assert (counters.prefix_cache_queries, counters.prefix_cache_hits) == (200, 64)
-    assert counters.inter_token_latency.cumulative()[-1] == 10
-    assert counters.time_to_first_token.cumulative()[-1] == 2
+    engine = Engine(PARAMETERS, groups=1)
+    served(engine, request(1, group=0, prefix_tokens=64), request(2, at=0.5, output=7, group=0, prefix_tokens=64))
+    sample = engine.sample()
+    assert sample.prompt_tokens == 200
+    assert sample.generation_tokens == 12
+    assert (sample.prefix_cache_queries, sample.prefix_cache_hits) == (200, 64)
+    assert sample.histograms[INTER_TOKEN_LATENCY].count == 10
+    assert sample.histograms[TIME_TO_FIRST_TOKEN].count == 2
 
 
 def test_sample_inside_a_jump_shows_the_steps_done_so_far():
@@ -147,5 +157,5 @@ def test_sample_inside_a_jump_shows_the_steps_done_so_far():
     sample = engine.sample()
     assert sample.generation_tokens == 21
     assert sample.kv_cache_usage == 3 / 1000  # 16 + 21 tokens during the 21st decode step
-    assert sample.inter_token_latency.cumulative()[-1] == 20
-    assert engine.counters.generation_tokens == 1
+    assert sample.histograms[INTER_TOKEN_LATENCY].count == 20
+    assert engine.sample() == sample

@@ -1,5 +1,6 @@
 """What happens when the KV cache is full."""
 
+from wva.sim.fleet.counters import INTER_TOKEN_LATENCY, TIME_TO_FIRST_TOKEN
 from wva.sim.fleet.engine import Engine
 from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.requests import Request
@@ -30,7 +31,7 @@ def test_request_waits_until_the_cache_holds_its_whole_prompt():
     assert (engine.running, engine.waiting) == (1, 1)
     engine.advance(10.0)
     assert [finished.request.number for finished in engine.finished] == [1, 2]
-    assert engine.counters.preemptions == 0
+    assert engine.sample().preemptions == 0
 
 
 def test_last_admitted_goes_back_to_the_head_of_the_queue():
@@ -41,7 +42,7 @@ def test_last_admitted_goes_back_to_the_head_of_the_queue():
     submit(engine, 3, prompt=16, output=4, at=0.005)
     engine.advance(10.0)
     assert [finished.request.number for finished in engine.finished] == [1, 2, 3]
-    assert engine.counters.preemptions == 2  # the youngest, which is admitted again after 2, is the first to go
+    assert engine.sample().preemptions == 2  # the youngest, which is admitted again after 2, is the first to go
 
 
 def test_preempted_sequence_is_computed_anew_and_loses_no_token():
@@ -52,35 +53,10 @@ def test_preempted_sequence_is_computed_anew_and_loses_no_token():
     engine.advance(10.0)
     one, two = engine.finished
     assert (one.output_tokens, two.output_tokens) == (20, 20)
-    assert engine.counters.generation_tokens == 40
-    assert engine.counters.prompt_tokens == 32
-    assert engine.counters.time_to_first_token.cumulative()[-1] == 2
-    assert engine.counters.inter_token_latency.cumulative()[-1] == 38
+    sample = engine.sample()
+    assert sample.generation_tokens == 40
+    assert sample.prompt_tokens == 32
+    assert sample.histograms[TIME_TO_FIRST_TOKEN].count == 2
+    assert sample.histograms[INTER_TOKEN_LATENCY].count == 38
     assert two.inter_token_latency_seconds > one.inter_token_latency_seconds
-    assert engine.sample().kv_cache_usage == 0
-
-
-def test_abort_gives_everything_back_and_counts_it():
-    """A killed engine returns running and waiting requests and holds no block."""
-    engine = Engine(SMALL)
-    for number in (1, 2, 3):
-        submit(engine, number, prompt=16, output=20)
-    engine.advance(0.05)
-    assert [request.number for request in engine.abort()] == [1, 2, 3]
-    assert engine.sample().kv_cache_usage == 0
-    assert engine.counters.finished["abort"] == 3
-    engine.advance(10.0)
-    assert engine.finished == []
-
-
-def test_giving_up_the_queue_keeps_what_has_begun():
-    """Requests that never ran can be served elsewhere; a preempted one has its answer here."""
-    engine = Engine(SMALL)
-    submit(engine, 1, prompt=16, output=20)
-    submit(engine, 2, prompt=16, output=20)
-    submit(engine, 3, prompt=16, output=4)
-    engine.advance(0.11)
-    assert (engine.running, engine.waiting) == (1, 2)
-    assert [request.number for request in engine.take_waiting()] == [3]
-    engine.advance(10.0)
-    assert [finished.request.number for finished in engine.finished] == [1, 2]
+    assert sample.kv_cache_usage == 0

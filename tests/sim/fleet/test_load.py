@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wva.sim.fleet.load import ArrivalProcess, LoadSpec, RateProfile, TokenLengths
+from wva.sim.fleet.load import GROUPS, ArrivalProcess, LoadSpec, RateProfile, TokenLengths
 
 RAMP = RateProfile(((100.0, 2.0), (200.0, 10.0), (200.0, 4.0), (300.0, 0.0)))
 
@@ -127,4 +127,6 @@ def test_lengths_that_cannot_be_drawn_are_refused(lengths, words):
 def test_prefix_hits_are_a_share_of_the_prompt():
     """Every request says how much of its prompt is cached."""
     spec = LoadSpec(RateProfile.constant(5.0), prompt=TokenLengths(100, sigma=0), prefix_hit_ratio=0.25)
-    assert {request.cached_prompt_tokens for request in until(ArrivalProcess(spec, seed="a"), 5)} == {25}
+    requests = until(ArrivalProcess(spec, seed="a"), 5)
+    assert {request.prefix_tokens for request in requests} == {25}
+    assert {request.group for request in requests} == set(range(GROUPS))

@@ -34,11 +34,11 @@ TYPES = {
 }
 
 
-def view(pod="p-1", *, engine=0, model="org/model", requests=0, at=0.0, **more):
+def view(pod="p-1", *, engine=0, model="org/model", requests=0, prefix=0, at=0.0, **more):
     """Return the view of an engine that got some requests at time 0."""
-    simulated = Engine(PRESETS["H100"])
+    simulated = Engine(PRESETS["H100"], groups=1)
     for number in range(requests):
-        simulated.submit(Request(number, 0.0, 512, 100, 128), at_seconds=0.0)
+        simulated.submit(Request(number, 0.0, 512, 100, group=0, prefix_tokens=prefix), at_seconds=0.0)
     simulated.advance(at)
     return EngineView(
         model=ModelKey("ns", model),
@@ -46,7 +46,6 @@ def view(pod="p-1", *, engine=0, model="org/model", requests=0, at=0.0, **more):
         engine=engine,
         parameters=simulated.parameters,
         sample=simulated.sample(),
-        counters=simulated.counters,
         **more,
     )
 
@@ -71,7 +70,7 @@ def test_families_and_types():
 
 def test_gauges_show_the_engine():
     """Running, waiting and cache usage carry model_name and engine."""
-    text = render([view(requests=300, at=5.0)], pod_labels=False)
+    text = render([view(requests=300, at=6.0)], pod_labels=False)
     labels = {"engine": "0", "model_name": "org/model"}
     (running,) = samples(text, "vllm:num_requests_running")
     (waiting,) = samples(text, "vllm:num_requests_waiting")
@@ -92,12 +91,12 @@ def test_cache_config_names_no_model():
 
 
 def test_counters_end_in_total_and_count():
-    """Values after four finished requests; all finish reasons are there."""
-    text = render([view(requests=4, at=100.0)], pod_labels=False)
+    """Values after four finished requests, all but the first of which found a prefix in the cache."""
+    text = render([view(requests=4, prefix=128, at=100.0)], pod_labels=False)
     assert samples(text, "vllm:prompt_tokens_total")[0][1] == 2048
     assert samples(text, "vllm:generation_tokens_total")[0][1] == 400
     assert samples(text, "vllm:prefix_cache_queries_total")[0][1] == 2048
-    assert samples(text, "vllm:prefix_cache_hits_total")[0][1] == 512
+    assert samples(text, "vllm:prefix_cache_hits_total")[0][1] == 3 * 128
     assert samples(text, "vllm:num_preemptions_total")[0][1] == 0
     reasons = {labels["finished_reason"]: value for labels, value in samples(text, "vllm:request_success_total")}
     assert reasons == {"stop": 4, "length": 0, "abort": 0}

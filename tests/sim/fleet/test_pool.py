@@ -3,22 +3,24 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wva.sim.fleet.columns import BROKEN, REFUSED, TIMED_OUT
 from wva.sim.fleet.load import ArrivalProcess, LoadSpec, RateProfile, TokenLengths
 from wva.sim.fleet.parameters import PRESETS
 from wva.sim.fleet.pool import Pool
 from wva.sim.fleet.replica import PodKey, ReplicaState, VariantSpec
-from wva.sim.fleet.router import Router
+from wva.sim.fleet.users import GatewaySettings
 
 H100 = VariantSpec("ns", "h100", "m", "H100", PRESETS["H100"])
 A100 = VariantSpec("ns", "a100", "m", "A100", PRESETS["A100"])
+POD = PodKey("ns", "h-1")
 
 
-def pool(rate=10.0, *, drain=30.0, limit=1000):
+def pool(rate=10.0, *, drain=30.0, limit=1000, **settings):
     """Return a pool with short requests at a steady rate."""
     spec = LoadSpec(RateProfile.constant(rate), prompt=TokenLengths(64), output=TokenLengths(64))
     return Pool(
         ArrivalProcess(spec, seed="x"),
-        router=Router(queue_limit=limit, tokens_per_sequence=spec.resident_tokens),
+        settings=GatewaySettings(queue_limit=limit, **settings),
         drain_seconds=drain,
         start_seconds=0.0,
     )
@@ -26,17 +28,23 @@ def pool(rate=10.0, *, drain=30.0, limit=1000):
 
 def pods(target, state=ReplicaState.READY):
     """Return the names of the pods in a state."""
-    return sorted(key.name for key, replica in target.replicas.items() if replica.state is state)
+    return sorted(key.name for key, replica in target.replicas.items() if target.state(replica) is state)
+
+
+def inside(target):
+    """Count the requests in the pods."""
+    return sum(target.running(replica) + target.waiting(replica) for replica in target.replicas.values())
 
 
 def accounted(target):
     """Count the requests wherever they are."""
-    return (
-        target.log.requests
-        + target.router.dropped
-        + len(target.router.queue)
-        + sum(replica.unfinished for replica in target.replicas.values())
-    )
+    return target.log.requests + sum(target.failed.values()) + target.queued + inside(target) + target.retrying
+
+
+def finished(target, pod=POD):
+    """Return what a pod's page says of finished requests."""
+    (sample,) = target.samples(target.replicas[pod])
+    return sample.finished
 
 
 def test_replica_serves_from_its_ready_time_on():
@@ -44,13 +52,13 @@ def test_replica_serves_from_its_ready_time_on():
     target = pool()
     target.set_pods(H100, ready={"h-1": 20.0})
     target.advance(20.0)
-    queued = len(target.router.queue)
+    queued = target.queued
     assert queued > 100
     assert pods(target, ReplicaState.STARTING) == ["h-1"]
     target.advance(20.1)
     assert pods(target) == ["h-1"]
-    assert len(target.router.queue) == 0
-    assert target.replicas[PodKey("ns", "h-1")].unfinished >= queued
+    assert target.queued == 0
+    assert inside(target) >= queued
 
 
 def test_ready_time_can_be_postponed():
@@ -69,9 +77,9 @@ def test_naming_a_ready_pod_again_changes_nothing():
     target = pool()
     target.set_pods(H100, ready={"h-1": 0.0})
     target.advance(5.0)
-    replica = target.replicas[PodKey("ns", "h-1")]
+    replica = target.replicas[POD]
     target.set_pods(H100, ready={"h-1": 9.0})
-    assert target.replicas[PodKey("ns", "h-1")] is replica
+    assert target.replicas[POD] is replica
     assert pods(target) == ["h-1"]
 
 
@@ -84,49 +92,84 @@ def test_variants_of_a_model_do_not_touch_each_others_pods():
     assert pods(target) == ["h-1"]
 
 
-def test_terminating_replica_finishes_what_runs_and_takes_nothing_new():
-    """It drains, then is forgotten; nobody has to ask again."""
+def test_pods_of_a_variant_are_what_it_was_when_they_came():
+    """Another definition of a variant, with more of everything, leaves the pods that exist as they are."""
+    target = pool()
+    target.set_pods(A100, ready={"a-1": 0.0})
+    target.advance(10.0)
+    target.set_pods(VariantSpec("ns", "a100", "m", "MI300X", PRESETS["MI300X"]), ready={"a-1": 0.0, "a-2": 10.0})
+    target.advance(30.0)
+    assert [replica.variant.accelerator for replica in target.replicas.values()] == ["A100", "MI300X"]
+    assert accounted(target) == target.arrived
+    assert target.log.requests > 250
+
+
+def test_terminating_replica_finishes_what_it_has_and_takes_nothing_new():
+    """It drains, then is forgotten; no user has to ask again."""
     target = pool()
     target.set_pods(H100, ready={"h-1": 0.0, "h-2": 0.0})
     target.advance(30.0)
     leaving = target.replicas[PodKey("ns", "h-2")]
-    submitted = leaving.engines[0].counters.submitted
-    assert leaving.running > 0
+    served, left = finished(target, leaving.pod)["stop"], target.running(leaving) + target.waiting(leaving)
+    assert left > 0
     target.set_pods(H100, ready={"h-1": 0.0})
-    target.advance(31.0)
-    assert pods(target, ReplicaState.DRAINING) == ["h-2"]
-    target.advance(59.0)
-    assert leaving.engines[0].counters.submitted == submitted
-    assert leaving.engines[0].counters.finished == {"stop": submitted, "length": 0, "abort": 0}
-    assert list(target.replicas) == [PodKey("ns", "h-1")]
-    assert target.router.retried == 0
+    while leaving.pod in target.replicas:
+        assert pods(target, ReplicaState.DRAINING) == ["h-2"]
+        done = finished(target, leaving.pod)
+        assert done["stop"] + target.running(leaving) + target.waiting(leaving) == served + left
+        assert done["abort"] == 0
+        target.advance(target.now_seconds + 0.1)
+    assert 31.0 < target.now_seconds < 59.0
+    assert (target.retried, sum(target.failed.values())) == (0, 0)
 
 
-def test_queue_of_a_terminating_replica_is_routed_anew():
-    """Requests that wait in its engine move to the others at once."""
+def test_queue_of_a_terminating_replica_stays_there():
+    """Requests that wait in its engine are computed there, though another one is idle."""
     target = pool(rate=80.0)
     target.set_pods(A100, ready={"a-1": 0.0})
     target.advance(60.0)
-    waiting = target.replicas[PodKey("ns", "a-1")].waiting
+    leaving = target.replicas[PodKey("ns", "a-1")]
+    waiting = target.waiting(leaving)
     assert waiting > 10
     target.set_pods(H100, ready={"h-1": 0.0})
     target.set_pods(A100, ready={})
-    assert target.router.retried == waiting
-    assert target.replicas[PodKey("ns", "a-1")].waiting == 0
-    assert target.replicas[PodKey("ns", "h-1")].unfinished == waiting
+    assert target.waiting(leaving) == waiting
+    assert target.running(target.replicas[POD]) + target.waiting(target.replicas[POD]) == 0
+    target.advance(70.0)
+    assert target.waiting(leaving) < waiting
+    assert sum(target.failed.values()) == 0
 
 
-def test_what_still_runs_after_the_grace_period_is_retried():
-    """A replica that is killed gives its running requests back to the gateway."""
+def test_what_is_left_after_the_grace_period_breaks():
+    """A replica that is killed fails its requests; the page of its successor of the same name starts at zero."""
     target = pool(drain=0.2)
     target.set_pods(H100, ready={"h-1": 0.0})
     target.advance(30.0)
-    running = target.replicas[PodKey("ns", "h-1")].unfinished
+    running = inside(target)
     target.set_pods(H100, ready={})
     target.advance(30.3)
     assert target.replicas == {}
-    assert 0 < target.router.retried <= running
+    assert 0 < target.failed[BROKEN] <= running
     assert accounted(target) == target.arrived
+    target.set_pods(H100, ready={"h-1": 31.0})
+    assert finished(target) == {"stop": 0, "length": 0, "abort": 0}
+
+
+def test_users_whose_replica_was_killed_may_ask_again():
+    """With a second attempt they are served by another replica, and wait for it from their first."""
+    target = pool(drain=0.2, attempts=2, retry_seconds=3.0)
+    target.set_pods(H100, ready={"h-1": 0.0})
+    target.advance(30.0)
+    target.set_pods(H100, ready={"h-2": 30.0})
+    target.advance(30.3)
+    broken = target.retrying
+    assert broken > 0
+    assert accounted(target) == target.arrived
+    target.advance(34.0)
+    assert (target.retrying, target.retried) == (0, broken)
+    target.advance(60.0)
+    assert sum(target.failed.values()) == 0
+    assert max(target.log._ttft_seconds) > 3.2
 
 
 def test_replica_that_returns_while_draining_goes_on():
@@ -138,7 +181,7 @@ def test_replica_that_returns_while_draining_goes_on():
     target.set_pods(H100, ready={"h-1": 30.0})
     target.advance(90.0)
     assert pods(target) == ["h-1"]
-    assert target.replicas[PodKey("ns", "h-1")].engines[0].counters.finished["abort"] == 0
+    assert finished(target)["abort"] == 0
     assert target.log.requests > 800
 
 
@@ -146,12 +189,13 @@ changes = st.lists(
     st.tuples(st.floats(0.1, 8), st.sampled_from([H100, A100]), st.sets(st.sampled_from("123")), st.floats(0, 4)),
     max_size=8,
 )
+users = st.sampled_from([{}, {"patience_seconds": 2.0, "attempts": 2, "retry_seconds": 0.7}])
 
 
-@given(changes=changes, looks=st.lists(st.floats(0, 70), max_size=6))
-def test_no_request_is_lost_and_no_look_changes_anything(changes, looks):
-    """Arrived = served + dropped + waiting + running, whatever the pods do and however time is divided."""
-    plain, watched = pool(30.0, drain=1.0, limit=50), pool(30.0, drain=1.0, limit=50)
+@given(changes=changes, looks=st.lists(st.floats(0, 70), max_size=6), users=users)
+def test_no_request_is_lost_and_no_look_changes_anything(changes, looks, users):
+    """Arrived = served + failed + waiting + running + retrying, whatever the pods do and however time is divided."""
+    plain, watched = (pool(30.0, drain=1.0, limit=50, **users) for _ in range(2))
     now = 0.0
     for pause, variant, names, delay in changes:
         now += pause
@@ -166,4 +210,5 @@ def test_no_request_is_lost_and_no_look_changes_anything(changes, looks):
         target.advance(now + 5)
         assert accounted(target) == target.arrived
     assert sorted(plain.log._finish_seconds) == sorted(watched.log._finish_seconds)
-    assert (plain.router.dropped, plain.router.retried) == (watched.router.dropped, watched.router.retried)
+    assert (plain.failed, plain.retried) == (watched.failed, watched.retried)
+    assert plain.failed.keys() == {REFUSED, TIMED_OUT, BROKEN}

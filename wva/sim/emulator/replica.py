@@ -111,7 +111,6 @@ class EmulatedReplica:
             engine=0,
             parameters=self.parameters,
             sample=engine.sample(),
-            counters=engine.counters,
         )
         return render([view], pod_labels=False)
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wva.sim.fleet.engine import WATERMARK
+from wva.sim.fleet.columns import WATERMARK
 from wva.sim.fleet.parameters import EngineParameters
 
 

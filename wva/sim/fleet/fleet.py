@@ -8,17 +8,16 @@ give the same pages, however the time between them is divided.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from wva.sim.fleet.load import ArrivalProcess, LoadSpec, RateProfile, TokenLengths
 from wva.sim.fleet.metrics import EngineView, gateway_lines, render
-from wva.sim.fleet.pool import Pool
-from wva.sim.fleet.replica import ModelKey, PodKey, Replica, ReplicaState, VariantSpec
-from wva.sim.fleet.router import Router
+from wva.sim.fleet.pool import Pool, Replica
+from wva.sim.fleet.replica import ModelKey, PodKey, ReplicaState, VariantSpec
 from wva.sim.fleet.service_log import ServiceLevel
 from wva.sim.fleet.summary import ModelSummary, summarise
+from wva.sim.fleet.users import GatewaySettings
 
 NO_LOAD = LoadSpec(RateProfile.constant(0.0))
 """The load of a model that was given none."""
@@ -44,7 +43,7 @@ class FleetSettings:
     Attributes:
         start_seconds: virtual time at the beginning.
         epoch_seconds: Unix time of virtual time 0, for explicit timestamps only.
-        gateway_queue_limit: most requests a model's gateway holds while no replica is ready.
+        gateway: each model's gateway and users; by default they wait as long as it takes.
         drain_seconds: grace period of a terminating replica.
         inference_pool: label value of the gateway's series.
         service_level: objectives the summary judges by.
@@ -53,7 +52,7 @@ class FleetSettings:
 
     start_seconds: float = 0.0
     epoch_seconds: float = 0.0
-    gateway_queue_limit: int = 1000
+    gateway: GatewaySettings = field(default=GatewaySettings())
     drain_seconds: float = 30.0
     inference_pool: str = "vllm-pool"
     service_level: ServiceLevel = field(default=ServiceLevel())
@@ -138,10 +137,7 @@ class Fleet:
         """
         now_milliseconds = round((self.settings.epoch_seconds + self.now_seconds) * 1000)
         stamp = now_milliseconds if mode is PodFault.STALE else None
-        at_fault = tuple(
-            replace(view, counters=deepcopy(view.counters), timestamp_milliseconds=stamp)
-            for view in self._views(self._replica(pod))
-        )
+        at_fault = tuple(replace(view, timestamp_milliseconds=stamp) for view in self._views(*self._found(pod)))
         self._faults[pod] = (mode, at_fault)
 
     def repair_pod(self, pod: PodKey) -> None:
@@ -166,21 +162,24 @@ class Fleet:
     def exposition(self, pod: PodKey) -> str | None:
         """Return a pod's own page; None if the scrape fails: no such pod, still starting, or broken."""
         pool = next((pool for pool in self._pools.values() if pod in pool.replicas), None)
-        replica = pool.replicas[pod] if pool else None
-        if replica is None or replica.state is ReplicaState.STARTING:
+        if pool is None or pool.state(pool.replicas[pod]) is ReplicaState.STARTING:
             return None
-        views = self._shown(replica)
+        views = self._shown(pool, pool.replicas[pod])
         return render(views, pod_labels=False) if views else None
 
     def exposition_all(self) -> str:
         """Return one page of all Ready pods and all gateways, with ``namespace`` and ``pod`` labels."""
         ready = [
-            replica
+            (replica.pod, pool, replica)
             for pool in self._pools.values()
             for replica in pool.replicas.values()
-            if replica.state is ReplicaState.READY
+            if pool.state(replica) is ReplicaState.READY
         ]
-        views = [view for replica in sorted(ready, key=lambda replica: replica.pod) for view in self._shown(replica)]
+        views = [
+            view
+            for _, pool, replica in sorted(ready, key=lambda found: found[0])
+            for view in self._shown(pool, replica)
+        ]
         return render(views, pod_labels=True) + gateway_lines(
             self._queues(), pool=self.settings.inference_pool, namespaces=True
         )
@@ -214,47 +213,46 @@ class Fleet:
             ArrivalProcess(
                 load, seed=f"{self._seed}/{model.namespace}/{model.model_id}", start_seconds=self.now_seconds
             ),
-            router=Router(queue_limit=settings.gateway_queue_limit, tokens_per_sequence=load.resident_tokens),
+            settings=settings.gateway,
             drain_seconds=settings.drain_seconds,
             start_seconds=self.now_seconds,
         )
 
-    def _replica(self, pod: PodKey) -> Replica:
+    def _found(self, pod: PodKey) -> tuple[Pool, Replica]:
         for pool in self._pools.values():
             if pod in pool.replicas:
-                return pool.replicas[pod]
+                return pool, pool.replicas[pod]
         raise KeyError(pod)
 
     def _queues(self) -> list[tuple[ModelKey, int, int]]:
         bytes_per_token = 4  # of English text
         return [
-            (model, len(pool.router.queue), pool.router.queued_prompt_tokens * bytes_per_token)
+            (model, pool.queued, pool.queued_prompt_tokens * bytes_per_token)
             for model, pool in sorted(self._pools.items())
         ]
 
-    def _views(self, replica: Replica) -> list[EngineView]:
+    def _views(self, pool: Pool, replica: Replica) -> list[EngineView]:
         return [
             EngineView(
                 model=replica.variant.model,
                 pod=replica.pod,
                 engine=index,
                 parameters=replica.variant.parameters,
-                sample=engine.sample(),
-                counters=engine.counters,
+                sample=sample,
             )
-            for index, engine in enumerate(replica.engines)
+            for index, sample in enumerate(pool.samples(replica))
         ]
 
-    def _shown(self, replica: Replica) -> list[EngineView]:
+    def _shown(self, pool: Pool, replica: Replica) -> list[EngineView]:
         """Return what the pod's page shows, faults included; nothing if the scrape fails."""
         fault = self._faults.get(replica.pod)
         if fault is None:
-            return self._views(replica)
+            return self._views(pool, replica)
         mode, at_fault = fault
         match mode:
             case PodFault.NO_METRICS:
                 return []
             case PodFault.NAN:
-                return [replace(view, broken_gauges=True) for view in self._views(replica)]
+                return [replace(view, broken_gauges=True) for view in self._views(pool, replica)]
             case PodFault.FROZEN | PodFault.STALE:
                 return list(at_fault)

@@ -3,7 +3,8 @@
 Arrivals are a Poisson process whose rate is piecewise linear in virtual time. The next arrival comes from inverting
 the cumulated rate exactly (no thinning), so that one random number makes one arrival and a profile of zero costs
 nothing. Lengths are lognormal, cut to bounds. Times, prompts and answers have a random stream each, seeded by name:
-changing the rate of one model changes neither the lengths nor any other model.
+changing the rate of one model changes neither the lengths nor any other model. Which prompts begin alike, and what a
+router that chooses by chance does with them, have streams of their own, too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Final
 
 from wva.sim.fleet.requests import Request
 
+GROUPS: Final = 8
+"""Prompts with a common beginning are of one of so many groups, as likely of each."""
 MAXIMUM_SIGMA: Final = 5.0
 """Beyond it nearly every length is one of the bounds."""
 
@@ -127,7 +130,8 @@ class LoadSpec:
         profile: rate over virtual time.
         prompt: lengths of prompts.
         output: lengths of answers.
-        prefix_hit_ratio: share of each prompt the prefix cache holds, in [0, 1).
+        prefix_hit_ratio: share of each prompt, in [0, 1), that other prompts of its group begin with, too: what a
+            prefix cache holds of it once it is warm, up to whole blocks.
 
     """
 
@@ -152,9 +156,16 @@ class ArrivalProcess:
         self._times = Random(f"{seed}/arrivals")
         self._prompts = Random(f"{seed}/prompts")
         self._outputs = Random(f"{seed}/outputs")
+        self._groups = Random(f"{seed}/groups")
+        self._routes = Random(f"{seed}/routes")
         self._made = 0
         self.next_seconds = self._draw(start_seconds)
         """When the next request arrives; infinite if none will."""
+
+    @property
+    def groups(self) -> int:
+        """How many groups of prompts there are."""
+        return GROUPS if self.spec.prefix_hit_ratio > 0 else 0
 
     @property
     def profile(self) -> RateProfile:
@@ -180,7 +191,9 @@ class ArrivalProcess:
             arrival_seconds=at_seconds,
             prompt_tokens=prompt,
             output_tokens=self.spec.output.draw(self._outputs),
-            cached_prompt_tokens=int(prompt * self.spec.prefix_hit_ratio),
+            group=self._groups.randrange(self.groups) if self.groups else None,
+            prefix_tokens=int(prompt * self.spec.prefix_hit_ratio),
+            draw=self._routes.random(),
         )
         self.next_seconds = self._draw(at_seconds)
         return request

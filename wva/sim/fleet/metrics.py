@@ -17,9 +17,18 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from wva.sim.fleet.counters import FINISH_REASONS, EngineCounters
-from wva.sim.fleet.engine import EngineSample
-from wva.sim.fleet.histogram import Histogram
+from wva.sim.fleet.counters import (
+    DECODE_TIME,
+    E2E_LATENCY,
+    FINISH_REASONS,
+    GENERATION_TOKENS,
+    INTER_TOKEN_LATENCY,
+    PREFILL_TIME,
+    PROMPT_TOKENS,
+    QUEUE_TIME,
+    TIME_TO_FIRST_TOKEN,
+)
+from wva.sim.fleet.engine import EngineSample, Histogram
 from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.replica import ModelKey, PodKey
 
@@ -35,8 +44,7 @@ class EngineView:
         pod: pod the engine runs in.
         engine: index of the data-parallel engine.
         parameters: for the cache configuration.
-        sample: momentary values.
-        counters: counts; the page is rendered before they move on.
+        sample: its values at one instant.
         broken_gauges: gauges show NaN.
         timestamp_milliseconds: written behind each sample; None leaves the time to the scraper.
 
@@ -47,7 +55,6 @@ class EngineView:
     engine: int
     parameters: EngineParameters
     sample: EngineSample
-    counters: EngineCounters
     broken_gauges: bool = False
     timestamp_milliseconds: int | None = None
 
@@ -61,47 +68,31 @@ _COUNTERS: Final[tuple[tuple[str, str, Callable[[EngineView], float]], ...]] = (
     (
         "vllm:prefix_cache_queries_total",
         "Tokens looked up in the prefix cache.",
-        lambda view: view.counters.prefix_cache_queries,
+        lambda view: view.sample.prefix_cache_queries,
     ),
     (
         "vllm:prefix_cache_hits_total",
         "Tokens found in the prefix cache.",
-        lambda view: view.counters.prefix_cache_hits,
+        lambda view: view.sample.prefix_cache_hits,
     ),
-    ("vllm:num_preemptions_total", "Preempted sequences.", lambda view: view.counters.preemptions),
-    ("vllm:prompt_tokens_total", "Prompt tokens computed.", lambda view: view.counters.prompt_tokens),
+    ("vllm:num_preemptions_total", "Preempted sequences.", lambda view: view.sample.preemptions),
+    ("vllm:prompt_tokens_total", "Prompt tokens computed.", lambda view: view.sample.prompt_tokens),
     ("vllm:generation_tokens_total", "Tokens generated.", lambda view: view.sample.generation_tokens),
 )
-_HISTOGRAMS: Final[tuple[tuple[str, str, Callable[[EngineView], Histogram]], ...]] = (
-    (
-        "vllm:request_prompt_tokens",
-        "Prompt tokens per finished request.",
-        lambda view: view.counters.request_prompt_tokens,
-    ),
-    (
-        "vllm:request_generation_tokens",
-        "Generated tokens per finished request.",
-        lambda view: view.counters.request_generation_tokens,
-    ),
-    (
-        "vllm:time_to_first_token_seconds",
-        "Seconds until the first token.",
-        lambda view: view.counters.time_to_first_token,
-    ),
-    (
-        "vllm:inter_token_latency_seconds",
-        "Seconds between tokens.",
-        lambda view: view.sample.inter_token_latency,
-    ),
+_HISTOGRAMS: Final = (
+    ("vllm:request_prompt_tokens", "Prompt tokens per finished request.", PROMPT_TOKENS),
+    ("vllm:request_generation_tokens", "Generated tokens per finished request.", GENERATION_TOKENS),
+    ("vllm:time_to_first_token_seconds", "Seconds until the first token.", TIME_TO_FIRST_TOKEN),
+    ("vllm:inter_token_latency_seconds", "Seconds between tokens.", INTER_TOKEN_LATENCY),
     (
         "vllm:time_per_output_token_seconds",
         "Seconds between tokens, under the name used before.",
-        lambda view: view.sample.inter_token_latency,
+        INTER_TOKEN_LATENCY,
     ),
-    ("vllm:e2e_request_latency_seconds", "Seconds per request.", lambda view: view.counters.e2e_latency),
-    ("vllm:request_queue_time_seconds", "Seconds in the queue.", lambda view: view.counters.request_queue_time),
-    ("vllm:request_prefill_time_seconds", "Seconds of prefill.", lambda view: view.counters.request_prefill_time),
-    ("vllm:request_decode_time_seconds", "Seconds of decoding.", lambda view: view.counters.request_decode_time),
+    ("vllm:e2e_request_latency_seconds", "Seconds per request.", E2E_LATENCY),
+    ("vllm:request_queue_time_seconds", "Seconds in the queue.", QUEUE_TIME),
+    ("vllm:request_prefill_time_seconds", "Seconds of prefill.", PREFILL_TIME),
+    ("vllm:request_decode_time_seconds", "Seconds of decoding.", DECODE_TIME),
 )
 
 
@@ -125,7 +116,7 @@ def render(views: Sequence[EngineView], *, pod_labels: bool) -> str:
     for name, text, histogram in _HISTOGRAMS:
         lines += _header(name, text, "histogram")
         for target in targets:
-            lines += _histogram(name, target, histogram(target.view))
+            lines += _histogram(name, target, target.view.sample.histograms[histogram])
     lines += _cache_config(targets)
     return "\n".join(lines) + "\n"
 
@@ -194,15 +185,14 @@ def _success(targets: Iterable[_Target]) -> Iterator[str]:
     yield from _header(name, "Finished requests.", "counter")
     for target in targets:
         for reason in FINISH_REASONS:
-            count = float(target.view.counters.finished[reason])
+            count = float(target.view.sample.finished[reason])
             yield f'{name}{{{target.head},finished_reason="{reason}"{target.tail}}} {count}{target.stamp}'
 
 
 def _histogram(name: str, target: _Target, histogram: Histogram) -> Iterator[str]:
-    cumulative = histogram.cumulative()
-    for bound, count in zip(_bounds_text(histogram.bounds), cumulative, strict=True):
+    for bound, count in zip(_bounds_text(histogram.bounds), histogram.cumulative, strict=True):
         yield f'{name}_bucket{{{target.head},le="{bound}"{target.tail}}} {count}.0{target.stamp}'
-    yield f"{name}_count{{{target.head}{target.tail}}} {cumulative[-1]}.0{target.stamp}"
+    yield f"{name}_count{{{target.head}{target.tail}}} {histogram.count}.0{target.stamp}"
     yield f"{name}_sum{{{target.head}{target.tail}}} {histogram.total}{target.stamp}"
 
 

@@ -1,38 +1,78 @@
-"""All replicas of one model behind its gateway, with its load: what happens in which order.
+"""All replicas of one model behind its gateway, with its load, in virtual time that never ends.
 
-Events are arrivals, replicas becoming ready at a time announced before, and the end of a terminating replica's grace
-period. They are handled in order of time; at the same instant the fleet changes first, then requests arrive. A replica
-that terminates takes nothing new, finishes what runs and gives its queue back to the gateway at once; what still runs
-when its grace period ends is routed anew and counted as retried.
+A pod is an engine row of ``Service`` for each of its data-parallel engines. Requests get a row when they are about to
+arrive; it is used again when the result has been logged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from heapq import heappop, heappush
-from itertools import count
-from math import inf
+from dataclasses import dataclass
+from typing import Final
 
+from wva.sim.fleet.columns import (
+    BROKEN,
+    DRAINING,
+    GONE,
+    LIST_DONE_FIRST,
+    LIST_DONE_LAST,
+    LIST_GATEWAY_FIRST,
+    LIST_UPCOMING_FIRST,
+    LIST_UPCOMING_LAST,
+    NONE,
+    READY,
+    REFUSED,
+    RETRYING,
+    SERVED,
+    STARTING,
+    TIMED_OUT,
+    TOTAL_ARRIVED,
+    TOTAL_RETRIED,
+)
+from wva.sim.fleet.engine import EngineSample, finished, sample, write_request
 from wva.sim.fleet.load import ArrivalProcess
-from wva.sim.fleet.replica import PodKey, Replica, ReplicaState, VariantSpec
-from wva.sim.fleet.router import Router
+from wva.sim.fleet.parameters import EngineParameters
+from wva.sim.fleet.replica import PodKey, ReplicaState, VariantSpec
+from wva.sim.fleet.requests import Request
+from wva.sim.fleet.service import Service
 from wva.sim.fleet.service_log import ServiceLog
+from wva.sim.fleet.users import GatewaySettings
+
+_ROWS: Final = 1024
+"""By how many rows of requests the columns grow, and how many requests are written at once."""
+_STATES: Final = {STARTING: ReplicaState.STARTING, READY: ReplicaState.READY, DRAINING: ReplicaState.DRAINING}
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A pod: the rows of its engines, one for each data-parallel rank."""
+
+    pod: PodKey
+    variant: VariantSpec
+    rows: tuple[int, ...]
 
 
 class Pool:
     """One model: arrivals, gateway, replicas of all variants, log of what was served."""
 
-    def __init__(self, arrivals: ArrivalProcess, *, router: Router, drain_seconds: float, start_seconds: float) -> None:
-        """Start without replicas at ``start_seconds``; a terminating replica gets ``drain_seconds`` to finish."""
+    def __init__(
+        self, arrivals: ArrivalProcess, *, settings: GatewaySettings, drain_seconds: float, start_seconds: float
+    ) -> None:
+        """Start without replicas at ``start_seconds``; a pod that terminates gets ``drain_seconds`` to finish."""
         self.arrivals = arrivals
-        self.router = router
         self.log = ServiceLog()
-        self.arrived = 0
-        self.now_seconds = start_seconds
         self.replicas: dict[PodKey, Replica] = {}
+        self.failed = dict.fromkeys((TIMED_OUT, REFUSED, BROKEN), 0)
+        """Requests that ended without an answer, by the state they ended in."""
+        self._service = Service(settings, groups=arrivals.groups, start_seconds=start_seconds)
         self._drain_seconds = drain_seconds
-        self._changes: list[tuple[float, int, Replica]] = []  # heap: due time, order, whom; stale once replanned
-        self._order = count()
+        self._tokens_per_sequence = arrivals.spec.resident_tokens
+        self._kinds: list[EngineParameters] = []  # by row of the variant
+        self._requests: dict[int, Request] = {}  # by row
+        self._free: list[int] = []
+        self._service.advance(start_seconds)
+
+    # -- pods -------------------------------------------------------------------------------------------------------
 
     def set_pods(self, variant: VariantSpec, *, ready: Mapping[str, float]) -> None:
         """Make exactly these pods the ones of ``variant``: name to the time it is ready, now or later."""
@@ -40,83 +80,145 @@ class Pool:
         for key in sorted(mine - {PodKey(variant.namespace, name) for name in ready}):
             self._terminate(self.replicas[key])
         for name, ready_seconds in ready.items():
-            key = PodKey(variant.namespace, name)
-            replica = self.replicas.get(key)
+            replica = self.replicas.get(PodKey(variant.namespace, name))
             if replica is None:
-                replica = self.replicas[key] = Replica(variant, pod=name, start_seconds=self.now_seconds)
-            elif replica.state is ReplicaState.READY:
-                continue
-            replica.state = ReplicaState.STARTING
-            self._plan(replica, due_seconds=max(ready_seconds, self.now_seconds))
-        self._handle_due(self.now_seconds)
+                self._add(variant, PodKey(variant.namespace, name), ready_seconds)
+            elif self.state(replica) is not ReplicaState.READY:
+                for row in replica.rows:
+                    self._service.start(row, ready_at_seconds=ready_seconds)
+        self._service.settle()
+        self._collect()
+
+    def _add(self, variant: VariantSpec, pod: PodKey, ready_seconds: float) -> None:
+        kind = self._kind(variant.parameters)
+        rows = tuple(
+            self._service.add(kind, ready_at_seconds=ready_seconds, rank=(variant.deployment, pod.name, rank))
+            for rank in range(variant.data_parallel_size)
+        )
+        self.replicas[pod] = Replica(pod, variant, rows)
+
+    def _kind(self, parameters: EngineParameters) -> int:
+        if parameters not in self._kinds:
+            capacity = parameters.concurrent_sequences(tokens_per_sequence=self._tokens_per_sequence)
+            self._service.add_variant(parameters, capacity=capacity)
+            self._kinds.append(parameters)
+        return self._kinds.index(parameters)
+
+    def _terminate(self, replica: Replica) -> None:
+        if self.state(replica) is not ReplicaState.DRAINING:
+            for row in replica.rows:
+                self._service.terminate(row, grace_seconds=self._drain_seconds)
+
+    def state(self, replica: Replica) -> ReplicaState:
+        """Return where a pod is in its life; one with an engine that has ended is about to go."""
+        phases = {self._service.phase(row) for row in replica.rows}
+        return ReplicaState.DRAINING if len(phases) > 1 else _STATES.get(phases.pop(), ReplicaState.DRAINING)
+
+    def samples(self, replica: Replica) -> list[EngineSample]:
+        """Return what the page of a pod shows of each of its engines."""
+        return [sample(self._service.columns, self._service.handle, row) for row in replica.rows]
+
+    def kv_cache_usages(self, replica: Replica) -> list[float]:
+        """Return the share of KV blocks in use of each engine of a pod."""
+        return [self._service.kv_cache_usage(row) for row in replica.rows]
+
+    def running(self, replica: Replica) -> int:
+        """Return the sequences in the batches of a pod."""
+        return sum(int(self._service.columns.running[row]) for row in replica.rows)
+
+    def waiting(self, replica: Replica) -> int:
+        """Return the requests in the queues of a pod."""
+        return sum(int(self._service.columns.waiting[row]) for row in replica.rows)
+
+    # -- users and gateway ------------------------------------------------------------------------------------------
 
     def expect(self, *, tokens_per_sequence: float) -> None:
         """Judge the capacity of the engines by this mean size of a sequence from now on."""
-        self.router.tokens_per_sequence = tokens_per_sequence
-        self._route(self.now_seconds)
+        self._tokens_per_sequence = tokens_per_sequence
+        for row, kind in enumerate(self._kinds):
+            capacity = kind.concurrent_sequences(tokens_per_sequence=tokens_per_sequence)
+            self._service.columns.capacity[row] = capacity
+
+    @property
+    def now_seconds(self) -> float:
+        """The time that it has reached."""
+        return self._service.now_seconds
+
+    @property
+    def arrived(self) -> int:
+        """Requests that have arrived, each counted once."""
+        return int(self._service.columns.totals[TOTAL_ARRIVED])
+
+    @property
+    def retried(self) -> int:
+        """Attempts beyond the first."""
+        return int(self._service.columns.totals[TOTAL_RETRIED])
+
+    @property
+    def retrying(self) -> int:
+        """Requests that their users will send again in a moment."""
+        return sum(int(self._service.columns.state[row]) == RETRYING for row in self._requests)
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait at the gateway for a Ready replica."""
+        return self._service.at_gateway
+
+    @property
+    def queued_prompt_tokens(self) -> int:
+        """Tokens of the prompts that wait there."""
+        columns = self._service.columns
+        tokens, row = 0, int(columns.lists[LIST_GATEWAY_FIRST])
+        while row != NONE:
+            tokens += int(columns.prompt[row])
+            row = int(columns.after[row])
+        return tokens
+
+    # -- time -------------------------------------------------------------------------------------------------------
 
     def advance(self, until_seconds: float) -> None:
         """Handle every event before ``until_seconds`` and bring all replicas there."""
-        arrivals = self.arrivals
-        while True:
-            change_seconds = self._changes[0][0] if self._changes else inf
-            at_seconds = min(arrivals.next_seconds, change_seconds)
-            if at_seconds >= until_seconds:
+        while self.now_seconds < until_seconds:
+            self._receive(until_seconds)
+            self._service.advance(min(until_seconds, self.arrivals.next_seconds))
+            self._collect()
+
+    def _receive(self, until_seconds: float) -> None:
+        """Write down the next requests that arrive before ``until_seconds``, a limited number at once."""
+        for _ in range(_ROWS):
+            if self.arrivals.next_seconds >= until_seconds:
                 break
-            self.now_seconds = at_seconds
-            if change_seconds <= at_seconds:
-                self._handle_due(at_seconds)
+            if not self._free:
+                known = len(self._service.columns.prompt)
+                self._service.more_requests(_ROWS)
+                self._free = list(range(known + _ROWS - 1, known - 1, -1))
+            row = self._free.pop()
+            self._requests[row] = request = self.arrivals.take()
+            columns = self._service.columns
+            write_request(columns, row, request)
+            last = columns.lists[LIST_UPCOMING_LAST]
+            columns.before[row], columns.after[row] = last, NONE
+            if last == NONE:
+                columns.lists[LIST_UPCOMING_FIRST] = row
             else:
-                self.arrived += 1
-                self.router.offer(arrivals.take(), at_seconds=at_seconds)
-        self.now_seconds = until_seconds
+                columns.after[last] = row
+            columns.lists[LIST_UPCOMING_LAST] = row
+
+    def _collect(self) -> None:
+        """Log what became of requests; forget pods that have ended."""
+        columns = self._service.columns
+        row = int(columns.lists[LIST_DONE_FIRST])
+        columns.lists[LIST_DONE_FIRST] = columns.lists[LIST_DONE_LAST] = NONE
+        while row != NONE:
+            request, state = self._requests.pop(row), int(columns.state[row])
+            if state == SERVED:
+                self.log.record(finished(columns, row, request))
+            else:
+                self.failed[state] += 1
+            self._free.append(row)
+            row = int(columns.after[row])
         for replica in list(self.replicas.values()):
-            replica.advance(until_seconds)
-            self._collect(replica)
-
-    def _plan(self, replica: Replica, *, due_seconds: float) -> None:
-        """Let the current state of ``replica`` end at ``due_seconds``, instead of an earlier plan."""
-        if replica.due_seconds != due_seconds:
-            replica.due_seconds = due_seconds
-            heappush(self._changes, (due_seconds, next(self._order), replica))
-
-    def _handle_due(self, at_seconds: float) -> None:
-        while self._changes and self._changes[0][0] <= at_seconds:
-            due_seconds, _, replica = heappop(self._changes)
-            if replica.due_seconds != due_seconds or self.replicas.get(replica.pod) is not replica:
-                continue  # the plan changed meanwhile
-            replica.due_seconds = inf
-            if replica.state is ReplicaState.STARTING:
-                replica.state = ReplicaState.READY
-                self._route(at_seconds)
-            else:
-                self._give_up(replica, at_seconds)
-
-    def _terminate(self, replica: Replica) -> None:
-        if replica.state is ReplicaState.DRAINING:
-            return
-        replica.state = ReplicaState.DRAINING
-        self._route(self.now_seconds)
-        waiting = [request for engine in replica.engines for request in engine.take_waiting()]
-        self.router.offer_again(waiting, at_seconds=self.now_seconds)
-        self._plan(replica, due_seconds=self.now_seconds + self._drain_seconds)
-        self._collect(replica)
-
-    def _give_up(self, replica: Replica, at_seconds: float) -> None:
-        replica.advance(at_seconds)
-        unfinished = [request for engine in replica.engines for request in engine.abort()]
-        self._collect(replica)
-        self.router.offer_again(unfinished, at_seconds=at_seconds)
-
-    def _route(self, at_seconds: float) -> None:
-        ready = [replica for replica in self.replicas.values() if replica.state is ReplicaState.READY]
-        self.router.use(ready, at_seconds=at_seconds)
-
-    def _collect(self, replica: Replica) -> None:
-        """Log what was served; forget a terminating replica once nothing is left in it."""
-        for engine in replica.engines:
-            for finished in engine.finished:
-                self.log.record(finished)
-            engine.finished.clear()
-        if replica.state is ReplicaState.DRAINING and not replica.unfinished:
-            del self.replicas[replica.pod]
+            if all(self._service.phase(each) == GONE for each in replica.rows):
+                del self.replicas[replica.pod]
+                for each in replica.rows:
+                    self._service.forget(each)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from wva.sim.fleet.columns import BROKEN, REFUSED, TIMED_OUT
 from wva.sim.fleet.pool import Pool
 from wva.sim.fleet.replica import ModelKey, ReplicaState, VariantSpec
 from wva.sim.fleet.service_log import Served, ServiceLevel
@@ -33,7 +34,10 @@ class ModelSummary:
         arrived: requests offered since the start.
         served_total: requests finished since the start.
         dropped: requests refused since the start: gateway full, or prompt too long.
-        retried: requests routed anew since the start because their replica went away.
+        timed_out: requests since the start whose users gave up waiting.
+        broken: requests since the start that ended with their replica.
+        retried: attempts beyond the first since the start.
+        retrying: requests that their users will send again in a moment.
         queued: requests at the gateway now, for want of a ready replica.
         waiting: requests in engine queues now.
         running: requests being computed now.
@@ -47,7 +51,10 @@ class ModelSummary:
     arrived: int
     served_total: int
     dropped: int
+    timed_out: int
+    broken: int
     retried: int
+    retrying: int
     queued: int
     waiting: int
     running: int
@@ -65,11 +72,14 @@ def summarise(
         model=model,
         arrived=pool.arrived,
         served_total=pool.log.requests,
-        dropped=pool.router.dropped,
-        retried=pool.router.retried,
-        queued=len(pool.router.queue),
-        waiting=sum(replica.waiting for replica in replicas),
-        running=sum(replica.running for replica in replicas),
+        dropped=pool.failed[REFUSED],
+        timed_out=pool.failed[TIMED_OUT],
+        broken=pool.failed[BROKEN],
+        retried=pool.retried,
+        retrying=pool.retrying,
+        queued=pool.queued,
+        waiting=sum(map(pool.waiting, replicas)),
+        running=sum(map(pool.running, replicas)),
         offered_per_second=pool.arrivals.profile.rate(pool.now_seconds),
         served=pool.log.served(level, since_seconds=since_seconds),
         variants=tuple(_usage(variant, pool=pool) for variant in variants),
@@ -78,15 +88,15 @@ def summarise(
 
 def _usage(variant: VariantSpec, *, pool: Pool) -> VariantUsage:
     mine = [replica for replica in pool.replicas.values() if replica.variant.deployment == variant.deployment]
-    ready = [replica for replica in mine if replica.state is ReplicaState.READY]
-    usages = [engine.sample().kv_cache_usage for replica in ready for engine in replica.engines]
+    ready = [replica for replica in mine if pool.state(replica) is ReplicaState.READY]
+    usages = [usage for replica in ready for usage in pool.kv_cache_usages(replica)]
     return VariantUsage(
         deployment=variant.deployment,
         accelerator=variant.accelerator,
         ready=len(ready),
-        draining=sum(replica.state is ReplicaState.DRAINING for replica in mine),
-        running=sum(replica.running for replica in ready),
-        waiting=sum(replica.waiting for replica in ready),
+        draining=sum(pool.state(replica) is ReplicaState.DRAINING for replica in mine),
+        running=sum(map(pool.running, ready)),
+        waiting=sum(map(pool.waiting, ready)),
         kv_cache_usage_mean=sum(usages) / len(usages) if usages else None,
         kv_cache_usage_max=max(usages, default=None),
     )

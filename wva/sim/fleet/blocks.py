@@ -1,0 +1,120 @@
+"""The KV cache of an engine, counted in blocks.
+
+Every decoding sequence gains one token per step, so it needs a new block once per ``block_size`` steps, and when only
+depends on its remainder. The number of sequences per remainder gives the growth over any number of steps in at most
+``block_size`` additions.
+
+The prefix that the prompts of a group have in common is in the cache once, however many sequences use it; without users
+its blocks are idle: free for others, but still of use until they are taken.
+"""
+
+from __future__ import annotations
+
+from wva.sim.fleet.columns import NONE, SHAPE_BLOCK, SHAPE_GROUPS, TOTAL_CACHE_USES, Columns
+from wva.sim.fleet.compiled import compiled
+
+
+@compiled
+def blocks_for(tokens: int, size: int) -> int:
+    """Return the blocks that hold ``tokens``."""
+    return (tokens + size - 1) // size
+
+
+@compiled
+def growth(c: Columns, e: int, step: int, steps: int) -> int:
+    """Return how many blocks the ``steps`` steps after ``step`` will take."""
+    size = c.block_size[c.variant[e]]
+    row = e * c.shape[SHAPE_BLOCK]
+    grown = steps // size * c.decoding[e]
+    for ahead in range(steps % size):
+        grown += c.remainders[row + (-step - ahead) % size]
+    return grown
+
+
+@compiled
+def steps_in_blocks(c: Columns, e: int, limit: int) -> int:
+    """Return how many of the next ``limit`` steps fit into the blocks that are not in use."""
+    v = c.variant[e]
+    size, count, free = c.block_size[v], c.decoding[e], c.blocks[v] - c.used[e]
+    if free >= (limit // size + 1) * count:
+        return limit
+    row = e * c.shape[SHAPE_BLOCK]
+    cycles = free // count
+    steps = cycles * size
+    if steps >= limit:
+        return limit
+    free -= cycles * count
+    while steps < limit:
+        free -= c.remainders[row + (-c.step[e] - steps) % size]
+        if free < 0:
+            break
+        steps += 1
+    return steps
+
+
+# -- prefixes ---------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def hits(c: Columns, e: int, i: int) -> int:
+    """Return how many blocks of the prompt of ``i`` are in the prefix cache; the last token is always computed."""
+    if c.group[i] == NONE:
+        return 0
+    size = c.block_size[c.variant[e]]
+    held = c.cached[e * c.shape[SHAPE_GROUPS] + c.group[i]]
+    return min(held, c.prefix[i] // size, (c.prompt[i] - 1) // size)
+
+
+@compiled
+def use_prefix(c: Columns, e: int, i: int) -> None:
+    """Count one user more of the prefix of the group of ``i``."""
+    row = e * c.shape[SHAPE_GROUPS] + c.group[i]
+    if c.users[row] == 0:
+        c.idle[e] -= c.cached[row]
+        c.used[e] += c.cached[row]
+    c.users[row] += 1
+
+
+@compiled
+def leave_prefix(c: Columns, e: int, i: int) -> None:
+    """Count one user less; without users the blocks are idle."""
+    row = e * c.shape[SHAPE_GROUPS] + c.group[i]
+    c.users[row] -= 1
+    c.shared[i] = 0
+    c.totals[TOTAL_CACHE_USES] += 1
+    c.used_at[row] = c.totals[TOTAL_CACHE_USES]
+    if c.users[row] == 0:
+        c.used[e] -= c.cached[row]
+        c.idle[e] += c.cached[row]
+
+
+@compiled
+def share_prefix(c: Columns, e: int, i: int) -> None:
+    """Count blocks of a prompt just computed with its group, for those that begin with the same tokens."""
+    if c.group[i] == NONE:
+        return
+    blocks = c.leaves[i] // c.block_size[c.variant[e]]
+    row = e * c.shape[SHAPE_GROUPS] + c.group[i]
+    known = c.cached[row]
+    if blocks <= known or c.shared[i] != (known if c.users[row] > 0 else 0):
+        return  # others have computed as much, or it had not begun with all that is known
+    if c.shared[i] == 0:
+        if known > 0:  # idle, and not used by this one: it is replaced
+            c.idle[e] -= known
+        c.users[row] += 1
+    c.cached[row] = blocks
+    c.shared[i] = blocks
+
+
+@compiled
+def evict(c: Columns, e: int) -> None:
+    """Give up idle prefixes, those used longest ago first, until the blocks in use fit."""
+    total = c.blocks[c.variant[e]]
+    first = e * c.shape[SHAPE_GROUPS]
+    while c.idle[e] > 0 and c.used[e] + c.idle[e] > total:
+        oldest = NONE
+        for row in range(first, first + c.shape[SHAPE_GROUPS]):
+            if c.cached[row] > 0 and c.users[row] == 0 and (oldest == NONE or c.used_at[row] < c.used_at[oldest]):
+                oldest = row
+        c.idle[e] -= c.cached[oldest]
+        c.cached[oldest] = 0

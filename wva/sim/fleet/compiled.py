@@ -1,0 +1,80 @@
+"""Machine code for the inner loops of the fleet, where numba is installed.
+
+The same functions run with and without it and give the same bits: with it their columns are numpy arrays, without it
+lists, which the interpreter reads faster. ``NUMBA_DISABLE_JIT=1`` switches it off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+try:
+    import numba
+    import numpy as np
+except ModuleNotFoundError:
+    _config: Any = None
+else:
+    _config = numba.config
+
+COMPILED: Final = _config is not None and not _config.DISABLE_JIT
+
+SOURCES: Final = ("blocks", "columns", "compiled", "counters", "gateway", "lists", "observed", "steps")
+"""The modules whose code goes into the machine code."""
+
+
+def _directory() -> str:
+    """Return where the machine code of these sources is kept.
+
+    A cached function holds the code of all that it calls, but is looked up by its own file alone: a name that depends
+    on all of them keeps an old one from being found.
+    """
+    here = Path(__file__).parent
+    digest = sha256(b"".join((here / f"{name}.py").read_bytes() for name in SOURCES)).hexdigest()
+    return str(here / "__pycache__" / f"numba-{digest[:16]}")
+
+
+def compiled(function: FunctionT) -> FunctionT:
+    """Compile a function that works on columns, when it is first called."""
+    return cast("FunctionT", numba.njit(function)) if COMPILED else function
+
+
+def entry(function: FunctionT) -> FunctionT:
+    """Compile a function that Python calls: its machine code, with that of all it calls, is kept on disk.
+
+    Processes that compile at once write the same files, each by renaming a whole one.
+    """
+    if not COMPILED:
+        return function
+    before, _config.CACHE_DIR = _config.CACHE_DIR, _directory()
+    try:
+        return cast("FunctionT", numba.njit(cache=True)(function))
+    finally:
+        _config.CACHE_DIR = before
+
+
+def column(values: list[Any]) -> Any:
+    """Return a column with these numbers, which must be all ints or all floats."""
+    return np.array(values) if COMPILED else values
+
+
+def ints(count: int, value: int = 0) -> Any:
+    """Return a column of ``count`` whole numbers."""
+    return np.full(count, value, dtype=np.int64) if COMPILED else [value] * count
+
+
+def floats(count: int, value: float = 0.0) -> Any:
+    """Return a column of ``count`` real numbers."""
+    return np.full(count, value, dtype=np.float64) if COMPILED else [value] * count
+
+
+def extended(values: Any, by: Any) -> Any:
+    """Return a column followed by another; the first one may be used up."""
+    if COMPILED:
+        return np.concatenate((values, by))
+    values.extend(by)
+    return values

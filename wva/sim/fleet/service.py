@@ -1,0 +1,222 @@
+"""One model's engines, gateway and users, by row: the columns and what changes their size.
+
+Two owners use it. ``Pool`` feeds it request by request and uses the rows of requests again; ``Service.of`` gives it all
+traffic at once, and what became of each request is read from the columns at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+from wva.sim.fleet import gateway, observed
+from wva.sim.fleet.columns import (
+    DRAINING,
+    GONE,
+    LIST_GATEWAY_LENGTH,
+    LIST_UPCOMING_FIRST,
+    LIST_UPCOMING_LAST,
+    NONE,
+    READY,
+    RULE_ATTEMPTS,
+    RULE_CHANGE,
+    RULE_GATEWAY_LIMIT,
+    RULE_NOW,
+    RULE_PATIENCE,
+    RULE_PREFIX_WEIGHT,
+    RULE_RETRY_DELAY,
+    RULE_ROUTING,
+    RULE_VIEW_SECONDS,
+    SHAPE_PODS,
+    STARTING,
+    Columns,
+    build,
+    clear_engine,
+    handle,
+    more_engines,
+    more_requests,
+    more_variants,
+)
+from wva.sim.fleet.compiled import column, floats
+from wva.sim.fleet.parameters import EngineParameters
+from wva.sim.fleet.users import GatewaySettings
+
+if TYPE_CHECKING:
+    from wva.sim.traffic.requests import Traffic
+
+_ENGINES: Final = 16
+"""By how many rows of engines the columns grow."""
+SIGNALS: Final = 17
+"""Numbers that a scrape of an engine gives."""
+
+
+class Service:
+    """One model. An engine is a row from ``add`` until it has ended; then the row is used again."""
+
+    def __init__(
+        self, settings: GatewaySettings, *, groups: int = 0, requests: int = 0, start_seconds: float = 0.0
+    ) -> None:
+        """Start without engines; ``groups``: how many prompt prefixes, ``requests``: how many rows to begin with."""
+        self.now_seconds = start_seconds
+        self._ranks: dict[int, tuple[Any, ...]] = {}
+        self._free: list[int] = []
+        self._added = 0
+        self._values = floats(SIGNALS)
+        columns = build(groups=groups, requests=requests)
+        for rule, value in (
+            (RULE_NOW, start_seconds),
+            (RULE_GATEWAY_LIMIT, settings.queue_limit),
+            (RULE_ROUTING, settings.routing),
+            (RULE_VIEW_SECONDS, settings.view_seconds),
+            (RULE_PREFIX_WEIGHT, settings.prefix_weight),
+            (RULE_PATIENCE, settings.patience_seconds),
+            (RULE_ATTEMPTS, settings.attempts),
+            (RULE_RETRY_DELAY, settings.retry_seconds),
+        ):
+            columns.rules[rule] = float(value)
+        self._replace(columns)
+
+    @classmethod
+    def of(cls, traffic: Traffic, variants: Iterable[EngineParameters], settings: GatewaySettings) -> Service:
+        """Return a service at time 0 that will get all these requests; variants are rows in this order."""
+        count = traffic.count
+        resident = float((traffic.prompt_tokens + traffic.output_tokens / 2).mean()) if count else 1.0
+        service = cls(settings, groups=traffic.groups)
+        for parameters in variants:
+            service.add_variant(parameters, capacity=parameters.concurrent_sequences(tokens_per_sequence=resident))
+        given = {
+            "arrival": traffic.arrival_seconds,
+            "prompt": traffic.prompt_tokens,
+            "output": traffic.output_tokens,
+            "group": traffic.group,
+            "prefix": traffic.prefix_tokens,
+            "leaves": traffic.shared_tokens,
+            "draw": traffic.draw,
+        }
+        columns = more_requests(service.columns, count)
+        if count:
+            columns = columns._replace(
+                **{name: column(values.tolist()) for name, values in given.items()},
+                number=column(list(range(count))),
+                after=column([*range(1, count), NONE]),
+                before=column(list(range(NONE, count - 1))),
+            )
+            columns.lists[LIST_UPCOMING_FIRST], columns.lists[LIST_UPCOMING_LAST] = 0, count - 1
+        service._replace(columns)
+        return service
+
+    # -- variants and engines ---------------------------------------------------------------------------------------
+
+    def add_variant(self, parameters: EngineParameters, *, capacity: float) -> int:
+        """Make a kind of engine known and return its row; ``capacity``: sequences at once that the router expects."""
+        self._replace(more_variants(self.columns, parameters))
+        row = len(self.columns.capacity) - 1
+        self.columns.capacity[row] = capacity
+        return row
+
+    def add(self, variant: int, *, ready_at_seconds: float, rank: tuple[Any, ...] | None = None) -> int:
+        """Add an engine that becomes Ready at a time, and return its row.
+
+        Of equally loaded engines the router takes the one with the lowest ``rank``: by default that of the variant
+        with the lowest row, and of those the oldest.
+        """
+        if not self._free:
+            known = len(self.columns.phase)
+            self._replace(more_engines(self.columns, _ENGINES))
+            self._free = list(range(known + _ENGINES - 1, known - 1, -1))
+        row = self._free.pop()
+        self._added += 1
+        self._ranks[row] = (variant, self._added) if rank is None else rank
+        clear_engine(self.columns, row, variant=variant, at_seconds=self.now_seconds)
+        self.start(row, ready_at_seconds=ready_at_seconds)
+        self._reorder()
+        return row
+
+    def start(self, row: int, *, ready_at_seconds: float) -> None:
+        """Let an engine become Ready at another time, also one that is being terminated."""
+        self.columns.phase[row] = STARTING
+        self._end_phase(row, max(ready_at_seconds, self.now_seconds))
+
+    def terminate(self, row: int, *, grace_seconds: float) -> None:
+        """Let an engine take nothing new from now on; what it has not finished after the grace period is broken.
+
+        One that has nothing to finish ends at once.
+        """
+        idle = self.load(row) == 0
+        self.columns.phase[row] = GONE if idle else DRAINING
+        self._end_phase(row, inf if idle else self.now_seconds + grace_seconds)
+
+    def settle(self) -> None:
+        """Let what is due at this very moment happen now, instead of with the next ``advance``."""
+        gateway.change(self.handle, self.now_seconds)
+
+    def forget(self, row: int) -> None:
+        """Give back the row of an engine that has ended."""
+        del self._ranks[row]
+        self._free.append(row)
+        self._reorder()
+
+    # -- time and state ---------------------------------------------------------------------------------------------
+
+    def advance(self, until_seconds: float) -> None:
+        """Let time pass; events at ``until_seconds`` itself are still to come."""
+        gateway.run(self.handle, until_seconds)
+        self.now_seconds = until_seconds
+
+    def phase(self, row: int) -> int:
+        """Return the phase of an engine."""
+        return int(self.columns.phase[row])
+
+    def load(self, row: int) -> int:
+        """Return the requests in an engine."""
+        return int(self.columns.running[row] + self.columns.waiting[row])
+
+    def kv_cache_usage(self, row: int) -> float:
+        """Return the share of KV blocks in use."""
+        used, blocks = observed.used_now(self.handle, row), self.columns.blocks[self.columns.variant[row]]
+        return int(used) / int(blocks)
+
+    def ended_seconds(self, row: int) -> float:
+        """Return when an engine that has ended had nothing more to do."""
+        return float(self.columns.segment_start[row])
+
+    def scrape(self, row: int) -> tuple[float, ...]:
+        """Return what the page of an engine says now: the numbers of ``stage.view.Signal``, in that order."""
+        observed.signals(self.handle, row, self._values)
+        return tuple(map(float, self._values))
+
+    @property
+    def at_gateway(self) -> int:
+        """Requests that wait because no replica is Ready."""
+        return int(self.columns.lists[LIST_GATEWAY_LENGTH])
+
+    @property
+    def ready(self) -> int:
+        """Engines that take requests."""
+        return sum(self.columns.phase[row] == READY for row in self._ranks)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait, at the gateway and in the engines."""
+        return self.at_gateway + sum(int(self.columns.waiting[row]) for row in self._ranks if self.phase(row) != GONE)
+
+    def _end_phase(self, row: int, at_seconds: float) -> None:
+        """Let the phase of an engine end by itself at a time. The gateway looks at the earliest one, or earlier."""
+        self.columns.due[row] = at_seconds
+        self.columns.rules[RULE_CHANGE] = min(self.columns.rules[RULE_CHANGE], at_seconds)
+
+    def _reorder(self) -> None:
+        ordered = sorted(self._ranks, key=self._ranks.__getitem__)
+        for place, row in enumerate(ordered):
+            self.columns.order[place] = row
+        self.columns.shape[SHAPE_PODS] = len(ordered)
+
+    def _replace(self, columns: Columns) -> None:
+        """Take columns of another size."""
+        self.columns = columns
+        self.handle = handle(columns)
+
+    def more_requests(self, count: int) -> None:
+        """Add rows for requests."""
+        self._replace(more_requests(self.columns, count))
