@@ -1,0 +1,200 @@
+"""Range queries about one model, chunk by chunk: each chunk is kept in a file and not asked for again.
+
+Prometheus is the user's own, and in use. There is one query at a time, a pause after each, and a longer one after a
+failure. A query whose answer is too large or takes too long is asked for in halves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from wva.clock import Clock
+from wva.collect.answers import ErrorKind, PrometheusError, RangeSeries
+from wva.sim.backtest.queries import VISIBLE_MODELS, queries
+
+POINTS_PER_QUERY: Final = 480
+MAX_POINTS: Final = 20_000
+"""Of a whole history: a week at 30 s."""
+MAX_SERIES: Final = 20_000
+"""Of one answer: twenty bounds of a thousand pods."""
+
+_TIMEOUT_SECONDS: Final = 60.0
+_PAUSE_SECONDS: Final = 0.05
+_BACK_OFF_SECONDS: Final = (2.0, 5.0, 15.0, 30.0)
+_TOO_MUCH: Final = frozenset({ErrorKind.EXECUTION, ErrorKind.TIMEOUT})
+_PASSING: Final = frozenset({ErrorKind.UNREACHABLE, ErrorKind.SERVER, ErrorKind.REFUSED, ErrorKind.TIMEOUT})
+_FEWEST_POINTS: Final = 8
+_WINDOW_STEPS: Final = 2.0
+_SHORTEST_WINDOW_SECONDS: Final = 60.0
+
+
+class RangeQuerier(Protocol):
+    """A source of answers to range queries."""
+
+    async def query_range(
+        self, promql: str, *, name: str, start: float, end: float, step_seconds: float, timeout_seconds: float
+    ) -> tuple[RangeSeries, ...]:
+        """Answer a query. Raises PrometheusError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A model and a time: from ``start`` to ``end``, both included, in seconds since the epoch, a point each step."""
+
+    namespace: str
+    model_id: str
+    start: float
+    end: float
+    step_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        """Check the time. Raises ValueError."""
+        if not self.start < self.end:
+            raise ValueError("expected --from before --to")
+        if self.count > MAX_POINTS:
+            least = math.ceil((self.end - self.start) / MAX_POINTS)
+            raise ValueError(f"{self.count:,} points are more than {MAX_POINTS:,}: expected --step={least}s or more")
+
+    @property
+    def count(self) -> int:
+        """How many points there are."""
+        return int((self.end - self.start) // self.step_seconds) + 1
+
+    @property
+    def window_seconds(self) -> float:
+        """How far rates and means look back."""
+        return max(_SHORTEST_WINDOW_SECONDS, _WINDOW_STEPS * self.step_seconds)
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """The answers of a part of the time, by signal."""
+
+    start: float
+    end: float
+    answers: dict[str, tuple[RangeSeries, ...]]
+
+
+_decoder: Final = msgspec.json.Decoder(Chunk)
+
+Progress = Callable[[int, int], None]
+"""Is told how many chunks of how many there are."""
+
+
+async def fetch(
+    source: RangeQuerier, span: Span, folder: Path, *, clock: Clock, progress: Progress = lambda _done, _all: None
+) -> list[Chunk]:
+    """Return the chunks of a span in order of time, from the folder where they are there already.
+
+    Raises PrometheusError, and ValueError for a namespace or model that cannot be one. What was read is kept then.
+    """
+    texts = queries(span.namespace, span.model_id, window_seconds=span.window_seconds)
+    place = folder / f"history-{_digest(span, texts)}"
+    place.mkdir(parents=True, exist_ok=True)
+    parts = list(_parts(span))
+    chunks = []
+    for done, (start, end) in enumerate(parts):
+        progress(done, len(parts))
+        path = place / f"{start:.0f}-{end:.0f}.json"
+        chunk = _read(path)
+        if chunk is None:
+            asker = _Asker(source, span.step_seconds, clock)
+            answers = {name: await asker.ask(name, text, start, end) for name, text in texts.items()}
+            chunk = Chunk(start, end, answers)
+            part = path.with_suffix(".part")
+            part.write_bytes(msgspec.json.encode(chunk))
+            part.replace(path)
+        chunks.append(chunk)
+    progress(len(parts), len(parts))
+    return chunks
+
+
+async def visible_models(source: RangeQuerier, start: float, end: float, *, clock: Clock) -> list[tuple[str, str]]:
+    """Return namespace and id of each model that has engines at some time of the span. Raises PrometheusError."""
+    step = max(60.0, (end - start) / POINTS_PER_QUERY)
+    series = await _Asker(source, step, clock).ask("models", VISIBLE_MODELS, start, end)
+    found = {(each.metric.get("namespace", ""), each.metric.get("model_name", "")) for each in series}
+    return sorted(pair for pair in found if all(pair))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asker:
+    """Asks politely."""
+
+    source: RangeQuerier
+    step_seconds: float
+    clock: Clock
+
+    async def ask(self, name: str, text: str, start: float, end: float) -> tuple[RangeSeries, ...]:
+        """Answer one query, in halves where it is too much at once."""
+        points = int((end - start) // self.step_seconds) + 1
+        try:
+            found = await self._patiently(name, text, start, end)
+        except PrometheusError as error:
+            if error.kind not in _TOO_MUCH or points < _FEWEST_POINTS:
+                raise
+            middle = start + points // 2 * self.step_seconds
+            first = await self.ask(name, text, start, middle - self.step_seconds)
+            return _joined(first, await self.ask(name, text, middle, end))
+        if len(found) > MAX_SERIES:
+            message = f"{name}: {len(found):,} series are more than {MAX_SERIES:,}"
+            raise PrometheusError(ErrorKind.MALFORMED, message)
+        return found
+
+    async def _patiently(self, name: str, text: str, start: float, end: float) -> tuple[RangeSeries, ...]:
+        for pause in (*_BACK_OFF_SECONDS, None):
+            try:
+                answer = await self.source.query_range(
+                    text,
+                    name=f"backtest_{name}",
+                    start=start,
+                    end=end,
+                    step_seconds=self.step_seconds,
+                    timeout_seconds=_TIMEOUT_SECONDS,
+                )
+            except PrometheusError as error:
+                if pause is None or error.kind not in _PASSING or error.kind in _TOO_MUCH:
+                    raise
+                await self.clock.sleep(pause)
+            else:
+                await self.clock.sleep(_PAUSE_SECONDS)
+                return answer
+        raise AssertionError("the last attempt answers or raises")
+
+
+def _joined(first: tuple[RangeSeries, ...], second: tuple[RangeSeries, ...]) -> tuple[RangeSeries, ...]:
+    """Return the series of two answers, the second of which is about the time after the first."""
+    found = {tuple(sorted(series.metric.items())): series for series in first}
+    for series in second:
+        key = tuple(sorted(series.metric.items()))
+        before = found.get(key)
+        found[key] = series if before is None else RangeSeries(series.metric, before.values + series.values)
+    return tuple(found.values())
+
+
+def _parts(span: Span) -> Iterator[tuple[float, float]]:
+    """Yield the first and last point of each chunk."""
+    for first in range(0, span.count, POINTS_PER_QUERY):
+        last = min(first + POINTS_PER_QUERY, span.count) - 1
+        yield span.start + first * span.step_seconds, span.start + last * span.step_seconds
+
+
+def _read(path: Path) -> Chunk | None:
+    """Return a chunk that was kept; None without one, or for a file that is none."""
+    try:
+        return _decoder.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _digest(span: Span, texts: Mapping[str, str]) -> str:
+    """Return a name for what is asked: other queries have other files."""
+    about = repr((span.namespace, span.model_id, span.step_seconds, sorted(texts.items())))
+    return blake2b(about.encode(), digest_size=8).hexdigest()

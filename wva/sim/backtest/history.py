@@ -1,0 +1,205 @@
+"""The answers as columns over time. What was not there is NaN."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wva.collect.answers import RangeSeries
+from wva.model.variant import DEFAULT_COST
+from wva.numbers import Real
+from wva.sim.backtest.fetch import Chunk, Span
+from wva.sim.backtest.queries import BY_BOUND, BY_POD, BY_VARIANT, CACHE, INTERVAL, QUEUE
+
+Column = NDArray[np.float64]
+
+_VALUE: Final = Real(0.0, 1e15)
+_BLOCKS: Final = Real(1.0, 1e9)
+_HASHES: Final = 2
+"""Parts at the end of a pod's name that a Deployment adds: the hash of the ReplicaSet, and that of the pod."""
+
+
+class NoHistoryError(ValueError):
+    """The answers are not enough; the text says what is missing, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodHistory:
+    """One pod: a column for each signal of ``queries.BY_POD``, and the size of its KV cache if it is known."""
+
+    name: str
+    variant: str
+    signals: dict[str, Column]
+    kv_cache_tokens: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class VariantHistory:
+    """One variant. ``replicas`` are those that the controller counted, else the pods that reported.
+
+    ``desired`` is what the controller published (NaN where it did not). ``cost`` is per replica and hour; 10, the
+    controller's own default, where none is known. ``maximum`` is the scaler's, None where it is unknown.
+    """
+
+    name: str
+    accelerator: str
+    cost: float
+    maximum: int | None
+    replicas: Column
+    desired: Column
+    pods: tuple[PodHistory, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What Prometheus knows of a model over a span. ``queue`` are the requests that waited at the gateway.
+
+    ``buckets`` has a column for each bound of a histogram: observations per second up to that bound.
+    """
+
+    span: Span
+    variants: tuple[VariantHistory, ...]
+    buckets: dict[str, dict[float, Column]]
+    queue: Column
+    interval_seconds: float | None
+
+    @property
+    def pods(self) -> list[PodHistory]:
+        """All pods."""
+        return [pod for variant in self.variants for pod in variant.pods]
+
+    def total(self, signal: str) -> Column:
+        """Return a signal summed over all pods; 0 where none reports."""
+        columns = [pod.signals[signal] for pod in self.pods]
+        return np.nansum(columns, axis=0) if columns else np.zeros(self.span.count)
+
+    def mean(self, part: str, whole: str) -> float | None:
+        """Return the mean over all pods and the whole time of what two counters make: sum and count."""
+        count = float(self.total(whole).sum())
+        return float(self.total(part).sum()) / count if count > 0 else None
+
+
+def history(span: Span, chunks: Sequence[Chunk]) -> History:
+    """Return the history that the chunks of a span tell. Raises NoHistoryError when no pod reports."""
+    table = _Table(span, chunks)
+    by_pod = {signal: table.columns(signal, "pod") for signal in BY_POD}
+    names = sorted({pod for columns in by_pod.values() for pod in columns})
+    if not by_pod["running"]:
+        message = f"no engine of model {span.model_id!r} in namespace {span.namespace!r} reports in this time"
+        raise NoHistoryError(message)
+    published = {signal: table.columns(signal, "variant_name") for signal in BY_VARIANT}
+    known = sorted({name for columns in published.values() for name in columns}, key=len, reverse=True)
+    cache, nothing = table.cache(), np.full(span.count, np.nan)
+    pods = [
+        PodHistory(
+            name,
+            _variant_of(name, known),
+            {signal: by_pod[signal].get(name, nothing) for signal in BY_POD},
+            cache.get(name),
+        )
+        for name in names
+    ]
+    accelerators = table.labels("current", "variant_name", "accelerator_type")
+    variants = []
+    for name in sorted({pod.variant for pod in pods}):
+        own = tuple(pod for pod in pods if pod.variant == name)
+        reporting = np.sum([~np.isnan(pod.signals["running"]) for pod in own], axis=0).astype(np.float64)
+        current = published["current"].get(name)
+        cost, maximum = (_last(published[signal].get(name)) for signal in ("cost", "maximum"))
+        variants.append(
+            VariantHistory(
+                name,
+                accelerators.get(name, ""),
+                DEFAULT_COST if cost is None else cost,
+                None if maximum is None else int(maximum),
+                reporting if current is None else np.where(np.isnan(current), reporting, current),
+                published["desired"].get(name, nothing),
+                own,
+            )
+        )
+    buckets = {signal: table.buckets(signal) for signal in BY_BOUND}
+    queue = np.nan_to_num(next(iter(table.columns(QUEUE, "").values()), nothing))
+    interval = _last(next(iter(table.columns(INTERVAL, "").values()), None))
+    return History(span, tuple(variants), buckets, queue, interval)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Puts points into columns."""
+
+    span: Span
+    chunks: Sequence[Chunk]
+
+    def columns(self, signal: str, label: str) -> dict[str, Column]:
+        """Return a column for each value of a label; without a label, one under the empty text."""
+        found: dict[str, Column] = {}
+        for series in self._series(signal):
+            name = series.metric.get(label, "")
+            if name or not label:
+                self._fill(found.setdefault(name, np.full(self.span.count, np.nan)), series.values)
+        return found
+
+    def buckets(self, signal: str) -> dict[float, Column]:
+        found = {}
+        for text, column in self.columns(signal, "le").items():
+            bound = math.inf if text == "+Inf" else _VALUE.find(text)
+            if bound is not None:
+                found[bound] = np.nan_to_num(column)
+        return dict(sorted(found.items()))
+
+    def cache(self) -> dict[str, float]:
+        """Return the tokens that the KV cache of each pod holds."""
+        found = {}
+        for series in self._series(CACHE):
+            blocks, size = (_BLOCKS.find(series.metric.get(name, "")) for name in ("num_gpu_blocks", "block_size"))
+            if blocks is not None and size is not None:
+                found[series.metric.get("pod", "")] = blocks * size
+        return found
+
+    def labels(self, signal: str, key: str, label: str) -> dict[str, str]:
+        return {series.metric.get(key, ""): series.metric.get(label, "") for series in self._series(signal)}
+
+    def _series(self, signal: str) -> Iterable[RangeSeries]:
+        return (series for chunk in self.chunks for series in chunk.answers.get(signal, ()))
+
+    def _fill(self, column: Column, points: Iterable[tuple[float, str]]) -> None:
+        for at, text in points:
+            place = round((at - self.span.start) / self.span.step_seconds)
+            value = _VALUE.find(text)
+            if value is not None and 0 <= place < self.span.count:
+                column[place] = value
+
+
+def start_up_seconds(variant: VariantHistory, step_seconds: float) -> list[float]:
+    """Return how long each growth took from the published number to as many pods that report."""
+    reporting: NDArray[Any] = np.sum([~np.isnan(pod.signals["running"]) for pod in variant.pods], axis=0)
+    found = []
+    for place, (before, after) in enumerate(pairwise(variant.desired), start=1):
+        if not after > before or reporting[place] >= after:
+            continue
+        later = np.nonzero((reporting[place:] >= after) | (variant.desired[place:] < after))[0]
+        if len(later) and reporting[place + later[0]] >= after:
+            found.append(float(later[0]) * step_seconds)
+    return found
+
+
+def _variant_of(pod: str, known: Sequence[str]) -> str:
+    """Return the variant of a pod: the longest known name that it begins with, else the name of its Deployment."""
+    for name in known:
+        if pod.startswith(f"{name}-"):
+            return name
+    parts = pod.rsplit("-", _HASHES)
+    return parts[0] if len(parts) > _HASHES else pod
+
+
+def _last(column: Column | None) -> float | None:
+    if column is None:
+        return None
+    present = column[~np.isnan(column)]
+    return float(present[-1]) if len(present) else None
