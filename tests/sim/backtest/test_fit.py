@@ -1,0 +1,71 @@
+"""The physics are found again from what engines report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.sim.backtest.conftest import MINUTES, ODD
+from tests.sim.backtest.engines import MODEL, NAMESPACE, START, write
+from wva.sim.backtest.fetch import Span, fetch
+from wva.sim.backtest.fit import ENOUGH_SAMPLES, fit
+from wva.sim.backtest.history import History, history
+from wva.sim.fleet.parameters import PRESETS
+
+SPAN = Span(NAMESPACE, MODEL, START, START + 60 * MINUTES - 30)
+
+
+@pytest.fixture
+async def found(client, clock, tmp_path) -> History:
+    """Return the history of two engines that no preset is like."""
+    return history(SPAN, await fetch(client, SPAN, tmp_path, clock=clock))
+
+
+def test_an_engine_is_found_again(found):
+    """Within a few percent for what the data tell; the errors of all signals are small, and told."""
+    (variant,) = found.variants
+    told = fit(variant, found)
+    assert told.samples > ENOUGH_SAMPLES
+    assert told.parameters.kv_cache_tokens == ODD.kv_cache_tokens
+    assert told.parameters.alpha_seconds == pytest.approx(ODD.alpha_seconds, rel=0.05)
+    assert told.parameters.prefill_seconds_per_token == pytest.approx(ODD.prefill_seconds_per_token, rel=0.1)
+    assert [error.signal for error in told.errors] == [
+        "time between tokens",
+        "time to first token",
+        "tokens per second",
+        "KV usage",
+    ]
+    assert all(error.error < 0.05 for error in told.errors)
+
+
+def test_a_size_that_nothing_tells_is_found_by_usage(found):
+    """Engines without cache_config_info."""
+    (variant,) = found.variants
+    unknown = replace(variant, pods=tuple(replace(pod, kv_cache_tokens=None) for pod in variant.pods))
+    told = fit(unknown, found)
+    assert told.parameters.kv_cache_tokens == pytest.approx(ODD.kv_cache_tokens, rel=0.05)
+    assert any("cache_config_info is not there" in note for note in told.notes)
+
+
+def test_too_little_load_leaves_the_preset(found):
+    """With the reason."""
+    (variant,) = found.variants
+    silent = {
+        name: column * 0.0 if name == "ttft_count" else column for name, column in variant.pods[0].signals.items()
+    }
+    idle = replace(variant, accelerator="L40S", pods=(replace(variant.pods[0], signals=silent),))
+    told = fit(idle, found)
+    assert told.parameters.alpha_seconds == PRESETS["L40S"].alpha_seconds
+    assert (told.samples, told.errors) == (0, ())
+    assert "fewer than" in told.notes[-1]
+
+
+async def test_reading_the_cache_is_told_apart_from_sequences(prometheus, client, clock, tmp_path):
+    """What explains the time is found even where its parts cannot be told apart."""
+    heavy = replace(ODD, kv_read_seconds_per_token=2e-7)
+    write(prometheus.tsdb, {"deep-1-a": heavy, "deep-1-b": heavy}, minutes=MINUTES)
+    wide = history(SPAN, await fetch(client, SPAN, tmp_path, clock=clock))
+    deep = next(variant for variant in wide.variants if variant.name == "deep")
+    told = fit(deep, wide)
+    assert {error.signal: error.error < 0.05 for error in told.errors}["time between tokens"]
