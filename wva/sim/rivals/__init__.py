@@ -1,1 +1,94 @@
-"""Other ways to decide how many replicas there should be, to compare with."""
+"""Ways to decide how many replicas there should be, to compare with each other: policies for the stage.
+
+A policy makes the controllers of a run from its scenario and seed. ``docs/rivals.md`` says what each is and where its
+rules come from.
+
+- ``hpa``          the algorithm of the HorizontalPodAutoscaler
+- ``kubernetes``   HPAs on metrics of vLLM
+- ``keda``         KEDA's Prometheus scaler
+- ``knative``      the Knative Pod Autoscaler
+- ``demand``, ``solver``  what traffic demands, and the cheapest fleet for it
+- ``clairvoyant``  policies that know the traffic
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Final
+
+from wva.sim.rivals.clairvoyant import clairvoyant, static_peak
+from wva.sim.rivals.keda import keda
+from wva.sim.rivals.knative import CONCURRENCY, kpa
+from wva.sim.rivals.kubernetes import hpa
+from wva.sim.rivals.readings import Load
+from wva.sim.rivals.scope import Scope
+from wva.sim.stage.scenario import Scenario
+from wva.sim.stage.view import Controller
+
+Policy = Callable[[Scenario, int], list[Controller]]
+"""Makes the controllers of a run from its scenario and seed."""
+
+_Tunable = Callable[[float], Policy]
+
+DEFAULT_TARGETS: Final[Mapping[Load, float]] = MappingProxyType(
+    {Load.KV_USAGE: 0.7, Load.QUEUE: 5.0, Load.IN_FLIGHT: 100.0}
+)
+"""What a pod should have on average, as the guides have it. See docs/rivals.md for each one's source."""
+
+TARGETS: Final[Mapping[Load, tuple[float, ...]]] = MappingProxyType(
+    {
+        Load.KV_USAGE: (0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95),
+        Load.QUEUE: (0.5, 1, 2, 3, 5, 8, 12, 20),
+        Load.IN_FLIGHT: (8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256),
+    }
+)
+"""The targets that are tried where a policy is tuned in hindsight."""
+
+
+def hpa_policy(load: Load, target: float, scope: Scope = Scope.ALL) -> Policy:
+    """Return HPAs that aim at this value per pod."""
+    return lambda scenario, _: hpa(scenario, load, target, scope)
+
+
+def keda_policy(load: Load, threshold: float, scope: Scope = Scope.ALL) -> Policy:
+    """Return ScaledObjects with this threshold per pod."""
+    return lambda scenario, _: keda(scenario, load, threshold, scope)
+
+
+def kpa_policy(concurrency: float = CONCURRENCY, scope: Scope = Scope.ALL) -> Policy:
+    """Return the KPA for pods that serve so many requests at once."""
+    return lambda scenario, _: kpa(scenario, concurrency, scope)
+
+
+def _tunable() -> dict[str, tuple[_Tunable, float, tuple[float, ...]]]:
+    """Return by name: the policy of a target, the default target, and the targets to try."""
+    found: dict[str, tuple[_Tunable, float, tuple[float, ...]]] = {}
+    for scope, ending in ((Scope.ALL, ""), (Scope.CHEAPEST, "-cheapest")):
+        for load, targets in TARGETS.items():
+            default = DEFAULT_TARGETS[load]
+            found[f"hpa-{load.value}{ending}"] = (partial(hpa_policy, load, scope=scope), default, targets)
+        found[f"kpa{ending}"] = (partial(kpa_policy, scope=scope), CONCURRENCY, TARGETS[Load.IN_FLIGHT])
+    for load in (Load.QUEUE, Load.IN_FLIGHT):
+        found[f"keda-{load.value}"] = (partial(keda_policy, load), DEFAULT_TARGETS[load], TARGETS[load])
+    return found
+
+
+FAMILIES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {name: tuple(f"{name}@{target:g}" for target in targets) for name, (_, _, targets) in _tunable().items()}
+)
+"""By name of a policy with a target: the names of the same policy with each of the targets to try."""
+
+
+def _policies() -> dict[str, Policy]:
+    found: dict[str, Policy] = {"static-peak": static_peak, "clairvoyant": clairvoyant}
+    for name, (tuned, default, targets) in _tunable().items():
+        found[name] = tuned(default)
+        for member, target in zip(FAMILIES[name], targets, strict=True):
+            found[member] = tuned(target)
+    return found
+
+
+POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(_policies())
+"""Every policy by name. A name with ``@`` has the target behind it instead of the default."""

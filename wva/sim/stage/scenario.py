@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import exp
+from random import Random
 
 from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.users import GatewaySettings
@@ -22,6 +24,16 @@ class StartUp:
     sigma: float = 0.25
     pull_probability: float = 0.0
     pull_seconds: float = 0.0
+
+    def draw(self, random: Random) -> float:
+        """Return how long one pod takes, in seconds."""
+        seconds = self.median_seconds * exp(self.sigma * random.gauss(0.0, 1.0))
+        return seconds + (self.pull_seconds if random.random() < self.pull_probability else 0.0)
+
+
+def start_up_random(seed: int) -> Random:
+    """Return the source of the start-up times of a run. The pods of a run draw in order of their creation."""
+    return Random(f"{seed}/start-up")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,36 @@
+"""The page of rivals has every policy with its default target, and no others."""
+
+from __future__ import annotations
+
+import re
+
+from tests.docs.rendering import DOCS
+from wva.sim.rivals import DEFAULT_TARGETS, FAMILIES, POLICIES
+from wva.sim.rivals.knative import CONCURRENCY
+from wva.sim.rivals.readings import Load
+
+PAGE = (DOCS / "rivals.md").read_text(encoding="utf-8")
+ROWS = dict(re.findall(r"^\| `([\w-]+)` \| ([\d.]*)", PAGE, re.MULTILINE))
+
+
+def test_every_policy_has_its_row():
+    """A row per policy without a target in its name."""
+    assert set(ROWS) == {name for name in POLICIES if "@" not in name}
+
+
+def test_the_targets_are_the_defaults():
+    """As the code has them; a policy without a target has none."""
+    by_ending = {load.value: target for load, target in DEFAULT_TARGETS.items()} | {"kpa": CONCURRENCY}
+    for name, target in ROWS.items():
+        parts = name.removesuffix("-cheapest").split("-")
+        expected = by_ending[parts[-1]] if name in FAMILIES else None
+        assert (float(target) if target else None) == expected, name
+
+
+def test_the_example_of_a_target_exists():
+    """Each name with a target that the page mentions is a policy."""
+    examples = re.findall(r"`([\w-]+@[\d.]+)`", PAGE)
+    assert examples
+    assert set(examples) <= set(POLICIES)
+    assert all(name.split("@")[0] in FAMILIES for name in POLICIES if "@" in name)
+    assert {load.value for load in Load} == {"kv", "queue", "inflight"}

@@ -1,0 +1,182 @@
+"""What is planned by who knows the traffic is there in time, and costs what it must."""
+
+from __future__ import annotations
+
+from itertools import count as numbers
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.sim.rivals.fake_stage import FakeStage, even, requests, scenario, setup
+from wva.sim.fleet.parameters import PRESETS
+from wva.sim.rivals import POLICIES
+from wva.sim.rivals.clairvoyant import clairvoyant, plan, static_peak
+from wva.sim.rivals.demand import STEP_SECONDS, cheapest_counts, cost, demand, ideal_cost, static_fleet
+from wva.sim.stage.scenario import StartUp, start_up_random
+
+SMALL = PRESETS["L40S"]
+
+
+def ten(_parameters, _prompt, _answer) -> float:
+    """Return a made-up capacity: 10 requests per second of any size."""
+    return 10.0
+
+
+def by_size(parameters, prompt, answer) -> float:
+    """Return a made-up capacity: a replica computes tokens at a rate, those of answers ten times as slowly."""
+    return parameters.max_num_seqs * 100.0 / (prompt + 10.0 * answer)
+
+
+def two_rates(first: float, second: float, *, seconds: float = 600.0):
+    """Return traffic with a step in the middle."""
+    half = seconds / 2
+    arrivals = np.concatenate(
+        (np.arange(first * half) / first, half + np.arange(second * half) / second)
+        if second
+        else (np.arange(first * half) / first,)
+    )
+    return requests(arrivals, seconds)
+
+
+def test_an_even_demand() -> None:
+    """Evenly spaced requests of one size: the mean is the rate at each moment."""
+    needed = demand(scenario(), even(25.0, 600.0), ten)
+    assert len(needed.rate) == 60
+    assert needed.rate == pytest.approx(np.full(60, 25.0))
+    assert needed.capacity == pytest.approx(np.full((60, 1), 10.0))
+
+
+def test_a_moment_knows_what_begins_in_it() -> None:
+    """The moment before a step ends with a mean over ten seconds of which nine are after the step."""
+    needed = demand(scenario(), two_rates(10.0, 20.0), ten)
+    assert needed.rate[28:31] == pytest.approx([10.0, 19.0, 20.0])
+
+
+def test_long_requests_weigh_more() -> None:
+    """One request in ten has answers ten times as long: they make up half of the demand while they last."""
+    traffic = even(10.0, 300.0, prompt=1, answer=100)
+    long = np.arange(traffic.count) % 10 == 0
+    traffic.output_tokens[long] = 1000
+    traffic.arrival_seconds[:] = np.sort(np.where(long, traffic.arrival_seconds % 150, traffic.arrival_seconds))
+    needed = demand(scenario(), traffic, by_size)
+    assert needed.rate.mean() == pytest.approx(10.0, rel=0.1)
+    shift = demand(scenario(), even(10.0, 300.0, prompt=100, answer=100), by_size)
+    longer = demand(scenario(), even(10.0, 300.0, prompt=100, answer=200), by_size)
+    assert longer.capacity[0, 0] == pytest.approx(shift.capacity[0, 0] * 1100 / 2100)
+
+
+def test_cached_prefixes_cost_nothing() -> None:
+    """What a cache may hold of a prompt is taken as held."""
+    traffic = even(10.0, 300.0, prompt=500, answer=1)
+    traffic.prefix_tokens[:] = 400
+    assert demand(scenario(), traffic, by_size).capacity[0, 0] == by_size(setup().parameters, 100, 1)
+
+
+def test_no_traffic_needs_the_minimum() -> None:
+    """And costs it."""
+    of = scenario(setup(minimum=2))
+    assert ideal_cost(of, requests([], 3600.0), ten) == 8.0
+
+
+def test_the_ideal_cost_counts_the_measured_time() -> None:
+    """Three replicas at 4 per hour for half an hour; a moment that the end cuts short counts in part."""
+    of = scenario(measured_from_seconds=1800.0)
+    assert ideal_cost(of, even(25.0, 3600.0), ten) == pytest.approx(3 * 4.0 / 2)
+    assert cost(of, np.array([[3]] * 181), until_seconds=1805.0) == pytest.approx(3 * 4.0 * 5 / 3600)
+
+
+def test_the_cheapest_mix() -> None:
+    """7 per second: one that carries 5 at 3 and two that carry 1 at 1, not two of the large ones."""
+    of = scenario(setup("large", price=3.0, minimum=0), setup("small", price=1.0, minimum=0, parameters=SMALL))
+
+    def capacity(parameters, _prompt, _answer) -> float:
+        return 1.0 if parameters is SMALL else 5.0
+
+    assert static_fleet(of, demand(of, even(7.0, 100.0), capacity)) == (1, 2)
+    counts = cheapest_counts(of, demand(of, two_rates(2.0, 7.0), capacity))
+    assert counts[0].tolist() == [0, 2]
+    assert counts[-2].tolist() == [1, 2]
+
+
+def test_bounds_hold_where_nothing_suffices() -> None:
+    """All variants at their maximum are the best that there is."""
+    of = scenario(setup(maximum=3))
+    assert static_fleet(of, demand(of, even(100.0, 100.0), ten)) == (3,)
+
+
+def test_static_peak_never_changes() -> None:
+    """It asks once for what carries the peak."""
+    of = scenario(traffic=two_rates(10.0, 45.0))
+    stage = FakeStage(of, lambda _: 10.0).run(static_peak(of, 1, ten), until=600)
+    assert stage.asked == [(0.0, "h100", 5)]
+
+
+def test_the_clairvoyant_is_ready_in_time_and_lets_go_at_once() -> None:
+    """A step at 300 s: pods that take 60 s are ordered so as to be Ready for the moment before, and no earlier."""
+    of = scenario(traffic=two_rates(45.0, 5.0))
+    stage = FakeStage(of, lambda _: 10.0).run(clairvoyant(of, 1, ten), until=600)
+    assert stage.asked == [
+        *((0.0, "h100", number) for number in range(2, 6)),
+        *((300.0, "h100", number) for number in (4, 3, 2, 1)),
+    ]
+    of = scenario(traffic=two_rates(5.0, 45.0))
+    stage = FakeStage(of, lambda _: 10.0).run(clairvoyant(of, 1, ten), until=600)
+    assert stage.asked == [(229.0, "h100", number) for number in range(2, 6)]
+
+
+def test_a_gap_shorter_than_a_start_is_kept() -> None:
+    """Letting a replica go for 50 s saves nothing when a new one takes 60 s; for 100 s it does."""
+    of = scenario(setup(replicas=2))
+    draws = lambda: lambda start_up: start_up.draw(start_up_random(1))  # noqa: E731 - all pods take the median
+    short = np.array([[2]] * 10 + [[1]] * 5 + [[2]] * 10)
+    assert plan(of, short, draws) == []
+    long = np.array([[2]] * 10 + [[1]] * 10 + [[2]] * 10)
+    assert [(change.at_seconds, change.replicas) for change in plan(of, long, draws)] == [(100.0, 1), (139.0, 2)]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=60),
+    st.integers(0, 3),
+    st.integers(0, 3),
+    st.integers(0, 1000),
+    st.floats(0.0, 0.5),
+)
+def test_every_plan_is_ready_in_time(wanted, first: int, second: int, seed: int, sigma: float) -> None:
+    """With any spread of start-up times, all that is needed is Ready once there has been time for a pod to start."""
+    start_up = StartUp(40.0, sigma, pull_probability=0.2, pull_seconds=100.0)
+    of = scenario(setup("a", replicas=first, start_up=start_up), setup("b", replicas=second, start_up=start_up))
+
+    def draws():
+        random = start_up_random(seed)
+        return lambda start_up: start_up.draw(random)
+
+    changes = plan(of, np.array(wanted), draws)
+    draw = draws()
+    longest = max(draw(start_up) for _ in range(8 * len(wanted)))
+    assert [change.at_seconds for change in changes] == sorted(change.at_seconds for change in changes)
+    draw, name = draws(), numbers()
+    pods = {one.name: [(next(name), 0.0)] * one.replicas for one in of.variants}
+    for moment, needed in enumerate(wanted):
+        now = moment * STEP_SECONDS
+        while changes and changes[0].at_seconds <= now:
+            change = changes.pop(0)
+            mine = pods[change.variant]
+            while len(mine) < change.replicas:
+                mine.append((next(name), change.at_seconds + draw(start_up)))
+            while len(mine) > change.replicas:
+                mine.remove(max(mine, key=lambda pod: (pod[1] > change.at_seconds, pod[0])))
+        for one, number in zip(of.variants, needed, strict=True):
+            if now >= longest:
+                assert sum(ready <= now for _, ready in pods[one.name]) >= number
+
+
+def test_each_policy_makes_its_controllers() -> None:
+    """Every name in the registry works on a scenario of two variants, and leaves all bounds intact."""
+    of = scenario(setup("h100"), setup("l40s", price=1.0, maximum=7), traffic=two_rates(45.0, 5.0, seconds=120.0))
+    for name, policy in POLICIES.items():
+        stage = FakeStage(of, lambda _: 500.0).run(policy(of, 1), until=60)
+        for one in of.variants:
+            assert one.minimum <= stage.replicas(one.name) <= one.maximum, name

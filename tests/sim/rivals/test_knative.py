@@ -1,0 +1,84 @@
+"""The Knative Pod Autoscaler."""
+
+from __future__ import annotations
+
+from tests.sim.rivals.fake_stage import FakeStage, scenario, setup
+from wva.sim.rivals import POLICIES
+from wva.sim.rivals.knative import PodAutoscaler, Settings
+
+
+def decisions(autoscaler: PodAutoscaler, concurrency, *, ready, seconds: range) -> dict[int, int | None]:
+    """Return what is asked for at each second; ``concurrency`` and ``ready`` are functions of the second."""
+    found = {}
+    for now in seconds:
+        autoscaler.record(concurrency(now), now=float(now))
+        found[now] = autoscaler.decide(ready=ready(now), now=float(now))
+    return found
+
+
+def test_the_defaults_are_knatives() -> None:
+    """A pod is taken for 100 requests at once, of which 70 % are aimed at."""
+    assert (Settings().target, Settings().panic_window_seconds) == (70.0, 6.0)
+
+
+def test_it_follows_the_mean_of_a_minute() -> None:
+    """A load that doubles arrives in full when the window has passed."""
+    found = decisions(
+        PodAutoscaler(Settings()), lambda now: 280 if now < 100 else 420, ready=lambda _: 4, seconds=range(200)
+    )
+    assert (found[99], found[101], found[130], found[160]) == (4, 5, 6, 6)
+
+
+def test_panic_goes_by_six_seconds() -> None:
+    """Once six seconds ask for twice the Ready pods, growth is immediate."""
+    found = decisions(
+        PodAutoscaler(Settings()), lambda now: 140 if now < 100 else 1400, ready=lambda _: 2, seconds=range(110)
+    )
+    assert found[99] == 2
+    assert found[105] == 20
+    assert found[101] == 8  # (4 x 140 + 2 x 1400) / 6 / 70
+
+
+def test_a_panic_never_shrinks_and_ends_after_a_calm_minute() -> None:
+    """The most of the panic is kept until the window has passed without a reason for it."""
+    found = decisions(
+        PodAutoscaler(Settings()),
+        lambda now: 1400 if 100 <= now < 110 else 70,
+        ready=lambda now: 20 if now > 150 else 1,
+        seconds=range(300),
+    )
+    kept = [now for now, pods in found.items() if pods == 20]
+    assert (kept[0], kept[-1]) == (105, 174)
+    assert found[175] == 10  # no more than half at once
+    assert found[299] == 10  # 20 pods are still Ready in this test
+
+
+def test_it_starts_as_in_panic() -> None:
+    """What it finds is kept for the first minute."""
+    found = decisions(PodAutoscaler(Settings()), lambda _: 7, ready=lambda _: 8, seconds=range(70))
+    assert (found[60], found[61]) == (8, 4)
+
+
+def test_without_scrapes_it_does_nothing() -> None:
+    """No data is not zero."""
+    assert PodAutoscaler(Settings()).decide(ready=3, now=0.0) is None
+
+
+def test_on_the_stage() -> None:
+    """It settles on the target within bounds, grows within seconds, and shrinks a minute after the load has gone."""
+    of = scenario(setup(replicas=2, maximum=12))
+    stage = FakeStage(of, lambda at: 1400.0 if 300 <= at < 600 else 120.0)
+    stage.run(POLICIES["kpa"](of, 1), until=300)
+    assert stage.replicas() == 2
+    stage.run(POLICIES["kpa"](of, 1), until=310)
+    assert stage.replicas() == 12
+    stage.run(POLICIES["kpa"](of, 1), until=800)
+    assert stage.replicas() == 2
+
+
+def test_the_gateway_wakes_it() -> None:
+    """Requests that wait for a pod are concurrency too."""
+    of = scenario(setup(minimum=0, replicas=0))
+    stage = FakeStage(of, lambda at: 10.0 if at > 100 else 0.0)
+    stage.run(POLICIES["kpa"](of, 1), until=110)
+    assert stage.replicas() == 1

@@ -1,0 +1,60 @@
+"""HPAs on metrics of vLLM."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.rivals.fake_stage import FakeStage, scenario, setup
+from wva.sim.rivals import POLICIES, hpa_policy
+from wva.sim.rivals.readings import Load
+from wva.sim.rivals.scope import Scope
+from wva.sim.stage.scenario import Observation
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("hpa-kv", 8),  # 1000 requests are 5.0 of KV cache, 0.7 each: 7.1
+        ("hpa-queue", 20),  # 500 wait, 5 each: the maximum
+        ("hpa-inflight", 10),
+        ("hpa-inflight@64", 16),
+    ],
+)
+def test_the_load_per_pod_reaches_the_target(policy: str, expected: int) -> None:
+    """Under a steady load the number settles where the mean is on target, to within the tolerance."""
+    of = scenario()
+    stage = FakeStage(of, lambda _: 1000.0).run(POLICIES[policy](of, 1), until=900)
+    assert stage.replicas() == expected
+
+
+def test_every_deployment_has_an_hpa_of_its_own() -> None:
+    """Both variants follow the mean of their own pods, at any price."""
+    of = scenario(setup("h100"), setup("l40s", price=1.0))
+    stage = FakeStage(of, lambda _: 1000.0).run(POLICIES["hpa-inflight"](of, 1), until=900)
+    assert (stage.replicas("h100"), stage.replicas("l40s")) == (5, 5)
+
+
+def test_the_cheapest_alone() -> None:
+    """The other variants are held at their minimum, also where they begin above it."""
+    of = scenario(setup("h100", replicas=4, minimum=2), setup("l40s", price=1.0))
+    stage = FakeStage(of, lambda _: 1000.0).run(POLICIES["hpa-inflight-cheapest"](of, 1), until=900)
+    assert (stage.replicas("h100"), stage.replicas("l40s")) == (2, 8)
+
+
+def test_lost_scrapes_hold() -> None:
+    """Pods whose last scrape failed count as on target where the others ask for less; with none, nothing changes."""
+    of = scenario(setup(replicas=10))
+    all_lost = FakeStage(of, lambda _: 100.0, lost=lambda _, at: at > 0)
+    assert all_lost.run(POLICIES["hpa-inflight"](of, 1), until=900).replicas() == 10
+    half_lost = FakeStage(of, lambda _: 100.0, lost=lambda pod, _: int(pod[-1]) % 2 == 0)
+    assert half_lost.run(POLICIES["hpa-inflight"](of, 1), until=330).replicas() == 6
+
+
+def test_the_adapter_tells_of_the_past() -> None:
+    """What was scraped since the adapter read is not known yet."""
+    late = scenario(observation=Observation(adapter_seconds=20.0))
+    stage = FakeStage(late, lambda at: 100.0 if at < 15 else 1000.0)
+    stage.run(hpa_policy(Load.IN_FLIGHT, 100.0, Scope.ALL)(late, 1), until=45)
+    assert stage.asked == []
+    stage.run(hpa_policy(Load.IN_FLIGHT, 100.0, Scope.ALL)(late, 1), until=46)
+    assert stage.asked == [(45.0, "h100", 5)]

@@ -1,0 +1,80 @@
+"""The exact solver finds what trying all fleets finds."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wva.sim.rivals.solver import Kind, cheapest
+
+MODELS = ("a", "b")
+LIMITS = ("pool", "quota")
+
+
+def price(kinds, counts) -> float:
+    """Return what a fleet costs."""
+    return sum(kind.price * count for kind, count in zip(kinds, counts, strict=True))
+
+
+def fits(kinds, counts, demands, limits) -> bool:
+    """Whether a fleet carries the demands within the limits."""
+    fleet = list(zip(kinds, counts, strict=True))
+    carried = {name: sum(kind.carries.get(name, 0) * count for kind, count in fleet) for name in demands}
+    taken = {name: sum(kind.takes.get(name, 0) * count for kind, count in fleet) for name in limits}
+    return all(carried[name] >= demands[name] for name in demands) and all(
+        taken[name] <= limits[name] for name in limits
+    )
+
+
+def by_trying_all(kinds, demands, limits) -> float | None:
+    """Return the price of the cheapest fleet."""
+    fleets = product(*(range(kind.minimum, kind.maximum + 1) for kind in kinds))
+    return min((price(kinds, counts) for counts in fleets if fits(kinds, counts, demands, limits)), default=None)
+
+
+@st.composite
+def kind(draw) -> Kind:
+    """Return a kind of replica of one model, with whole numbers everywhere."""
+    minimum = draw(st.integers(0, 2))
+    return Kind(
+        price=draw(st.integers(1, 20)),
+        carries={draw(st.sampled_from(MODELS)): draw(st.integers(1, 12))},
+        minimum=minimum,
+        maximum=minimum + draw(st.integers(0, 5)),
+        takes=draw(st.dictionaries(st.sampled_from(LIMITS), st.integers(1, 4))),
+    )
+
+
+@settings(deadline=None)
+@given(
+    st.lists(kind(), min_size=1, max_size=4),
+    st.dictionaries(st.sampled_from(MODELS), st.integers(0, 40)),
+    st.dictionaries(st.sampled_from(LIMITS), st.integers(0, 30)),
+)
+def test_nothing_is_cheaper(kinds, demands, limits) -> None:
+    """Several models, kinds, bounds, GPU pools and quotas: the same price as by trying all, and None when none fits."""
+    found = cheapest(kinds, demands, limits)
+    expected = by_trying_all(kinds, demands, limits)
+    if expected is None:
+        assert found is None
+        return
+    assert found is not None
+    assert all(one.minimum <= count <= one.maximum for one, count in zip(kinds, found, strict=True))
+    assert fits(kinds, found, demands, limits)
+    assert price(kinds, found) == expected
+
+
+def test_a_greedy_choice_would_be_dearer() -> None:
+    """10 requests: the best price per request is a replica for 7, but one of 7 and one of 3 beats two of 7."""
+    kinds = [Kind(7.0, {"m": 7.0}), Kind(3.5, {"m": 3.0})]
+    assert cheapest(kinds, {"m": 10.0}) == (1, 1)
+
+
+def test_scarce_gpus_change_the_choice() -> None:
+    """With four GPUs left of the cheap sort, the dear one takes the rest."""
+    kinds = [Kind(1.0, {"m": 1.0}, takes={"l40s": 1}), Kind(5.0, {"m": 4.0}, takes={"h100": 1})]
+    assert cheapest(kinds, {"m": 8.0}, {"l40s": 100, "h100": 100}) == (8, 0)
+    assert cheapest(kinds, {"m": 8.0}, {"l40s": 4, "h100": 100}) == (4, 1)
+    assert cheapest(kinds, {"m": 8.0}, {"l40s": 4, "h100": 0}) is None

@@ -1,0 +1,161 @@
+"""Policies that know the traffic: what could be reached at best, and the fixed fleet for the peak.
+
+The clairvoyant has the cheapest sufficient fleet of each moment (``demand``) Ready in time. It knows how long each pod
+will take to start, pays for that time, and orders no earlier than needed. A replica that is needed again before a new
+one could be Ready is kept: letting it go would cost as much. It is a reference, not a bound: a policy that lets
+requests wait a little may be cheaper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from wva.sim.rivals.capacity import Capacity, saturation
+from wva.sim.rivals.demand import STEP_SECONDS, Ints, cheapest_counts, demand, static_fleet
+from wva.sim.stage.scenario import Scenario, StartUp, start_up_random
+from wva.sim.stage.view import Controller, Stage
+
+_PERIOD_SECONDS: Final = 1.0
+
+StartUps = Callable[[StartUp], float]
+"""How long the next pod takes to start, in order of creation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Ask for so many replicas of a variant at a time."""
+
+    at_seconds: float
+    variant: str
+    replicas: int
+
+
+class Planned:
+    """Does what was planned. Changes of one time are made in their order."""
+
+    period_seconds = _PERIOD_SECONDS
+
+    def __init__(self, changes: Sequence[Change]) -> None:
+        """Plan these, in order of time."""
+        self._changes = changes
+        self._next = 0
+
+    def act(self, stage: Stage, now_seconds: float) -> None:
+        """Make the changes that are due."""
+        while self._next < len(self._changes) and self._changes[self._next].at_seconds <= now_seconds:
+            change = self._changes[self._next]
+            stage.scale(change.variant, change.replicas)
+            self._next += 1
+
+
+def static_peak(scenario: Scenario, seed: int, capacity: Capacity = saturation) -> list[Controller]:
+    """Return a policy that asks at once for the cheapest fixed fleet that carries the peak, and never changes it."""
+    fleet = static_fleet(scenario, demand(scenario, scenario.traffic(seed), capacity))
+    return [Planned([Change(0.0, setup.name, count) for setup, count in zip(scenario.variants, fleet, strict=True)])]
+
+
+def clairvoyant(scenario: Scenario, seed: int, capacity: Capacity = saturation) -> list[Controller]:
+    """Return the policy that knows the traffic and the start-up times of this seed."""
+    counts = cheapest_counts(scenario, demand(scenario, scenario.traffic(seed), capacity))
+    return [Planned(plan(scenario, counts, lambda: start_ups(seed)))]
+
+
+def start_ups(seed: int) -> StartUps:
+    """Return the start-up times that the stage will draw with this seed."""
+    random = start_up_random(seed)
+    return lambda start_up: start_up.draw(random)
+
+
+def plan(scenario: Scenario, counts: Ints, new_start_ups: Callable[[], StartUps]) -> list[Change]:
+    """Return the changes by which these counts are Ready at each moment, but the first ones while pods start.
+
+    ``counts`` has a row per moment, a column per variant. ``new_start_ups`` begins the series of start-up times anew.
+    """
+    kept = [
+        _without_short_gaps(counts[:, place], setup.replicas, setup.start_up.median_seconds / STEP_SECONDS)
+        for place, setup in enumerate(scenario.variants)
+    ]
+    while True:
+        changes, amended = _changes(scenario, kept, new_start_ups())
+        if amended is None:
+            return changes
+        place, begin, end, level = amended
+        span = kept[place][begin:end]
+        kept[place][begin:end] = np.maximum(span, level) if span.min() < level else np.minimum(span, level - 1)
+
+
+def _without_short_gaps(counts: Ints, before: int, moments: float) -> Ints:
+    """Return counts in which no replica is let go that is needed again within so many moments.
+
+    ``before`` replicas exist at the start. Each level of the count is looked at alone.
+    """
+    kept = np.array(counts)
+    for level in range(1, int(max(before, kept.max(initial=0))) + 1):
+        needed = np.flatnonzero(counts >= level)
+        if level <= before:
+            needed = np.concatenate(([-1], needed))
+        for last, following in pairwise(needed.tolist()):
+            if 1 < following - last <= moments + 1:
+                kept[last + 1 : following] = np.maximum(kept[last + 1 : following], level)
+    return kept
+
+
+_Span = tuple[int, int, int, int]
+"""Variant, first moment and end of a span of time, and a level of the count."""
+
+
+def _changes(scenario: Scenario, counts: Sequence[Ints], draw: StartUps) -> tuple[list[Change], _Span | None]:
+    """Return the changes, or a span in which the counts have to be others.
+
+    Letting go ends pods that start before those that are Ready. So a level is kept in a gap in which its next pod
+    starts already, and given up where a pod would be Ready only after its end.
+    """
+    orders = sorted(_orders(scenario, counts), key=lambda order: order[:2])
+    seconds = [draw(scenario.variants[place].start_up) for _, place, _ in orders]
+    # Pods draw their start-up times in order of creation, so a pod is not created after the one that is needed next.
+    created, latest = [0.0] * len(orders), float("inf")
+    for number in range(len(orders) - 1, -1, -1):
+        latest = min(latest, orders[number][0] * STEP_SECONDS - seconds[number] - _PERIOD_SECONDS)
+        created[number] = max(0.0, latest)
+    steps: list[tuple[float, int, int]] = []
+    for (moment, place, level), at_seconds, duration in zip(orders, created, seconds, strict=True):
+        needed = np.flatnonzero(counts[place][:moment] >= level)
+        gap = int(needed[-1]) + 1 if len(needed) else 0
+        if gap and at_seconds < gap * STEP_SECONDS:
+            return [], (place, gap, moment, level)
+        released = np.flatnonzero(counts[place][moment:] < level)
+        end = moment + int(released[0]) if len(released) else len(counts[place])
+        if at_seconds + duration >= end * STEP_SECONDS and end < len(counts[place]):
+            return [], (place, moment, end, level)
+        steps.append((at_seconds, place, 1))
+    steps += _releases(scenario, counts)
+    asked = [setup.replicas for setup in scenario.variants]
+    changes = []
+    for at_seconds, place, step in sorted(steps, key=lambda step: (step[0], step[2] > 0)):
+        asked[place] += step
+        changes.append(Change(at_seconds, scenario.variants[place].name, asked[place]))
+    return changes, None
+
+
+def _orders(scenario: Scenario, counts: Sequence[Ints]) -> Iterator[tuple[int, int, int]]:
+    """Yield for each new replica the moment at which it is needed, its variant, and the count that it makes up."""
+    for place, setup in enumerate(scenario.variants):
+        before = setup.replicas
+        for moment, count in enumerate(counts[place].tolist()):
+            for level in range(before + 1, count + 1):
+                yield moment, place, level
+            before = count
+
+
+def _releases(scenario: Scenario, counts: Sequence[Ints]) -> Iterator[tuple[float, int, int]]:
+    for place, setup in enumerate(scenario.variants):
+        before = setup.replicas
+        for moment, count in enumerate(counts[place].tolist()):
+            for _ in range(before - count):
+                yield moment * STEP_SECONDS, place, -1
+            before = count

@@ -1,0 +1,142 @@
+"""What traffic demands of a fleet over time, and the cheapest fleet for it at each instant.
+
+The demand of a moment is the highest mean over ten seconds that begins in it, in requests per second of the mean size
+of their time: a request of more tokens counts as more than one, by what it costs the replica. What a replica carries of
+requests of that size is its ``Capacity``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wva.sim.rivals.capacity import Capacity, saturation
+from wva.sim.rivals.solver import Kind, cheapest
+from wva.sim.stage.scenario import Scenario, VariantSetup
+from wva.sim.traffic.requests import Traffic
+
+STEP_SECONDS: Final = 10.0
+"""Length of a moment, and of the mean."""
+_SECONDS_OF_SIZE: Final = 300.0
+"""Over so long a time, sizes of requests count as one mix."""
+_SLOPE: Final = 0.05
+"""The step, as a share of the mean size, by which the cost of a token is found."""
+_HOUR: Final = 3600.0
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Demand over moments of ``STEP_SECONDS``, from time 0.
+
+    Attributes:
+        rate: requests per second, one per moment.
+        capacity: requests per second that one replica carries: a row per moment, a column per variant.
+
+    """
+
+    rate: Floats
+    capacity: Floats
+
+
+def demand(scenario: Scenario, traffic: Traffic, capacity: Capacity = saturation) -> Demand:
+    """Return the demand of some traffic on the variants of a scenario.
+
+    Leading tokens of a prompt that a cache may hold are taken as held, so that the demand is a lower bound.
+    """
+    moments = max(1, ceil(traffic.duration_seconds / STEP_SECONDS))
+    per_block = round(_SECONDS_OF_SIZE / STEP_SECONDS)
+    prompts = np.maximum(1.0, traffic.prompt_tokens - traffic.prefix_tokens)
+    answers = traffic.output_tokens.astype(np.float64)
+    second = np.minimum(traffic.arrival_seconds.astype(np.int64), moments * round(STEP_SECONDS) - 1)
+    block = second // (per_block * round(STEP_SECONDS))
+    weights = np.ones(traffic.count)
+    rows = np.zeros((moments, len(scenario.variants)))
+    size = (float(prompts.mean()), float(answers.mean())) if traffic.count else (1.0, 1.0)
+    for number in range(ceil(moments / per_block)):
+        inside = np.flatnonzero(block == number)
+        if len(inside):
+            size = (float(prompts[inside].mean()), float(answers[inside].mean()))
+            weights[inside] = _weights(scenario.variants, capacity, size, prompts[inside], answers[inside])
+        rows[number * per_block : (number + 1) * per_block] = [
+            capacity(setup.parameters, *size) for setup in scenario.variants
+        ]
+    window = round(STEP_SECONDS)
+    total = np.concatenate(([0.0], np.cumsum(np.bincount(second, weights, minlength=moments * window))))
+    total = np.concatenate((total, np.full(window, total[-1])))
+    means = (total[window:-1] - total[: -window - 1]) / STEP_SECONDS
+    return Demand(means.reshape(moments, window).max(axis=1), rows)
+
+
+def _weights(
+    variants: tuple[VariantSetup, ...], capacity: Capacity, size: tuple[float, float], prompts: Floats, answers: Floats
+) -> Floats:
+    """Return what each request costs, as a multiple of one of mean size; 1 in the mean. To first order of the size."""
+    prompt, answer = size
+    by_prompt = by_answer = 0.0
+    for setup in variants:
+        mean = 1.0 / capacity(setup.parameters, prompt, answer)
+        longer_prompt = 1.0 / capacity(setup.parameters, prompt * (1 + _SLOPE), answer)
+        longer_answer = 1.0 / capacity(setup.parameters, prompt, answer * (1 + _SLOPE))
+        by_prompt += (longer_prompt / mean - 1.0) / _SLOPE / len(variants)
+        by_answer += (longer_answer / mean - 1.0) / _SLOPE / len(variants)
+    weights = 1.0 + by_prompt * (prompts / prompt - 1.0) + by_answer * (answers / answer - 1.0)
+    kept: Floats = np.maximum(weights, 0.0)
+    kept /= kept.mean()
+    return kept
+
+
+def cheapest_counts(scenario: Scenario, needed: Demand) -> Ints:
+    """Return the cheapest sufficient fleet at each moment, within the variants' bounds: a column per variant.
+
+    Where even all variants at their maximum are too few, it is that.
+    """
+    counts = np.zeros(needed.capacity.shape, np.int64)
+    rows, group = np.unique(needed.capacity, axis=0, return_inverse=True)
+    for number, row in enumerate(rows):
+        places = np.flatnonzero(group.ravel() == number)
+        fleet, carried = np.array([setup.minimum for setup in scenario.variants]), -1.0
+        # In rising order of the demand, a cheapest fleet stays one until the demand is above what it carries.
+        for place in places[np.argsort(needed.rate[places], kind="stable")]:
+            if needed.rate[place] > carried:
+                fleet = np.array(_fleet(scenario, row, needed.rate[place]))
+                carried = float(fleet @ row)
+            counts[place] = fleet
+    return counts
+
+
+def _fleet(scenario: Scenario, capacity: Floats, rate: float) -> tuple[int, ...]:
+    return static_fleet(scenario, Demand(np.array([rate]), capacity.reshape(1, -1)))
+
+
+def static_fleet(scenario: Scenario, needed: Demand) -> tuple[int, ...]:
+    """Return the cheapest fleet that carries every moment, within the variants' bounds; all at most when none does."""
+    capacity, group = np.unique(needed.capacity, axis=0, return_inverse=True)
+    peaks = {str(row): float(needed.rate[group.ravel() == row].max()) for row in range(len(capacity))}
+    kinds = [
+        Kind(setup.price, {name: float(capacity[int(name), place]) for name in peaks}, setup.minimum, setup.maximum)
+        for place, setup in enumerate(scenario.variants)
+    ]
+    found = cheapest(kinds, peaks)
+    return tuple(setup.maximum for setup in scenario.variants) if found is None else found
+
+
+def cost(scenario: Scenario, counts: Ints, *, until_seconds: float) -> float:
+    """Return what a fleet over moments costs in the measured time."""
+    begin = np.arange(len(counts)) * STEP_SECONDS
+    end = np.minimum(begin + STEP_SECONDS, until_seconds)
+    hours = np.maximum(0.0, end - np.maximum(begin, scenario.measured_from_seconds)) / _HOUR
+    prices = np.array([setup.price for setup in scenario.variants])
+    return float(hours @ (counts @ prices))
+
+
+def ideal_cost(scenario: Scenario, traffic: Traffic, capacity: Capacity = saturation) -> float:
+    """Return the cost of the cheapest sufficient fleet at each instant of the measured time, free to change at once."""
+    counts = cheapest_counts(scenario, demand(scenario, traffic, capacity))
+    return cost(scenario, counts, until_seconds=traffic.duration_seconds)

@@ -1,0 +1,132 @@
+"""The Knative Pod Autoscaler (KPA): concurrency over a stable and a panic window.
+
+It asks a proxy in each Ready pod once per second how many requests are in the pod, without Prometheus, and decides
+every 2 s. Stable: mean concurrency of 60 s over the target. Panic: the same of 6 s, once that asks for at least twice
+the Ready pods, until that has not been so for 60 s; meanwhile it never shrinks.
+
+Facts: https://knative.dev/docs/serving/autoscaling/kpa-specific/, the ConfigMap config-autoscaler, and the package
+pkg/autoscaler/scaling of Knative Serving.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from math import ceil, floor
+from typing import Final
+
+from wva.sim.rivals.scope import Scope, at_minimum, scaled
+from wva.sim.stage.scenario import Scenario, VariantSetup
+from wva.sim.stage.view import Controller, Stage
+
+SCRAPE_SECONDS: Final = 1.0
+TICK_SECONDS: Final = 2.0
+CONCURRENCY: Final = 100.0
+"""container-concurrency-target-default: requests at once that a pod is taken to serve."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What config-autoscaler says; the defaults are Knative's."""
+
+    concurrency: float = CONCURRENCY
+    target_utilization: float = 0.7
+    stable_window_seconds: float = 60.0
+    panic_window_share: float = 0.1
+    panic_threshold: float = 2.0
+    max_scale_up_rate: float = 1000.0
+    max_scale_down_rate: float = 2.0
+
+    @property
+    def target(self) -> float:
+        """Requests per pod that are aimed at."""
+        return self.concurrency * self.target_utilization
+
+    @property
+    def panic_window_seconds(self) -> float:
+        """Length of the window that a panic looks at."""
+        return self.stable_window_seconds * self.panic_window_share
+
+
+@dataclass(slots=True)
+class PodAutoscaler:
+    """The decisions for one revision. Pure."""
+
+    settings: Settings
+    _seen: deque[tuple[float, float]] = field(default_factory=deque)
+    """Time and concurrency of each scrape in the stable window."""
+    _panic_since: float | None = None
+    _most: int = 0
+    """Most pods that were asked for in this panic."""
+    _started: bool = False
+
+    def record(self, concurrency: float, *, now: float) -> None:
+        """Take note of the requests in all pods together."""
+        self._seen.append((now, concurrency))
+
+    def decide(self, *, ready: int, now: float) -> int | None:
+        """Return the pods to ask for, before bounds; None when nothing was seen in the stable window."""
+        settings = self.settings
+        if not self._started:
+            # Without a history it starts in panic: it does not shrink what it finds until a stable window has passed.
+            self._started = True
+            self._panic_since, self._most = (now, ready) if ready > 1 else (None, 0)
+        while self._seen and self._seen[0][0] <= now - settings.stable_window_seconds:
+            self._seen.popleft()
+        if not self._seen:
+            return None
+        stable = _mean([value for _, value in self._seen])
+        panic = _mean([value for at, value in self._seen if at > now - settings.panic_window_seconds])
+        pods = max(1, ready)
+        highest, lowest = ceil(settings.max_scale_up_rate * pods), floor(pods / settings.max_scale_down_rate)
+        by_panic = ceil(panic / settings.target)
+        wanted = min(max(ceil(stable / settings.target), lowest), highest)
+        if by_panic / pods >= settings.panic_threshold:
+            self._panic_since = now
+        elif self._panic_since is not None and now > self._panic_since + settings.stable_window_seconds:
+            self._panic_since, self._most = None, 0
+        if self._panic_since is None:
+            return wanted
+        self._most = max(self._most, wanted, min(max(by_panic, lowest), highest))
+        return self._most
+
+
+class Revision:
+    """Knative on one variant: scrapes each second, decides each second time."""
+
+    period_seconds = SCRAPE_SECONDS
+
+    def __init__(self, variant: VariantSetup, settings: Settings, *, buffers: bool) -> None:
+        """``buffers``: requests at the gateway are this revision's, as if Knative's activator held them."""
+        self._variant = variant
+        self._autoscaler = PodAutoscaler(settings)
+        self._buffers = buffers
+        self._decide_at = 0.0
+
+    def act(self, stage: Stage, now_seconds: float) -> None:
+        """Scrape, and scale when it is time."""
+        setup = self._variant
+        view = stage.variants[setup.name]
+        ready = [pod for pod in view.pods if pod.ready]
+        concurrency = float(sum(stage.in_flight(pod.name) for pod in ready))
+        if self._buffers:
+            concurrency += stage.gateway_queue() or 0.0
+        self._autoscaler.record(concurrency, now=now_seconds)
+        if now_seconds < self._decide_at:
+            return
+        self._decide_at = now_seconds + TICK_SECONDS - SCRAPE_SECONDS / 2
+        wanted = self._autoscaler.decide(ready=len(ready), now=now_seconds)
+        if wanted is not None:
+            stage.scale(setup.name, max(setup.minimum, min(setup.maximum, wanted)))
+
+
+def kpa(scenario: Scenario, concurrency: float, scope: Scope) -> list[Controller]:
+    """Return what Knative runs in a scenario; the first of its variants takes what waits at the gateway."""
+    variants = scaled(scenario, scope)
+    settings = Settings(concurrency=concurrency)
+    revisions = [Revision(variant, settings, buffers=variant is variants[0]) for variant in variants]
+    return [*revisions, *at_minimum(scenario, variants)]
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,43 @@
+"""HorizontalPodAutoscalers on metrics of vLLM, through the Prometheus Adapter.
+
+As the guides have it: one HPA per Deployment, one metric of type Pods with an average value, the behavior that
+Kubernetes has by default, a look every 15 s.
+"""
+
+from __future__ import annotations
+
+from wva.sim.rivals.hpa import HorizontalPodAutoscaler, PerPod
+from wva.sim.rivals.readings import Load, readings
+from wva.sim.rivals.scope import Scope, at_minimum, scaled
+from wva.sim.stage.scenario import Scenario, VariantSetup
+from wva.sim.stage.view import Controller, Stage
+
+
+class PodsAutoscaler:
+    """One HPA on one Deployment, with a metric of type Pods."""
+
+    def __init__(self, scenario: Scenario, variant: VariantSetup, load: Load, target: float) -> None:
+        """``target`` is the average value that the HPA aims at."""
+        self.period_seconds = scenario.hpa_seconds
+        self._adapter_seconds = scenario.observation.adapter_seconds
+        self._variant = variant.name
+        self._load = load
+        self._target = target
+        self._hpa = HorizontalPodAutoscaler(variant.minimum, variant.maximum)
+
+    def act(self, stage: Stage, now_seconds: float) -> None:
+        """Look at the pods and scale.
+
+        A pod that loads its weights runs and has no readings yet, so it counts as missing, not as pending.
+        """
+        view = stage.variants[self._variant]
+        values = readings(stage, view.pods, self._load, at_seconds=now_seconds - self._adapter_seconds)
+        metric = PerPod(values, self._target, missing=len(view.pods) - len(values))
+        replicas = self._hpa.look([metric], current=view.replicas, exists=len(view.pods), now=now_seconds)
+        stage.scale(self._variant, replicas)
+
+
+def hpa(scenario: Scenario, load: Load, target: float, scope: Scope) -> list[Controller]:
+    """Return the HPAs of a scenario."""
+    variants = scaled(scenario, scope)
+    return [*(PodsAutoscaler(scenario, variant, load, target) for variant in variants), *at_minimum(scenario, variants)]
