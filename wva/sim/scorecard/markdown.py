@@ -131,13 +131,9 @@ def _background(card: Card) -> Iterator[str]:
     late = "share of all requests that were late or failed, by the first thing that was not done when they arrived"
     yield from _table(("column", "meaning"), [*meanings, ("late by cause", late)])
     yield _CAUSES
-    if card.descriptions:
-        yield from ("## Policies", "")
-        present = set(policies(card))
-        yield from _table(
-            ("policy", "what it does"),
-            [(name, text) for name, text in card.descriptions.items() if name in present],
-        )
+    described = [(name, card.descriptions[name]) for name in policies(card) if card.descriptions.get(name)]
+    if described:
+        yield from ("## Policies", "", *_table(("policy", "what it does"), described))
     yield _BACKGROUND.rstrip()
     yield ""
 

@@ -1,0 +1,31 @@
+"""The scenarios have a name each, and every request of theirs fits into every engine."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from wva.sim.scorecard.suites import DEFAULT_SEEDS, SCENARIOS, SUITES
+
+
+def test_names_are_unique_and_every_scenario_is_in_a_suite():
+    """A name is a file name, too."""
+    names = [name for suite in SUITES.values() for name in suite]
+    assert len(set(names)) == len(names) == len(SCENARIOS)
+    assert all(name.replace("-", "").isalnum() and name.islower() for name in names)
+    assert len(SUITES["quick"]) >= 8
+    assert DEFAULT_SEEDS.keys() == SUITES.keys()
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_scenario_can_be_run(name):
+    """Other processes get it, its engines hold its longest request, and its traffic differs by seed alone."""
+    scenario = SCENARIOS[name]
+    traffic = pickle.loads(pickle.dumps(scenario)).traffic(1)  # noqa: S301 - our own
+    assert (traffic.arrival_seconds == scenario.traffic(1).arrival_seconds).all()
+    assert not set(scenario.traffic(2).arrival_seconds) & set(traffic.arrival_seconds)
+    longest = int((traffic.prompt_tokens + traffic.output_tokens).max())
+    assert longest <= min(variant.parameters.max_model_len for variant in scenario.variants)
+    assert traffic.duration_seconds > 2 * scenario.measured_from_seconds
+    assert len({variant.name for variant in scenario.variants}) == len(scenario.variants) >= 2
