@@ -3,7 +3,9 @@
 - ``requests``    ``Traffic``: the requests of one model over a time, as columns
 - ``shapes``      traffic of plain shapes: sine, step, bursts, ramps, shifts, the upstream benchmarks
 - ``traces``      traffic like that of published traces: Azure, BurstGPT, Mooncake
-- ``published``   what is published of them
+- ``csv_file``    a user's own requests from a CSV file, and traffic written to one
+- ``series``      traffic with the rates and mean lengths of a time series
+- ``published``   what is published of those traces
 - ``acceptance``  how near the generated traffic is to that
 - ``statistics``  what traffic is like in numbers
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import log
 from typing import NamedTuple
 
@@ -62,6 +62,30 @@ def quantiles(points: Sequence[tuple[float, float]], *, scale: float = 1.0) -> L
         return _whole(np.exp(values, out=values))
 
     return draw
+
+
+def histogram(buckets: Mapping[float, float]) -> Lengths:
+    """Return lengths of a distribution that is known by a histogram, as Prometheus has it.
+
+    ``buckets`` has for each upper bound how many observations are at most that; one of the bounds may be infinite.
+    Lengths beyond the last finite bound are up to twice as long.
+
+    Raises:
+        ValueError: there is no observation.
+
+    """
+    bounds = sorted(buckets)
+    counts = np.maximum.accumulate([max(buckets[bound], 0.0) for bound in bounds])
+    if not len(counts) or not counts[-1] > 0.0:
+        raise ValueError("a histogram without observations has no lengths")
+    points = [(0.0, 1.0)]
+    for bound, count in zip(bounds, (counts / counts[-1]).tolist(), strict=True):
+        tokens = max(bound if np.isfinite(bound) else 2.0 * points[-1][1], 1.0)
+        if count > points[-1][0]:
+            points.append((count, tokens))
+        elif count == 0.0:
+            points = [(0.0, tokens)]
+    return quantiles(points)
 
 
 def zipf(*, exponent: float, maximum_tokens: int) -> Lengths:
