@@ -79,7 +79,7 @@ def test_the_winner_is_the_cheapest_that_reaches_the_goal():
 
 def test_the_order_of_tables_is_given():
     """Others follow by name."""
-    found = card([fakes.scenario()], results("hpa-kv", "wva", "keda-prometheus"), title="t", descriptions={"wva": ""})
+    found = card([fakes.scenario()], results("hpa-kv", "wva", "keda-prometheus"), title="t", order=("wva",))
     assert [cell.policy for cell in found.parts[0].cells] == ["wva", "hpa-kv", "keda-prometheus"]
 
 

@@ -25,7 +25,7 @@ def example():
     scenarios = [fakes.scenario(), fakes.scenario("odd", title="a <b>|</script><script>alert(1)</script>")]
     runs = [fakes.run(of, policy, seed) for of in scenarios for policy in POLICIES for seed in (1, 2, 3, 4)]
     families = (Family("hpa-inflight-tuned", tuple(fakes.MEMBERS)),)
-    return card(scenarios, runs, title="Scorecard", families=families, descriptions={"wva": "WVA as it is"})
+    return card(scenarios, runs, title="Scorecard", families=families)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_the_markdown_has_every_scenario_and_every_policy(example):
         rows = [line for line in section.splitlines() if line.startswith("|")][2:]
         assert len(rows) == len(part.cells)
     tables = re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
-    assert len(tables) == 6
+    assert len(tables) == 5
     for table in tables:
         assert len({line.count("|") for line in table.splitlines()}) == 1
 

@@ -23,7 +23,7 @@ def plan(seeds=(1, 2), **changes):
         "policies": ("wva", "hpa-kv", "clairvoyant"),
         "families": (FAMILY,),
         "seeds": seeds,
-        "descriptions": {"wva": "WVA", "hpa-kv": "HPA"},
+        "order": ("wva", "hpa-kv"),
     }
     return Plan(**fields | changes)
 

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import groupby
-from types import MappingProxyType
 from typing import Final
 
 from wva.sim.scorecard.statistics import Estimate, estimate, estimate_of_known
@@ -24,6 +23,8 @@ GOAL: Final = 0.99
 """The share of requests that shall be served within the objectives."""
 CLOSE: Final = 0.005
 """Attainments that differ by less are taken as equal."""
+FINALISTS: Final = 3
+"""So many targets of a family run with all seeds."""
 REFERENCE: Final = "clairvoyant"
 """The policy that knows the traffic. It takes no part in comparisons; others are measured by it."""
 
@@ -94,12 +95,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The whole scorecard. ``descriptions`` are of policies; ``notes`` are paragraphs that its pages begin with."""
+    """The whole scorecard. ``notes`` are paragraphs that its pages begin with."""
 
     title: str
     seeds: tuple[int, ...]
     parts: tuple[Part, ...]
-    descriptions: Mapping[str, str]
     notes: tuple[str, ...] = ()
 
 
@@ -109,13 +109,13 @@ def card(
     *,
     title: str,
     families: Sequence[Family] = (),
-    descriptions: Mapping[str, str] = MappingProxyType({}),
+    order: Sequence[str] = (),
     timeline_of: Callable[[Scenario, str], Timeline] | None = None,
 ) -> Card:
     """Return the scorecard of some results.
 
-    ``descriptions`` of policies give the order of the tables; policies without one follow by name. ``timeline_of``
-    returns the timeline of a policy in a scenario with the first seed; without it those of the results are taken.
+    ``order`` is that of policies in tables; others follow by name. ``timeline_of`` returns the timeline of a policy in
+    a scenario with the first seed; without it those of the results are taken.
 
     Raises ValueError when a policy lacks a seed that another has in the same scenario. Members of a family may: they
     are in the grid, but are not chosen.
@@ -123,10 +123,10 @@ def card(
     by_scenario: dict[str, list[RunResult]] = defaultdict(list)
     for result in results:
         by_scenario[result.scenario].append(result)
-    order = {name: rank for rank, name in enumerate(descriptions)}
-    parts = [_part(scenario, by_scenario[scenario.name], families, order, timeline_of) for scenario in scenarios]
+    ranks = {name: rank for rank, name in enumerate(order)}
+    parts = [_part(scenario, by_scenario[scenario.name], families, ranks, timeline_of) for scenario in scenarios]
     seeds = sorted({result.seed for found in by_scenario.values() for result in found})
-    return Card(title, tuple(seeds), tuple(parts), descriptions)
+    return Card(title, tuple(seeds), tuple(parts))
 
 
 def best(cells: Sequence[Cell]) -> Cell:
@@ -139,7 +139,7 @@ def _part(
     scenario: Scenario,
     results: list[RunResult],
     families: Sequence[Family],
-    order: Mapping[str, int],
+    ranks: Mapping[str, int],
     timeline_of: Callable[[Scenario, str], Timeline] | None,
 ) -> Part:
     results = sorted(results, key=lambda result: (result.policy, result.seed))
@@ -157,7 +157,7 @@ def _part(
         candidates = [member for member in members if member.policy in complete]
         if candidates:
             cells[family.name] = replace(best(candidates), policy=family.name)
-    shown = sorted(cells.values(), key=lambda cell: (order.get(cell.policy, len(order)), cell.policy))
+    shown = sorted(cells.values(), key=lambda cell: (ranks.get(cell.policy, len(ranks)), cell.policy))
     rated = [cell for cell in shown if cell.policy != REFERENCE]
     timelines = {
         cell.policy: runs[cell.member][0].timeline if timeline_of is None else timeline_of(scenario, cell.member)

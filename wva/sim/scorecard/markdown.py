@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from wva.sim.scorecard import shown
-from wva.sim.scorecard.card import CLOSE, GOAL, REFERENCE, Card, Cell, best
+from wva.sim.scorecard.card import CLOSE, FINALISTS, GOAL, REFERENCE, Card, Cell, best
 from wva.sim.scorecard.verdicts import SUBJECT, Comparison, Verdict, compare, comparisons, policies, setting, why
 from wva.sim.stage.late import CAUSES
 
@@ -26,7 +26,14 @@ spec.replicas did not follow yet (actuation), pods had no node yet (scheduling) 
 that a queue drains (backlog). What is late with enough replicas is late for another reason (service): long prompts,
 uneven routing, or a replica that ended.
 """
-_BACKGROUND: Final = """\
+_BACKGROUND: Final = f"""\
+## Policies
+
+[Their own page](rivals.md) says what each policy is and where its rules come from. The name of a policy that is tuned
+in hindsight ends in `-tuned`, and the target that was best in the scenario follows in parentheses. Every target of the
+policy runs with the first seed, and the best {FINALISTS} of them with all seeds. The best is the one that the rule for
+the best policy chooses.
+
 ## What the simulation leaves out
 
 - The engine is a model of vLLM, not vLLM. It batches, prefills in chunks, evicts and preempts, and its speeds come from
@@ -54,7 +61,7 @@ few minutes. The same seeds give the same files.
 
 def markdown(card: Card) -> str:
     """Return the whole page."""
-    return "\n".join((*_head(card), *_results(card), *_differences(card), *_scenarios(card), *_background(card)))
+    return "\n".join((*_head(card), *_results(card), *_differences(card), *_scenarios(card), *_background()))
 
 
 def _head(card: Card) -> Iterator[str]:
@@ -125,15 +132,12 @@ def _scenarios(card: Card) -> Iterator[str]:
         yield from _table(headings, rows)
 
 
-def _background(card: Card) -> Iterator[str]:
+def _background() -> Iterator[str]:
     yield from ("## Columns", "")
     meanings = [(column.heading, column.meaning) for column in shown.COLUMNS]
     late = "share of all requests that were late or failed, by the first thing that was not done when they arrived"
     yield from _table(("column", "meaning"), [*meanings, ("late by cause", late)])
     yield _CAUSES
-    described = [(name, card.descriptions[name]) for name in policies(card) if card.descriptions.get(name)]
-    if described:
-        yield from ("## Policies", "", *_table(("policy", "what it does"), described))
     yield _BACKGROUND.rstrip()
     yield ""
 

@@ -6,22 +6,19 @@ best ``FINALISTS`` of them with all seeds, and the best of these is shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from wva.sim.scorecard.card import REFERENCE, Card, Cell, Family, best, card
+from wva.sim.scorecard.card import FINALISTS, REFERENCE, Card, Cell, Family, best, card
 from wva.sim.scorecard.markdown import markdown
 from wva.sim.scorecard.runs import Job, Outcome, Workshop, outcomes
 from wva.sim.scorecard.verdicts import SUBJECT, compare, setting, why
 from wva.sim.stage.result import RunResult, Timeline
 from wva.sim.stage.scenario import Scenario
-
-FINALISTS: Final = 3
-"""So many targets of a family run with all seeds."""
 
 Progress = Callable[[Outcome, int], None]
 """Told of each finished run, and how many there will be."""
@@ -40,14 +37,14 @@ class RunsFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a scorecard is made of. ``policies`` run as they are, ``families`` are tuned."""
+    """What a scorecard is made of: ``policies`` as they are, ``families`` to be tuned; ``order`` is that of tables."""
 
     title: str
     scenarios: tuple[Scenario, ...]
     policies: tuple[str, ...]
     families: tuple[Family, ...]
     seeds: tuple[int, ...]
-    descriptions: Mapping[str, str]
+    order: tuple[str, ...]
 
 
 def judge(plan: Plan, workshop: Workshop, *, workers: int, progress: Progress) -> Card:
@@ -79,7 +76,7 @@ def judge(plan: Plan, workshop: Workshop, *, workers: int, progress: Progress) -
         results,
         title=plan.title,
         families=plan.families,
-        descriptions=plan.descriptions,
+        order=plan.order,
         timeline_of=lambda scenario, policy: _timeline(workshop, scenario, policy, first),
     )
 
