@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count as numbers
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 from tests.sim.rivals.fake_stage import FakeStage, even, requests, scenario, setup
 from wva.sim.fleet.parameters import PRESETS
 from wva.sim.rivals import POLICIES
-from wva.sim.rivals.clairvoyant import clairvoyant, plan, static_peak
-from wva.sim.rivals.demand import STEP_SECONDS, cheapest_counts, cost, demand, ideal_cost, static_fleet
+from wva.sim.rivals.clairvoyant import cheapest_over_time, clairvoyant, plan, static_peak
+from wva.sim.rivals.demand import STEP_SECONDS, Demand, cheapest_counts, cost, demand, ideal_cost, static_fleet
 from wva.sim.stage.scenario import StartUp, start_up_random
 
 SMALL = PRESETS["L40S"]
@@ -126,14 +127,71 @@ def test_the_clairvoyant_is_ready_in_time_and_lets_go_at_once() -> None:
     assert stage.asked == [(229.0, "h100", number) for number in range(2, 6)]
 
 
+def levels(of, rates) -> list[int]:
+    """Return the counts of the first variant that are cheapest over time."""
+    needed = Demand(np.array(rates, float), np.full((len(rates), len(of.variants)), 10.0))
+    return cheapest_over_time(of, needed)[:, 0].tolist()
+
+
 def test_a_gap_shorter_than_a_start_is_kept() -> None:
     """Letting a replica go for 50 s saves nothing when a new one takes 60 s; for 100 s it does."""
     of = scenario(setup(replicas=2))
-    draws = lambda: lambda start_up: start_up.draw(start_up_random(1))  # noqa: E731 - all pods take the median
-    short = np.array([[2]] * 10 + [[1]] * 5 + [[2]] * 10)
-    assert plan(of, short, draws) == []
-    long = np.array([[2]] * 10 + [[1]] * 10 + [[2]] * 10)
-    assert [(change.at_seconds, change.replicas) for change in plan(of, long, draws)] == [(100.0, 1), (139.0, 2)]
+    assert levels(of, [20.0] * 10 + [10.0] * 5 + [20.0] * 10) == [2] * 25
+    assert levels(of, [20.0] * 10 + [10.0] * 10 + [20.0] * 10) == [2] * 10 + [1] * 10 + [2] * 10
+
+
+def test_another_variant_is_not_worth_a_short_time() -> None:
+    """A cheaper mix for half a minute costs more than it saves, as its pods have to start; for ten minutes it pays."""
+    of = scenario(setup("large", price=3.0, minimum=0), setup("small", price=1.0, minimum=0, replicas=0))
+
+    def fleets(moments: int) -> list[list[int]]:
+        capacity = np.tile([5.0, 1.0], (moments, 1))
+        return cheapest_over_time(of, Demand(np.full(moments, 1.0), capacity)).tolist()
+
+    assert fleets(2) == [[1, 0]] * 2
+    assert fleets(60) == [[0, 1]] * 60
+
+
+def test_bounds_hold_over_time() -> None:
+    """The minimum is kept without need, and the maximum is what there is for too much."""
+    of = scenario(setup(replicas=5, minimum=2, maximum=4))
+    assert levels(of, [0.0] * 20 + [100.0] * 20) == [2] * 20 + [4] * 20
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=5),
+    st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    st.sampled_from([5.0, 15.0, 40.0]),
+)
+def test_no_series_of_fleets_is_cheaper(rates, prices, carries, before, start) -> None:
+    """Two variants and a few moments: the same cost as by trying every series of fleets, step by step."""
+    of = scenario(
+        *(
+            setup(name, price=price, replicas=count, minimum=0, maximum=3, start_up=StartUp(start, 0.0))
+            for name, price, count in zip("ab", prices, before, strict=True)
+        )
+    )
+    found = cheapest_over_time(of, Demand(np.array(rates, float), np.tile(np.array(carries, float), (len(rates), 1))))
+
+    def step(old, new) -> float:
+        return sum(
+            price * (new_count * STEP_SECONDS + max(0, new_count - old_count) * start)
+            for price, old_count, new_count in zip(prices, old, new, strict=True)
+        )
+
+    def enough(fleet, rate) -> bool:
+        return fleet[0] * carries[0] + fleet[1] * carries[1] >= min(rate, 3 * sum(carries))
+
+    best = {before: 0.0}
+    for rate in rates:
+        fleets = [fleet for fleet in product(range(4), range(4)) if enough(fleet, rate)]
+        best = {new: min(cost + step(old, new) for old, cost in best.items()) for new in fleets}
+    series = [before, *map(tuple, found.tolist())]
+    assert all(enough(fleet, rate) for fleet, rate in zip(series[1:], rates, strict=True))
+    assert sum(step(old, new) for old, new in pairwise(series)) == pytest.approx(min(best.values()))
 
 
 @settings(deadline=None)

@@ -1,26 +1,28 @@
 """Policies that know the traffic: what could be reached at best, and the fixed fleet for the peak.
 
-The clairvoyant has the cheapest sufficient fleet of each moment (``demand``) Ready in time. It knows how long each pod
-will take to start, pays for that time, and orders no earlier than needed. A replica that is needed again before a new
-one could be Ready is kept: letting it go would cost as much. It is a reference, not a bound: a policy that lets
-requests wait a little may be cheaper.
+The clairvoyant has enough capacity Ready at every moment (``demand``), with the fleets that are cheapest over the whole
+time: a replica costs from its creation, so a start costs what the pod costs until it is Ready. It knows how long each
+pod will take, and orders it no earlier than needed. It is a reference, not a bound: a policy that lets requests wait a
+little may be cheaper.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from math import exp
 from typing import Final
 
 import numpy as np
 
 from wva.sim.rivals.capacity import Capacity, saturation
-from wva.sim.rivals.demand import STEP_SECONDS, Ints, cheapest_counts, demand, static_fleet
+from wva.sim.rivals.demand import STEP_SECONDS, Demand, Ints, demand, static_fleet
 from wva.sim.stage.scenario import Scenario, StartUp, start_up_random
 from wva.sim.stage.view import Controller, Stage
 
 _PERIOD_SECONDS: Final = 1.0
+_ENOUGH: Final = 1.0 - 1e-9
+"""Rounding errors do not add a replica."""
 
 StartUps = Callable[[StartUp], float]
 """How long the next pod takes to start, in order of creation."""
@@ -61,8 +63,51 @@ def static_peak(scenario: Scenario, seed: int, capacity: Capacity = saturation) 
 
 def clairvoyant(scenario: Scenario, seed: int, capacity: Capacity = saturation) -> list[Controller]:
     """Return the policy that knows the traffic and the start-up times of this seed."""
-    counts = cheapest_counts(scenario, demand(scenario, scenario.traffic(seed), capacity))
+    counts = cheapest_over_time(scenario, demand(scenario, scenario.traffic(seed), capacity))
     return [Planned(plan(scenario, counts, lambda: start_ups(seed)))]
+
+
+def cheapest_over_time(scenario: Scenario, needed: Demand) -> Ints:
+    """Return the fleets that carry each moment and cost least together, starts included: a column per variant.
+
+    Exact, by dynamic programming over all fleets that could be of use. Where even all variants at their maximum are too
+    few, it is that.
+    """
+    axes = range(len(scenario.variants))
+    most = np.ceil((needed.rate[:, None] / needed.capacity).max(axis=0)).astype(np.int64)
+    lows = [setup.minimum for setup in scenario.variants]
+    highs = [
+        max(setup.minimum, min(setup.maximum, int(alone))) for setup, alone in zip(scenario.variants, most, strict=True)
+    ]
+    counts = np.stack(np.meshgrid(*(np.arange(lows[v], highs[v] + 1) for v in axes), indexing="ij"))
+    prices = np.array([setup.price for setup in scenario.variants])
+    standing = np.tensordot(prices, counts, 1) * STEP_SECONDS
+    starting = prices * [_mean_seconds(setup.start_up) for setup in scenario.variants]
+
+    cost = np.full(standing.shape, np.inf)
+    cost[tuple(min(highs[v], max(lows[v], scenario.variants[v].replicas)) - lows[v] for v in axes)] = 0.0
+    costs = [cost]
+    for rate, capacity in zip(needed.rate, needed.capacity, strict=True):
+        for axis in axes:
+            # To end replicas is free; each that is added costs its start. So both are running minima.
+            rising = starting[axis] * counts[axis]
+            fewer = np.flip(np.minimum.accumulate(np.flip(cost, axis), axis), axis)
+            cost = np.minimum(fewer, np.minimum.accumulate(cost - rising, axis) + rising)
+        carried = np.tensordot(capacity, counts, 1)
+        cost = np.where(carried >= min(rate, carried.max()) * _ENOUGH, cost + standing, np.inf)
+        costs.append(cost)
+
+    fleets = counts.reshape(len(axes), -1)
+    found = [fleets[:, int(np.argmin(cost))]]
+    for before in reversed(costs[1:-1]):
+        added = np.maximum(0, found[-1][:, None] - fleets)
+        found.append(fleets[:, int(np.argmin(before.ravel() + starting @ added))])
+    return np.array(found[::-1])
+
+
+def _mean_seconds(start_up: StartUp) -> float:
+    mean = start_up.median_seconds * exp(start_up.sigma**2 / 2)
+    return mean + start_up.pull_probability * start_up.pull_seconds
 
 
 def start_ups(seed: int) -> StartUps:
@@ -76,10 +121,7 @@ def plan(scenario: Scenario, counts: Ints, new_start_ups: Callable[[], StartUps]
 
     ``counts`` has a row per moment, a column per variant. ``new_start_ups`` begins the series of start-up times anew.
     """
-    kept = [
-        _without_short_gaps(counts[:, place], setup.replicas, setup.start_up.median_seconds / STEP_SECONDS)
-        for place, setup in enumerate(scenario.variants)
-    ]
+    kept = list(np.array(counts).T)
     while True:
         changes, amended = _changes(scenario, kept, new_start_ups())
         if amended is None:
@@ -87,22 +129,6 @@ def plan(scenario: Scenario, counts: Ints, new_start_ups: Callable[[], StartUps]
         place, begin, end, level = amended
         span = kept[place][begin:end]
         kept[place][begin:end] = np.maximum(span, level) if span.min() < level else np.minimum(span, level - 1)
-
-
-def _without_short_gaps(counts: Ints, before: int, moments: float) -> Ints:
-    """Return counts in which no replica is let go that is needed again within so many moments.
-
-    ``before`` replicas exist at the start. Each level of the count is looked at alone.
-    """
-    kept = np.array(counts)
-    for level in range(1, int(max(before, kept.max(initial=0))) + 1):
-        needed = np.flatnonzero(counts >= level)
-        if level <= before:
-            needed = np.concatenate(([-1], needed))
-        for last, following in pairwise(needed.tolist()):
-            if 1 < following - last <= moments + 1:
-                kept[last + 1 : following] = np.maximum(kept[last + 1 : following], level)
-    return kept
 
 
 _Span = tuple[int, int, int, int]
