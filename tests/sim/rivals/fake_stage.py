@@ -94,6 +94,13 @@ class FakeStage:
         """Return the whole load while no pod is Ready."""
         return 0.0 if self._ready() else self._load(self.now)
 
+    def gateway_waiting(self):
+        """Return the requests at the gateway now: none."""
+        return 0
+
+    def ask(self, variant, replicas):
+        """Take note of nothing: only what is set counts here."""
+
     def scale(self, variant: str, replicas: int) -> None:
         """Create or end pods at once."""
         if replicas != self._spec[variant]:

@@ -8,6 +8,7 @@ rules come from.
 - ``keda``         KEDA's Prometheus scaler
 - ``knative``      the Knative Pod Autoscaler
 - ``demand``, ``solver``  what traffic demands, and the cheapest fleet for it
+- ``wva``          the shipped decisions, with the HPAs that apply them
 - ``clairvoyant``  policies that know the traffic
 """
 
@@ -24,6 +25,7 @@ from wva.sim.rivals.knative import CONCURRENCY, kpa
 from wva.sim.rivals.kubernetes import hpa
 from wva.sim.rivals.readings import Load
 from wva.sim.rivals.scope import Scope
+from wva.sim.rivals.wva import SETUPS, WvaSetup, controllers
 from wva.sim.stage.scenario import Scenario
 from wva.sim.stage.view import Controller
 
@@ -62,6 +64,11 @@ def kpa_policy(concurrency: float = CONCURRENCY, scope: Scope = Scope.ALL) -> Po
     return lambda scenario, _: kpa(scenario, concurrency, scope)
 
 
+def wva_policy(setup: WvaSetup) -> Policy:
+    """Return WVA with a configuration."""
+    return lambda scenario, _: controllers(setup, scenario)
+
+
 def _tunable() -> dict[str, tuple[_Tunable, float, tuple[float, ...]]]:
     """Return by name: the policy of a target, the default target, and the targets to try."""
     found: dict[str, tuple[_Tunable, float, tuple[float, ...]]] = {}
@@ -83,6 +90,7 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 def _policies() -> dict[str, Policy]:
     found: dict[str, Policy] = {"static-peak": static_peak, "clairvoyant": clairvoyant}
+    found |= {name: wva_policy(setup) for name, setup in SETUPS.items()}
     for name, (tuned, default, targets) in _tunable().items():
         found[name] = tuned(default)
         for member, target in zip(FAMILIES[name], targets, strict=True):

@@ -6,5 +6,6 @@
 - ``scenario``  what a run is made of
 - ``world``     requests, replicas, pods that start, and scrapes, around a policy
 - ``run``       one run of one policy, and its result
+- ``links``     from demand to capacity: what each link of the chain had done
 - ``late``      what made late requests wait
 """

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
+from wva.collect.retention import Window, window_of
 from wva.model.metrics import SAMPLE_WINDOW_SECONDS, EngineSignals, Freshness, ReplicaMetrics, Sample, SampleState
-from wva.model.snapshot import SchedulerQueue, Snapshot
+from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
 from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
 from wva.model.vllm_parameters import VllmParameters
 from wva.sim.stage import prometheus
@@ -25,11 +27,18 @@ _FRESHNESS: Final = Freshness()
 
 
 class Observer:
-    """Builds Snapshots. ``engines``: whether the analyzer wants to know more than the two signals of each replica."""
+    """Builds Snapshots.
 
-    def __init__(self, *, engines: bool) -> None:
+    ``engines``: whether the analyzer wants to know more than the two signals of each replica. ``retention_seconds``:
+    after how long without a request the model may go to zero; None when it may not.
+    """
+
+    def __init__(self, *, engines: bool, retention_seconds: float | None = None) -> None:
         """Remember nothing yet."""
         self._engines = engines
+        self._window = None if retention_seconds is None else window_of(retention_seconds)
+        self._pods: dict[str, None] = {}
+        """Every pod ever seen: also those that have ended have served requests."""
 
     def snapshot(self, stage: Stage, now: float, *, status: Callable[[str], int | None]) -> Snapshot:
         """Return what is seen at ``now``; ``status`` tells the number in the status of a variant."""
@@ -40,11 +49,32 @@ class Observer:
         ]
         snapshot = Snapshot.of(variants, replicas)
         queue = stage.gateway_queue()
-        if not self._engines or queue is None:
-            return snapshot
-        size = Sample(SampleState.FRESH, queue, EPOCH_SECONDS + now)
-        return Snapshot(
-            variants=snapshot.variants, replicas=snapshot.replicas, queues=(SchedulerQueue(MODEL, size=size),)
+        if self._engines and queue is not None:
+            size = Sample(SampleState.FRESH, queue, EPOCH_SECONDS + now)
+            snapshot = replace(snapshot, queues=(SchedulerQueue(MODEL, size=size),))
+        if self._window is not None and any(view.replicas for view in views):
+            self._pods |= {pod.name: None for view in views for pod in view.pods}
+            snapshot = replace(snapshot, request_counts=(self._count(stage, self._window, now),))
+        return snapshot
+
+    def _count(self, stage: Stage, window: Window, now: float) -> RequestCounts:
+        """Return the requests of the model: finished within the window, and in progress."""
+        seconds = float(window.seconds)
+        finished, begins, running = 0.0, now, 0.0
+        for name in self._pods:
+            scrapes = stage.scrapes(name)
+            within = prometheus.window(scrapes, now, seconds)
+            if within and prometheus.latest(scrapes, now - seconds) is None:
+                finished += max(scrape.values[Signal.SUCCESS] for scrape in within)
+            else:
+                finished += prometheus.increase(within, Signal.SUCCESS, start=now - seconds, end=now) or 0.0
+            begins = min([begins, *(scrape.at_seconds for scrape in scrapes[:1])])
+            last = prometheus.latest(scrapes, now)
+            if last is not None:
+                running += last.values[Signal.RUNNING] + last.values[Signal.WAITING]
+        covered = min(seconds, (now - begins) // window.part_seconds * window.part_seconds)
+        return RequestCounts(
+            MODEL, seconds, finished, running + (stage.gateway_queue() or 0.0), covered_seconds=covered
         )
 
     def _replica(self, view: VariantView, pod: Pod, scrapes: Sequence[Scrape], now: float) -> ReplicaMetrics:

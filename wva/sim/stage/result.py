@@ -33,7 +33,7 @@ class Figures:
         scale_ups: changes upwards of what was asked for, over all variants.
         scale_downs: and downwards.
         late_by_cause: late or failed requests by what made them wait, with the keys of ``late.CAUSES``.
-        seconds_to_capacity: for each step of the traffic, how long the fleet took to carry it.
+        seconds_to_capacity: for each time that the demand outgrew the Ready replicas, how long until they carried it.
 
     """
 

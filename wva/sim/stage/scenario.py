@@ -97,3 +97,8 @@ class Scenario:
     """Period in which the HPA controller looks."""
     drain_seconds: float = 30.0
     measured_from_seconds: float = 0.0
+
+    @property
+    def afterwards_seconds(self) -> float:
+        """How long after the last request a run goes on, so that what waits is served or given up."""
+        return min(self.gateway.patience_seconds, 600.0) * self.gateway.attempts + 600.0

@@ -91,7 +91,7 @@ class Stage(Protocol):
         ...
 
     def scrapes(self, pod: str) -> Sequence[Scrape]:
-        """Return what was scraped of a pod in the last ten minutes, oldest first; empty for one never scraped."""
+        """Return what was scraped of a pod in the last ten minutes, oldest first; or in its own last ten."""
         ...
 
     def in_flight(self, pod: str) -> int:
@@ -102,13 +102,24 @@ class Stage(Protocol):
         """Return the requests that wait at the gateway, as scraped last; None when no scrape has succeeded."""
         ...
 
+    def gateway_waiting(self) -> int:
+        """Return the requests that wait at the gateway at this moment, as its own page says."""
+        ...
+
+    def ask(self, variant: str, replicas: int) -> None:
+        """Note that a policy asks for so many replicas, which another controller will set."""
+        ...
+
     def scale(self, variant: str, replicas: int) -> None:
         """Set spec.replicas of a variant. Takes any number of at least 0; bounds are the caller's business."""
         ...
 
 
 class Controller(Protocol):
-    """Something that looks at the stage now and then, and acts."""
+    """Something that looks at the stage now and then, and acts.
+
+    One that only carries out what another asks for says so by ``decides = False``.
+    """
 
     @property
     def period_seconds(self) -> float:

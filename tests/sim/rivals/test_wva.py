@@ -1,0 +1,73 @@
+"""WVA on the stage: the shipped decisions, and the way of its number to the Deployment."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.stage.scenes import evenly, of_times, scene, variant
+from wva.sim.fleet.users import GatewaySettings
+from wva.sim.rivals.wva import SETUPS, controllers
+from wva.sim.stage.run import figures
+from wva.sim.stage.world import World
+
+
+def play(name, scenario, *more, seed=1):
+    """Run a configuration in a scene and return its world."""
+    world = World(scenario, seed=seed)
+    world.run([*controllers(SETUPS[name], scenario), *more])
+    return world
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_every_configuration_grows_under_overload_and_shrinks_after_it(name):
+    """From one replica that carries ten requests per second, at thirty, and back."""
+    times = [
+        evenly(2, 300).arrival_seconds,
+        300 + evenly(30, 1500).arrival_seconds,
+        1800 + evenly(1, 3600).arrival_seconds,
+    ]
+    traffic = of_times([at for part in times for at in part], 5400.0)
+    world = play(name, scene(traffic, variant("a", price=10.0), variant("b", price=20.0, minimum=0, replicas=0)))
+    totals = [sum(moment.asked) for moment in world.moments]
+    assert max(totals) >= 3
+    assert totals[-1] < max(totals)
+
+
+def test_the_number_takes_its_time_to_the_deployment():
+    """Cycle, scrape of the controller's page, adapter, look of the HPA."""
+    scenario = scene(evenly(40, 600), gateway=GatewaySettings(), interval_seconds=30.0)
+    world = World(scenario, seed=3)
+    cycles, *others = controllers(SETUPS["wva"], scenario)
+    world.run([cycles, *others])
+    decided = next(at for at, number in cycles._shown["a"] if number > 1)
+    applied = world.asked[0].at_seconds
+    assert applied > decided + scenario.observation.adapter_seconds
+    assert applied < decided + scenario.observation.adapter_seconds + 10.0 + scenario.hpa_seconds
+
+
+def test_the_cheaper_variant_grows_first():
+    """As the seed says."""
+    traffic = evenly(25, 1200)
+    world = play("wva", scene(traffic, variant("dear", price=40.0), variant("cheap", price=20.0)))
+    assert world.asked[0].variant == "cheap"
+
+
+def test_a_model_at_zero_is_started_and_goes_to_zero_again():
+    """One request wakes it; ten minutes after the last one it sleeps."""
+    setup = variant(minimum=0, replicas=0)
+    gateway = GatewaySettings(patience_seconds=300.0)
+    world = play("wva", scene(of_times([100.0, 500.0], 3600.0), setup, gateway=gateway))
+    assert [(change.before, change.after) for change in world.asked] == [(0, 1), (1, 0)]
+    up, down = (change.at_seconds for change in world.asked)
+    assert 100.0 <= up <= 120.0
+    assert 500.0 + 600.0 < down < 500.0 + 600.0 + 400.0
+    assert figures(world).served == 2
+
+
+def test_without_scrapes_nothing_moves():
+    """Numbers are kept while nothing is known."""
+    scenario = scene(evenly(2, 900), variant(replicas=3))
+    world = World(scenario, seed=1)
+    world._lost = lambda: True
+    world.run(controllers(SETUPS["wva"], scenario))
+    assert world.asked == []

@@ -1,0 +1,84 @@
+"""What a run comes to: figures and the timeline."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.sim.stage.scenes import Script, evenly, of_times, scene, variant
+from wva.sim.fleet.users import GatewaySettings
+from wva.sim.stage.run import figures, timeline
+from wva.sim.stage.world import World
+
+
+def outcome(scenario, *controllers, seed=1):
+    """Return figures and timeline of a scene."""
+    world = World(scenario, seed=seed)
+    world.run(controllers)
+    return figures(world), timeline(world)
+
+
+def test_a_light_load_is_served_in_time():
+    """And one replica costs its price per hour."""
+    found, _ = outcome(scene(evenly(2, 1800), variant(price=12.0)))
+    assert (found.requests, found.served) == (3600, 3600)
+    assert (found.ttft_attainment, found.itl_attainment, found.attainment) == (1.0, 1.0, 1.0)
+    assert found.cost == pytest.approx(6.0)
+    assert found.gpu_hours == pytest.approx(0.5)
+    assert found.goodput_per_second == pytest.approx(2.0)
+    assert found.ttft_p50_seconds < found.ttft_p99_seconds < 0.2
+
+
+def test_failed_requests_have_missed_their_objectives():
+    """Latencies are those of answers, shares are of all requests."""
+    found, _ = outcome(scene(evenly(30, 120), gateway=GatewaySettings(patience_seconds=5.0)))
+    assert found.timed_out > 500
+    assert found.served + found.timed_out == found.requests
+    assert found.ttft_attainment < 0.2
+    assert found.attainment <= found.ttft_attainment
+    assert found.ttft_p99_seconds <= 5.5
+
+
+def test_what_comes_before_the_measured_time_does_not_count():
+    """Neither requests nor replicas."""
+    found, _ = outcome(scene(evenly(2, 1000), measured_from_seconds=400.0))
+    assert found.requests == 1200
+    assert found.cost == pytest.approx(10.0 * 600 / 3600)
+
+
+def test_replicas_cost_until_they_have_ended():
+    """Of both variants, each at its price."""
+    script = Script({100.0: {"a": 2, "b": 3}, 400.0: {"a": 1}})
+    found, _ = outcome(scene(evenly(1, 1000), variant("a", price=10.0), variant("b", price=30.0)), script)
+    assert found.replica_hours["a"] == pytest.approx((1000 + 300) / 3600, rel=0.01)
+    assert found.replica_hours["b"] == pytest.approx((1000 + 2 * 900) / 3600, rel=0.01)
+    assert found.cost == pytest.approx(10 * found.replica_hours["a"] + 30 * found.replica_hours["b"])
+    assert found.peak_replicas == 5
+    assert (found.scale_ups, found.scale_downs) == (2, 1)
+
+
+def test_reversals_are_turns_of_the_total():
+    """One variant that takes over from another is none."""
+    steps = {10.0: {"a": 3}, 20.0: {"a": 2, "b": 2}, 30.0: {"a": 5}, 40.0: {"a": 1}, 50.0: {"a": 2}, 60.0: {"a": 3}}
+    found, _ = outcome(scene(evenly(1, 100), variant("a"), variant("b")), Script(steps))
+    assert found.reversals == 2
+
+
+def test_no_request_is_no_failure():
+    """An empty time has nothing that could be late."""
+    found, drawn = outcome(scene(of_times(np.empty(0), 120.0)))
+    assert (found.requests, found.attainment, found.ttft_p50_seconds) == (0, 1.0, None)
+    assert set(drawn.late_share) == {None}
+
+
+def test_the_timeline_has_load_replicas_and_lateness():
+    """A value for each instant."""
+    times = np.concatenate([evenly(1, 300).arrival_seconds, np.linspace(150.0, 160.0, 600)])
+    found, drawn = outcome(scene(of_times(np.sort(times), 300.0), gateway=GatewaySettings()), Script({100.0: {"a": 2}}))
+    assert len(drawn.offered_per_second) == len(drawn.waiting) == len(drawn.late_share) == 11
+    assert sum(drawn.offered_per_second) * drawn.step_seconds == found.requests
+    assert max(share for share in drawn.late_share if share is not None) > 0.5
+    assert drawn.late_share[2] == 0.0
+    only = drawn.variants[0]
+    assert only.asked[0] == only.ready[0] == 1
+    assert (only.asked[5], only.existing[5], only.ready[5], only.ready[7]) == (2, 2, 1, 2)

@@ -1,0 +1,206 @@
+"""WVA as a policy on the stage: the shipped decision code, and the HPA that applies its number.
+
+The controller decides on the Snapshot of each cycle as in a cluster. Its number goes the usual way: Prometheus scrapes
+it from the controller's page, the metrics adapter reads it there, and the HPA of each variant asks the adapter. A model
+at zero is started by the controller itself, which looks at the gateway once per second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+from wva.decide.activation import activate
+from wva.decide.pipeline import conclude
+from wva.model.decision import Decision
+from wva.model.memory import Memory, VariantMemory
+from wva.model.optimizers import Analyzer, Optimizer
+from wva.model.policy import (
+    Compatibility,
+    Policy,
+    QueueingPolicy,
+    QueueingRules,
+    SaturationPolicy,
+    ScaleToZeroEntry,
+    ScaleToZeroRules,
+)
+from wva.sim.rivals.hpa import Behavior, HorizontalPodAutoscaler
+from wva.sim.stage.observe import EPOCH_SECONDS, MODEL, Observer
+from wva.sim.stage.scenario import Scenario
+from wva.sim.stage.view import Controller, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class WvaSetup:
+    """A configuration of the controller, and of the HPAs that apply its number.
+
+    ``interval_seconds`` None is the scenario's. ``up_seconds`` and ``down_seconds`` are the stabilization windows.
+    Models whose variants may all have no replica go to zero after ten minutes without a request.
+    """
+
+    policy: Policy = Policy()  # noqa: RUF009 - frozen
+    interval_seconds: float | None = None
+    up_seconds: float = 0.0
+    down_seconds: float = 120.0
+
+
+class Cycles:
+    """The optimizer of the controller: decides at every call, and keeps what its page has shown."""
+
+    def __init__(self, setup: WvaSetup, scenario: Scenario) -> None:
+        """Start with an empty memory, as after a restart."""
+        self.period_seconds = setup.interval_seconds or scenario.interval_seconds
+        to_zero = all(variant.minimum == 0 for variant in scenario.variants)
+        self._policy = replace(setup.policy, scale_to_zero=_TO_ZERO) if to_zero else setup.policy
+        allowed = self._policy.scale_to_zero_for(MODEL)
+        self.observer = Observer(
+            engines=self._policy.proactive_model or self._policy.analyzer_for(MODEL) is not Analyzer.PERCENTAGE,
+            retention_seconds=allowed.retention_seconds if allowed.enabled else None,
+        )
+        self._memory = Memory()
+        self._shown: dict[str, list[tuple[float, int]]] = {}
+        self.starting: dict[str, int] = {}
+        """Variants that are being started from zero, with their numbers: no cycle takes that back."""
+
+    def act(self, stage: Stage, now_seconds: float) -> None:
+        """Run one cycle."""
+        snapshot = self.observer.snapshot(stage, now_seconds, status=self.status)
+        outcome = conclude(snapshot, self._memory, self._policy, EPOCH_SECONDS + now_seconds)
+        self._memory = outcome.memory
+        for decision in outcome.decisions:
+            if decision.key.name not in self.starting:
+                self._show(decision, now_seconds)
+                stage.ask(decision.key.name, decision.desired)
+
+    def start(self, decision: Decision, now_seconds: float) -> None:
+        """Take over the number of a variant that is started from zero between two cycles."""
+        self.starting[decision.key.name] = decision.desired
+        entries = {entry.key: entry for entry in self._memory.variants}
+        entries[decision.key] = VariantMemory(decision.key, decision.desired, None, 0)
+        self._memory = replace(self._memory, variants=tuple(entries[key] for key in sorted(entries)))
+        self._show(decision, now_seconds)
+
+    def shown(self, variant: str, at_seconds: float) -> int | None:
+        """Return the number that the page showed at a time; None before the first decision."""
+        return next((number for at, number in reversed(self._shown.get(variant, [])) if at <= at_seconds), None)
+
+    def status(self, variant: str) -> int | None:
+        """Return the number in the status of a variant."""
+        shown = self._shown.get(variant)
+        return shown[-1][1] if shown else None
+
+    def _show(self, decision: Decision, now: float) -> None:
+        shown = self._shown.setdefault(decision.key.name, [])
+        if not shown or shown[-1][1] != decision.desired:
+            shown.append((now, decision.desired))
+
+
+class Scalers:
+    """The HPA of each variant, for the controller's number."""
+
+    decides = False
+
+    def __init__(self, cycles: Cycles, setup: WvaSetup, scenario: Scenario) -> None:
+        """Begin without history."""
+        self.period_seconds = scenario.hpa_seconds
+        self._cycles = cycles
+        self._observation = scenario.observation
+        behavior = Behavior.parse(
+            {
+                "scaleUp": {"stabilizationWindowSeconds": setup.up_seconds},
+                "scaleDown": {"stabilizationWindowSeconds": setup.down_seconds},
+            }
+        )
+        self._hpas = {
+            variant.name: HorizontalPodAutoscaler(variant.minimum, variant.maximum, behavior)
+            for variant in scenario.variants
+        }
+
+    def act(self, stage: Stage, now_seconds: float) -> None:
+        """Look at every variant once."""
+        scraped = self.scraped(now_seconds)
+        for name, view in stage.variants.items():
+            value = self._cycles.shown(name, scraped)
+            replicas = self._hpas[name].external(
+                current=view.replicas,
+                exists=len(view.pods),
+                value=None if value is None else float(value),
+                average=1.0,
+                now=now_seconds,
+            )
+            stage.scale(name, replicas)
+
+    def scraped(self, now: float) -> float:
+        """Return when the page was scraped last that the adapter knows of."""
+        period = self._observation.controller_scrape_seconds
+        return (now - self._observation.adapter_seconds) // period * period
+
+
+class Waker:
+    """Starts a model at zero for which requests wait at the gateway, by writing the scale of one variant.
+
+    It shows its number first, and waits until the metrics adapter knows it: an HPA that still reads the number before
+    would take the start back.
+    """
+
+    decides = False
+    period_seconds = 1.0
+
+    def __init__(self, cycles: Cycles, scalers: Scalers) -> None:
+        """Tell ``cycles`` of what is started; ``scalers`` know when a number can be read."""
+        self._cycles = cycles
+        self._scalers = scalers
+
+    def act(self, stage: Stage, now_seconds: float) -> None:
+        """Look at the gateway once."""
+        for name, replicas in list(self._cycles.starting.items()):
+            if self._cycles.shown(name, self._scalers.scraped(now_seconds)) == replicas:
+                stage.scale(name, replicas)
+                del self._cycles.starting[name]
+        waiting = stage.gateway_waiting()
+        if not waiting or self._cycles.starting:
+            return
+        snapshot = self._cycles.observer.snapshot(stage, now_seconds, status=self._cycles.status)
+        decision = activate(snapshot.variants, float(waiting))
+        if isinstance(decision, Decision):
+            self._cycles.start(decision, now_seconds)
+            stage.ask(decision.key.name, decision.desired)
+
+
+def controllers(setup: WvaSetup, scenario: Scenario) -> list[Controller]:
+    """Return the controllers of WVA with a configuration."""
+    cycles = Cycles(setup, scenario)
+    scalers = Scalers(cycles, setup, scenario)
+    return [cycles, scalers, Waker(cycles, scalers)]
+
+
+_TO_ZERO: Final = ScaleToZeroRules(default=ScaleToZeroEntry("default", "", enabled=True))
+
+
+def _asking(analyzer: Analyzer, optimizer: Optimizer = Optimizer.BY_ANALYZER) -> Policy:
+    return Policy(saturation=SaturationPolicy(analyzer_name=analyzer, optimizer_name=optimizer))
+
+
+def _classes(ttft_milliseconds: float, itl_milliseconds: float) -> Policy:
+    policy = QueueingPolicy(target_ttft_milliseconds=ttft_milliseconds, target_itl_milliseconds=itl_milliseconds)
+    return Policy(queueing=QueueingRules(default=policy))
+
+
+_V0_5: Final = Policy(compatibility=Compatibility.V0_5)
+
+SETUPS: Final[Mapping[str, WvaSetup]] = MappingProxyType(
+    {
+        "wva": WvaSetup(),
+        "wva-chart": WvaSetup(interval_seconds=60.0, up_seconds=240.0, down_seconds=240.0),
+        "wva-one-step": WvaSetup(_asking(Analyzer.PERCENTAGE, Optimizer.ONE_STEP)),
+        "wva-tokens": WvaSetup(_asking(Analyzer.TOKENS)),
+        "wva-queueing": WvaSetup(_classes(1000.0, 50.0)),
+        "wva-queueing-cost-aware": WvaSetup(_asking(Analyzer.QUEUEING, Optimizer.COST_AWARE)),
+        "wva-hybrid": WvaSetup(Policy(proactive_model=True)),
+        "wva-v0.5": WvaSetup(_V0_5, interval_seconds=60.0, up_seconds=240.0, down_seconds=240.0),
+        "wva-v0.5-fast-hpa": WvaSetup(_V0_5, interval_seconds=30.0, up_seconds=0.0, down_seconds=0.0),
+    }
+)
+"""Configurations by the name of their policy."""

@@ -1,0 +1,112 @@
+"""From demand to capacity: what a run needed at each time, and what each link of the chain had done for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wva.sim.rivals.demand import STEP_SECONDS, Demand, cheapest_counts, cost, demand
+from wva.sim.stage.late import Chain, Level, Looks
+from wva.sim.stage.scenario import Scenario
+from wva.sim.stage.world import Asked, World
+from wva.sim.traffic.requests import Traffic
+
+Event = tuple[float, int, int]
+"""A change of a number of replicas: when, of which variant (its place), and by how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What the traffic of a run demands, and the cheapest sufficient fleet of each moment, a column per variant."""
+
+    demand: Demand
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, scenario: Scenario, traffic: Traffic) -> Reference:
+        """Return the reference of some traffic."""
+        needed = demand(scenario, traffic)
+        return cls(needed, cheapest_counts(scenario, needed))
+
+    def cost(self, scenario: Scenario, *, until_seconds: float) -> float:
+        """Return the cost of the fleet of each moment, over the measured time."""
+        return cost(scenario, self.counts, until_seconds=until_seconds)
+
+    def replicas_at(self, times: NDArray[np.float64]) -> tuple[float, ...]:
+        """Return the size of that fleet at some times."""
+        return tuple(float(total) for total in self.counts[self._moments(times)].sum(axis=1))
+
+    def capacity_at(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the requests per second that a replica of each variant carries: a row per time."""
+        capacity: NDArray[np.float64] = self.demand.capacity[self._moments(times)]
+        return capacity
+
+    def needed(self) -> Level:
+        """Return the demand in requests per second."""
+        return Level(_moments(self.demand.rate), self.demand.rate)
+
+    def _moments(self, times: NDArray[np.float64]) -> NDArray[Any]:
+        return np.clip((times // STEP_SECONDS).astype(np.int64), 0, len(self.counts) - 1)
+
+
+def chain(world: World, reference: Reference) -> Chain:
+    """Return what each link had done at each time."""
+    specified = _level(world, reference, _changes(world, world.asked))
+    return Chain(
+        needed=reference.needed(),
+        looks=Looks(
+            np.array([at for at, _ in world.looks]), np.maximum.accumulate(np.array([data for _, data in world.looks]))
+        ),
+        asked=_level(world, reference, _changes(world, world.wanted)) if world.wanted else specified,
+        specified=specified,
+        placed=_level(world, reference, _lives(world, ready=False), initial=False),
+        ready=_level(world, reference, _lives(world, ready=True), initial=False),
+    )
+
+
+def shortages(world: World, reference: Reference) -> tuple[float, ...]:
+    """Return for each time that the demand outgrew the Ready replicas how long it took until they carried it again."""
+    ready = _level(world, reference, _lives(world, ready=True), initial=False)
+    short = ready.values < reference.needed().at(ready.times)
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], short.astype(np.int8), [0]))))
+    times = np.append(ready.times, world.traffic.duration_seconds)
+    return tuple(float(times[end] - times[begin]) for begin, end in edges.reshape(-1, 2))
+
+
+def _changes(world: World, asked: Iterable[Asked]) -> list[Event]:
+    places = {setup.name: place for place, setup in enumerate(world.scenario.variants)}
+    return [(change.at_seconds, places[change.variant], change.after - change.before) for change in asked]
+
+
+def _lives(world: World, *, ready: bool) -> list[Event]:
+    """Return when replicas came, or became Ready, and when they were terminated."""
+    places = {setup.name: place for place, setup in enumerate(world.scenario.variants)}
+    events: list[Event] = []
+    for replica in world.replicas:
+        begin = replica.ready_seconds if ready else max(0.0, replica.created_seconds)
+        end = replica.terminated_seconds
+        if end is None or begin < end:
+            events.append((begin, places[replica.variant], 1))
+            events += [] if end is None else [(end, places[replica.variant], -1)]
+    return events
+
+
+def _level(world: World, reference: Reference, events: list[Event], *, initial: bool = True) -> Level:
+    """Return the capacity of numbers of replicas that change; ``initial``: from those of the scenario."""
+    setups = world.scenario.variants
+    times = np.union1d(_moments(reference.counts), np.array([at for at, _, _ in events]))
+    steps = np.zeros((len(times), len(setups)))
+    for at, place, step in events:
+        steps[np.searchsorted(times, at), place] += step
+    if initial:
+        steps[0] += [setup.replicas for setup in setups]
+    return Level(times, (steps.cumsum(axis=0) * reference.capacity_at(times)).sum(axis=1))
+
+
+def _moments(rows: NDArray[Any]) -> NDArray[np.float64]:
+    """Return when the moments begin that have these rows."""
+    return np.arange(len(rows), dtype=np.float64) * STEP_SECONDS

@@ -1,0 +1,171 @@
+"""One run of one policy in one scenario, and what it came to."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wva.sim.fleet.columns import BROKEN, REFUSED, SERVED, TIMED_OUT
+from wva.sim.rivals import POLICIES
+from wva.sim.stage.late import causes
+from wva.sim.stage.links import Reference, chain, shortages
+from wva.sim.stage.result import Figures, RunResult, Timeline, TimelineOfVariant
+from wva.sim.stage.scenario import Scenario
+from wva.sim.stage.world import TIMELINE_SECONDS, World
+from wva.sim.traffic.requests import Traffic
+
+_HOUR = 3600.0
+
+
+def run(scenario: Scenario, policy: str, seed: int) -> RunResult:
+    """Run the policy of this name.
+
+    Raises:
+        KeyError: there is none.
+
+    """
+    traffic, reference = _reference(scenario, seed)
+    world = World(scenario, seed=seed, traffic=traffic)
+    world.run(POLICIES[policy](scenario, seed))
+    return RunResult(scenario.name, policy, seed, figures(world, reference), timeline(world, reference))
+
+
+@lru_cache(maxsize=2)
+def _reference(scenario: Scenario, seed: int) -> tuple[Traffic, Reference]:
+    """Return traffic and reference, which are the same for all policies."""
+    traffic = scenario.traffic(seed)
+    return traffic, Reference.of(scenario, traffic)
+
+
+def figures(world: World, reference: Reference | None = None) -> Figures:
+    """Return the figures of a world that has ended."""
+    reference = reference or Reference.of(world.scenario, world.traffic)
+    scenario, users = world.scenario, _Users(world)
+    total = np.array([sum(moment.existing) for moment in world.moments if moment.at_seconds >= users.since])
+    prices = {variant.name: variant.price for variant in scenario.variants}
+    hours = _replica_hours(world, users.since)
+    up = sum(change.after > change.before for change in world.asked if change.at_seconds >= users.since)
+    down = sum(change.after < change.before for change in world.asked if change.at_seconds >= users.since)
+    return Figures(
+        requests=users.count,
+        served=users.of(SERVED),
+        timed_out=users.of(TIMED_OUT),
+        refused=users.of(REFUSED),
+        broken=users.of(BROKEN),
+        retried=users.retried,
+        ttft_attainment=users.share(users.in_time),
+        itl_attainment=users.share(users.fluent),
+        attainment=users.share(users.in_time & users.fluent),
+        ttft_p50_seconds=users.quantile(users.ttft, 0.5),
+        ttft_p99_seconds=users.quantile(users.ttft, 0.99),
+        itl_p50_seconds=users.quantile(users.itl, 0.5),
+        goodput_per_second=float(np.sum(users.in_time & users.fluent)) / (scenario_end(world) - users.since),
+        replica_hours=hours,
+        gpu_hours=sum(variant.gpus * hours[variant.name] for variant in scenario.variants),
+        cost=sum(prices[name] * value for name, value in hours.items()),
+        ideal_cost=reference.cost(scenario, until_seconds=scenario_end(world)),
+        mean_replicas=float(total.mean()) if len(total) else 0.0,
+        peak_replicas=int(total.max(initial=0)),
+        reversals=_reversals(world, users.since),
+        scale_ups=up,
+        scale_downs=down,
+        late_by_cause=causes(np.sort(users.arrival[~users.in_time]), chain(world, reference)),
+        seconds_to_capacity=shortages(world, reference),
+    )
+
+
+def scenario_end(world: World) -> float:
+    """Return when the traffic ends, in virtual seconds."""
+    return world.traffic.duration_seconds
+
+
+def timeline(world: World, reference: Reference | None = None) -> Timeline:
+    """Return what a plot shows of a world that has ended."""
+    reference = reference or Reference.of(world.scenario, world.traffic)
+    users = _Users(world, everybody=True)
+    edges = np.array([moment.at_seconds for moment in world.moments])
+    place = np.clip(np.searchsorted(edges, users.arrival, side="left"), 0, len(edges) - 1)
+    arrived = np.bincount(place, minlength=len(edges))
+    late = np.bincount(place, weights=~users.in_time, minlength=len(edges))
+    return Timeline(
+        step_seconds=TIMELINE_SECONDS,
+        offered_per_second=tuple(float(value) / TIMELINE_SECONDS for value in arrived),
+        late_share=tuple(float(bad) / float(all_) if all_ else None for bad, all_ in zip(late, arrived, strict=True)),
+        waiting=tuple(moment.waiting for moment in world.moments),
+        ideal_replicas=reference.replicas_at(edges),
+        variants=tuple(
+            TimelineOfVariant(
+                variant.name,
+                variant.price,
+                asked=tuple(moment.asked[place] for moment in world.moments),
+                existing=tuple(moment.existing[place] for moment in world.moments),
+                ready=tuple(moment.ready[place] for moment in world.moments),
+            )
+            for place, variant in enumerate(world.scenario.variants)
+        ),
+    )
+
+
+class _Users:
+    """What the users of the measured time got, a value for each of them; times in seconds, infinite for what failed."""
+
+    def __init__(self, world: World, *, everybody: bool = False) -> None:
+        service, objectives = world.service, world.scenario.objectives
+
+        def column(name: str) -> NDArray[np.float64]:
+            return np.asarray(getattr(service.columns, name), dtype=np.float64)
+
+        arrival = column("arrival")
+        self.since = 0.0 if everybody else world.scenario.measured_from_seconds
+        chosen = arrival >= self.since
+        self.arrival = arrival[chosen]
+        self.state = column("state")[chosen]
+        served = self.state == SERVED
+        first, finish = column("first")[chosen], column("finish")[chosen]
+        gaps = np.maximum(column("length")[chosen] - 1, 1)
+        self.ttft: NDArray[Any] = np.where(served, first - self.arrival, np.inf)
+        with np.errstate(invalid="ignore"):
+            self.itl: NDArray[Any] = np.where(served, (finish - first) / gaps, np.inf)
+        self.in_time: NDArray[Any] = self.ttft <= objectives.ttft_seconds
+        self.fluent: NDArray[Any] = self.itl <= objectives.itl_seconds
+        self.retried = int(np.maximum(column("attempts")[chosen] - 1, 0).sum())
+
+    @property
+    def count(self) -> int:
+        return len(self.arrival)
+
+    def of(self, state: int) -> int:
+        return int((self.state == state).sum())
+
+    def share(self, good: NDArray[Any]) -> float:
+        return float(good.mean()) if len(good) else 1.0
+
+    def quantile(self, values: NDArray[Any], share: float) -> float | None:
+        answered = values[np.isfinite(values)]
+        return float(np.quantile(answered, share, method="inverted_cdf")) if len(answered) else None
+
+
+def _replica_hours(world: World, since: float) -> dict[str, float]:
+    """Return by variant how long its replicas existed, from creation to end."""
+    hours = {variant.name: 0.0 for variant in world.scenario.variants}
+    for replica in world.replicas:
+        end = scenario_end(world) if replica.ended_seconds is None else replica.ended_seconds
+        hours[replica.variant] += max(0.0, end - max(since, replica.created_seconds)) / _HOUR
+    return hours
+
+
+def _reversals(world: World, since: float) -> int:
+    """Count how often what is asked for in total turned from growing to shrinking or back."""
+    before, turns = 0, 0
+    by_time: dict[float, int] = {}
+    for change in world.asked:
+        by_time[change.at_seconds] = by_time.get(change.at_seconds, 0) + change.after - change.before
+    for at, step in by_time.items():
+        direction = (step > 0) - (step < 0)
+        if direction and before and direction != before and at >= since:
+            turns += 1
+        before = direction or before
+    return turns

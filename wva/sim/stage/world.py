@@ -1,0 +1,265 @@
+"""The stage itself: requests, replicas, pods that start, and scrapes, around the controllers of a policy.
+
+Everything has a phase of its own, drawn from the seed: each pod's scrapes, each controller. Virtual time moves to the
+next thing that is due. What the policy does has its effect at that moment; what it sees is what was scraped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from itertools import count
+from random import Random
+from typing import Final
+
+from wva.sim.fleet.columns import GONE
+from wva.sim.fleet.service import Service
+from wva.sim.stage.scenario import Scenario, start_up_random
+from wva.sim.stage.view import Controller, Pod, Scrape, VariantView
+from wva.sim.traffic.requests import Traffic
+
+TIMELINE_SECONDS: Final = 30.0
+_KEPT_SECONDS: Final = 700.0
+"""How long scrapes are kept: the longest window of the queries, and some more."""
+_LONG_AGO_SECONDS: Final = -3600.0
+"""When the pods were created that serve at the start."""
+
+
+@dataclass(slots=True, eq=False)
+class Replica:
+    """A pod of the stage. Times are virtual seconds; ``ended_seconds`` is None while it exists."""
+
+    name: str
+    variant: str
+    row: int
+    created_seconds: float
+    ready_seconds: float
+    terminated_seconds: float | None = None
+    ended_seconds: float | None = None
+    scrapes: list[Scrape] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Asked:
+    """A change of what was asked for: of a variant, at a time, from so many replicas to so many."""
+
+    at_seconds: float
+    variant: str
+    before: int
+    after: int
+
+
+@dataclass(slots=True)
+class Moment:
+    """The stage at an instant: replicas asked for, existing and Ready by variant, and requests that wait."""
+
+    at_seconds: float
+    asked: tuple[int, ...]
+    existing: tuple[int, ...]
+    ready: tuple[int, ...]
+    waiting: int
+
+
+class World:
+    """A stage with a scenario on it. Implements ``view.Stage``."""
+
+    def __init__(self, scenario: Scenario, *, seed: int, traffic: Traffic | None = None) -> None:
+        """Begin at virtual time 0, with the scenario's first replicas Ready. ``traffic`` is made from the seed."""
+        self.scenario = scenario
+        self.traffic = scenario.traffic(seed) if traffic is None else traffic
+        self.service = Service.of(self.traffic, [setup.parameters for setup in scenario.variants], scenario.gateway)
+        self.now_seconds = 0.0
+        self.replicas: list[Replica] = []
+        """All that ever existed, in order of creation."""
+        self.asked: list[Asked] = []
+        """Changes of spec.replicas."""
+        self.wanted: list[Asked] = []
+        """Changes of what a policy asked for, where that is another's business to set."""
+        self.looks: list[tuple[float, float]] = []
+        """When a policy looked, and when the newest thing that it could see was scraped."""
+        self.moments: list[Moment] = []
+        self._seed = seed
+        self._setups = {setup.name: (place, setup) for place, setup in enumerate(scenario.variants)}
+        self._spec = {setup.name: setup.replicas for setup in scenario.variants}
+        self._alive: dict[str, list[Replica]] = {setup.name: [] for setup in scenario.variants}
+        self._by_name: dict[str, Replica] = {}
+        self._draining: list[Replica] = []
+        self._start_up = start_up_random(seed)
+        self._losses = Random(f"{seed}/lost-scrapes")
+        self._phases = Random(f"{seed}/scrape-phases")
+        self._queue_seen: float | None = None
+        self._newest_scrape = 0.0
+        self._events: list[tuple[float, int, int, object]] = []
+        self._order = count()
+        for setup in scenario.variants:
+            for _ in range(setup.replicas):
+                self._create(setup.name, created_seconds=_LONG_AGO_SECONDS, ready_seconds=0.0)
+
+    # -- what a policy sees and does ----------------------------------------------------------------------------------
+
+    @property
+    def variants(self) -> Mapping[str, VariantView]:
+        """The variants by name, as their objects describe them now."""
+        return {name: self._view(name) for name in self._spec}
+
+    def scrapes(self, pod: str) -> Sequence[Scrape]:
+        """Return what was scraped of a pod in the last ten minutes, oldest first."""
+        replica = self._by_name.get(pod)
+        return () if replica is None else replica.scrapes
+
+    def in_flight(self, pod: str) -> int:
+        """Return the requests in a Ready pod at this moment."""
+        return self.service.load(self._by_name[pod].row)
+
+    def gateway_queue(self) -> float | None:
+        """Return the requests that wait at the gateway, as scraped last."""
+        return self._queue_seen
+
+    def gateway_waiting(self) -> int:
+        """Return the requests that wait at the gateway at this moment."""
+        return self.service.at_gateway
+
+    def ask(self, variant: str, replicas: int) -> None:
+        """Note that a policy asks for so many replicas."""
+        before = next((one.after for one in reversed(self.wanted) if one.variant == variant), None)
+        if replicas != before:
+            self.wanted.append(
+                Asked(self.now_seconds, variant, self._spec[variant] if before is None else before, replicas)
+            )
+
+    def scale(self, variant: str, replicas: int) -> None:
+        """Set spec.replicas: pods are created at once, or terminated: those not Ready first, then the youngest."""
+        before = self._spec[variant]
+        if replicas == before:
+            return
+        self._spec[variant] = replicas
+        self.asked.append(Asked(self.now_seconds, variant, before, replicas))
+        alive = self._alive[variant]
+        while len(alive) < replicas:
+            seconds = self._setups[variant][1].start_up.draw(self._start_up)
+            self._create(variant, created_seconds=self.now_seconds, ready_seconds=self.now_seconds + seconds)
+        for replica in sorted(alive, key=self._first_to_go)[: len(alive) - replicas]:
+            self._terminate(replica)
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    def run(self, controllers: Sequence[Controller]) -> None:
+        """Let the traffic pass, with these controllers; what is left at its end is served or given up."""
+        end = self.traffic.duration_seconds
+        phases = Random(f"{self._seed}/controllers")
+        events = self._events
+        for controller in controllers:
+            heappush(events, (phases.random() * controller.period_seconds, 1, next(self._order), controller))
+        events.append((phases.random() * self.scenario.observation.scrape_seconds, 0, next(self._order), None))
+        events += [
+            (step * TIMELINE_SECONDS, 2, next(self._order), TIMELINE_SECONDS)
+            for step in range(int(end / TIMELINE_SECONDS) + 1)
+        ]
+        heapify(events)
+        while events and events[0][0] <= end:
+            at, _, _, what = heappop(events)
+            self._advance(at)
+            self._handle(at, what)
+        self._advance(end)
+        for replica in (*self._draining, *(one for alive in self._alive.values() for one in alive)):
+            replica.ended_seconds = end if replica.ended_seconds is None else replica.ended_seconds
+        self.service.advance(end + self.scenario.afterwards_seconds)
+
+    def _advance(self, until: float) -> None:
+        if until > self.now_seconds:
+            self.service.advance(until)
+            self.now_seconds = until
+            for replica in [one for one in self._draining if self.service.phase(one.row) == GONE]:
+                self._end(replica, self.service.ended_seconds(replica.row))
+
+    def _handle(self, at: float, what: object) -> None:
+        period = self.scenario.observation.scrape_seconds
+        if isinstance(what, Replica):
+            if what.terminated_seconds is None:
+                self._scrape(what, at)
+                heappush(self._events, (at + period, 0, next(self._order), what))
+        elif what is None:
+            self._queue_seen = None if self._lost() else float(self.service.at_gateway)
+            heappush(self._events, (at + period, 0, next(self._order), None))
+        elif isinstance(what, float):
+            self._note(at)
+        else:
+            controller: Controller = what  # type: ignore[assignment]  # the only other kind of event
+            if getattr(controller, "decides", True):
+                self.looks.append((at, self._newest_scrape))
+            controller.act(self, at)
+            heappush(self._events, (at + controller.period_seconds, 1, next(self._order), controller))
+
+    # -- pods ---------------------------------------------------------------------------------------------------------
+
+    def _create(self, variant: str, *, created_seconds: float, ready_seconds: float) -> None:
+        place, _ = self._setups[variant]
+        row = self.service.add(place, ready_at_seconds=ready_seconds)
+        name = f"{variant}-{len(self.replicas)}"
+        replica = Replica(name, variant, row, created_seconds, ready_seconds)
+        self.replicas.append(replica)
+        self._alive[variant].append(replica)
+        self._by_name[name] = replica
+        observation = self.scenario.observation
+        first = ready_seconds + self._phases.random() * observation.scrape_seconds
+        first += observation.discovery_seconds if ready_seconds else 0.0
+        heappush(self._events, (first, 0, next(self._order), replica))
+
+    def _terminate(self, replica: Replica) -> None:
+        self._alive[replica.variant].remove(replica)
+        replica.terminated_seconds = self.now_seconds
+        self.service.terminate(replica.row, grace_seconds=self.scenario.drain_seconds)
+        self._draining.append(replica)
+        if self.service.phase(replica.row) == GONE:
+            self._end(replica, self.now_seconds)
+
+    def _end(self, replica: Replica, at_seconds: float) -> None:
+        replica.ended_seconds = max(at_seconds, replica.terminated_seconds or 0.0)
+        self._draining.remove(replica)
+        self.service.forget(replica.row)
+
+    def _first_to_go(self, replica: Replica) -> tuple[bool, float, str]:
+        return replica.ready_seconds <= self.now_seconds, -replica.created_seconds, replica.name
+
+    def _view(self, name: str) -> VariantView:
+        _, setup = self._setups[name]
+        now = self.now_seconds
+        return VariantView(
+            name=name,
+            accelerator=setup.accelerator,
+            price=setup.price,
+            minimum=setup.minimum,
+            maximum=setup.maximum,
+            max_num_seqs=setup.parameters.max_num_seqs,
+            kv_cache_tokens=setup.parameters.kv_cache_tokens,
+            replicas=self._spec[name],
+            pods=tuple(
+                Pod(one.name, one.created_seconds, one.ready_seconds if one.ready_seconds <= now else None)
+                for one in self._alive[name]
+            ),
+        )
+
+    # -- watching -----------------------------------------------------------------------------------------------------
+
+    def _lost(self) -> bool:
+        share = self.scenario.observation.lost_share
+        return share > 0 and self._losses.random() < share
+
+    def _scrape(self, replica: Replica, at: float) -> None:
+        replica.scrapes.append(Scrape(at, () if self._lost() else self.service.scrape(replica.row)))
+        self._newest_scrape = at
+        if replica.scrapes[0].at_seconds < at - _KEPT_SECONDS:
+            del replica.scrapes[0]
+
+    def _note(self, at: float) -> None:
+        alive = [self._alive[name] for name in self._spec]
+        self.moments.append(
+            Moment(
+                at,
+                asked=tuple(self._spec.values()),
+                existing=tuple(len(replicas) for replicas in alive),
+                ready=tuple(sum(one.ready_seconds <= at for one in replicas) for replicas in alive),
+                waiting=self.service.waiting,
+            )
+        )
