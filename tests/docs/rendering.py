@@ -9,6 +9,7 @@ import yaml
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import SecretStr
 
+from tests.docs import physics_tables
 from wva.api.crd import definition
 from wva.collect.queries import chunk_queries, engine_queries
 from wva.instruments import Instruments
@@ -214,6 +215,7 @@ TABLES = {
         "spec": spec_table,
         "status": status_table,
     },
+    "physics.md": physics_tables.TABLES,
     "security.md": {"rights": rights_table},
     "configuration.md": {"settings": settings_table},
     "metrics.md": {

@@ -1,10 +1,12 @@
 """Which request rate puts a replica where: for choosing the loads of scenarios.
 
-With requests of fixed length, n sequences in the batch and rate r, a decode step takes alpha + beta * n, and each
-request interrupts all others for its prefill. A request stays for ``output`` steps, stretched by the share of time that
-prefills take, so by Little's law n = r * output * (alpha + beta * n) / (1 - r * prefill). That is linear in r: the rate
-follows from the batch, and the batch from the KV cache usage. Queueing in front of a full cache is not in it, hence
-``saturation`` is the rate at which the queue starts to grow without bound.
+With requests of fixed length, n sequences in the batch and rate r, a decode step takes alpha + beta * n, and kv_read
+for each token that the n sequences have in the KV cache: the prompt and, on average, half of the answer. Each request
+interrupts all others for its prefill, in which each token attends to half of the prompt on average. A request stays for
+``output`` steps, stretched by the share of time that prefills take, so by Little's law
+n = r * output * step / (1 - r * prefill). That is linear in r: the rate follows from the batch, and the batch from the
+KV cache usage. Queueing in front of a full cache is not in it, hence ``saturation`` is the rate at which the queue
+starts to grow without bound. ``capacity`` finds by simulation the rate at which users are still content.
 
 Illustrative presets, prompt 512 and answer 256 tokens (requests per second and replica; ITL in milliseconds;
 ``tests/sim/fleet/test_calibration.py`` holds the table and compares it with the simulation):
@@ -52,8 +54,12 @@ def operating_point(
     resident_tokens = prompt_tokens + (output_tokens + parameters.block_size) / 2  # the last block is half empty
     by_memory = kv_cache_usage * parameters.kv_cache_tokens / resident_tokens
     sequences = min(by_memory, float(parameters.max_num_seqs))
-    step_seconds = parameters.alpha_seconds + parameters.beta_seconds_per_sequence * sequences
-    prefill_seconds = parameters.prefill_seconds_per_token * prompt_tokens + parameters.beta_seconds_per_sequence
+    read_seconds = parameters.kv_read_seconds_per_token * (prompt_tokens + output_tokens / 2)
+    step_seconds = parameters.alpha_seconds + (parameters.beta_seconds_per_sequence + read_seconds) * sequences
+    token_seconds = (
+        parameters.prefill_seconds_per_token + parameters.attention_seconds_per_token_pair * prompt_tokens / 2
+    )
+    prefill_seconds = token_seconds * prompt_tokens + parameters.beta_seconds_per_sequence
     rate = sequences / (output_tokens * step_seconds + sequences * prefill_seconds)
     return OperatingPoint(
         requests_per_second=rate,

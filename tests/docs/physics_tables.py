@@ -1,0 +1,305 @@
+"""The tables of docs/physics.md: what accelerators and models are, and the engine beside published measurements."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import groupby
+from statistics import fmean, median
+
+from wva.sim.fleet.accelerators import GPUS, MODELS, Precision, engine_parameters
+from wva.sim.fleet.capacity import capacity
+from wva.sim.fleet.published import CURRENT, EARLIER_LATENCIES, EARLIER_RATES, LENGTHS, RUSH_LENGTHS, SOURCES, simulated
+from wva.sim.stage.scenario import Objectives
+from wva.sim.stage.start_ups import START_UPS
+
+PAIRS = (
+    ("H100", "Llama-3.1-8B", 1, Precision.BF16),
+    ("A100", "Llama-3.1-8B", 1, Precision.BF16),
+    ("MI300X", "Llama-3.1-8B", 1, Precision.BF16),
+    ("L40S", "Llama-3.1-8B", 1, Precision.BF16),
+    ("L40S", "Llama-3.1-8B", 1, Precision.FP8),
+    ("H100", "Qwen3-32B", 2, Precision.BF16),
+    ("H100", "Llama-3.1-70B", 4, Precision.BF16),
+    ("H100", "Llama-3.1-70B", 2, Precision.FP8),
+    ("A100", "Llama-3.1-70B", 4, Precision.BF16),
+    ("MI300X", "Llama-3.1-70B", 1, Precision.BF16),
+)
+"""GPU, model, GPUs of a replica and precision, as scenarios combine them."""
+
+CARRYING = (PAIRS[0], PAIRS[1], PAIRS[2], PAIRS[3], PAIRS[5], PAIRS[6])
+"""Those of PAIRS whose capacity is shown."""
+
+SIZES = ((512, 256), (1155, 211))
+"""Tokens of prompt and answer in the table of capacities."""
+
+UNITS = {
+    "latency": ("latency", 1.0, "s"),
+    "requests_per_second": ("throughput", 1.0, "requests/s"),
+    "output_tokens_per_second": ("throughput", 1.0, "tokens/s"),
+    "ttft": ("mean TTFT", 1000.0, "ms"),
+    "ttft_p99": ("p99 of TTFT", 1000.0, "ms"),
+    "tpot": ("time per token", 1000.0, "ms"),
+}
+
+
+def table(header, rows):
+    """Return a Markdown table."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def number(value):
+    """Return a number with three digits, and without an exponent."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def share(error):
+    """Return a relative error in percent."""
+    return f"{100 * error:+.0f} %"
+
+
+@cache
+def error(measurement):
+    """Return what the engine gives over what was measured, less 1."""
+    return simulated(measurement) / measurement.value - 1
+
+
+def gpus_table():
+    """Return the numbers of each GPU: those of data sheets, then the fitted ones."""
+    rows = [
+        (
+            name,
+            f"{gpu.memory_bytes / 2**30:.1f}",
+            f"{gpu.bandwidth / 1e12:.3f}",
+            f"{gpu.bf16_flops / 1e12:.0f}",
+            f"{gpu.fp8_flops / 1e12:.0f}" if gpu.fp8_flops else "-",
+            f"{gpu.link / 1e9:.0f}",
+            f"{gpu.price:.1f}",
+            f"{gpu.memory_share:.2f}",
+            f"{gpu.compute_share:.2f}",
+            f"{gpu.layer_seconds * 1e6:.0f}",
+            f"{gpu.all_reduce_seconds * 1e6:.0f}",
+            f"{gpu.sequence_seconds * 1e6:.0f}",
+        )
+        for name, gpu in GPUS.items()
+    ]
+    header = (
+        "GPU",
+        "Memory, GiB",
+        "Bandwidth, TB/s",
+        "bf16, TFLOPS",
+        "fp8, TFLOPS",
+        "Link, GB/s",
+        "Price, $/h",
+        "Memory share",
+        "Compute share",
+        "Layer, µs",
+        "All-reduce, µs",
+        "Sequence, µs",
+    )
+    return table(header, rows)
+
+
+def models_table():
+    """Return the configuration of each model."""
+    rows = [
+        (
+            name,
+            f"{model.parameters / 1e9:.2f}",
+            f"{model.layers}",
+            f"{model.hidden}",
+            f"{model.heads}",
+            f"{model.kv_heads}",
+            f"{model.vocabulary}",
+            f"{4 * model.layers * model.kv_heads * model.head_size / 1024:.0f}",
+        )
+        for name, model in MODELS.items()
+    ]
+    header = (
+        "Model",
+        "Parameters, 10⁹",
+        "Layers",
+        "Hidden",
+        "Heads",
+        "KV heads",
+        "Vocabulary",
+        "KV cache per token, KiB",
+    )
+    return table(header, rows)
+
+
+def _engine(pair):
+    gpu, model, gpus, precision = pair
+    return engine_parameters(gpu, model, tensor_parallel=gpus, precision=precision)
+
+
+def _setup(gpu, model, gpus, precision):
+    return f"{gpus} x {gpu}, {model}, {precision}"
+
+
+def _measured(setup):
+    return _setup(setup.gpu, setup.model, setup.tensor_parallel, setup.precision)
+
+
+def engines_table():
+    """Return what the derivation gives for the pairs that scenarios use."""
+    rows = []
+    for pair in PAIRS:
+        engine = _engine(pair)
+        rows.append(
+            (
+                _setup(*pair),
+                f"{engine.alpha_seconds * 1e3:.2f}",
+                f"{engine.beta_seconds_per_sequence * 1e6:.1f}",
+                f"{engine.kv_read_seconds_per_token * 1e9:.1f}",
+                f"{engine.prefill_seconds_per_token * 1e6:.1f}",
+                f"{engine.attention_seconds_per_token_pair * 1e9:.2f}",
+                f"{engine.num_gpu_blocks}",
+                f"{engine.kv_cache_tokens // 1000}",
+            )
+        )
+    header = (
+        "Engine",
+        "alpha, ms",
+        "beta, µs",
+        "kv_read, ns",
+        "prefill, µs",
+        "attention, ns",
+        "KV blocks",
+        "KV cache, 10³ tokens",
+    )
+    return table(header, rows)
+
+
+def capacities_table():
+    """Return what one replica carries, in requests per second, for each of SIZES."""
+    rows = []
+    for pair in CARRYING:
+        carried = [
+            capacity(_engine(pair), prompt_tokens=prompt, output_tokens=output, objectives=Objectives())
+            for prompt, output in SIZES
+        ]
+        rows.append((_setup(*pair), *map(number, carried)))
+    return table(("Engine", *(f"{prompt} / {output}" for prompt, output in SIZES)), rows)
+
+
+def errors_table():
+    """Return the errors of each group of measurements."""
+    groups = (
+        ("V1 engine: latency, throughput, time per token", [each for each in CURRENT if "ttft" not in each.figure]),
+        ("V1 engine: time to the first token", [each for each in CURRENT if "ttft" in each.figure]),
+        ("V0 engine: latency of one request, or of eight", EARLIER_LATENCIES),
+        ("V0 engine: throughput", EARLIER_RATES),
+    )
+    rows = []
+    for title, measurements in groups:
+        errors = [abs(error(each)) for each in measurements]
+        rows.append(
+            (
+                title,
+                f"{len(errors)}",
+                f"{100 * fmean(errors):.1f} %",
+                f"{100 * median(errors):.1f} %",
+                f"{100 * max(errors):.0f} %",
+            )
+        )
+    return table(("Measurements", "Figures", "Mean absolute error", "Median", "Largest"), rows)
+
+
+def _load(load):
+    sizes = f"{load.prompt_tokens} / {load.output_tokens}"
+    if load.users:
+        return f"{sizes}, {load.users} users"
+    if load.rate != float("inf"):
+        return f"{sizes}, {load.rate:g} requests/s"
+    return f"{sizes}, {load.requests} at once"
+
+
+def current_table():
+    """Return each measurement of the V1 engine beside what the engine here gives."""
+    rows = []
+    for each in CURRENT:
+        title, factor, unit = UNITS[each.figure]
+        setup = each.setup
+        ours = each.value * (1 + error(each))
+        rows.append(
+            (
+                f"[{each.source}]({SOURCES[each.source]})",
+                _measured(setup),
+                _load(each.load),
+                f"{title}, {unit}",
+                number(each.value * factor),
+                number(ours * factor),
+                share(error(each)),
+            )
+        )
+    return table(("Source", "Engine", "Load", "Figure", "Published", "Simulated", "Error"), rows)
+
+
+def _by_lengths(measurements, known):
+    rows = []
+    for (source, setup), group in groupby(measurements, key=lambda each: (each.source, each.setup)):
+        cells = {(each.load.prompt_tokens, each.load.output_tokens): each for each in group}
+        if set(cells) <= set(known):
+            found = [cells.get(lengths) for lengths in known]
+            rows.append(
+                (
+                    f"[{_measured(setup)}]({SOURCES[source]})",
+                    *(f"{each.value:g} ({share(error(each))})" if each else "-" for each in found),
+                )
+            )
+    return table(("Engine", *(f"{prompt} / {output}" for prompt, output in known)), rows)
+
+
+def earlier_latencies_table():
+    """Return the latency of single requests on the V0 engine, with the error here."""
+    return _by_lengths(EARLIER_LATENCIES, LENGTHS)
+
+
+def earlier_batches_table():
+    """Return the latency of eight requests on the V0 engine, with the error here."""
+    rows = [
+        (
+            f"[{_measured(each.setup)}]({SOURCES[each.source]})",
+            number(each.value),
+            number(each.value * (1 + error(each))),
+            share(error(each)),
+        )
+        for each in EARLIER_LATENCIES
+        if each.source.startswith("ci-")
+    ]
+    return table(("Engine", "Published, s", "Simulated, s", "Error"), rows)
+
+
+def earlier_rates_table():
+    """Return the most requests per second on the V0 engine, with the error here."""
+    return _by_lengths(EARLIER_RATES, RUSH_LENGTHS)
+
+
+def start_ups_table():
+    """Return how long pods take to start."""
+    rows = [
+        (
+            model,
+            f"{start.median_seconds:.0f}",
+            f"{start.sigma:g}",
+            f"{100 * start.pull_probability:.0f} %",
+            f"{start.pull_seconds:.0f}",
+        )
+        for model, start in START_UPS.items()
+    ]
+    return table(("Model", "Median, s", "Spread", "Image not on the node", "Pull, s"), rows)
+
+
+TABLES = {
+    "errors": errors_table,
+    "current": current_table,
+    "earlier-latencies": earlier_latencies_table,
+    "earlier-batches": earlier_batches_table,
+    "earlier-rates": earlier_rates_table,
+    "gpus": gpus_table,
+    "models": models_table,
+    "engines": engines_table,
+    "capacities": capacities_table,
+    "start-ups": start_ups_table,
+}

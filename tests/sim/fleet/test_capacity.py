@@ -1,0 +1,61 @@
+"""What one replica carries."""
+
+from dataclasses import replace
+
+import pytest
+
+from wva.sim.fleet.accelerators import engine_parameters
+from wva.sim.fleet.calibration import saturation
+from wva.sim.fleet.capacity import capacity
+from wva.sim.stage.scenario import Objectives
+
+ENGINE = engine_parameters("L40S", "Llama-3.1-8B")
+
+
+def carried(engine=ENGINE, *, ttft=1.0, itl=0.1, prompt=512, output=128, seed=0):
+    """Return the capacity of an engine."""
+    return capacity(
+        engine,
+        prompt_tokens=prompt,
+        output_tokens=output,
+        objectives=Objectives(ttft_seconds=ttft, itl_seconds=itl),
+        seed=seed,
+    )
+
+
+def test_generous_objectives_allow_almost_the_saturation():
+    """A replica that is full still answers, but its queue grows."""
+    most = saturation(ENGINE, prompt_tokens=512, output_tokens=128).requests_per_second
+    assert 0.75 * most < carried(ttft=5.0, itl=1.0) < 1.05 * most
+
+
+def test_each_objective_can_bind():
+    """A slower first token or slower decoding that users accept allows more of them."""
+    loose = carried(ttft=5.0, itl=0.2)
+    assert carried(ttft=0.3, itl=0.2) < loose
+    assert carried(ttft=5.0, itl=0.04) < loose
+
+
+def test_nothing_satisfies_impossible_objectives():
+    """No step is as short as this."""
+    assert carried(ttft=0.01) == 0.0
+    assert carried(itl=0.001) == 0.0
+
+
+def test_same_question_has_the_same_answer():
+    """The seed decides the arrivals; another one moves the answer by little."""
+    assert carried(replace(ENGINE)) == carried()
+    assert carried(seed=1) == pytest.approx(carried(), rel=0.1)
+
+
+def test_faster_engine_carries_more():
+    """Twice as fast in all respects is about twice the rate, and a little more since waiting halves."""
+    fast = replace(
+        ENGINE,
+        alpha_seconds=ENGINE.alpha_seconds / 2,
+        beta_seconds_per_sequence=ENGINE.beta_seconds_per_sequence / 2,
+        prefill_seconds_per_token=ENGINE.prefill_seconds_per_token / 2,
+        kv_read_seconds_per_token=ENGINE.kv_read_seconds_per_token / 2,
+        attention_seconds_per_token_pair=ENGINE.attention_seconds_per_token_pair / 2,
+    )
+    assert 1.8 * carried() < carried(fast) < 3.0 * carried()

@@ -1,0 +1,47 @@
+"""An engine under a load of requests that are all alike."""
+
+import pytest
+
+from wva.sim.fleet.accelerators import engine_parameters
+from wva.sim.fleet.measurement import Load, measure
+
+ENGINE = engine_parameters("H100", "Llama-3.1-8B")
+
+
+def test_request_alone_takes_its_steps():
+    """One prefill, then one step for each further token, each a little longer than the one before."""
+    outcome = measure(ENGINE, Load(512, 101))
+    prefill = ENGINE.prefill_seconds_per_token + ENGINE.attention_seconds_per_token_pair * 256
+    first = ENGINE.alpha_seconds + ENGINE.beta_seconds_per_sequence + 512 * prefill
+    assert outcome.ttft == outcome.ttft_p99 == pytest.approx(first)
+    context = 512 + 1 + 99 / 2
+    step = ENGINE.alpha_seconds + ENGINE.beta_seconds_per_sequence + context * ENGINE.kv_read_seconds_per_token
+    assert outcome.tpot == pytest.approx(step, rel=1e-3)
+    assert outcome.latency == pytest.approx(first + 100 * outcome.tpot)
+    assert outcome.output_tokens_per_second == pytest.approx(101 / outcome.latency)
+
+
+def test_users_keep_their_number():
+    """Little's law: as many requests are inside as there are users."""
+    outcome = measure(ENGINE, Load(256, 64, requests=400, users=8))
+    inside = outcome.requests_per_second * (outcome.ttft + 63 * outcome.tpot)
+    assert inside == pytest.approx(8, rel=0.02)
+
+
+def test_more_users_than_requests():
+    """Then all requests come at once."""
+    assert measure(ENGINE, Load(256, 64, requests=4, users=8)) == measure(ENGINE, Load(256, 64, requests=4))
+
+
+def test_rush_ends_with_the_measurement():
+    """What is not served by then does not count."""
+    outcome = measure(ENGINE, Load(512, 128, requests=2000, seconds=10.0))
+    assert outcome.latency < 10.0
+    assert 10 < outcome.requests_per_second < 100
+
+
+def test_repeated_prompts_come_from_the_prefix_cache():
+    """After the first of each, computing a prompt takes next to no time."""
+    new, repeated = (measure(ENGINE, Load(4000, 16, requests=200, rate=1.0, prompts=n)) for n in (0, 10))
+    assert new.ttft > 0.1
+    assert repeated.ttft < 0.02
