@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from wva.publish import metrics
 from wva.publish.explanation import FAMILIES
 from wva.publish.obstacles import OBSTACLE, OBSTACLE_HELP, OBSTACLE_LABELS, OBSTACLES
 from wva.settings import Settings, origin_of
+from wva.sim.traffic.acceptance import TRACES, comparisons
+from wva.sim.traffic.kinds import KINDS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 NOT_THE_CONTROLLERS = {
@@ -207,6 +210,41 @@ def columns_table():
     return table(("Column", "Shows", "Only with `-o wide`"), rows)
 
 
+def kinds_table():
+    """Return one row per kind of traffic: what it is, and the arguments with their defaults."""
+    rows = []
+    for name, kind in KINDS.items():
+        what = getattr(kind, "func", kind).__doc__.splitlines()[0].removeprefix("Return ").rstrip(".")
+        arguments = [
+            f"{argument.name}={argument.default if isinstance(argument.default, str) else _number(argument.default)}"
+            for argument in inspect.signature(kind).parameters.values()
+            if isinstance(argument.default, (int, float, str))
+        ]
+        rows.append((f"`{name}`", what.replace("``", "`"), f"`{', '.join(arguments)}`"))
+    return table(("Kind", "Requests", "Arguments"), rows)
+
+
+def _number(value):
+    """Return a number with three digits, or all those before the point."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def traces_table():
+    """Return one row per published statistic of a trace, beside that of the traffic."""
+    rows = [
+        (
+            f"`{each.trace}`",
+            each.statistic.replace("_", " "),
+            _number(each.published),
+            _number(each.generated),
+            str(each.bound),
+        )
+        for name in TRACES
+        for each in comparisons(name)
+    ]
+    return table(("Kind", "Statistic", "Published", "Generated", "May be off by"), rows)
+
+
 TABLES = {
     "conditions.md": {"obstacles": obstacles_table},
     "crd-reference.md": {
@@ -218,6 +256,7 @@ TABLES = {
     "physics.md": physics_tables.TABLES,
     "security.md": {"rights": rights_table},
     "configuration.md": {"settings": settings_table},
+    "traffic.md": {"kinds": kinds_table, "traces": traces_table},
     "metrics.md": {
         "variant-metrics": variant_metrics_table,
         "explanation-metrics": explanation_metrics_table,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from wva.sim.traffic import traces
 from wva.sim.traffic.acceptance import BOUNDS, TRACES, Bound, comparisons
+from wva.sim.traffic.kinds import KINDS as KINDS_BY_NAME
 from wva.sim.traffic.statistics import Statistics, WeekStatistics, counts, statistics
 
 
@@ -18,6 +19,14 @@ def test_the_statistics_of_a_trace_are_met(name, first_seed):
     """Two sets of seeds that have nothing in common with each other or with those of the search."""
     missed = [one for one in comparisons(name, first_seed=first_seed) if not one.holds]
     assert not missed
+
+
+def test_every_trace_is_a_kind():
+    """By the same name; and every kind needs a seed alone."""
+    assert set(TRACES) < set(KINDS_BY_NAME)
+    for name, kind in KINDS_BY_NAME.items():
+        if not name.startswith("azure-2024"):  # a day of them is long
+            assert kind(1).count > 0, name
 
 
 def test_every_statistic_has_a_bound():

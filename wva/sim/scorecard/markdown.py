@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from wva.sim.scorecard import shown
+from wva.sim.scorecard import earlier, shown
 from wva.sim.scorecard.card import CLOSE, FINALISTS, GOAL, REFERENCE, Card, Cell, best
 from wva.sim.scorecard.verdicts import SUBJECT, Comparison, Verdict, compare, comparisons, policies, setting, why
 from wva.sim.stage.late import CAUSES
@@ -61,7 +61,9 @@ few minutes. The same seeds give the same files.
 
 def markdown(card: Card) -> str:
     """Return the whole page."""
-    return "\n".join((*_head(card), *_results(card), *_differences(card), *_scenarios(card), *_background()))
+    return "\n".join(
+        (*_head(card), *_results(card), *_differences(card), *_scenarios(card), *_earlier(card), *_background())
+    )
 
 
 def _head(card: Card) -> Iterator[str]:
@@ -130,6 +132,21 @@ def _scenarios(card: Card) -> Iterator[str]:
             for cell in part.cells
         ]
         yield from _table(headings, rows)
+
+
+def _earlier(card: Card) -> Iterator[str]:
+    """Yield the first comparison beside this one, as far as the same kinds of scenarios ran."""
+    rows = list(earlier.rows(card))
+    if rows:
+        yield from (
+            "## Beside the first comparison",
+            "",
+            "Before this scorecard there was a comparison on five scenarios of the same kinds. Its figures are the",
+            "share of requests with their first token within 1 s, and the cost.",
+            "",
+            *_table(("scenario", "policy", "then", "now"), rows),
+            earlier.DIFFERENCES,
+        )
 
 
 def _background() -> Iterator[str]:

@@ -27,18 +27,18 @@ function layout(more) {
 // Without the bar of buttons, which would lie on the legend: dragging zooms, and a double click goes back.
 const settings = { displayModeBar: false, responsive: true };
 
-// Changes are [time, value] pairs in seconds; the value holds until the next.
+// Changes are time, value, time, value, ...: the value holds from its time, in seconds, until the next.
 function valueAt(changes, at) {
-  let low = 0, high = changes.length - 1;
+  let low = 0, high = changes.length / 2 - 1;
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if (changes[middle][0] <= at) low = middle; else high = middle - 1;
+    if (changes[2 * middle] <= at) low = middle; else high = middle - 1;
   }
-  return changes[low][1];
+  return changes[2 * low + 1];
 }
 
 function sums(lists, end) {
-  const times = [...new Set(lists.flatMap((changes) => changes.map((change) => change[0])))].sort((a, b) => a - b);
+  const times = [...new Set(lists.flatMap((changes) => changes.filter((_, index) => index % 2 === 0)))].sort((a, b) => a - b);
   times.push(end);
   let below = times.map(() => 0);
   return lists.map((changes) => {

@@ -232,28 +232,26 @@ def _part_data(part: Part, numbers: dict[str, int]) -> object:
 
 def _run_data(timeline: Timeline, every: int) -> object:
     return {
-        "late": _thinned(timeline.late_share, every),
+        "late": _thinned(timeline.late_share, every, digits=2),
         "asked": [_changes(variant.asked, timeline.step_seconds) for variant in timeline.variants],
         "ready": [_changes(variant.ready, timeline.step_seconds) for variant in timeline.variants],
     }
 
 
-def _thinned(values: Sequence[float | None], every: int) -> list[float | None]:
+def _thinned(values: Sequence[float | None], every: int, *, digits: int = 1) -> list[float | None]:
     """Return the mean of so many values each; those that are unknown do not count."""
     pieces = [[value for value in values[at : at + every] if value is not None] for at in range(0, len(values), every)]
-    return [round(sum(piece) / len(piece), 3) if piece else None for piece in pieces]
+    return [round(sum(piece) / len(piece), digits) if piece else None for piece in pieces]
 
 
-def _changes(values: Sequence[int], step_seconds: float) -> list[tuple[float, int]]:
-    """Return when a number changed, and to what."""
-    return [
-        (0.0, values[0]),
-        *(
-            (round(index * step_seconds, 1), after)
-            for index, (before, after) in enumerate(pairwise(values), start=1)
-            if after != before
-        ),
+def _changes(values: Sequence[int], step_seconds: float) -> list[float]:
+    """Return when a number changed, and to what: time, value, time, value. Whole seconds: a pixel is more."""
+    changes = [
+        (round(index * step_seconds), after)
+        for index, (before, after) in enumerate(pairwise(values), start=1)
+        if after != before
     ]
+    return [number for change in ((0, values[0]), *changes) for number in change]
 
 
 def _json(data: object) -> str:

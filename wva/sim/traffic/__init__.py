@@ -1,6 +1,7 @@
 """Traffic for the physics: when requests arrive, how long they are, and what they have in common.
 
 - ``requests``    ``Traffic``: the requests of one model over a time, as columns
+- ``kinds``       all kinds of traffic by name
 - ``shapes``      traffic of plain shapes: sine, step, bursts, ramps, shifts, the upstream benchmarks
 - ``traces``      traffic like that of published traces: Azure, BurstGPT, Mooncake
 - ``csv_file``    a user's own requests from a CSV file, and traffic written to one

@@ -184,8 +184,7 @@ def upstream_ramp(
 ) -> Traffic:
     """Return the ramp of the benchmark of llm-d: 2, 4, 6, 8, 10, 4 and 1 requests/s, 42 minutes in equal parts.
 
-    Prompts have 4,000 tokens and answers 1,000. ``scale`` multiplies the rates: the small variant of the registry has
-    half of them, with a quarter of the tokens.
+    Prompts have 4,000 tokens and answers 1,000. ``scale`` multiplies the rates.
     """
     parts = (2.0, 4.0, 6.0, 8.0, 10.0, 4.0, 1.0)
     profile = rates.steps([(duration_seconds / len(parts), part * scale) for part in parts])

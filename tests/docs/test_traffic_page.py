@@ -1,0 +1,61 @@
+"""The page of traffic: its code runs, and its file is read."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.rendering import DOCS
+from wva.sim.traffic import csv_file
+from wva.sim.traffic.arrivals import MAXIMUM_REQUESTS
+from wva.sim.traffic.statistics import statistics
+
+PAGE = (DOCS / "traffic.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+FILE = re.search(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1]
+
+
+def run(code):
+    """Run a block of the page and return its names."""
+    names: dict = {}
+    exec(code, names)  # noqa: S102 - the page's own code
+    return names
+
+
+def test_the_file_of_the_page_is_read(tmp_path, monkeypatch, capsys):
+    """Its groups and prefixes are found; the code below it prints the statistics of a file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "requests.csv").write_text(FILE, encoding="utf-8")
+    traffic = csv_file.read_csv(tmp_path / "requests.csv")
+    assert traffic.prompt_tokens.tolist() == [812, 3100, 2950]
+    assert traffic.group.tolist() == [-1, 0, 0]
+    assert traffic.prefix_tokens.tolist() == [0, 2048, 2048]
+    run(BLOCKS[0])
+    assert csv_file.read_csv(tmp_path / "requests.csv").count > 100_000
+    run(BLOCKS[1])
+    assert capsys.readouterr().out.startswith("Statistics(rate=")
+
+
+def test_the_columns_of_the_page_are_those_that_are_read():
+    """Each name with its other names."""
+    rows = re.findall(r"^\| `(\w+)` \| (?:`(\w+)`)? ?\| ", PAGE, re.MULTILINE)
+    named = {name: other for name, other in rows if "_tokens" in name or name in {"seconds", "group"}}
+    expected = {names[0]: (names[1] if len(names) > 1 else "") for names in csv_file.COLUMNS.values()}
+    assert {name: other.lower() for name, other in named.items()} == expected
+
+
+def test_the_limits_of_the_page_are_those_in_force():
+    """Requests, bytes and days of a file."""
+    assert f"{csv_file.MAXIMUM_ROWS:,} requests, {csv_file.MAXIMUM_BYTES // 1024**3} GiB" in PAGE
+    assert f"{csv_file.MAXIMUM_SECONDS / 86_400:.0f} days" in PAGE
+    assert csv_file.MAXIMUM_ROWS <= MAXIMUM_REQUESTS
+
+
+def test_the_kind_of_the_page_is_as_it_says():
+    """The mean rate, the crowd in the middle, and half of the prompt tokens in common."""
+    traffic = run(BLOCKS[2])["office_hours"](1)
+    found = statistics(traffic)
+    assert found.rate == pytest.approx(6.0, rel=0.02)
+    assert found.hit_ratio == pytest.approx(0.5, abs=0.01)
+    assert 2.0 < found.peak_to_mean_60s < 6.0

@@ -1,0 +1,104 @@
+"""Traffic and scenario from a history: rates, lengths, what really ran, and what is assumed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.sim.backtest.conftest import MINUTES, ODD
+from tests.sim.backtest.engines import ANSWER, MODEL, NAMESPACE, PROMPT, START, rates
+from wva.sim.backtest.fetch import Span, fetch
+from wva.sim.backtest.fit import fit
+from wva.sim.backtest.history import History, history
+from wva.sim.backtest.scenario import Backtest, backtest, recorded_traffic
+from wva.sim.stage.scenario import Objectives, StartUp
+
+SPAN = Span(NAMESPACE, MODEL, START, START + 60 * MINUTES - 30)
+
+
+@pytest.fixture
+async def seen(client, clock, tmp_path) -> History:
+    """Return the history of two engines."""
+    return history(SPAN, await fetch(client, SPAN, tmp_path, clock=clock))
+
+
+def whole(seen: History, **more) -> Backtest:
+    """Return the backtest of a history."""
+    return backtest(seen, [fit(variant, seen) for variant in seen.variants], objectives=Objectives(), **more)
+
+
+def test_traffic_has_the_rate_and_the_lengths_of_the_history(seen):
+    """Minute by minute, and on average."""
+    traffic = recorded_traffic(seen, longest=8192)(1)
+    wanted = 2.3 * rates(MINUTES)
+    counts = np.histogram(traffic.arrival_seconds, bins=np.arange(0, 60 * MINUTES + 1, 300))[0]
+    expected = wanted.reshape(-1, 5).sum(axis=1) * 60
+    assert np.all(np.abs(counts[1:-1] - expected[1:-1]) < 5 * np.sqrt(expected[1:-1]) + 0.05 * expected[1:-1])
+    assert traffic.prompt_tokens.mean() == pytest.approx(PROMPT, rel=0.05)
+    assert traffic.output_tokens.mean() == pytest.approx(ANSWER, rel=0.05)
+    assert (traffic.prompt_tokens + traffic.output_tokens).max() <= 8192
+
+
+def test_a_seed_makes_the_same_traffic(seen):
+    """And another seed another one; the columns also survive JSON."""
+    made = recorded_traffic(seen, longest=8192)
+    back = msgspec.json.decode(msgspec.json.encode(made), type=type(made))
+    assert back == made
+    assert np.array_equal(made(3).arrival_seconds, back(3).arrival_seconds)
+    assert not np.array_equal(made(3).prompt_tokens[:50], made(4).prompt_tokens[:50])
+
+
+def test_requests_that_wait_have_arrived(seen):
+    """A queue that grows at the gateway is arrivals that no engine has seen."""
+    growing = replace(seen, queue=np.arange(SPAN.count) * 30.0)
+    more = recorded_traffic(growing, longest=8192)(1).count - recorded_traffic(seen, longest=8192)(1).count
+    assert more == pytest.approx(SPAN.count * 30, rel=0.1)
+
+
+def test_what_a_cache_held_is_shared(seen):
+    """As many tokens of each prompt."""
+    column = {"prefix_queries": np.full(SPAN.count, 1000.0), "prefix_hits": np.full(SPAN.count, 400.0)}
+    pods = tuple(replace(pod, signals=pod.signals | column) for pod in seen.variants[0].pods)
+    traffic = recorded_traffic(replace(seen, variants=(replace(seen.variants[0], pods=pods),)), longest=8192)(1)
+    assert (traffic.prefix_tokens.sum() / traffic.prompt_tokens.sum()) == pytest.approx(0.4, rel=0.01)
+    assert traffic.groups == 1
+
+
+def test_the_scenario_is_that_of_the_history(seen):
+    """Variants with their cost, bounds and engines; the interval of the controller."""
+    found = whole(seen)
+    (variant,) = found.scenario.variants
+    assert (variant.name, variant.price, variant.maximum, variant.replicas) == ("chat", 7.0, 6, 1)
+    assert variant.parameters.kv_cache_tokens == ODD.kv_cache_tokens
+    assert found.scenario.interval_seconds == 45.0
+    assert found.replicas == {"chat": (1,) * SPAN.count}
+
+
+def test_what_really_ran_is_counted(seen):
+    """Hours, cost, and the share of first tokens within the bound that is next to the objective."""
+    reality = whole(seen).reality
+    hours = (SPAN.count - 1) * 30 / 3600
+    assert reality.replica_hours["chat"] == pytest.approx(hours)
+    assert reality.cost == pytest.approx(7.0 * hours)
+    assert (reality.ttft_seconds, reality.peak_replicas) == (1.0, 1)
+    assert reality.ttft_share == pytest.approx(0.9, rel=0.02)
+    assert reality.requests == pytest.approx(2.3 * 60 * rates(MINUTES).sum(), rel=0.05)
+
+
+def test_what_was_not_seen_is_said(seen):
+    """How long pods start, and how often the controller decides."""
+    notes = whole(replace(seen, interval_seconds=None)).notes
+    assert any("--start-up" in note for note in notes)
+    assert any("no controller was seen" in note for note in notes)
+    given = whole(seen, start_up=StartUp(40.0))
+    assert given.variants[0].start_up.median_seconds == 40.0
+    assert given.notes == ()
+
+
+def test_it_can_be_kept(seen):
+    """As JSON, and read again as it was."""
+    found = whole(seen)
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Backtest) == found

@@ -1,0 +1,97 @@
+"""A service with given requests, for tests of the gateway, of users and of prefixes."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+
+from wva.sim.fleet.parameters import EngineParameters
+from wva.sim.fleet.service import Service
+from wva.sim.fleet.users import GatewaySettings, Routing
+from wva.sim.traffic.requests import Traffic
+
+SMALL = EngineParameters(
+    alpha_seconds=0.01,
+    beta_seconds_per_sequence=0.0,
+    prefill_seconds_per_token=0.001,
+    num_gpu_blocks=64,
+    block_size=4,
+    max_num_seqs=4,
+    max_num_batched_tokens=64,
+    max_model_len=200,
+)
+"""A prompt of 20 tokens takes 30 ms, each further token 10 ms."""
+
+
+def traffic(*requests, prompt=20, output=10, draws=None):
+    """Return requests: each an arrival, or (arrival, more) with what differs from a prompt of 20 and 10 tokens more."""
+    rows = [each if isinstance(each, tuple) else (each, {}) for each in requests]
+
+    def whole(name, default):
+        return np.array([more.get(name, default) for _, more in rows], dtype=np.int64)
+
+    return Traffic(
+        duration_seconds=rows[-1][0] if rows else 0.0,
+        arrival_seconds=np.array([at for at, _ in rows], dtype=np.float64),
+        prompt_tokens=whole("prompt", prompt),
+        output_tokens=whole("output", output),
+        group=whole("group", -1),
+        prefix_tokens=whole("prefix", 0),
+        shared_tokens=whole("shared", 0),
+        draw=np.array([more.get("draw", 0.0) for _, more in rows] if draws is None else draws),
+    )
+
+
+def service(*requests, pods=1, variants=(SMALL,), drawn=None, **settings):
+    """Return a service with these requests and so many Ready pods of the first variant."""
+    made = Service.of(traffic(*requests, draws=drawn), variants, GatewaySettings(**settings))
+    for _ in range(pods):
+        made.add(0, ready_at_seconds=0.0)
+    return made
+
+
+def values(target, name):
+    """Return a column of the requests."""
+    return np.asarray(getattr(target.columns, name)).tolist()
+
+
+def fingerprint(routing):
+    """Return all that comes of busy traffic with everything in it: every request's fate and every engine's page."""
+    random = np.random.default_rng(7)
+    count = 1500
+    lengths = [random.integers(1, longest, count) for longest in (150, 60)]
+    shared = random.integers(0, 100, count)
+    given = Traffic(
+        duration_seconds=60.0,
+        arrival_seconds=np.sort(random.uniform(0.0, 60.0, count)),
+        prompt_tokens=lengths[0],
+        output_tokens=lengths[1],
+        group=random.integers(-1, 5, count),
+        prefix_tokens=np.minimum(shared, lengths[0]),
+        shared_tokens=np.minimum(shared, lengths[0]),
+        draw=random.uniform(0.0, 1.0, count),
+    )
+    costly = replace(SMALL, kv_read_seconds_per_token=1.3e-5, attention_seconds_per_token_pair=2.9e-6)
+    other = replace(SMALL, num_gpu_blocks=90, block_size=7, max_num_seqs=6, beta_seconds_per_sequence=0.0013)
+    settings = GatewaySettings(
+        queue_limit=20, routing=routing, view_seconds=0.7, prefix_weight=0.4, patience_seconds=3.0, attempts=2
+    )
+    target = Service.of(given, (costly, other), settings)
+    for at in (0.5, 1.0, 20.0):
+        target.add(0, ready_at_seconds=at)
+    pages = []
+    for at in range(5, 80, 5):
+        target.advance(float(at))
+        if at == 10:
+            target.add(1, ready_at_seconds=14.0)
+        if at == 40:
+            target.terminate(1, grace_seconds=0.3)
+        pages.append([target.scrape(row) for row in range(4)])
+    names = ("state", "attempts", "arrival", "first", "finish", "length", "engine", "queued")
+    return repr((pages, [values(target, name) for name in names], list(map(int, target.columns.totals))))
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join(fingerprint(routing) for routing in Routing))

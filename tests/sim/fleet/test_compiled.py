@@ -1,0 +1,46 @@
+"""Machine code and the interpreter give the same bits."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sim.fleet.services import fingerprint
+from wva.sim.fleet import compiled
+from wva.sim.fleet.users import Routing
+
+HERE = Path(compiled.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def interpreted():
+    """Return the fingerprints from a process that compiles nothing."""
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    root = Path(__file__).parents[3]
+    command = [sys.executable, "-m", "tests.sim.fleet.services"]
+    done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=True)  # noqa: S603 - this interpreter, these tests
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("routing", Routing)
+def test_compiled_and_interpreted_give_the_same_bits(interpreted, routing):
+    """The fate of every request and the pages of every engine, with all that the physics has."""
+    assert compiled.COMPILED, "the development environment has numba"
+    assert fingerprint(routing) == interpreted[routing]
+
+
+def test_machine_code_is_kept_under_the_name_of_all_its_sources():
+    """Every module with compiled functions counts: a change of any of them must not find what was compiled before."""
+    uses = {
+        path.stem
+        for path in HERE.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        for decorator in node.decorator_list
+        if isinstance(decorator, ast.Name) and decorator.id in {"compiled", "entry"}
+    }
+    assert "steps" in uses
+    assert uses | {"compiled", "counters"} == set(compiled.SOURCES)

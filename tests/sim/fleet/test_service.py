@@ -1,0 +1,280 @@
+"""Gateway, routing and users of one model, request by request."""
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from tests.sim.fleet.services import SMALL, service, values
+from wva.sim.fleet.columns import (
+    BROKEN,
+    GONE,
+    READY,
+    REFUSED,
+    RETRYING,
+    RUNNING,
+    SERVED,
+    TIMED_OUT,
+    TOTAL_RETRIED,
+    WAITING,
+)
+from wva.sim.fleet.users import Routing
+
+BIG = replace(SMALL, num_gpu_blocks=128, max_num_seqs=8)
+MANY = [0.001 * number for number in range(12)]
+
+
+def loads(target, *rows):
+    """Return the requests in each engine."""
+    return [target.load(row) for row in rows or range(3)]
+
+
+# -- waiting at the gateway --------------------------------------------------------------------------------------------
+
+
+def test_requests_wait_at_the_gateway_until_a_replica_comes():
+    """Without replicas they queue in order, and go out when one is Ready; latencies count from the arrival."""
+    target = service(0.0, 1.0, 2.0, pods=0)
+    target.advance(4.0)
+    assert (target.at_gateway, target.waiting) == (3, 3)
+    target.add(0, ready_at_seconds=5.0)
+    target.advance(5.05)
+    assert (target.at_gateway, target.waiting) == (0, 0)
+    target.advance(10.0)
+    assert values(target, "state") == [SERVED] * 3
+    first = values(target, "first")
+    assert first == sorted(first)
+    assert first[0] == pytest.approx(5.03)
+    assert values(target, "arrival") == [0.0, 1.0, 2.0]
+
+
+def test_full_gateway_refuses():
+    """What exceeds the bound is refused."""
+    target = service(0.0, 0.1, 0.2, pods=0, queue_limit=2)
+    target.advance(1.0)
+    assert values(target, "state")[2] == REFUSED
+    assert target.at_gateway == 2
+
+
+def test_refused_user_may_ask_again():
+    """Later there may be room."""
+    target = service(0.0, 0.1, pods=0, queue_limit=1, attempts=2, retry_seconds=2.0)
+    target.advance(1.0)
+    assert values(target, "state")[1] == RETRYING
+    target.add(0, ready_at_seconds=1.5)
+    target.advance(9.0)
+    assert values(target, "state") == [SERVED, SERVED]
+    assert values(target, "attempts") == [1, 2]
+
+
+def test_prompt_too_long_for_the_model_is_refused_for_good():
+    """Asking again does not make it shorter."""
+    target = service((0.0, {"prompt": 200}), attempts=3)
+    target.advance(9.0)
+    assert values(target, "state") == [REFUSED]
+    assert target.columns.totals[TOTAL_RETRIED] == 0
+
+
+# -- routing -----------------------------------------------------------------------------------------------------------
+
+
+def test_least_loaded_goes_round():
+    """Equal replicas get equal shares, beginning with the first."""
+    target = service(*MANY, pods=3)
+    target.advance(0.0005)
+    assert loads(target) == [1, 0, 0]
+    target.advance(0.0055)
+    assert loads(target) == [2, 2, 2]
+
+
+def test_share_follows_capacity():
+    """A replica of twice the capacity holds about twice the requests."""
+    target = service(*MANY, pods=0, variants=(SMALL, BIG))
+    target.add(0, ready_at_seconds=0.0)
+    target.add(1, ready_at_seconds=0.0)
+    target.advance(0.012)
+    assert loads(target, 0, 1) == [4, 8]
+
+
+def test_rank_decides_between_equals():
+    """The replica with the lowest rank comes first, whatever its row."""
+    target = service(0.0, pods=0)
+    rows = [target.add(0, ready_at_seconds=0.0, rank=(name,)) for name in "bca"]
+    target.advance(0.001)
+    assert loads(target, *rows) == [0, 0, 1]
+
+
+def test_load_is_that_of_the_moment():
+    """Finished requests no longer count."""
+    target = service(0.0, 0.1, 50.0, pods=1)
+    target.advance(0.05)
+    target.add(0, ready_at_seconds=0.05)
+    target.advance(50.001)
+    assert loads(target, 0, 1) == [1, 0]
+
+
+def test_random_routing_follows_the_draws():
+    """A draw of [0, 1) picks one of the Ready replicas, however loaded."""
+    draws = [0.0, 0.1, 0.3, 0.4, 0.7, 0.9, 0.99, 0.2, 0.1, 0.05, 0.6, 0.34]
+    target = service(*MANY, pods=3, drawn=draws, routing=Routing.RANDOM)
+    target.advance(0.012)
+    assert loads(target) == [6, 3, 3]
+
+
+def test_stale_view_sends_everything_to_the_same_replica():
+    """As long as the view is old, the replica that was empty gets all requests; the next view knows better."""
+    target = service(0.0, *[0.1 + at for at in MANY], 0.4, pods=2, routing=Routing.STALE, view_seconds=0.3)
+    target.advance(0.05)
+    busy = 0 if loads(target, 0, 1) == [1, 0] else 1
+    target.advance(0.1125)
+    assert loads(target, busy, 1 - busy) == [13, 0]  # with a draw of 0 the first of two that were idle
+    target.advance(0.401)
+    assert target.load(1 - busy) == 1
+
+
+def test_prefix_routing_prefers_the_replica_that_has_the_prompt():
+    """A prompt in the cache outweighs a request more, but not any load."""
+    like = {"prompt": 40, "group": 0, "prefix": 36, "shared": 36, "output": 30}
+    requests = [(0.0, like), *((1.0 + 0.001 * number, like) for number in range(4))]
+    plain = service(*requests, pods=2)
+    aware = service(*requests, pods=2, routing=Routing.PREFIX, prefix_weight=0.6)
+    for target in (plain, aware):
+        target.advance(1.0035)
+    assert loads(plain, 0, 1) == [2, 2]
+    assert loads(aware, 0, 1) == [3, 1]
+
+
+def test_replica_that_is_not_ready_gets_nothing():
+    """Neither one that starts nor one that is being terminated."""
+    for routing in Routing:
+        target = service(*MANY, pods=2, routing=routing, drawn=[number / 12 for number in range(12)])
+        target.add(0, ready_at_seconds=7.0)
+        target.advance(0.0015)
+        target.terminate(0, grace_seconds=30.0)
+        before = target.load(0)
+        target.advance(0.012)
+        assert target.load(0) == before
+        assert target.load(2) == 0
+
+
+# -- users -------------------------------------------------------------------------------------------------------------
+
+
+def test_user_gives_up_at_the_gateway():
+    """Without a first token in time the request leaves."""
+    target = service(0.0, 1.0, pods=0, patience_seconds=3.0)
+    target.advance(3.5)
+    assert (values(target, "state")[0], target.at_gateway) == (TIMED_OUT, 1)
+    assert values(target, "finish")[0] == 3.0
+    target.add(0, ready_at_seconds=3.6)
+    target.advance(9.0)
+    assert values(target, "state") == [TIMED_OUT, SERVED]
+
+
+def test_user_gives_up_in_the_queue_and_during_the_prefill():
+    """A request that waits, or is being computed, goes; the others are served as soon as they can be."""
+    long = {"prompt": 190, "output": 10}  # three steps of 64, 64 and 62 tokens: 220 ms
+    two = (0.0, long), (0.01, {"prompt": 100})
+    target = service(*two, patience_seconds=0.2)
+    target.advance(0.199)
+    assert values(target, "state") == [RUNNING, WAITING]
+    target.advance(2.0)
+    assert values(target, "state") == [TIMED_OUT, TIMED_OUT]
+    assert target.kv_cache_usage(0) == 0
+    patient = service(*two, patience_seconds=1.0)
+    patient.advance(2.0)
+    assert values(patient, "state") == [SERVED, SERVED]
+
+
+def test_first_token_ends_the_patience():
+    """How long the answer takes does not matter then."""
+    target = service((0.0, {"output": 150}), patience_seconds=0.05)
+    target.advance(9.0)
+    assert values(target, "state") == [SERVED]
+    assert values(target, "finish")[0] == pytest.approx(0.03 + 149 * 0.01)
+
+
+def test_user_asks_again_after_a_moment_and_not_for_ever():
+    """Each attempt has the same patience; the last one's end is the request's."""
+    target = service(0.0, pods=0, patience_seconds=2.0, attempts=3, retry_seconds=0.5)
+    ends = []
+    for tenth in range(1, 100):
+        target.advance(tenth / 10)
+        if values(target, "state")[0] == TIMED_OUT:
+            ends.append(tenth / 10)
+    assert ends[0] == pytest.approx(7.1)
+    assert values(target, "attempts") == [3]
+    assert values(target, "finish") == [7.0]
+
+
+def test_answer_to_a_later_attempt_counts_from_the_first():
+    """The user has been waiting since then."""
+    target = service(0.0, pods=0, patience_seconds=2.0, attempts=2, retry_seconds=0.5)
+    target.add(0, ready_at_seconds=2.2)
+    target.advance(9.0)
+    assert values(target, "state") == [SERVED]
+    assert values(target, "first")[0] - values(target, "arrival")[0] == pytest.approx(2.53)
+
+
+# -- engines that come and go ------------------------------------------------------------------------------------------
+
+
+def test_engine_that_is_killed_breaks_what_it_has():
+    """Running and waiting requests end with it; its row says when, and is used again."""
+    target = service(*MANY)
+    target.advance(0.05)
+    target.terminate(0, grace_seconds=0.2)
+    target.advance(0.3)
+    assert target.phase(0) == GONE
+    assert target.ended_seconds(0) == pytest.approx(0.25)
+    states = values(target, "state")
+    assert set(states) == {SERVED, BROKEN}
+    assert states.count(SERVED) == 4
+    target.forget(0)
+    assert target.add(0, ready_at_seconds=0.3) == 0
+    target.advance(0.4)
+    assert target.phase(0) == READY
+    assert target.scrape(0) == (0.0,) * 17
+
+
+def test_engine_that_drains_ends_when_its_queue_is_empty():
+    """Not before, and not with its grace period."""
+    target = service(*MANY)
+    target.advance(0.05)
+    target.terminate(0, grace_seconds=30.0)
+    target.advance(10.0)
+    assert target.phase(0) == GONE
+    assert set(values(target, "state")) == {SERVED}
+    assert target.ended_seconds(0) == max(values(target, "finish"))
+
+
+def test_idle_engine_ends_at_once():
+    """There is nothing to wait for."""
+    target = service(9.0)
+    target.advance(1.0)
+    target.terminate(0, grace_seconds=30.0)
+    assert target.phase(0) == GONE
+
+
+def test_variant_may_come_later_and_be_larger():
+    """Engines that run go on as if it had been known from the start."""
+    larger = replace(SMALL, num_gpu_blocks=500, block_size=16, max_num_seqs=9, max_num_batched_tokens=128)
+    early, late = service(*MANY, variants=(SMALL, larger)), service(*MANY)
+    for target in (early, late):
+        target.advance(0.045)
+    capacity = early.columns.capacity[1]
+    late.add_variant(larger, capacity=capacity)
+    for target in (early, late):
+        target.add(1, ready_at_seconds=0.0)
+        target.advance(5.0)
+    for name in ("state", "finish", "engine"):
+        assert values(early, name) == values(late, name)
+    assert early.scrape(0) == late.scrape(0)
+
+
+def test_time_at_an_engine_is_that_of_its_own_clock():
+    """An engine that is idle has no next event."""
+    target = service(0.0)
+    target.advance(20.0)
+    assert target.columns.next_event[0] == inf
+    assert target.columns.now[0] == 20.0
