@@ -21,6 +21,7 @@ from wva.sim.fleet.columns import (
     SERVED,
     TIMED_OUT,
     TOTAL_ARRIVED,
+    TOTAL_BROKEN,
     TOTAL_RETRIED,
     UPCOMING,
     WAITING,
@@ -144,7 +145,7 @@ def check_tokens(target):
             so_far += c.generated[i]
             if c.start_step[i] != NONE:
                 so_far += c.step[e] + steps_done(target.handle, e) - c.start_step[i]
-    if BROKEN not in states and max(values(target, "attempts")) <= 1 and TIMED_OUT not in states:
+    if c.totals[TOTAL_BROKEN] == 0:
         assert sum(counted.values()) == answers + so_far
     else:
         assert sum(counted.values()) >= answers + so_far

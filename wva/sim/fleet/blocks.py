@@ -11,7 +11,7 @@ its blocks are idle: free for others, but still of use until they are taken.
 from __future__ import annotations
 
 from wva.sim.fleet.columns import NONE, SHAPE_BLOCK, SHAPE_GROUPS, TOTAL_CACHE_USES, Columns
-from wva.sim.fleet.compiled import compiled
+from wva.sim.fleet.compiled import compiled, total
 
 
 @compiled
@@ -25,10 +25,18 @@ def growth(c: Columns, e: int, step: int, steps: int) -> int:
     """Return how many blocks the ``steps`` steps after ``step`` will take."""
     size = c.block_size[c.variant[e]]
     row = e * c.shape[SHAPE_BLOCK]
+    rest, last = steps % size, -step % size  # the sequences with this remainder need a block next, those below it then
     grown = steps // size * c.decoding[e]
-    for ahead in range(steps % size):
-        grown += c.remainders[row + (-step - ahead) % size]
-    return grown
+    if rest <= last + 1:
+        return grown + total(c.remainders, row + last + 1 - rest, row + last + 1)
+    wrapped = row + size + last + 1 - rest
+    return grown + total(c.remainders, row, row + last + 1) + total(c.remainders, wrapped, row + size)
+
+
+@compiled
+def next_growth(c: Columns, e: int) -> int:
+    """Return how many blocks the next step will take."""
+    return c.remainders[e * c.shape[SHAPE_BLOCK] + -c.step[e] % c.block_size[c.variant[e]]]
 
 
 @compiled
@@ -57,9 +65,7 @@ def steps_in_blocks(c: Columns, e: int, limit: int) -> int:
 
 @compiled
 def hits(c: Columns, e: int, i: int) -> int:
-    """Return how many blocks of the prompt of ``i`` are in the prefix cache; the last token is always computed."""
-    if c.group[i] == NONE:
-        return 0
+    """Return how many blocks of the prompt of ``i``, which has a group, are cached; the last token never counts."""
     size = c.block_size[c.variant[e]]
     held = c.cached[e * c.shape[SHAPE_GROUPS] + c.group[i]]
     return min(held, c.prefix[i] // size, (c.prompt[i] - 1) // size)
@@ -90,9 +96,7 @@ def leave_prefix(c: Columns, e: int, i: int) -> None:
 
 @compiled
 def share_prefix(c: Columns, e: int, i: int) -> None:
-    """Count blocks of a prompt just computed with its group, for those that begin with the same tokens."""
-    if c.group[i] == NONE:
-        return
+    """Count blocks of a prompt just computed with its group, if it has computed more of the prefix than others."""
     blocks = c.leaves[i] // c.block_size[c.variant[e]]
     row = e * c.shape[SHAPE_GROUPS] + c.group[i]
     known = c.cached[row]

@@ -119,6 +119,8 @@ class Columns(NamedTuple):
     prefill_before: Ints
     start_step: Ints
     """Step of the engine that produced the token ``generated``; each later one adds a token. NONE: no decoding."""
+    ends: Ints
+    """Step of the engine that gives it its last token, while it decodes."""
     place: Ints
     """Where it is in the engine's heap of completions."""
     shared: Ints
@@ -285,7 +287,7 @@ _REQUEST_INTS: Final = {
     "attempts": 0,
     "engine": NONE, "after": NONE, "before": NONE, "deadline_after": NONE, "deadline_before": NONE, "length": 0,
     "generated": 0, "context": 0, "left": 0, "chunk": 0, "prefill_after": NONE, "prefill_before": NONE,
-    "start_step": NONE, "place": NONE, "shared": 0, "cancelled": 0,
+    "start_step": NONE, "ends": 0, "place": NONE, "shared": 0, "cancelled": 0,
 }  # fmt: skip
 _ENGINE_FLOATS: Final = {
     "due": inf, "now": 0.0, "next_event": inf, "segment_start": 0.0, "step_seconds": 0.0, "step_growth": 0.0,
@@ -323,9 +325,20 @@ def pointer(*columns: Any) -> Any:
     return Handle(*columns)
 
 
+class _Slots:
+    """All columns as the interpreter reads them fastest."""
+
+    __slots__ = Columns._fields
+
+    def __init__(self, c: Columns) -> None:
+        """Take them all."""
+        for name, values in zip(Columns._fields, c, strict=True):
+            setattr(self, name, values)
+
+
 def handle(c: Columns) -> Any:
     """Return the columns as compiled functions take them. It is made anew when a column has been replaced."""
-    return pointer(*c) if COMPILED else c
+    return pointer(*c) if COMPILED else _Slots(c)
 
 
 def build(*, groups: int = 0, requests: int = 0) -> Columns:

@@ -6,6 +6,7 @@ lists, which the interpreter reads faster. ``NUMBA_DISABLE_JIT=1`` switches it o
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -55,6 +56,33 @@ def entry(function: FunctionT) -> FunctionT:
         return cast("FunctionT", numba.njit(cache=True)(function))
     finally:
         _config.CACHE_DIR = before
+
+
+def _first_not_below(values: Any, value: float, low: int, high: int) -> int:
+    while low < high:
+        middle = (low + high) // 2
+        if values[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _total(values: Any, first: int, end: int) -> int:
+    found = 0
+    for row in range(first, end):
+        found += values[row]
+    return found
+
+
+def _total_of_list(values: list[int], first: int, end: int) -> int:
+    return sum(values[first:end])
+
+
+first_not_below: Final = compiled(_first_not_below) if COMPILED else bisect_left
+"""Find where in rows ``low`` to ``high`` of a rising column the first value that is not below ``value`` is."""
+total: Final = compiled(_total) if COMPILED else _total_of_list
+"""Add up the rows ``first`` to ``end`` of a column of whole numbers."""
 
 
 def column(values: list[Any]) -> Any:

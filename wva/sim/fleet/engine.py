@@ -5,13 +5,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import cache
+from itertools import accumulate, pairwise
 from typing import Any
 
 from wva.sim.fleet import observed, steps
 from wva.sim.fleet.columns import (
     LIST_DONE_FIRST,
     LIST_DONE_LAST,
+    LONGEST_MODEL,
     NONE,
     SERVED,
     SHAPE_GROUPS,
@@ -35,6 +37,7 @@ from wva.sim.fleet.counters import (
     GENERATION_TOKENS,
     HISTOGRAMS,
     PROMPT_TOKENS,
+    bucket_bounds,
 )
 from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.requests import FinishedRequest, Request
@@ -98,26 +101,28 @@ def _histograms(c: Columns, pointer: Any, e: int, *, done: int) -> tuple[Histogr
     """Return the histograms, with the gaps of the ``done`` steps of the segment that has not ended."""
     size = len(c.bounds) + HISTOGRAMS
     of_buckets, of_sums = slice(e * size, (e + 1) * size), slice(e * HISTOGRAMS, (e + 1) * HISTOGRAMS)
-    before = list(c.buckets[of_buckets]), list(c.sums[of_sums])
-    if done:
-        observed.observe_steps(pointer, e, done, int(c.decoding[e]))
     buckets, sums = list(map(int, c.buckets[of_buckets])), list(map(float, c.sums[of_sums]))
     if done:
+        before = buckets, sums
+        observed.observe_steps(pointer, e, done, int(c.decoding[e]))
+        buckets, sums = list(map(int, c.buckets[of_buckets])), list(map(float, c.sums[of_sums]))
         c.buckets[of_buckets], c.sums[of_sums] = before
-    return tuple(
-        _histogram(c, buckets, row, total=sums[row], longest=int(c.max_model_len[c.variant[e]]))
-        for row in range(HISTOGRAMS)
-    )
+    longest = int(c.max_model_len[c.variant[e]])
+    found = []
+    for row, (start, bounds) in enumerate(_bounds(longest)):
+        cumulative = tuple(accumulate(buckets[start : int(c.bounds_at[row + 1]) + row + 1]))
+        found.append(Histogram(bounds, (*cumulative[: len(bounds)], cumulative[-1]), sums[row]))
+    return tuple(found)
 
 
-def _histogram(c: Columns, buckets: list[int], row: int, *, total: float, longest: int) -> Histogram:
-    """Return one histogram; those of tokens end with the length of the engine's model."""
-    start, end = int(c.bounds_at[row]), int(c.bounds_at[row + 1])
-    cumulative = tuple(accumulate(buckets[start + row : end + row + 1]))
-    bounds = tuple(map(float, c.bounds[start:end]))
-    if row in (PROMPT_TOKENS, GENERATION_TOKENS):
-        bounds = bounds[: bisect_right(bounds, longest)]
-    return Histogram(bounds, (*cumulative[: len(bounds)], cumulative[-1]), total)
+@cache
+def _bounds(longest: int) -> tuple[tuple[int, tuple[float, ...]], ...]:
+    """Return of each histogram where its buckets begin, and its bounds; those of tokens end with the model's length."""
+    bounds, starts = bucket_bounds(LONGEST_MODEL)
+    shown = [bounds[start:end] for start, end in pairwise(starts)]
+    for row in (PROMPT_TOKENS, GENERATION_TOKENS):
+        shown[row] = shown[row][: bisect_right(shown[row], longest)]
+    return tuple((start + row, shown[row]) for row, start in enumerate(starts[:-1]))
 
 
 class Engine:

@@ -308,17 +308,25 @@ def chosen(c: Columns, i: int, at: float) -> int:
     if routing == ROUTING_STALE:
         look(c, at)
         return by_chance(c, c.draw[i], lowest_view(c))
+    return least_loaded(c, i, at)
+
+
+@compiled
+def least_loaded(c: Columns, i: int, at: float) -> int:
+    """Return the engine that will be least loaded with the request, NONE when no pod is Ready."""
+    worth = c.rules[RULE_PREFIX_WEIGHT] if c.rules[RULE_ROUTING] == ROUTING_PREFIX and c.group[i] != NONE else 0.0
+    order, phase, next_event, running, waiting = c.order, c.phase, c.next_event, c.running, c.waiting
     lowest, found = inf, NONE
     for k in range(c.shape[SHAPE_PODS]):
-        e = c.order[k]
-        if c.phase[e] != READY:
+        e = order[k]
+        if phase[e] != READY:
             continue
-        if c.next_event[e] < at:
+        if next_event[e] < at:
             advance(c, e, at)
-        weight = (c.running[e] + c.waiting[e] + 1) / c.capacity[c.variant[e]]
-        if routing == ROUTING_PREFIX:
-            cached = hits(c, e, i) * c.block_size[c.variant[e]]
-            weight -= c.rules[RULE_PREFIX_WEIGHT] * cached / c.prompt[i]
+        v = c.variant[e]
+        weight = (running[e] + waiting[e] + 1) / c.capacity[v]
+        if worth > 0.0:
+            weight -= worth * (hits(c, e, i) * c.block_size[v]) / c.prompt[i]
         if weight < lowest:
             lowest, found = weight, e
     return found

@@ -115,16 +115,9 @@ def forget_deadline(c: Columns, i: int) -> None:
 
 
 @compiled
-def finish_step(c: Columns, i: int) -> int:
-    """Return the step of the engine that gives a decoding sequence its last token."""
-    return c.start_step[i] + c.length[i] - c.generated[i]
-
-
-@compiled
 def sooner(c: Columns, i: int, j: int) -> bool:
     """Tell whether ``i`` ends before ``j``; of two that end together, the one with the lower number does."""
-    first, second = finish_step(c, i), finish_step(c, j)
-    return first < second or (first == second and c.number[i] < c.number[j])
+    return c.ends[i] < c.ends[j] or (c.ends[i] == c.ends[j] and c.number[i] < c.number[j])
 
 
 @compiled
@@ -170,17 +163,22 @@ def sift_up(c: Columns, e: int, i: int, place: int) -> None:
 def sift_down(c: Columns, e: int, i: int, place: int) -> None:
     """Move a sequence from a place towards the bottom, as far as it belongs."""
     top, size = e * c.shape[SHAPE_SEQUENCES], c.completions[e]
+    heap, ends, number, places = c.heap, c.ends, c.number, c.place
+    end, mine = ends[i], number[i]
     while True:
         below = 2 * place + 1
         if below >= size:
             break
-        if below + 1 < size and sooner(c, c.heap[top + below + 1], c.heap[top + below]):
-            below += 1
-        j = c.heap[top + below]
-        if not sooner(c, j, i):
+        j = heap[top + below]
+        if below + 1 < size:
+            other = heap[top + below + 1]
+            if ends[other] < ends[j] or (ends[other] == ends[j] and number[other] < number[j]):
+                below += 1
+                j = other
+        if ends[j] > end or (ends[j] == end and number[j] > mine):
             break
-        c.heap[top + place] = j
-        c.place[j] = place
+        heap[top + place] = j
+        places[j] = place
         place = below
-    c.heap[top + place] = i
-    c.place[i] = place
+    heap[top + place] = i
+    places[i] = place

@@ -6,7 +6,7 @@ from math import inf, sqrt
 
 from wva.sim.fleet.blocks import growth
 from wva.sim.fleet.columns import Columns, Floats
-from wva.sim.fleet.compiled import compiled, entry
+from wva.sim.fleet.compiled import compiled, entry, first_not_below
 from wva.sim.fleet.counters import (
     COUNT_ABORTED,
     COUNT_CUT,
@@ -56,14 +56,8 @@ def steps_within(first: float, longer: float, seconds: float) -> int:
 @compiled
 def observe(c: Columns, e: int, histogram: int, value: float, weight: int) -> None:
     """Count a value ``weight`` times. A value equal to a bucket's bound belongs to it (``le``)."""
-    low, high = c.bounds_at[histogram], c.bounds_at[histogram + 1]
-    while low < high:
-        middle = (low + high) // 2
-        if c.bounds[middle] < value:
-            low = middle + 1
-        else:
-            high = middle
-    c.buckets[e * (len(c.bounds) + HISTOGRAMS) + low + histogram] += weight
+    bucket = first_not_below(c.bounds, value, c.bounds_at[histogram], c.bounds_at[histogram + 1])
+    c.buckets[e * (len(c.bounds) + HISTOGRAMS) + bucket + histogram] += weight
     c.sums[e * HISTOGRAMS + histogram] += value * weight
 
 

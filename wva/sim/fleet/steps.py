@@ -35,6 +35,7 @@ from wva.sim.fleet.blocks import (
     growth,
     hits,
     leave_prefix,
+    next_growth,
     share_prefix,
     steps_in_blocks,
     use_prefix,
@@ -74,7 +75,6 @@ from wva.sim.fleet.lists import (
     done,
     enqueue,
     enqueue_first,
-    finish_step,
     forget_deadline,
     leave_prefill,
     push_completion,
@@ -90,7 +90,9 @@ from wva.sim.fleet.observed import duration, observe, observe_steps, steps_withi
 @entry
 def submit(c: Columns, e: int, i: int, at: float) -> None:
     """Put request ``i``, whose prompt leaves room for an answer, into the queue of engine ``e``, at time ``at``."""
-    advance(c, e, at)
+    if c.next_event[e] < at:
+        advance(c, e, at)
+    c.now[e] = at
     blocked = c.waiting[e] > 0
     c.state[i] = WAITING
     c.engine[i] = e
@@ -147,8 +149,9 @@ def computing(c: Columns, e: int) -> bool:
 def begin_segment(c: Columns, e: int, at: float) -> None:
     """Begin the next segment, or become idle."""
     c.segment_start[e] = at
-    make_room(c, e)
-    if c.prefill_first[e] != NONE or admissible(c, e):
+    if c.decoding[e] > 0 and next_growth(c, e) > c.blocks[c.variant[e]] - c.used[e]:
+        make_room(c, e)
+    if c.prefill_first[e] != NONE or (c.queue_first[e] != NONE and admissible(c, e)):
         begin_prefill_step(c, e)
     elif c.running[e] > 0:
         begin_decode_run(c, e)
@@ -166,7 +169,7 @@ def begin_prefill_step(c: Columns, e: int) -> None:
     i = c.prefill_first[e]
     while budget > 0:
         if i == NONE:
-            if not admissible(c, e):
+            if c.queue_first[e] == NONE or not admissible(c, e):
                 break
             i = admit(c, e)
         tokens = min(c.left[i], budget)
@@ -186,7 +189,7 @@ def begin_prefill_step(c: Columns, e: int) -> None:
 def begin_decode_run(c: Columns, e: int) -> None:
     """Plan steps that only decode, up to the next completion or lack of blocks."""
     v = c.variant[e]
-    limit = finish_step(c, c.heap[e * c.shape[SHAPE_SEQUENCES]]) - c.step[e]
+    limit = c.ends[c.heap[e * c.shape[SHAPE_SEQUENCES]]] - c.step[e]
     c.segment_steps[e] = steps_in_blocks(c, e, limit)
     c.step_growth[e] = c.kv_read[v] * c.decoding[e]
     c.step_seconds[e] = c.alpha[v] + c.beta[v] * c.running[e] + c.kv_read[v] * c.resident[e]
@@ -215,9 +218,12 @@ def end_segment(c: Columns, e: int, end: float) -> None:
         c.resident[e] += steps * decoding
         c.counts[e * COUNTS + COUNT_GENERATION_TOKENS] += steps * decoding
         observe_steps(c, e, steps, decoding)
-        evict(c, e)
-    c.step[e] += steps
-    complete(c, e, end)
+        if c.idle[e] > 0:
+            evict(c, e)
+        c.step[e] += steps
+        complete(c, e, end)
+    else:
+        c.step[e] += steps
     i = c.prefill_first[e]
     while i != NONE and c.chunk[i] > 0:
         following = c.prefill_after[i]
@@ -225,7 +231,8 @@ def end_segment(c: Columns, e: int, end: float) -> None:
         c.chunk[i] = 0
         if c.left[i] == 0:
             leave_prefill(c, e, i)
-            share_prefix(c, e, i)
+            if c.group[i] != NONE:
+                share_prefix(c, e, i)
             give_token(c, e, i, end)
         i = following
     if c.leaving[e] > 0:
@@ -254,7 +261,7 @@ def make_room(c: Columns, e: int) -> None:
     The last one preempted heads the queue and needs at least the blocks that it just gave up, which lack still: so it
     is not admissible in the same step, and nothing is.
     """
-    while growth(c, e, c.step[e], 1) > c.blocks[c.variant[e]] - c.used[e]:
+    while next_growth(c, e) > c.blocks[c.variant[e]] - c.used[e]:
         i = c.batch_last[e]
         c.counts[e * COUNTS + COUNT_PREEMPTIONS] += 1
         if c.start_step[i] != NONE:
@@ -273,19 +280,19 @@ def make_room(c: Columns, e: int) -> None:
 
 @compiled
 def admissible(c: Columns, e: int) -> bool:
-    """Tell whether the first one in the queue may join the batch."""
+    """Tell whether the first one in the queue, which is not empty, may join the batch."""
     i = c.queue_first[e]
     v = c.variant[e]
-    if i == NONE or c.running[e] >= c.max_num_seqs[v]:
+    if c.running[e] >= c.max_num_seqs[v]:
         return False
-    found = hits(c, e, i)
+    found = hits(c, e, i) if c.group[i] != NONE else 0
     needed = blocks_for(c.prompt[i] + c.generated[i], c.block_size[v]) - found
     if found > 0:
         row = e * c.shape[SHAPE_GROUPS] + c.group[i]
         if c.users[row] == 0:
             needed += c.cached[row]
     if c.running[e] > 0:
-        needed += growth(c, e, c.step[e], 1) + c.watermark[v]  # decoding takes its blocks first
+        needed += next_growth(c, e) + c.watermark[v]  # decoding takes its blocks first
     return needed <= c.blocks[v] - c.used[e]
 
 
@@ -297,13 +304,14 @@ def admit(c: Columns, e: int) -> int:
     unqueue(c, e, i)
     c.state[i] = RUNNING
     c.context[i] = c.prompt[i] + c.generated[i]
-    found = hits(c, e, i)
+    found = hits(c, e, i) if c.group[i] != NONE else 0
     c.left[i] = c.context[i] - found * c.block_size[v]
     c.shared[i] = found
     c.used[e] += blocks_for(c.context[i], c.block_size[v]) - found
     if found > 0:
         use_prefix(c, e, i)
-    evict(c, e)
+    if c.idle[e] > 0:
+        evict(c, e)
     if c.admitted[i] == inf:
         c.admitted[i] = c.segment_start[e]
         c.counts[e * COUNTS + COUNT_PREFIX_QUERIES] += c.prompt[i]
@@ -342,6 +350,7 @@ def give_token(c: Columns, e: int, i: int, at: float) -> None:
         finish(c, e, i, at)
         return
     c.start_step[i] = c.step[e]
+    c.ends[i] = c.step[e] + c.length[i] - c.generated[i]
     size = c.block_size[c.variant[e]]
     c.remainders[e * c.shape[SHAPE_BLOCK] + (c.context[i] - c.step[e]) % size] += 1
     c.decoding[e] += 1
@@ -353,7 +362,7 @@ def give_token(c: Columns, e: int, i: int, at: float) -> None:
 def complete(c: Columns, e: int, at: float) -> None:
     """Finish the sequences that have all their tokens."""
     top = e * c.shape[SHAPE_SEQUENCES]
-    while c.completions[e] > 0 and finish_step(c, c.heap[top]) <= c.step[e]:
+    while c.completions[e] > 0 and c.ends[c.heap[top]] <= c.step[e]:
         finish(c, e, c.heap[top], at)
 
 
