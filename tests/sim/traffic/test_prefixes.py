@@ -5,12 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wva.sim.fleet.parameters import EngineParameters
+from wva.sim.fleet.service import Service
+from wva.sim.fleet.users import GatewaySettings
+from wva.sim.stage.view import Signal
 from wva.sim.traffic.assembly import merged
 from wva.sim.traffic.prefixes import Mix
 from wva.sim.traffic.shapes import constant
 from wva.sim.traffic.statistics import held_tokens, hit_ratio
 from wva.sim.traffic.streams import stream
-from wva.sim.traffic.traces import mooncake_conversation
+from wva.sim.traffic.traces import mooncake_conversation, mooncake_tool
 
 
 @given(
@@ -63,6 +67,26 @@ def test_the_turns_of_a_session_grow():
         assert np.all(np.diff(got.prompt_tokens[one]) >= 0)
         assert got.prefix_tokens[one][0] == 0
         assert np.all(got.prefix_tokens[one][1:] <= got.prompt_tokens[one][:-1])
+
+
+@pytest.mark.parametrize("kind", [mooncake_conversation, mooncake_tool])
+def test_an_engine_with_room_for_everything_finds_what_can_be_found(kind):
+    """The columns say what the engine needs to know: turns extend the prefix of their session."""
+    roomy = EngineParameters(
+        alpha_seconds=0.005,
+        beta_seconds_per_sequence=0.0,
+        prefill_seconds_per_token=1e-7,
+        num_gpu_blocks=10_000_000,
+        max_model_len=131_072,
+        max_num_batched_tokens=131_072,
+    )
+    traffic = kind(1, duration_seconds=240.0)
+    service = Service.of(traffic, [roomy], GatewaySettings())
+    service.add(0, ready_at_seconds=0.0)
+    service.advance(1000.0)
+    looked_up, found = service.scrape(0)[Signal.PREFIX_QUERIES], service.scrape(0)[Signal.PREFIX_HITS]
+    assert looked_up == traffic.prompt_tokens.sum()
+    assert found / looked_up == pytest.approx(hit_ratio(traffic), abs=0.01)
 
 
 def test_groups_of_merged_traffic_stay_apart():

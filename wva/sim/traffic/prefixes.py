@@ -9,6 +9,7 @@ was asked for: a part of every history is rewritten, dated or trimmed.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,10 @@ from wva.sim.traffic.statistics import held_tokens
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+LARGEST_SEARCH: Final = 64
+"""Turns that are drawn at most, per request. What is missing then, in a time shorter than a turn, is first turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +78,35 @@ class Mix:
 
         held = held_tokens(group, prefix_tokens=prefix, shared_tokens=shared)
         factor = min(self.hit_ratio * float(prompts.sum()) / held, 1.0) if held else 1.0
-        # What a template leaves is shortened with what is looked for; a session leaves the whole prompt.
-        shared[templated] = np.floor(shared[templated] * factor).astype(np.int64)
-        return Prefixes(prompts, group, np.floor(prefix * factor).astype(np.int64), shared)
+        # What a prompt leaves is shortened with what the next one looks for: each turn begins with all that is known.
+        return Prefixes(prompts, group, _part(prefix, factor), _part(shared, factor))
 
     def _sessions(self, generator: np.random.Generator, arrival_seconds: Floats) -> Ints:
-        """Return the session of each request; sessions begin evenly over the time, their turns follow thinking."""
+        """Return the session of each request. Some sessions have begun before the first request, some go on after.
+
+        Turns are put in the order of the time at which they are wanted; the n-th of them is the n-th request.
+        """
         count = len(arrival_seconds)
-        lengths = generator.geometric(1.0 / self.turns, count)
-        number = np.repeat(np.arange(count), lengths)[:count]
-        last = float(arrival_seconds[-1]) if count else 0.0
-        starts = generator.random(count) * last
-        gaps = generator.standard_exponential(count) * self.think_seconds
-        passed = np.cumsum(gaps)
-        firsts = np.searchsorted(number, number)
-        wanted = starts[number] + passed - passed[firsts]
-        # The n-th turn of all, by the time it is wanted, is the n-th request that arrives.
-        ordered: Ints = number[np.argsort(wanted, kind="stable")]
-        return ordered
+        if not count:
+            return np.zeros(0, dtype=np.int64)
+        last = float(arrival_seconds[-1])
+        before = 3.0 * self.turns * self.think_seconds
+        size = 2 * count
+        while True:
+            size *= 2
+            number = np.repeat(np.arange(size), generator.geometric(1.0 / self.turns, size))[:size]
+            passed = np.cumsum(generator.standard_exponential(size) * self.think_seconds)
+            starts = generator.random(size) * (last + before) - before
+            wanted = starts[number] + passed - passed[np.searchsorted(number, number)]
+            inside = np.flatnonzero((wanted >= 0.0) & (wanted <= last))[:count]
+            if len(inside) == count or size > count * LARGEST_SEARCH:
+                break
+        ordered = number[inside][np.argsort(wanted[inside], kind="stable")]
+        alone = size + np.arange(count - len(ordered))
+        numbers = np.concatenate((ordered, alone))
+        return np.searchsorted(np.unique(numbers), numbers)
+
+
+def _part(tokens: Ints, factor: float) -> Ints:
+    shortened: Ints = np.floor(tokens * factor).astype(np.int64)
+    return shortened

@@ -153,13 +153,20 @@ def mooncake_conversation(seed: int, *, duration_seconds: float = HOUR, rate: fl
 
 def mooncake_tool(seed: int, *, duration_seconds: float = HOUR, rate: float = 23_608 / HOUR) -> Traffic:
     """Return prompts of tools and agents, with long templates and many turns: 59 % of their tokens can be held."""
-    sharing = Mix(hit_ratio=0.59, session_share=0.7, template_share=0.3, turns=10.0, template_tokens=6000.0)
+    sharing = Mix(
+        hit_ratio=0.59,
+        session_share=0.8,
+        template_share=0.2,
+        turns=10.0,
+        think_seconds=20.0,
+        template_tokens=6000.0,
+    )
     return _mooncake(seed, duration_seconds=duration_seconds, rate=rate, means=(8596, 182), sharing=sharing)
 
 
 def mooncake_synthetic(seed: int, *, duration_seconds: float = HOUR, rate: float = 3993 / HOUR) -> Traffic:
     """Return prompts of long sessions, of which 66 % of the tokens can be held."""
-    sharing = Mix(hit_ratio=0.66, session_share=0.95, template_share=0.05, turns=15.0)
+    sharing = Mix(hit_ratio=0.66, session_share=0.95, template_share=0.05, turns=15.0, think_seconds=30.0)
     return _mooncake(seed, duration_seconds=duration_seconds, rate=rate, means=(15_325, 149), sharing=sharing)
 
 
