@@ -66,6 +66,7 @@ def build_parser(*, settings: bool = True) -> Parser:
     _add_replay(commands.add_parser("replay", help="replay recorded cycles", allow_abbrev=False))
     _add_emulator(commands.add_parser("emulator", help="serve as one vLLM replica without a GPU", allow_abbrev=False))
     _add_loadgen(commands.add_parser("loadgen", help="send requests at a rate and measure them", allow_abbrev=False))
+    _add_bench(commands.add_parser("bench", help="judge decisions in a simulated world", allow_abbrev=False))
     _add_migrate(commands.add_parser("migrate", help="say what to change before the swap", allow_abbrev=False))
     commands.add_parser("crd", help="print the CustomResourceDefinition as YAML", allow_abbrev=False)
     commands.add_parser("version", help="print the version", allow_abbrev=False)
@@ -139,6 +140,38 @@ def _add_loadgen(loadgen: Parser) -> None:
     loadgen.add_argument("--evenly", action="store_true", help="evenly spaced instead of at random")
     loadgen.add_argument("--seed", type=int, default=1, metavar="N", help="of the times of sending (default: 1)")
     loadgen.add_argument("--json", action="store_true", help="print the summary as JSON")
+
+
+def _add_bench(bench: Parser) -> None:
+    bench.description = "Benchmarks that need no GPU. Needs the bench extra: pip install 'wva[bench]'."
+    benchmarks = bench.add_subparsers(dest="benchmark", metavar="BENCHMARK", parser_class=Parser, required=True)
+    quality = benchmarks.add_parser(
+        "quality",
+        help="WVA beside other autoscalers: attainment and cost",
+        description="Run WVA and other autoscalers on the same traffic in a simulated world, and write a scorecard: a "
+        "page with plots (HTML), Markdown, and JSON. What was run before is not run again.",
+        epilog="Exit status: 0, 1 when there is no scorecard, 2 on a wrong flag.",
+        allow_abbrev=False,
+    )
+    quality.add_argument("--suite", choices=("quick", "full"), default="quick", help="scenarios (default: quick)")
+    quality.add_argument(
+        "--scenario", nargs="+", action="extend", metavar="NAME", help="these scenarios instead of a suite's"
+    )
+    quality.add_argument("--policy", nargs="+", action="extend", metavar="NAME", help="only these policies")
+    quality.add_argument(
+        "--seeds", type=_positive, metavar="N", help="runs of each policy in each scenario (default: 1 quick, 5 full)"
+    )
+    quality.add_argument("--out", type=Path, default=Path("scorecard"), metavar="DIR", help="default: scorecard")
+    quality.add_argument("--markdown", type=Path, metavar="FILE", help="write the Markdown to this file, too")
+    quality.add_argument("--jobs", type=_positive, metavar="N", help="processes (default: one per core)")
+    quality.add_argument("--list", action="store_true", help="list scenarios and policies and exit")
+
+
+def _positive(text: str) -> int:
+    """Return a whole number of at least 1. Raises ArgumentTypeError."""
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 1")
+    return int(text)
 
 
 def _add_migrate(migrate: Parser) -> None:

@@ -77,6 +77,13 @@ def test_the_winner_is_the_cheapest_that_reaches_the_goal():
     assert made("wva", "hpa-kv", change={"hpa-kv": {"attainment": 0.992}}).winner == "hpa-kv"
 
 
+def test_hindsight_is_told_apart():
+    """A fixed fleet and tuned policies know the traffic; the best without that knowledge is named, too."""
+    part = made("wva", "static-peak", *fakes.MEMBERS, change={"static-peak": {"cost": 100.0}})
+    assert (part.winner, part.unaided) == ("static-peak", "wva")
+    assert made("static-peak").unaided is None
+
+
 def test_the_order_of_tables_is_given():
     """Others follow by name."""
     found = card([fakes.scenario()], results("hpa-kv", "wva", "keda-prometheus"), title="t", order=("wva",))

@@ -25,6 +25,8 @@ CLOSE: Final = 0.005
 """Attainments that differ by less are taken as equal."""
 FINALISTS: Final = 3
 """So many targets of a family run with all seeds."""
+TUNED: Final = "-tuned"
+"""The end of the name of a policy that is tuned in hindsight."""
 REFERENCE: Final = "clairvoyant"
 """The policy that knows the traffic. It takes no part in comparisons; others are measured by it."""
 
@@ -79,12 +81,17 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One scenario of the scorecard. ``cells`` are what is shown; ``grid`` are all members of families."""
+    """One scenario of the scorecard. ``cells`` are what is shown; ``grid`` are all members of families.
+
+    ``winner`` is the best policy, ``unaided`` the best of those that know nothing of the traffic in advance; None when
+    no such policy ran.
+    """
 
     scenario: Scenario
     cells: tuple[Cell, ...]
     grid: tuple[Cell, ...]
     winner: str
+    unaided: str | None
     timelines: Mapping[str, Timeline]
     """Of the first seed, by the policy's name in tables."""
 
@@ -129,6 +136,11 @@ def card(
     return Card(title, tuple(seeds), tuple(parts))
 
 
+def in_hindsight(policy: str) -> bool:
+    """Return whether a policy knows something of the traffic that it is judged on."""
+    return policy.endswith(TUNED) or policy in {"static-peak", REFERENCE}
+
+
 def best(cells: Sequence[Cell]) -> Cell:
     """Return the best of some cells: the cheapest of those that reach the goal, or come close to the most reached."""
     bar = min(GOAL, max(cell.attainment for cell in cells) - CLOSE)
@@ -163,7 +175,15 @@ def _part(
         cell.policy: runs[cell.member][0].timeline if timeline_of is None else timeline_of(scenario, cell.member)
         for cell in shown
     }
-    return Part(scenario, tuple(shown), tuple(grid), best(rated or shown).policy, timelines)
+    unaided = [cell for cell in rated if not in_hindsight(cell.policy)]
+    return Part(
+        scenario,
+        tuple(shown),
+        tuple(grid),
+        winner=best(rated or shown).policy,
+        unaided=best(unaided).policy if unaided else None,
+        timelines=timelines,
+    )
 
 
 def _cell(results: Sequence[RunResult], reference: Mapping[int, float]) -> Cell:

@@ -13,7 +13,8 @@ from wva.sim.stage.late import CAUSES
 _RESULTS: Final = f"""\
 A result is the share of requests within all objectives, and the cost. Cost 1.00 is that of the cheapest sufficient
 fleet at each instant. **Best** is the cheapest policy with at least {GOAL:.0%} within the objectives. Where none has
-that, it is the cheapest of those within {CLOSE * 100:g} points of the highest share.
+that, it is the cheapest of those within {CLOSE * 100:g} points of the highest share. Policies that know the traffic in
+hindsight (`static-peak`, and those that are tuned) have a column of their own.
 """
 _COUNTS: Final = f"""\
 The next table counts the scenarios in which {SUBJECT} wins against each policy, is level with it, and loses. The share
@@ -82,12 +83,11 @@ def _results(card: Card) -> Iterator[str]:
     yield from ("## Results", "", _RESULTS)
     rows: list[tuple[str, ...]] = []
     for part in card.parts:
-        subject, winner = part.cell(SUBJECT), part.cell(part.winner)
-        against = "" if subject is None or winner is None else _verdict(compare(subject, winner))
-        rows.append(
-            (f"[{part.scenario.name}](#{part.scenario.name})", _result(subject), part.winner, _result(winner), against)
-        )
-    yield from _table(("scenario", SUBJECT, "best", "its result", f"{SUBJECT} against it"), rows)
+        subject, unaided = part.cell(SUBJECT), part.cell(part.unaided or "")
+        against = "" if subject is None or unaided is None else _verdict(compare(subject, unaided))
+        link = f"[{part.scenario.name}](#{part.scenario.name})"
+        rows.append((link, _result(subject), _named(unaided), against, _named(part.cell(part.winner))))
+    yield from _table(("scenario", SUBJECT, "best", f"{SUBJECT} against it", "best, with hindsight"), rows)
     rivals = [policy for policy in policies(card) if policy not in {SUBJECT, REFERENCE}]
     found = {rival: comparisons(card, rival) for rival in rivals}
     rows = [
@@ -161,6 +161,10 @@ def _background() -> Iterator[str]:
 
 def _result(cell: Cell | None) -> str:
     return shown.NONE if cell is None else f"{shown.share(cell.attainment)} at {cell.cost_ratio:.2f}"
+
+
+def _named(cell: Cell | None) -> str:
+    return shown.NONE if cell is None else f"{shown.name(cell)}: {_result(cell)}"
 
 
 def _verdict(found: Comparison) -> str:

@@ -138,14 +138,16 @@ function frontier(element, part) {
   const floor = Math.max(...ATTAINMENTS.filter((value) => value === 0 || value < lowest - 1e-9));
   const costs = points.map((point) => point.cost);
   const high = Math.max(...costs, 1.1), low = Math.min(...costs, 1);
-  const every = [0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 7, 10, 15, 20, 30, 50, 100];
+  const every = high / low > 2.5
+    ? [0.1, 0.2, 0.35, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 100]
+    : [0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 1.75, 2, 2.5];
   const ticks = every.filter((value) => value >= low * 0.9 && value <= high * 1.1);
   const room = 0.06 * Math.log10(high / low * 1.2);
   const goal = depth(data.goal);
   Plotly.react(element, traces, layout({
     hovermode: "closest",
     xaxis: axis("cost, cheapest sufficient fleet = 1", {
-      type: "log", tickvals: ticks, ticktext: ticks.map(String),
+      type: "log", tickvals: ticks, ticktext: ticks.map(String), tickangle: 0,
       range: [Math.log10(low) - 0.01 - room, Math.log10(high) + 0.01 + room],
     }),
     yaxis: axis("within objectives", {

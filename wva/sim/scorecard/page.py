@@ -60,7 +60,8 @@ def _matrix(card: Card) -> Iterator[str]:
     yield "<h2>At a glance</h2>"
     yield (
         f"<p>Share of requests within all objectives, and below it the cost. Green: at least {GOAL:.0%}. Yellow: at "
-        f"least {_FAIR:.0%}. Framed: the cheapest that reaches {GOAL:.0%}, or else comes closest.</p>"
+        f"least {_FAIR:.0%}. Framed: the cheapest that reaches {GOAL:.0%}, or else comes closest. Framed thinly: the "
+        "same without hindsight, which static-peak and the tuned policies have.</p>"
     )
     yield '<div class="wide"><table class="matrix"><thead><tr><th scope="col">scenario</th>'
     for policy in order:
@@ -80,7 +81,7 @@ def _square(part: Part, policy: str) -> str:
     if cell is None:
         return "<td></td>"
     kind = "good" if cell.attainment >= GOAL else "fair" if cell.attainment >= _FAIR else "bad"
-    best = " best" if policy == part.winner else ""
+    best = " best" if policy == part.winner else " unaided" if policy == part.unaided else ""
     value = f"{min(cell.attainment, 0.999) * 100:.1f}" if cell.attainment < 1 else "100"
     title = escape(f"{shown.name(cell)} in {part.scenario.name}")
     return f'<td class="{kind}{best}" title="{title}">{value}<small>{cell.cost_ratio:.2f}</small></td>'
@@ -150,11 +151,13 @@ def _part(part: Part, index: int, numbers: dict[str, int]) -> Iterator[str]:
 
 def _outcome(part: Part) -> str:
     """Return in a sentence or two who is best, and what makes the difference."""
-    best, subject = part.cell(part.winner), part.cell(SUBJECT)
+    best, subject = part.cell(part.unaided or part.winner), part.cell(SUBJECT)
     if best is None or subject is None:
         return f"Best: {part.winner}."
-    text = f"Best: {shown.name(best)}, {shown.share(best.attainment)} in time at {best.cost_ratio:.2f}."
-    if part.winner == SUBJECT:
+    text = (
+        f"Best without hindsight: {shown.name(best)}, {shown.share(best.attainment)} in time at {best.cost_ratio:.2f}."
+    )
+    if best is subject:
         return text
     found = compare(subject, best)
     if found.verdict is Verdict.LEVEL:

@@ -107,6 +107,7 @@ def document(found: Card) -> dict[str, object]:
                 "kind": part.scenario.kind,
                 "setting": setting(part),
                 "best": part.winner,
+                "best_without_hindsight": part.unaided,
                 "policies": part.cells,
                 "targets": part.grid,
                 "comparisons": _comparisons(part.cells),

@@ -1,0 +1,130 @@
+"""wva bench quality: what it lists, runs and writes, and how it says what is wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.sim.scorecard import fakes
+
+POLICIES = {"wva", "hpa-kv", "hpa-kv-tuned", "static-peak", "clairvoyant"}
+
+
+@pytest.fixture
+def bench(wva, monkeypatch, tmp_path):
+    """Return a function that calls the command in an empty folder; runs are made up by a formula."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("wva.sim.stage.run.run", fakes.run)
+
+    def call(*words):
+        return wva("bench", "quality", "--jobs", "1", *words)
+
+    return call
+
+
+SMALL = ("--scenario", "step-short", "sine-short", "--policy", "wva", "hpa-kv")
+
+
+def test_the_list_has_every_scenario_and_policy(bench):
+    """With a title each."""
+    outcome = bench("--list")
+    assert outcome.status == 0
+    scenarios, _, policies = outcome.out.partition("policies:\n")
+    assert "  step-short " in scenarios.partition("suite full")[0]
+    assert "  upstream-ramp " in scenarios.partition("suite full")[2]
+    names = [line.strip() for line in policies.splitlines()]
+    assert set(names) >= POLICIES
+    assert not any("@" in name for name in names)
+    assert names[0] == "wva"
+    assert names.index("hpa-kv-tuned") == names.index("hpa-kv") + 1
+
+
+def test_it_writes_three_files_and_says_where(bench, tmp_path):
+    """And where the runs are."""
+    outcome = bench(*SMALL)
+    assert outcome.status == 0
+    assert outcome.out.splitlines() == [f"scorecard/scorecard.{kind}" for kind in ("html", "md", "json")]
+    assert outcome.err == "4 runs, 0 of them kept from before\n"
+    document = json.loads((tmp_path / "scorecard" / "scorecard.json").read_bytes())
+    assert [scenario["name"] for scenario in document["scenarios"]] == ["step-short", "sine-short"]
+    assert len(list((tmp_path / "scorecard" / "runs").rglob("*.json"))) == 4
+
+
+def test_it_continues_where_it_stopped(bench):
+    """What is there is not run again."""
+    bench(*SMALL, "--out", "here")
+    outcome = bench(*SMALL, "--out", "here", "--seeds", "2", "--markdown", "page.md")
+    assert outcome.err == "8 runs, 4 of them kept from before\n"
+    assert outcome.out.splitlines()[-1] == "page.md"
+
+
+def test_a_policy_is_tuned_by_its_name(bench, tmp_path):
+    """All its targets run."""
+    outcome = bench("--scenario", "step-short", "--policy", "wva", "hpa-kv-tuned")
+    assert outcome.status == 0
+    document = json.loads((tmp_path / "scorecard" / "scorecard.json").read_bytes())
+    (scenario,) = document["scenarios"]
+    assert [policy["policy"] for policy in scenario["policies"]] == ["wva", "hpa-kv-tuned"]
+    assert len(scenario["targets"]) > 5
+
+
+@pytest.mark.parametrize("flag", ["--scenario", "--policy"])
+def test_a_name_that_is_unknown(bench, flag):
+    """One line names the flag, the value and what there is."""
+    outcome = bench(flag, "nonsense")
+    assert outcome.status == 1
+    assert len(outcome.err.splitlines()) == 1
+    assert f"wva: {flag}='nonsense': expected one of " in outcome.err
+
+
+@pytest.mark.parametrize("words", [("--seeds", "0"), ("--jobs", "x"), ("--suite", "all"), ("--sede", "1")])
+def test_a_wrong_flag(bench, words):
+    """One line and status 2."""
+    outcome = bench(*words)
+    assert outcome.status == 2
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_bench_alone_says_what_is_missing(wva):
+    """The benchmark's name."""
+    outcome = wva("bench")
+    assert outcome.status == 2
+    assert "BENCHMARK" in outcome.err
+
+
+def test_a_run_that_fails(bench, monkeypatch, tmp_path):
+    """Is named; there is no scorecard without it."""
+    monkeypatch.setattr("wva.sim.stage.run.run", fakes.broken_run)
+    outcome = bench(*SMALL)
+    assert outcome.status == 1
+    assert "wva: step-short, hpa-kv, seed 1: RuntimeError: a bug" in outcome.err
+    assert outcome.err.splitlines()[-1] == "wva: 2 of the runs failed, so there is no scorecard; the others are kept"
+    assert not (tmp_path / "scorecard" / "scorecard.html").exists()
+
+
+def test_a_place_that_cannot_be_written(bench, tmp_path):
+    """One line names it."""
+    (tmp_path / "file").touch()
+    outcome = bench(*SMALL, "--out", "file")
+    assert outcome.status == 1
+    assert outcome.err == "wva: file: File exists\n"
+
+
+def test_without_the_extra_one_line_says_what_to_install(bench, monkeypatch):
+    """Before anything is imported."""
+    monkeypatch.setattr("wva.cli.bench.find_spec", lambda name: None if name == "plotly" else name)
+    outcome = bench()
+    assert (outcome.status, outcome.err) == (1, "wva: the benchmark needs plotly: pip install 'wva[bench]'\n")
+
+
+def test_a_run_that_is_not_made_up(wva, tmp_path):
+    """WVA and a fixed fleet, in the simulated world."""
+    words = ("--scenario", "upstream-ramp-short", "--policy", "wva", "static-peak", "--jobs", "1")
+    outcome = wva("bench", "quality", *words, "--out", str(tmp_path))
+    assert outcome.status == 0
+    (scenario,) = json.loads((tmp_path / "scorecard.json").read_bytes())["scenarios"]
+    figures = {policy["policy"]: policy["figures"] for policy in scenario["policies"]}
+    assert figures["static-peak"]["peak_replicas"]["mean"] == figures["static-peak"]["mean_replicas"]["mean"]
+    assert figures["wva"]["scale_ups"]["mean"] > 0
+    assert figures["wva"]["requests"]["mean"] == figures["static-peak"]["requests"]["mean"] > 1000
