@@ -64,6 +64,8 @@ def build_parser(*, settings: bool = True) -> Parser:
     decide.add_argument("file", metavar="FILE", help="the recording; - reads standard input")
     decide.add_argument("--explain", action="store_true", help="every step from the analyzer to the number, in words")
     _add_replay(commands.add_parser("replay", help="replay recorded cycles", allow_abbrev=False))
+    _add_backtest(commands.add_parser("backtest", help="try policies on your own traffic", allow_abbrev=False))
+    _add_tune(commands.add_parser("tune", help="propose thresholds for your own traffic", allow_abbrev=False))
     _add_emulator(commands.add_parser("emulator", help="serve as one vLLM replica without a GPU", allow_abbrev=False))
     _add_loadgen(commands.add_parser("loadgen", help="send requests at a rate and measure them", allow_abbrev=False))
     _add_bench(commands.add_parser("bench", help="judge decisions in a simulated world", allow_abbrev=False))
@@ -100,6 +102,55 @@ def _add_replay(replay: Parser) -> None:
     replay.add_argument("path", metavar="DIR|FILE", help="a folder of recordings, or one; - reads standard input")
     replay.add_argument("--policy", metavar="FILE", help="ConfigMaps in YAML, as in a cluster")
     replay.add_argument("--output", choices=["text", "json"], default="text", help="what to print (default: text)")
+
+
+def _add_backtest(backtest: Parser) -> None:
+    backtest.description = (
+        "Read the history of a model from Prometheus, fit simulated engines to it, and run policies on the same "
+        "traffic. Writes a page with plots, and a summary. Needs the bench extra: pip install 'wva[bench]'."
+    )
+    backtest.epilog = (
+        "A token and certificates for Prometheus are taken from the environment, as by `wva run`: "
+        "PROMETHEUS_BEARER_TOKEN, PROMETHEUS_TOKEN_PATH, PROMETHEUS_CA_CERT_PATH and so on. What was read is kept in "
+        "the folder, and the same command goes on where it was interrupted. Exit status: 0, 1 when it cannot be done, "
+        "2 on a wrong flag."
+    )
+    _add_history(backtest, required=True)
+    backtest.add_argument(
+        "--policy",
+        action="append",
+        metavar="NAME|FILE",
+        help="a policy by name, or WVA with the ConfigMaps of a file; may be repeated",
+    )
+
+
+def _add_tune(tune: Parser) -> None:
+    tune.description = (
+        "Try thresholds of WVA on a backtest, and propose some: those with the lowest cost that serve enough requests "
+        "in time. Takes the folder of `wva backtest`, or its flags."
+    )
+    tune.epilog = "Exit status: 0, 1 when it cannot be done, 2 on a wrong flag."
+    _add_history(tune, required=False)
+
+
+def _add_history(parser: Parser, *, required: bool) -> None:
+    """Add what names a history and how it is played."""
+    parser.add_argument("--prometheus", required=required, metavar="URL", help="where the history is")
+    parser.add_argument("--from", dest="start", required=required, metavar="TIME", help="ISO 8601, seconds, or now-2h")
+    parser.add_argument("--to", dest="end", required=required, metavar="TIME", help="the same")
+    parser.add_argument("--namespace", "-n", default="", metavar="NAME", help="of the model (default: the only one)")
+    parser.add_argument(
+        "--model", default="", metavar="ID", help="as model_name of vLLM has it (default: the only one)"
+    )
+    parser.add_argument("--step", default="30s", metavar="DURATION", help="of the range queries (default: 30s)")
+    parser.add_argument("--out", default="backtest", metavar="DIR", help="folder for all files (default: backtest)")
+    parser.add_argument("--ttft", default="1s", metavar="DURATION", help="wanted time to first token (default: 1s)")
+    parser.add_argument(
+        "--itl", default="100ms", metavar="DURATION", help="wanted time between tokens (default: 100ms)"
+    )
+    parser.add_argument("--start-up", metavar="DURATION", help="of a pod (default: as seen in the history)")
+    parser.add_argument("--seeds", default="1", metavar="N", help="so many runs of each policy (default: 1)")
+    parser.add_argument("--workers", metavar="N", help="processes (default: the number of cores)")
 
 
 def _add_emulator(emulator: Parser) -> None:

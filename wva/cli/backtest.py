@@ -1,0 +1,266 @@
+"""``wva backtest``: what a user's own traffic would have met under other policies, from Prometheus to a page.
+
+Connection settings are those of the controller: ``PROMETHEUS_TOKEN_PATH`` and the others, from the environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry
+
+from wva import log
+from wva.app import prometheus_settings
+from wva.cli.flags import fail
+from wva.cli.policy_file import PolicyFileError, read_policy
+from wva.clock import SystemClock
+from wva.collect.answers import PrometheusError
+from wva.collect.prometheus import PrometheusClient, PrometheusSettings
+from wva.godurations import parse_duration
+from wva.instruments import Instruments
+from wva.model.policy import Policy
+from wva.numbers import Real, Whole
+from wva.settings import Given, load
+
+if TYPE_CHECKING:
+    from wva.sim.backtest.history import History
+    from wva.sim.backtest.play import Play
+    from wva.sim.backtest.scenario import Backtest
+    from wva.sim.rivals.wva import WvaSetup
+    from wva.sim.scorecard.card import Card
+    from wva.sim.scorecard.runs import Outcome
+
+DEFAULT_POLICIES: Final = ("wva", "wva-queueing", "hpa-kv", "static-peak", "clairvoyant")
+
+_NOW: Final = re.compile(r"now(?:-(?P<ago>.+))?")
+_SECONDS: Final = Real(0.0, 1e11)
+_STEP: Final = Real(1.0, 3600.0)
+_DURATION: Final = Real(0.0, 86400.0, above=True)
+_SEEDS: Final = Whole(1, 100)
+_WORKERS: Final = Whole(1, 1024)
+
+
+class CannotRunError(Exception):
+    """What was asked for cannot be done; the text says why, on one line each."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read the history, fit it, run the policies and write the page; status 1 with a line when that cannot be."""
+    log.configure(level="error", encoding="console")
+    try:
+        folder = Path(arguments.out)
+        found = prepared(arguments, folder)
+        setups, names = _policies(arguments.policy or DEFAULT_POLICIES, found)
+        result = played(found, setups, names, arguments)
+        _finish(found, result, folder)
+    except CannotRunError as error:
+        return max(fail(log.printable(line)) for line in str(error).splitlines())
+    except ModuleNotFoundError as error:
+        return fail(f"this command needs {error.name}: pip install 'wva[bench]'")
+    return 0
+
+
+def prepared(arguments: argparse.Namespace, folder: Path) -> Backtest:
+    """Return what runs need, from Prometheus; it is kept in the folder. Raises CannotRunError."""
+    from wva.sim.backtest.fit import fit  # noqa: PLC0415 - needs the bench extra
+    from wva.sim.backtest.report import keep  # noqa: PLC0415 - same
+    from wva.sim.backtest.scenario import backtest  # noqa: PLC0415 - same
+    from wva.sim.stage.scenario import Objectives, StartUp  # noqa: PLC0415 - same
+
+    objectives = Objectives(duration("--ttft", arguments.ttft), duration("--itl", arguments.itl))
+    start_up = None if arguments.start_up is None else StartUp(duration("--start-up", arguments.start_up))
+    history = _history(arguments, folder)
+    fits = [fit(variant, history) for variant in history.variants]
+    found = backtest(history, fits, objectives=objectives, start_up=start_up)
+    try:
+        keep(found, folder)
+    except OSError as error:
+        raise CannotRunError(f"--out={folder}: {error.strerror}") from error
+    return found
+
+
+def played(found: Backtest, setups: dict[str, WvaSetup], names: Sequence[str], arguments: argparse.Namespace) -> Card:
+    """Return the scorecard of some policies. Raises CannotRunError."""
+    from wva.sim.backtest.play import AsRecorded, Play  # noqa: PLC0415 - needs the bench extra
+    from wva.sim.scorecard.quality import Plan, RunsFailedError, judge  # noqa: PLC0415 - same
+    from wva.sim.scorecard.runs import Workshop, program_digest  # noqa: PLC0415 - same
+
+    seeds = whole("--seeds", arguments.seeds, _SEEDS)
+    workers = whole("--workers", arguments.workers or str(os.cpu_count() or 1), _WORKERS)
+    play: Play = Play(setups, AsRecorded(found.step_seconds, found.replicas))
+    workshop = Workshop(play, Path(arguments.out) / "runs" / play.digest, program_digest())
+    title = f"{found.model_id} in {found.namespace}"
+    plan = Plan(title, (found.scenario,), tuple(names), (), tuple(range(1, seeds + 1)), tuple(names))
+    shown = _Shown()
+    try:
+        return judge(plan, workshop, workers=workers, progress=shown.run)
+    except RunsFailedError as error:
+        raise CannotRunError("\n".join(f"{each.policy}: {each.problem}" for each in error.failed)) from error
+
+
+def _finish(found: Backtest, result: Card, folder: Path) -> None:
+    from wva.sim.backtest.report import markdown, write  # noqa: PLC0415 - needs the bench extra
+
+    paths = write(found, result, folder, name="backtest")
+    print("\n".join(markdown(found, result)))
+    print(f"\nwritten: {', '.join(str(path) for path in paths)}")
+
+
+def _policies(words: Sequence[str], found: Backtest) -> tuple[dict[str, WvaSetup], list[str]]:
+    """Return the setups of policies that are files, and the names of all to run. Raises CannotRunError."""
+    from wva.sim.backtest.play import AS_RECORDED  # noqa: PLC0415 - needs the bench extra
+    from wva.sim.rivals import POLICIES  # noqa: PLC0415 - same
+    from wva.sim.rivals.wva import WvaSetup  # noqa: PLC0415 - same
+
+    setups: dict[str, WvaSetup] = {}
+    names = [AS_RECORDED]
+    for word in words:
+        if word in POLICIES:
+            names.append(word)
+            continue
+        if not Path(word).is_file():
+            known = ", ".join(sorted(name for name in POLICIES if "@" not in name))
+            raise CannotRunError(f"--policy={word!r}: expected a file of ConfigMaps, or one of {known}")
+        try:
+            policy = read_policy(word, {found.namespace}).over(Policy())
+        except PolicyFileError as error:
+            raise CannotRunError(str(error)) from error
+        setups[Path(word).stem] = WvaSetup(_of_the_stage(policy, found))
+        names.append(Path(word).stem)
+    return setups, list(dict.fromkeys(names))
+
+
+def _of_the_stage(policy: Policy, found: Backtest) -> Policy:
+    """Return a policy as it holds for the model of the stage, which has another name than the user's own."""
+    from wva.model.variant import ModelKey  # noqa: PLC0415 - only here
+
+    model = ModelKey(found.namespace, found.model_id)
+    saturation = replace(policy.saturation_for(model), analyzer_name=policy.analyzer_for(model))
+    queueing = policy.queueing_for(model)
+    return replace(
+        policy,
+        saturation=saturation,
+        overrides=(),
+        namespaces=(),
+        queueing=replace(policy.queueing, default=queueing, overrides=()),
+    )
+
+
+def _history(arguments: argparse.Namespace, folder: Path) -> History:
+    """Return the history that the flags ask for. Raises CannotRunError."""
+    from wva.sim.backtest.fetch import Span, fetch, visible_models  # noqa: PLC0415 - needs the bench extra
+    from wva.sim.backtest.history import history  # noqa: PLC0415 - same
+
+    settings = _connection(arguments)
+    now = time.time()
+    start, end = moment("--from", arguments.start, now), moment("--to", arguments.end, now)
+    step = _STEP.find(duration("--step", arguments.step))
+    if step is None:
+        raise CannotRunError(f"--step={arguments.step!r}: expected 1s to 1h")
+    shown = _Shown()
+
+    async def read() -> History:
+        clock = SystemClock()
+        async with PrometheusClient(settings, clock=clock, instruments=Instruments(CollectorRegistry())) as client:
+            namespace, model = arguments.namespace, arguments.model
+            if not (namespace and model):
+                visible = await visible_models(client, start, end, clock=clock)
+                namespace, model = _chosen(visible, namespace, model)
+            span = Span(namespace, model, start, end, step)
+            return history(span, await fetch(client, span, folder, clock=clock, progress=shown.chunks))
+
+    try:
+        return asyncio.run(read())
+    except PrometheusError as error:
+        raise CannotRunError(f"{error.message}; what was read is kept in {folder}") from error
+    except OSError as error:
+        raise CannotRunError(f"--out={folder}: {error.strerror}") from error
+    except ValueError as error:
+        raise CannotRunError(str(error)) from error
+
+
+def _connection(arguments: argparse.Namespace) -> PrometheusSettings:
+    """Return how Prometheus is reached. Raises CannotRunError."""
+    given = load(Given({}, dict(os.environ), {})).settings
+    settings = replace(
+        prometheus_settings(given),
+        base_url=arguments.prometheus,
+        allow_http=arguments.prometheus.startswith("http://") or given.prometheus_allow_http,
+    )
+    problems = settings.validate()
+    if problems:
+        raise CannotRunError("\n".join(problem.replace("PROMETHEUS_BASE_URL", "--prometheus") for problem in problems))
+    return settings
+
+
+def _chosen(visible: Sequence[tuple[str, str]], namespace: str, model: str) -> tuple[str, str]:
+    fitting = [pair for pair in visible if (not namespace or pair[0] == namespace) and (not model or pair[1] == model)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if not fitting:
+        raise CannotRunError("no engine of vLLM reports in this time: is it the right Prometheus, time and namespace?")
+    told = ", ".join(f"{model_id} in {space}" for space, model_id in fitting[:20])
+    raise CannotRunError(f"several models report: choose one with --namespace and --model: {told}")
+
+
+def moment(flag: str, text: str, now: float) -> float:
+    """Return a time in seconds since the epoch: ISO 8601, seconds, ``now`` or ``now-2h``. Raises CannotRunError."""
+    relative = _NOW.fullmatch(text)
+    if relative is not None:
+        return now - (duration(flag, relative["ago"]) if relative["ago"] else 0.0)
+    number = _SECONDS.find(text)
+    if number is not None:
+        return number
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        message = f"{flag}={text!r}: expected a time such as 2026-01-31T08:00:00Z, seconds since the epoch, or now-2h"
+        raise CannotRunError(message) from None
+    return found.replace(tzinfo=found.tzinfo or UTC).timestamp()
+
+
+def duration(flag: str, text: str) -> float:
+    """Return a duration in seconds. Raises CannotRunError."""
+    try:
+        found = _DURATION.find(parse_duration(text))
+    except ValueError as error:
+        raise CannotRunError(f"{flag}={text!r}: {error}") from error
+    if found is None:
+        raise CannotRunError(f"{flag}={text!r}: expected more than nothing and at most a day")
+    return found
+
+
+def whole(flag: str, text: str, border: Whole) -> int:
+    """Return a whole number. Raises CannotRunError."""
+    found = border.find(text)
+    if found is None:
+        raise CannotRunError(f"{flag}={text!r}: expected {border.expected}")
+    return found
+
+
+class _Shown:
+    """Tells on a terminal how far it is."""
+
+    def __init__(self) -> None:
+        self._done = 0
+
+    def chunks(self, done: int, count: int) -> None:
+        self._tell(f"history: {done} of {count} parts")
+
+    def run(self, outcome: Outcome, count: int) -> None:
+        self._done += 1
+        self._tell(f"{self._done} of {count} runs, the last one {outcome.policy}")
+
+    def _tell(self, text: str) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[K{log.printable(text)}" + ("\n" if text.startswith("history") else ""))
