@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
-from wva.sim.rivals import POLICIES
-from wva.sim.rivals.wva import WvaSetup, controllers
+from wva.sim.rivals import POLICIES, Policy, wva_policy
+from wva.sim.rivals.wva import WvaSetup
 from wva.sim.stage.result import RunResult
-from wva.sim.stage.run import figures, timeline
+from wva.sim.stage.run import play
 from wva.sim.stage.scenario import Scenario
-from wva.sim.stage.view import Controller, Stage
-from wva.sim.stage.world import World
+from wva.sim.stage.view import Stage
 
 AS_RECORDED: Final = "as recorded"
 
@@ -40,17 +39,15 @@ class Play:
 
     def __call__(self, scenario: Scenario, policy: str, seed: int) -> RunResult:
         """Return the result of one run. Raises KeyError when no policy has this name."""
-        world = World(scenario, seed=seed)
-        world.run(self._controllers(scenario, policy, seed))
-        return RunResult(scenario.name, policy, seed, figures(world), timeline(world))
+        return play(scenario, policy, seed, self._policy(policy))
 
     @property
     def digest(self) -> str:
         """A name for what the names of policies mean here."""
         return blake2b(repr((sorted(self.setups.items()), self.recorded)).encode(), digest_size=8).hexdigest()
 
-    def _controllers(self, scenario: Scenario, policy: str, seed: int) -> Sequence[Controller]:
-        if policy == AS_RECORDED:
-            return [self.recorded]
-        setup = self.setups.get(policy)
-        return POLICIES[policy](scenario, seed) if setup is None else controllers(setup, scenario)
+    def _policy(self, name: str) -> Policy:
+        if name == AS_RECORDED:
+            return lambda _scenario, _seed: [self.recorded]
+        setup = self.setups.get(name)
+        return POLICIES[name] if setup is None else wva_policy(setup)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wva.sim.fleet.columns import BROKEN, REFUSED, SERVED, TIMED_OUT
-from wva.sim.rivals import POLICIES
+from wva.sim.rivals import POLICIES, Policy
 from wva.sim.stage.late import causes
 from wva.sim.stage.links import Reference, chain, shortages
 from wva.sim.stage.result import Figures, RunResult, Timeline, TimelineOfVariant
@@ -27,10 +27,15 @@ def run(scenario: Scenario, policy: str, seed: int) -> RunResult:
         KeyError: there is none.
 
     """
+    return play(scenario, policy, seed, POLICIES[policy])
+
+
+def play(scenario: Scenario, name: str, seed: int, policy: Policy) -> RunResult:
+    """Run a policy that need not have a name of its own; the result has it under this one."""
     traffic, reference = _reference(scenario, seed)
     world = World(scenario, seed=seed, traffic=traffic)
-    world.run(POLICIES[policy](scenario, seed))
-    return RunResult(scenario.name, policy, seed, figures(world, reference), timeline(world, reference))
+    world.run(policy(scenario, seed))
+    return RunResult(scenario.name, name, seed, figures(world, reference), timeline(world, reference))
 
 
 @lru_cache(maxsize=2)

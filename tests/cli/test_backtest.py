@@ -1,0 +1,135 @@
+"""``wva backtest`` and ``wva tune``: from a Prometheus to pages, and what is told when that cannot be."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+
+import pytest
+import structlog
+
+from tests.cli.conftest import closed_port
+from tests.sim.backtest.conftest import MINUTES, ODD
+from tests.sim.backtest.engines import NAMESPACE, START, write
+from wva.cli.backtest import CannotRunError, moment
+from wva.sim.prometheus import EmbeddedPrometheus
+
+HOUR = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:39:30Z")
+OTHER = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: wva-saturation-scaling-config}
+data:
+  default: "kvSpareTrigger: 0.5"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before():
+    """Leave the log as it was: the command silences it for its process."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture
+async def prometheus():
+    """Return a Prometheus with the history of a model, which wants a token."""
+    now = START + 60 * MINUTES
+    async with EmbeddedPrometheus(now=lambda: now, retention_seconds=86400, token="sesame") as running:
+        write(running.tsdb, {"chat-5d9f-aa": ODD, "chat-5d9f-bb": replace(ODD, num_gpu_blocks=5000)}, minutes=MINUTES)
+        yield running
+
+
+@pytest.mark.timeout(400)
+async def test_a_history_is_read_played_and_tuned(prometheus, run, tmp_path):
+    """With the token of the environment; a file of ConfigMaps is a policy; what is kept is not asked for again."""
+    out, other = tmp_path / "out", tmp_path / "other.yaml"
+    other.write_text(OTHER)
+    words = ("backtest", "--prometheus", prometheus.url, *HOUR, "--out", str(out), "--workers", "1")
+    policies = ("--policy", "wva", "--policy", str(other))
+    outcome = await run(*words, *policies, PROMETHEUS_BEARER_TOKEN="sesame")
+    assert (outcome.status, outcome.err) == (0, "")
+    for row in ("as recorded", "wva", "other"):
+        assert row in outcome.out
+    assert {"backtest.html", "backtest.md", "backtest.json", "runs"} <= {path.name for path in out.iterdir()}
+    asked = prometheus.requests.query_count
+    again = await run(*words, *policies, "--namespace", NAMESPACE, PROMETHEUS_BEARER_TOKEN="sesame")
+    assert again.out == outcome.out
+    assert prometheus.requests.query_count == asked + 1
+    assert json.loads((out / "backtest.json").read_bytes())["namespace"] == NAMESPACE
+    assert "sesame" not in "".join(path.read_text(errors="replace") for path in out.rglob("*.json"))
+
+
+async def test_a_wrong_token_is_told(prometheus, run, tmp_path):
+    """One line, without the token."""
+    outcome = await run(
+        "backtest", "--prometheus", prometheus.url, *HOUR, "--out", str(tmp_path), PROMETHEUS_BEARER_TOKEN="wrong-word"
+    )
+    assert outcome.status == 1
+    (line,) = outcome.lines
+    assert "answered 401" in line
+    assert "wrong-word" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"--from": "yesterday"}, "--from='yesterday': expected a time such as 2026-01-31T08:00:00Z"),
+        ({"--to": "2025-01-01T00:00:00Z"}, "expected --from before --to"),
+        ({"--step": "0"}, "--step='0'"),
+        ({"--ttft": "soon"}, "--ttft='soon'"),
+        ({"--prometheus": "ftp://x"}, "--prometheus is 'ftp://x'"),
+        ({"--namespace": "No!"}, "is not a namespace"),
+    ],
+)
+def test_what_cannot_be_is_refused(wva, tmp_path, change, words):
+    """Status 1, and a line that names flag, value and expectation; nothing is asked."""
+    flags = {
+        "--prometheus": f"http://127.0.0.1:{closed_port()}",
+        "--from": "2026-01-01T00:00:00Z",
+        "--to": "2026-01-01T01:00:00Z",
+        "--namespace": "prod",
+        "--model": "m",
+        "--out": str(tmp_path),
+    }
+    outcome = wva("backtest", *(word for pair in (flags | change).items() for word in pair))
+    assert outcome.status == 1
+    assert words in outcome.lines[0]
+
+
+def test_tuning_needs_a_backtest(wva, tmp_path):
+    """And says how to get one."""
+    outcome = wva("tune", "--out", str(tmp_path))
+    assert outcome.status == 1
+    assert "run wva backtest first" in outcome.lines[0]
+    (tmp_path / "backtest.json").write_text("{}")
+    assert "has no backtest of this version" in wva("tune", "--out", str(tmp_path)).lines[0]
+    assert "--prometheus needs --from and --to" in wva("tune", "--prometheus", "http://127.0.0.1:1").lines[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("now", 1000.0),
+        ("now-5m", 700.0),
+        ("12.5", 12.5),
+        ("1970-01-01T00:01:00Z", 60.0),
+        ("1970-01-01T01:01:00+01:00", 60.0),
+        ("1970-01-01T00:01", 60.0),
+    ],
+)
+def test_times_may_be_written_in_several_ways(text, seconds):
+    """Without a zone they are in UTC."""
+    assert moment("--from", text, 1000.0) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "now-", "now+1h", "now-2", "nan", "-5", "1e99", "2026-13-01"])
+def test_other_texts_are_no_times(text):
+    """Each is named."""
+    with pytest.raises(CannotRunError, match="--from="):
+        moment("--from", text, 1000.0)

@@ -1,0 +1,132 @@
+"""Runs on a history: policies by name, WVA with other ConfigMaps, the replicas that really ran; and what is written."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import pytest
+
+from tests.sim.backtest.conftest import MINUTES
+from tests.sim.backtest.engines import MODEL, NAMESPACE, START
+from wva.model.policy import Policy, SaturationPolicy
+from wva.sim.backtest.fetch import Span, fetch
+from wva.sim.backtest.fit import fit
+from wva.sim.backtest.history import history
+from wva.sim.backtest.play import AS_RECORDED, AsRecorded, Play
+from wva.sim.backtest.report import keep, markdown, read, write
+from wva.sim.backtest.scenario import Backtest, backtest
+from wva.sim.backtest.tune import DEFAULT, frontier, pareto, proposal, thresholds, timings
+from wva.sim.rivals.wva import WvaSetup
+from wva.sim.scorecard.card import Card, card
+from wva.sim.stage.scenario import Objectives
+
+SPAN = Span(NAMESPACE, MODEL, START, START + 60 * MINUTES - 30)
+EAGER = WvaSetup(Policy(saturation=SaturationPolicy(kv_spare_trigger=0.6)))
+
+
+@pytest.fixture
+async def found(client, clock, tmp_path) -> Backtest:
+    """Return the backtest of a history in which the replicas changed once."""
+    seen = history(SPAN, await fetch(client, SPAN, tmp_path, clock=clock))
+    made = backtest(seen, [fit(variant, seen) for variant in seen.variants], objectives=Objectives())
+    half = SPAN.count // 2
+    return replace(made, replicas={"chat": (2,) * half + (3,) * (SPAN.count - half)})
+
+
+@pytest.fixture
+def play(found) -> Play:
+    """Return what plays policies on it."""
+    return Play({"eager": EAGER}, AsRecorded(found.step_seconds, found.replicas))
+
+
+@pytest.fixture
+def result(found, play) -> Card:
+    """Return the scorecard of three policies."""
+    runs = [play(found.scenario, name, 1) for name in (AS_RECORDED, "wva", "eager")]
+    return card([found.scenario], runs, title="t", order=[AS_RECORDED, "wva", "eager"])
+
+
+def test_the_recorded_replicas_are_played(found, play):
+    """As many as ran, when they ran."""
+    figures = play(found.scenario, AS_RECORDED, 1).figures
+    half = found.traffic.duration_seconds / 7200
+    assert figures.replica_hours["chat"] == pytest.approx(5 * half, rel=0.05)
+    assert figures.requests == found.traffic(1).count
+
+
+def test_another_configuration_is_another_policy(result):
+    """One that wants more room has more replicas."""
+    (part,) = result.parts
+    wva, eager = part.cell("wva"), part.cell("eager")
+    assert wva is not None
+    assert eager is not None
+    assert eager.figures["cost"].mean > wva.figures["cost"].mean
+
+
+def test_a_run_is_a_function_of_the_seed(found, play):
+    """The same in another process."""
+    again = pickle.loads(pickle.dumps(play))  # noqa: S301 - our own
+    assert again(found.scenario, "eager", 2) == play(found.scenario, "eager", 2)
+    assert again.digest == play.digest
+    assert Play({"eager": WvaSetup()}, play.recorded).digest != play.digest
+
+
+def test_an_unknown_policy_is_no_policy(found, play):
+    """The registry does not know it."""
+    with pytest.raises(KeyError):
+        play(found.scenario, "nothing", 1)
+
+
+def test_page_and_summary_tell_both_sides(found, result, tmp_path):
+    """What ran and what would have; how well the engines fit."""
+    page, summary = write(found, result, tmp_path, name="backtest")
+    text = summary.read_text()
+    assert text == "\n".join(markdown(found, result))
+    assert "- cost: " in text
+    assert "as recorded" in text.partition("## What each policy would have run")[2].partition("The row")[0]
+    assert "| time between tokens | " in text
+    assert "the start of pods was not seen" in text
+    html = page.read_text()
+    assert "What really ran from 2026-01-01 00:00 UTC on: cost" in html
+    assert "as recorded" in html
+
+
+def test_what_was_kept_is_played_again(found, play, tmp_path):
+    """The same scenario, from the file."""
+    keep(found, tmp_path)
+    back = read(tmp_path)
+    assert back == found
+    assert play(back.scenario, "wva", 1) == play(found.scenario, "wva", 1)
+
+
+def test_thresholds_are_tried_around_the_defaults():
+    """The defaults are among them; names tell them apart, and each is a ConfigMap that the controller takes."""
+    base = WvaSetup(interval_seconds=30.0)
+    choices = thresholds(base)
+    assert len({choice.name for choice in choices}) == len(choices) == 24
+    assert SaturationPolicy() in [choice.saturation for choice in choices]
+    assert all(choice.saturation.kv_fits for choice in choices)
+    more = timings(choices[:2])
+    assert len({choice.name for choice in more}) == 24
+    assert {choice.setup.interval_seconds for choice in more} == {15.0, 30.0, 60.0}
+
+
+def test_the_frontier_has_no_choice_that_another_beats(result):
+    """From the cheapest up, each serves more."""
+    front = pareto(result)
+    costs = [cell.figures["cost"].mean for cell in front]
+    assert costs == sorted(costs)
+    shares = [cell.attainment for cell in front]
+    assert shares == sorted(set(shares))
+    assert len(list(frontier(front))) == len(front) + 7
+
+
+def test_a_proposal_can_be_pasted(result):
+    """A ConfigMap, the interval and the window, and what they would have done, beside the defaults."""
+    (part,) = result.parts
+    choice = thresholds(WvaSetup(interval_seconds=30.0))[0]
+    lines = list(proposal(choice, part.cells[0], part.cell(DEFAULT)))
+    assert "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: wva-saturation-scaling-config\n" in "\n".join(lines)
+    assert any("GLOBAL_OPT_INTERVAL" in line for line in lines)
+    assert any(line.startswith("- the defaults would have cost") for line in lines)
