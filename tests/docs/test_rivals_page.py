@@ -10,7 +10,7 @@ from wva.sim.rivals.knative import CONCURRENCY
 from wva.sim.rivals.readings import Load
 
 PAGE = (DOCS / "rivals.md").read_text(encoding="utf-8")
-ROWS = dict(re.findall(r"^\| `([\w-]+)` \| ([\d.]*)", PAGE, re.MULTILINE))
+ROWS = dict(re.findall(r"^\| `([\w.-]+)` \| ([\d.]*)", PAGE, re.MULTILINE))
 
 
 def test_every_policy_has_its_row():

@@ -94,11 +94,11 @@ class FakeStage:
         """Return the whole load while no pod is Ready."""
         return 0.0 if self._ready() else self._load(self.now)
 
-    def gateway_waiting(self):
-        """Return the requests at the gateway now: none."""
-        return 0
+    def gateway_waiting(self) -> int:
+        """Return the same; the gateway's own page is of this moment."""
+        return round(self.gateway_queue() or 0.0)
 
-    def ask(self, variant, replicas):
+    def ask(self, variant: str, replicas: int) -> None:
         """Take note of nothing: only what is set counts here."""
 
     def scale(self, variant: str, replicas: int) -> None:

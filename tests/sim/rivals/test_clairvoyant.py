@@ -61,7 +61,7 @@ def test_long_requests_weigh_more() -> None:
     long = np.arange(traffic.count) % 10 == 0
     traffic.output_tokens[long] = 1000
     traffic.arrival_seconds[:] = np.sort(np.where(long, traffic.arrival_seconds % 150, traffic.arrival_seconds))
-    needed = demand(scenario(), traffic, by_size)
+    needed = demand(scenario(), traffic, by_size, by_size)
     assert needed.rate.mean() == pytest.approx(10.0, rel=0.1)
     shift = demand(scenario(), even(10.0, 300.0, prompt=100, answer=100), by_size)
     longer = demand(scenario(), even(10.0, 300.0, prompt=100, answer=200), by_size)
@@ -72,7 +72,7 @@ def test_cached_prefixes_cost_nothing() -> None:
     """What a cache may hold of a prompt is taken as held."""
     traffic = even(10.0, 300.0, prompt=500, answer=1)
     traffic.prefix_tokens[:] = 400
-    assert demand(scenario(), traffic, by_size).capacity[0, 0] == by_size(setup().parameters, 100, 1)
+    assert demand(scenario(), traffic, by_size, by_size).capacity[0, 0] == by_size(setup().parameters, 100, 1)
 
 
 def test_no_traffic_needs_the_minimum() -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from wva.sim.rivals.capacity import Capacity, saturation
+from wva.sim.rivals.capacity import Capacity
 from wva.sim.rivals.demand import STEP_SECONDS, Demand, Ints, demand, static_fleet
 from wva.sim.stage.scenario import Scenario, StartUp, start_up_random
 from wva.sim.stage.view import Controller, Stage
@@ -55,13 +55,13 @@ class Planned:
             self._next += 1
 
 
-def static_peak(scenario: Scenario, seed: int, capacity: Capacity = saturation) -> list[Controller]:
+def static_peak(scenario: Scenario, seed: int, capacity: Capacity | None = None) -> list[Controller]:
     """Return a policy that asks at once for the cheapest fixed fleet that carries the peak, and never changes it."""
     fleet = static_fleet(scenario, demand(scenario, scenario.traffic(seed), capacity))
     return [Planned([Change(0.0, setup.name, count) for setup, count in zip(scenario.variants, fleet, strict=True)])]
 
 
-def clairvoyant(scenario: Scenario, seed: int, capacity: Capacity = saturation) -> list[Controller]:
+def clairvoyant(scenario: Scenario, seed: int, capacity: Capacity | None = None) -> list[Controller]:
     """Return the policy that knows the traffic and the start-up times of this seed."""
     counts = cheapest_over_time(scenario, demand(scenario, scenario.traffic(seed), capacity))
     return [Planned(plan(scenario, counts, lambda: start_ups(seed)))]

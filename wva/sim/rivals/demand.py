@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from wva.sim.rivals.capacity import Capacity, saturation
+from wva.sim.rivals.capacity import Capacity, saturation, within
 from wva.sim.rivals.solver import Kind, cheapest
 from wva.sim.stage.scenario import Scenario, VariantSetup
 from wva.sim.traffic.requests import Traffic
@@ -45,11 +45,16 @@ class Demand:
     capacity: Floats
 
 
-def demand(scenario: Scenario, traffic: Traffic, capacity: Capacity = saturation) -> Demand:
+def demand(
+    scenario: Scenario, traffic: Traffic, capacity: Capacity | None = None, throughput: Capacity = saturation
+) -> Demand:
     """Return the demand of some traffic on the variants of a scenario.
 
-    Leading tokens of a prompt that a cache may hold are taken as held, so that the demand is a lower bound.
+    ``capacity`` is what a replica carries, by default within the scenario's objectives. ``throughput`` is what it could
+    carry at most; what a request costs is the share of this that it takes. Leading tokens of a prompt that a cache may
+    hold are taken as held, so that the demand is a lower bound.
     """
+    capacity = within(scenario.objectives) if capacity is None else capacity
     moments = max(1, ceil(traffic.duration_seconds / STEP_SECONDS))
     per_block = round(_SECONDS_OF_SIZE / STEP_SECONDS)
     prompts = np.maximum(1.0, traffic.prompt_tokens - traffic.prefix_tokens)
@@ -63,7 +68,7 @@ def demand(scenario: Scenario, traffic: Traffic, capacity: Capacity = saturation
         inside = np.flatnonzero(block == number)
         if len(inside):
             size = (float(prompts[inside].mean()), float(answers[inside].mean()))
-            weights[inside] = _weights(scenario.variants, capacity, size, prompts[inside], answers[inside])
+            weights[inside] = _weights(scenario.variants, throughput, size, prompts[inside], answers[inside])
         rows[number * per_block : (number + 1) * per_block] = [
             capacity(setup.parameters, *size) for setup in scenario.variants
         ]
@@ -75,15 +80,19 @@ def demand(scenario: Scenario, traffic: Traffic, capacity: Capacity = saturation
 
 
 def _weights(
-    variants: tuple[VariantSetup, ...], capacity: Capacity, size: tuple[float, float], prompts: Floats, answers: Floats
+    variants: tuple[VariantSetup, ...],
+    throughput: Capacity,
+    size: tuple[float, float],
+    prompts: Floats,
+    answers: Floats,
 ) -> Floats:
     """Return what each request costs, as a multiple of one of mean size; 1 in the mean. To first order of the size."""
     prompt, answer = size
     by_prompt = by_answer = 0.0
     for setup in variants:
-        mean = 1.0 / capacity(setup.parameters, prompt, answer)
-        longer_prompt = 1.0 / capacity(setup.parameters, prompt * (1 + _SLOPE), answer)
-        longer_answer = 1.0 / capacity(setup.parameters, prompt, answer * (1 + _SLOPE))
+        mean = 1.0 / throughput(setup.parameters, prompt, answer)
+        longer_prompt = 1.0 / throughput(setup.parameters, prompt * (1 + _SLOPE), answer)
+        longer_answer = 1.0 / throughput(setup.parameters, prompt, answer * (1 + _SLOPE))
         by_prompt += (longer_prompt / mean - 1.0) / _SLOPE / len(variants)
         by_answer += (longer_answer / mean - 1.0) / _SLOPE / len(variants)
     weights = 1.0 + by_prompt * (prompts / prompt - 1.0) + by_answer * (answers / answer - 1.0)
@@ -136,7 +145,7 @@ def cost(scenario: Scenario, counts: Ints, *, until_seconds: float) -> float:
     return float(hours @ (counts @ prices))
 
 
-def ideal_cost(scenario: Scenario, traffic: Traffic, capacity: Capacity = saturation) -> float:
+def ideal_cost(scenario: Scenario, traffic: Traffic, capacity: Capacity | None = None) -> float:
     """Return the cost of the cheapest sufficient fleet at each instant of the measured time, free to change at once."""
     counts = cheapest_counts(scenario, demand(scenario, traffic, capacity))
     return cost(scenario, counts, until_seconds=traffic.duration_seconds)

@@ -110,7 +110,7 @@ class Revision:
         ready = [pod for pod in view.pods if pod.ready]
         concurrency = float(sum(stage.in_flight(pod.name) for pod in ready))
         if self._buffers:
-            concurrency += stage.gateway_queue() or 0.0
+            concurrency += stage.gateway_waiting()
         self._autoscaler.record(concurrency, now=now_seconds)
         if now_seconds < self._decide_at:
             return

@@ -43,6 +43,8 @@ def at_minimum(scenario: Scenario, but: tuple[VariantSetup, ...]) -> list[Contro
 
 
 class _AtMinimum:
+    decides = False
+
     def __init__(self, period_seconds: float, variants: Sequence[VariantSetup]) -> None:
         self.period_seconds = period_seconds
         self._variants = variants

@@ -1,0 +1,34 @@
+"""The capacity of a replica between the sizes that are simulated."""
+
+from __future__ import annotations
+
+import pytest
+
+from wva.sim.fleet.capacity import capacity
+from wva.sim.fleet.parameters import PRESETS
+from wva.sim.rivals.capacity import saturation, within
+from wva.sim.stage.scenario import Objectives
+
+H100 = PRESETS["H100"]
+EASY = Objectives(ttft_seconds=1.0, itl_seconds=0.1)
+
+
+def test_it_is_what_a_simulation_finds() -> None:
+    """Near a simulated size the result is that of the simulation, to within what the formula makes of the distance."""
+    carried = within(EASY)
+    for prompt, answer in ((500, 250), (520, 260)):
+        simulated = capacity(H100, prompt_tokens=prompt, output_tokens=answer, objectives=EASY)
+        assert carried(H100, prompt, answer) == pytest.approx(simulated, rel=0.05)
+
+
+def test_longer_requests_mean_fewer() -> None:
+    """Within one simulated size the formula goes on."""
+    carried = within(EASY)
+    assert carried(H100, 500, 250) > carried(H100, 510, 250) > carried(H100, 510, 255)
+    assert carried(H100, 500, 250) < saturation(H100, 500, 250)
+
+
+def test_objectives_that_nothing_keeps() -> None:
+    """No fleet is large enough for them; what is left is the rate that a replica can do at all."""
+    never = within(Objectives(ttft_seconds=1e-6, itl_seconds=1e-6))
+    assert never(H100, 500, 250) == saturation(H100, 500, 250)
