@@ -69,6 +69,29 @@ def test_a_policy_is_tuned_by_its_name(bench, tmp_path):
     assert len(scenario["targets"]) > 5
 
 
+def test_requests_of_a_file(bench, tmp_path):
+    """Instead of a suite, or beside scenarios; another file under the same name is run again."""
+    head = "seconds,prompt_tokens,output_tokens\n"
+    (tmp_path / "mine.csv").write_text(head + "".join(f"{at},800,100\n" for at in range(600)))
+    outcome = bench("--requests", "mine.csv", "--policy", "wva", "hpa-kv")
+    assert outcome.status == 0
+    (scenario,) = json.loads((tmp_path / "scorecard" / "scorecard.json").read_bytes())["scenarios"]
+    assert (scenario["name"], scenario["title"]) == ("requests", "The requests of mine.csv")
+    assert bench("--requests", "mine.csv", *SMALL).err == "6 runs, 2 of them kept from before\n"
+    (tmp_path / "mine.csv").write_text(head + "".join(f"{at},800,100\n" for at in range(300)))
+    assert bench("--requests", "mine.csv", *SMALL).err == "6 runs, 4 of them kept from before\n"
+
+
+def test_a_file_of_requests_that_is_wrong(bench, tmp_path):
+    """One line names the file, the line, the column and the value."""
+    (tmp_path / "mine.csv").write_text("seconds,prompt_tokens,output_tokens\n0,many,1\n")
+    outcome = bench("--requests", "mine.csv")
+    assert outcome.status == 1
+    expected = "wva: mine.csv, line 2, column prompt_tokens: 'many': expected a whole number from 1 to 10000000\n"
+    assert outcome.err == expected
+    assert "missing.csv cannot be read" in bench("--requests", "missing.csv").err
+
+
 @pytest.mark.parametrize("flag", ["--scenario", "--policy"])
 def test_a_name_that_is_unknown(bench, flag):
     """One line names the flag, the value and what there is."""

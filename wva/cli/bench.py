@@ -84,17 +84,24 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     from wva.sim.rivals import FAMILIES, POLICIES  # noqa: PLC0415 - slow to import
     from wva.sim.scorecard.card import TUNED, Family  # noqa: PLC0415 - same
     from wva.sim.scorecard.quality import Plan  # noqa: PLC0415 - same
-    from wva.sim.scorecard.suites import DEFAULT_SEEDS, SCENARIOS, SUITES  # noqa: PLC0415 - same
+    from wva.sim.scorecard.suites import (  # noqa: PLC0415 - same
+        DEFAULT_SEEDS,
+        SCENARIOS,
+        SUITES,
+        scenario_of_requests,
+    )
 
-    names = _known("--scenario", arguments.scenario or SUITES[arguments.suite], SCENARIOS)
+    own = () if arguments.requests is None else (scenario_of_requests(arguments.requests),)
+    named = own or arguments.scenario
+    names = _known("--scenario", arguments.scenario or (() if own else SUITES[arguments.suite]), SCENARIOS)
     families = {f"{name}{TUNED}": Family(f"{name}{TUNED}", members) for name, members in FAMILIES.items()}
     order = _policies()
     policies = _known("--policy", arguments.policy or order, {**POLICIES, **families}, shown=order)
     seeds = arguments.seeds or DEFAULT_SEEDS[arguments.suite]
-    title = f"Scorecard: suite {arguments.suite}" if not arguments.scenario else "Scorecard"
+    title = "Scorecard" if named else f"Scorecard: suite {arguments.suite}"
     return Plan(
         title=title,
-        scenarios=tuple(SCENARIOS[name] for name in names),
+        scenarios=(*own, *(SCENARIOS[name] for name in names)),
         policies=tuple(name for name in policies if name not in families),
         families=tuple(families[name] for name in policies if name in families),
         seeds=tuple(range(1, seeds + 1)),

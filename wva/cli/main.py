@@ -208,6 +208,12 @@ def _add_bench(bench: Parser) -> None:
     quality.add_argument(
         "--scenario", nargs="+", action="extend", metavar="NAME", help="these scenarios instead of a suite's"
     )
+    quality.add_argument(
+        "--requests",
+        type=Path,
+        metavar="FILE",
+        help="your own requests, from a CSV file, instead of a suite's scenarios",
+    )
     quality.add_argument("--policy", nargs="+", action="extend", metavar="NAME", help="only these policies")
     quality.add_argument(
         "--seeds", type=_positive, metavar="N", help="runs of each policy in each scenario (default: 1 quick, 5 full)"

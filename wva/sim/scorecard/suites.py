@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.users import GatewaySettings, Routing
 from wva.sim.stage.scenario import Objectives, Observation, Scenario, StartUp, VariantSetup
 from wva.sim.traffic import shapes, traces
+from wva.sim.traffic.csv_file import read_csv
 from wva.sim.traffic.requests import Traffic
 
 _MODEL: Final = "Llama-3.1-8B"
@@ -255,3 +257,21 @@ SUITES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """Names of the scenarios of each suite."""
 DEFAULT_SEEDS: Final[Mapping[str, int]] = MappingProxyType({"quick": 1, "full": 5})
 """How many seeds a suite has unless it is said."""
+
+
+def scenario_of_requests(path: Path) -> Scenario:
+    """Return a scenario with the requests of a CSV file; it is checked now. Raises RequestsFileError.
+
+    The start does not count: five minutes, or a tenth of the time if that is less.
+    """
+    duration_seconds = read_csv(path).duration_seconds
+    return _of(
+        "requests",
+        f"The requests of {path.name}",
+        partial(_requests_of, path),
+        measured_from_seconds=min(5 * _MINUTE, duration_seconds / 10.0),
+    )
+
+
+def _requests_of(path: Path, seed: int) -> Traffic:
+    return read_csv(path, seed=seed)
