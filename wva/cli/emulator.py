@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 from dataclasses import replace
@@ -61,6 +62,7 @@ def _startup_seconds(text: str) -> float:
 
 
 async def _serve(arguments: argparse.Namespace, parameters: EngineParameters, startup_seconds: float) -> None:
+    os.environ.setdefault("NUMBA_DISABLE_JIT", "1")  # in real time there is no need, and compiling stops everything
     from wva.sim.emulator.replica import EmulatedReplica  # noqa: PLC0415 - see above
     from wva.sim.emulator.server import EmulatorServer  # noqa: PLC0415 - see above
 

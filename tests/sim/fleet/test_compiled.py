@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.fleet.services import fingerprint
-from wva.sim.fleet import compiled
+from tests.sim.fleet.services import SMALL, fingerprint, service
+from wva.sim.fleet import columns, compiled, gateway, observed, steps
+from wva.sim.fleet.engine import Engine
+from wva.sim.fleet.requests import Request
 from wva.sim.fleet.users import Routing
 
 HERE = Path(compiled.__file__).parent
@@ -30,6 +32,23 @@ def test_compiled_and_interpreted_give_the_same_bits(interpreted, routing):
     """The fate of every request and the pages of every engine, with all that the physics has."""
     assert compiled.COMPILED, "the development environment has numba"
     assert fingerprint(routing) == interpreted[routing]
+
+
+def test_each_function_is_compiled_once():
+    """Python calls them with the same types everywhere, whole numbers of seconds included."""
+    engine = Engine(SMALL, start_seconds=0)
+    engine.submit(Request(1, 0, 10, 10), at_seconds=0)
+    engine.advance(1)
+    engine.sample()
+    engine.cancel(1)
+    target = service(0)
+    target.advance(1)
+    target.settle()
+    target.scrape(0)
+    target.kv_cache_usage(0)
+    called = [steps.submit, steps.advance, steps.cancel, gateway.run, gateway.change, columns.pointer]
+    called += [observed.signals, observed.steps_done, observed.used_now, observed.observe_steps]
+    assert {function.__name__: len(function.signatures) for function in called if len(function.signatures) > 1} == {}
 
 
 def test_machine_code_is_kept_under_the_name_of_all_its_sources():

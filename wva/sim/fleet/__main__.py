@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Sequence
+
+os.environ.setdefault("NUMBA_DISABLE_JIT", "1")  # in real time there is no need, and compiling stops everything
 
 from wva.clock import SystemClock
 from wva.sim.fleet.fleet import Fleet

@@ -6,37 +6,38 @@ lists, which the interpreter reads faster. ``NUMBA_DISABLE_JIT=1`` switches it o
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
 from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
-try:
+COMPILED: Final = os.environ.get("NUMBA_DISABLE_JIT", "0") in {"", "0"} and find_spec("numba") is not None
+
+if COMPILED:
     import numba
     import numpy as np
-except ModuleNotFoundError:
-    _config: Any = None
-else:
-    _config = numba.config
 
-COMPILED: Final = _config is not None and not _config.DISABLE_JIT
+    _config: Any = numba.config
 
 SOURCES: Final = ("blocks", "columns", "compiled", "counters", "gateway", "lists", "observed", "steps")
 """The modules whose code goes into the machine code."""
 
 
-def _directory() -> str:
-    """Return where the machine code of these sources is kept.
+@cache
+def _digest() -> str:
+    """Return a name for the machine code of these sources.
 
-    A cached function holds the code of all that it calls, but is looked up by its own file alone: a name that depends
-    on all of them keeps an old one from being found.
+    A cached function holds the code of all that it calls, but is looked up by its own file alone: a directory whose
+    name depends on all of them keeps an old one from being found.
     """
     here = Path(__file__).parent
-    digest = sha256(b"".join((here / f"{name}.py").read_bytes() for name in SOURCES)).hexdigest()
-    return str(here / "__pycache__" / f"numba-{digest[:16]}")
+    return sha256(b"".join((here / f"{name}.py").read_bytes() for name in SOURCES)).hexdigest()[:16]
 
 
 def compiled(function: FunctionT) -> FunctionT:
@@ -47,11 +48,13 @@ def compiled(function: FunctionT) -> FunctionT:
 def entry(function: FunctionT) -> FunctionT:
     """Compile a function that Python calls: its machine code, with that of all it calls, is kept on disk.
 
-    Processes that compile at once write the same files, each by renaming a whole one.
+    Processes that compile at once write the same files, each by renaming a whole one. For that a function is called
+    with arguments of the same types everywhere: times are floats.
     """
     if not COMPILED:
         return function
-    before, _config.CACHE_DIR = _config.CACHE_DIR, _directory()
+    before = _config.CACHE_DIR
+    _config.CACHE_DIR = str(Path(before or Path(__file__).parent / "__pycache__") / f"wva-{_digest()}")
     try:
         return cast("FunctionT", numba.njit(cache=True)(function))
     finally:

@@ -185,7 +185,7 @@ class Engine:
         row = self._free.pop()
         write_request(self._columns, row, request)
         self._requests[row], self._rows[request.number] = request, row
-        steps.submit(self._handle, 0, row, at_seconds)
+        steps.submit(self._handle, 0, row, float(at_seconds))
 
     def advance(self, until_seconds: float) -> None:
         """Let time pass up to ``until_seconds``; completes what ends before it.
@@ -196,7 +196,7 @@ class Engine:
         """
         if until_seconds < self.now_seconds:
             raise ValueError(f"cannot go back from {self.now_seconds} s to {until_seconds} s")
-        steps.advance(self._handle, 0, until_seconds)
+        steps.advance(self._handle, 0, float(until_seconds))
         self._collect()
 
     def sample(self) -> EngineSample:

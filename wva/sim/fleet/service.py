@@ -58,7 +58,7 @@ class Service:
         self, settings: GatewaySettings, *, groups: int = 0, requests: int = 0, start_seconds: float = 0.0
     ) -> None:
         """Start without engines; ``groups``: how many prompt prefixes, ``requests``: how many rows to begin with."""
-        self.now_seconds = start_seconds
+        self.now_seconds = float(start_seconds)
         self._ranks: dict[int, tuple[Any, ...]] = {}
         self._free: list[int] = []
         self._added = 0
@@ -161,8 +161,8 @@ class Service:
 
     def advance(self, until_seconds: float) -> None:
         """Let time pass; events at ``until_seconds`` itself are still to come."""
-        gateway.run(self.handle, until_seconds)
-        self.now_seconds = until_seconds
+        self.now_seconds = float(until_seconds)
+        gateway.run(self.handle, self.now_seconds)
 
     def phase(self, row: int) -> int:
         """Return the phase of an engine."""
@@ -203,7 +203,7 @@ class Service:
 
     def _end_phase(self, row: int, at_seconds: float) -> None:
         """Let the phase of an engine end by itself at a time. The gateway looks at the earliest one, or earlier."""
-        self.columns.due[row] = at_seconds
+        self.columns.due[row] = float(at_seconds)
         self.columns.rules[RULE_CHANGE] = min(self.columns.rules[RULE_CHANGE], at_seconds)
 
     def _reorder(self) -> None:
