@@ -16,7 +16,7 @@ profiles = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), min_size=1
 
 @given(profile=profiles, duration=st.integers(1, 80), seed=st.integers(0, 2**32), shape=st.sampled_from([0.5, 1, 3]))
 def test_arrivals_are_sorted_within_the_duration_and_never_where_the_rate_is_0(profile, duration, seed, shape):
-    """Whatever the profile."""
+    """For any profile, duration and kind of gaps."""
     for at in (
         poisson(stream(seed, "a"), profile, duration_seconds=float(duration)),
         gamma(stream(seed, "a"), profile, duration_seconds=float(duration), shape=shape),

@@ -24,7 +24,8 @@ CONVERSATION_SIGMA: Final = 0.28
 CONVERSATION_SHAPE: Final = 0.92
 """Of the hour of 2023. A grid of the three, 200 seeds each, was compared with the dispersion at 1, 10 and 60 s, the
 correlation of minutes, the fullest minute and the variation of gaps. The variation of 1.09 is that of gaps and rate
-together: Gamma gaps of shape 0.84 alone have it too, and with the changing rate they have 1.14."""
+together: Gamma gaps of shape 0.84 alone have it too, and with the changing rate they have 1.14.
+``bench/test_traffic.py`` searches near these constants and near those of the code service."""
 
 CODE_SPELLS: Final = rates.OnOff(on_seconds=3.3, off_seconds=11.3, off_sigma=1.8, height_sigma=0.66, floor=0.002)
 CODE_SHAPE: Final = 0.69
@@ -37,7 +38,14 @@ CONVERSATION_MINUTE_SIGMA: Final = 0.08
 CODING_MINUTE_SIGMA: Final = 0.13
 """Of the week of 2024: from the width of the plotted bands, 10.6 % and 17.7 % to each side."""
 
-SLOTS: Final = 24
+BURSTGPT_SHAPE: Final = 0.5
+BURSTGPT_EXPONENT: Final = 1.1
+"""Defaults of BurstGPT's own generator."""
+
+MOONCAKE_MEANS: Final = (11_889.0, 344.5)
+"""Means of the quantiles of ``published.MOONCAKE``, by which they are scaled to each trace."""
+
+HOURS: Final = 24
 
 
 def azure_2023_conversation(seed: int, *, duration_seconds: float = 3502.0, rate: float = 5.53) -> Traffic:
@@ -138,11 +146,10 @@ def burstgpt(seed: int, *, duration_seconds: float = 4 * HOUR, rate: float = 0.5
             shape=BURSTGPT_SHAPE,
         ),
         duration_seconds=duration_seconds,
-        sizes=Sizes(zipf(exponent=1.1, maximum_tokens=4096), zipf(exponent=1.1, maximum_tokens=2048)),
+        sizes=Sizes(
+            zipf(exponent=BURSTGPT_EXPONENT, maximum_tokens=4096), zipf(exponent=BURSTGPT_EXPONENT, maximum_tokens=2048)
+        ),
     )
-
-
-BURSTGPT_SHAPE: Final = 0.5
 
 
 def mooncake_conversation(seed: int, *, duration_seconds: float = HOUR, rate: float = 12_031 / HOUR) -> Traffic:
@@ -211,9 +218,9 @@ def _sizes(lengths: published.TraceLengths, *, prompt_scale: float = 1.0, output
 
 
 def _first_hour(day: str, hour: int) -> int:
-    if day not in published.DAYS or not 0 <= hour < SLOTS:
+    if day not in published.DAYS or not 0 <= hour < HOURS:
         raise ValueError(f"day {day!r}, hour {hour}: expected one of {', '.join(published.DAYS)} and 0 to 23")
-    return published.DAYS.index(day) * SLOTS + hour
+    return published.DAYS.index(day) * HOURS + hour
 
 
 def _weekly(
@@ -226,10 +233,6 @@ def _weekly(
             rates.minute_factor(stream(seed, "minutes"), duration_seconds=duration_seconds, rho=MINUTE_RHO, sigma=sigma)
         ),
     )
-
-
-MOONCAKE_MEANS: Final = (11_889.0, 344.5)
-"""Means of the quantiles of ``published.MOONCAKE``, by which they are scaled to each trace."""
 
 
 def _mooncake(seed: int, *, duration_seconds: float, rate: float, means: tuple[float, float], sharing: Mix) -> Traffic:
