@@ -50,16 +50,16 @@ async def test_a_history_is_read_played_and_tuned(prometheus, run, tmp_path):
     """With the token of the environment; a file of ConfigMaps is a policy; what is kept is not asked for again."""
     out, other = tmp_path / "out", tmp_path / "other.yaml"
     other.write_text(OTHER)
-    words = ("backtest", "--prometheus", prometheus.url, *HOUR, "--out", str(out), "--workers", "1")
+    words = ("backtest", "--prometheus", prometheus.url, *HOUR, "--out", str(out), "--jobs", "1")
     policies = ("--policy", "wva", "--policy", str(other))
     outcome = await run(*words, *policies, PROMETHEUS_BEARER_TOKEN="sesame")
-    assert (outcome.status, outcome.err) == (0, "")
+    assert (outcome.status, outcome.err) == (0, "3 runs, 0 of them kept from before\n")
     for row in ("as recorded", "wva", "other"):
         assert row in outcome.out
     assert {"backtest.html", "backtest.md", "backtest.json", "runs"} <= {path.name for path in out.iterdir()}
     asked = prometheus.requests.query_count
     again = await run(*words, *policies, "--namespace", NAMESPACE, PROMETHEUS_BEARER_TOKEN="sesame")
-    assert again.out == outcome.out
+    assert (again.out, again.err) == (outcome.out, "3 runs, 3 of them kept from before\n")
     assert prometheus.requests.query_count == asked + 1
     assert json.loads((out / "backtest.json").read_bytes())["namespace"] == NAMESPACE
     assert "sesame" not in "".join(path.read_text(errors="replace") for path in out.rglob("*.json"))

@@ -31,7 +31,7 @@ PAGES: Final = tuple(
     for path in sorted(folder.glob(pattern))
 )
 """Every page that a reader may copy a command from."""
-OWN_TEST: Final = {"docs/install.md": "e2e/test_install_page.py"}
+OWN_TEST: Final = {"docs/install.md": "e2e/test_install_page.py", "docs/backtest.md": "e2e/test_backtest.py"}
 """Pages whose commands need more than the worlds of e2e/test_pages.py, which runs all others that need a cluster."""
 INSTALLING: Final = ("docs/kustomize.md", "charts/workload-variant-autoscaler/README.md")
 """Pages that install the controller: their commands begin with a cluster that does not have it."""

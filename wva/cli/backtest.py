@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry
 
 from wva import log
 from wva.app import prometheus_settings
+from wva.cli.bench import progress_bar
 from wva.cli.flags import fail
 from wva.cli.policy_file import PolicyFileError, read_policy
 from wva.clock import SystemClock
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from wva.sim.backtest.scenario import Backtest
     from wva.sim.rivals.wva import WvaSetup
     from wva.sim.scorecard.card import Card
-    from wva.sim.scorecard.runs import Outcome
 
 DEFAULT_POLICIES: Final = ("wva", "wva-queueing", "hpa-kv", "static-peak", "clairvoyant")
 
@@ -96,14 +96,14 @@ def played(found: Backtest, setups: dict[str, WvaSetup], names: Sequence[str], a
     from wva.sim.scorecard.runs import Workshop, program_digest  # noqa: PLC0415 - same
 
     seeds = whole("--seeds", arguments.seeds, _SEEDS)
-    workers = whole("--workers", arguments.workers or str(os.cpu_count() or 1), _WORKERS)
+    workers = whole("--jobs", arguments.jobs or str(os.cpu_count() or 1), _WORKERS)
     play: Play = Play(setups, AsRecorded(found.step_seconds, found.replicas))
     workshop = Workshop(play, Path(arguments.out) / "runs" / play.digest, program_digest())
     title = f"{found.model_id} in {found.namespace}"
     plan = Plan(title, (found.scenario,), tuple(names), (), tuple(range(1, seeds + 1)), tuple(names))
-    shown = _Shown()
     try:
-        return judge(plan, workshop, workers=workers, progress=shown.run)
+        with progress_bar() as progress:
+            return judge(plan, workshop, workers=workers, progress=progress)
     except RunsFailedError as error:
         raise CannotRunError("\n".join(f"{each.policy}: {each.problem}" for each in error.failed)) from error
 
@@ -167,7 +167,6 @@ def _history(arguments: argparse.Namespace, folder: Path) -> History:
     step = _STEP.find(duration("--step", arguments.step))
     if step is None:
         raise CannotRunError(f"--step={arguments.step!r}: expected 1s to 1h")
-    shown = _Shown()
 
     async def read() -> History:
         clock = SystemClock()
@@ -177,7 +176,7 @@ def _history(arguments: argparse.Namespace, folder: Path) -> History:
                 visible = await visible_models(client, start, end, clock=clock)
                 namespace, model = _chosen(visible, namespace, model)
             span = Span(namespace, model, start, end, step)
-            return history(span, await fetch(client, span, folder, clock=clock, progress=shown.chunks))
+            return history(span, await fetch(client, span, folder, clock=clock, progress=_show_parts))
 
     try:
         return asyncio.run(read())
@@ -248,19 +247,7 @@ def whole(flag: str, text: str, border: Whole) -> int:
     return found
 
 
-class _Shown:
-    """Tells on a terminal how far it is."""
-
-    def __init__(self) -> None:
-        self._done = 0
-
-    def chunks(self, done: int, count: int) -> None:
-        self._tell(f"history: {done} of {count} parts")
-
-    def run(self, outcome: Outcome, count: int) -> None:
-        self._done += 1
-        self._tell(f"{self._done} of {count} runs, the last one {outcome.policy}")
-
-    def _tell(self, text: str) -> None:
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r\x1b[K{log.printable(text)}" + ("\n" if text.startswith("history") else ""))
+def _show_parts(done: int, count: int) -> None:
+    """Tell on a terminal how much of the history is there."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\rhistory: {done} of {count} parts" + ("\n" if done == count else ""))

@@ -129,7 +129,7 @@ def _quality(plan: Plan, arguments: argparse.Namespace) -> int:
     workshop = Workshop(play, arguments.out / "runs", program_digest())
     workers = arguments.jobs or os.cpu_count() or 1
     try:
-        with _progress() as progress:
+        with progress_bar() as progress:
             found = judge(plan, workshop, workers=workers, progress=progress)
     except RunsFailedError as error:
         return _failed(error.failed)
@@ -149,7 +149,7 @@ def _failed(failed: Sequence[Outcome]) -> int:
 
 
 @contextmanager
-def _progress() -> Iterator[Progress]:
+def progress_bar() -> Iterator[Progress]:
     """Show on a terminal how many runs are done. Elsewhere one line at the end says how many were made and kept."""
     from rich.console import Console  # noqa: PLC0415 - of the extra
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415

@@ -150,7 +150,7 @@ def _add_history(parser: Parser, *, required: bool) -> None:
     )
     parser.add_argument("--start-up", metavar="DURATION", help="of a pod (default: as seen in the history)")
     parser.add_argument("--seeds", default="1", metavar="N", help="so many runs of each policy (default: 1)")
-    parser.add_argument("--workers", metavar="N", help="processes (default: the number of cores)")
+    parser.add_argument("--jobs", metavar="N", help="processes side by side (default: one per core)")
 
 
 def _add_emulator(emulator: Parser) -> None:
