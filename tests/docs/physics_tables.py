@@ -7,7 +7,9 @@ from itertools import groupby
 from statistics import fmean, median
 
 from wva.sim.fleet.accelerators import GPUS, MODELS, Precision, engine_parameters
+from wva.sim.fleet.calibration import operating_point, saturation
 from wva.sim.fleet.capacity import capacity
+from wva.sim.fleet.parameters import PRESETS
 from wva.sim.fleet.published import CURRENT, EARLIER_LATENCIES, EARLIER_RATES, LENGTHS, RUSH_LENGTHS, SOURCES, simulated
 from wva.sim.stage.scenario import Objectives
 from wva.sim.stage.start_ups import START_UPS
@@ -28,6 +30,9 @@ PAIRS = (
 
 CARRYING = (PAIRS[0], PAIRS[1], PAIRS[2], PAIRS[3], PAIRS[5], PAIRS[6])
 """Those of PAIRS whose capacity is shown."""
+
+USAGES = (0.1, 0.2, 0.3, 0.5, 0.7)
+"""Shares of the KV cache in use in the table of what it tells."""
 
 SIZES = ((512, 256), (1155, 211))
 """Tokens of prompt and answer in the table of capacities."""
@@ -183,6 +188,26 @@ def capacities_table():
     return table(("Engine", *(f"{prompt} / {output}" for prompt, output in SIZES)), rows)
 
 
+def kv_cache_table():
+    """Return at which share of the most it serves a replica shows a KV cache usage, and the time per token there."""
+    rows = []
+    for title, engine in (*((_setup(*pair), _engine(pair)) for pair in CARRYING), *_presets()):
+        most = saturation(engine).requests_per_second
+        points = [operating_point(engine, kv_cache_usage=usage) for usage in USAGES]
+        cells = [
+            f"{100 * point.requests_per_second / most:.0f} %" if point.kv_cache_usage > usage - 0.01 else "-"
+            for usage, point in zip(USAGES, points, strict=True)
+        ]
+        full = saturation(engine)
+        rows.append((title, *cells, f"{most:.1f}", f"{full.kv_cache_usage:.2f}"))
+    header = ("Engine", *(f"KV {usage:g}" for usage in USAGES), "Most, requests/s", "KV there")
+    return table(header, rows)
+
+
+def _presets():
+    return tuple((f"preset {name}", engine) for name, engine in PRESETS.items())
+
+
 def errors_table():
     """Return the errors of each group of measurements."""
     groups = (
@@ -301,5 +326,6 @@ TABLES = {
     "models": models_table,
     "engines": engines_table,
     "capacities": capacities_table,
+    "kv-cache": kv_cache_table,
     "start-ups": start_ups_table,
 }

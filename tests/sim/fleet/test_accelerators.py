@@ -94,3 +94,12 @@ def test_what_is_impossible_is_refused(arguments, message):
     """Unknown names are told with the known ones; weights that do not fit leave no KV cache."""
     with pytest.raises(ValueError, match=message):
         engine(**arguments)
+
+
+def test_limits_of_the_scheduler_are_vllms_defaults():
+    """They are larger on a GPU with at least 70 GiB, except for the A100."""
+    for gpu in GPUS:
+        parameters = engine(gpu, max_model_len=2048)
+        large = GPUS[gpu].memory_bytes >= 70 * 2**30 and not gpu.startswith("A100")
+        expected = (1024, 8192) if large else (256, 2048)
+        assert (parameters.max_num_seqs, parameters.max_num_batched_tokens) == expected, gpu

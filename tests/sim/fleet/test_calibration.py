@@ -66,14 +66,14 @@ def test_overloaded_replica_serves_its_saturation_rate(preset):
     ],
 )
 def test_formula_holds_for_engines_with_long_contexts(gpu, model, gpus, prompt, output):
-    """With reading of the KV cache and attention, saturation is within 5 %, and the time per token within 6 %."""
+    """Saturation is within 8 %, since a full cache preempts, and the time per token well below it within 6 %."""
     engine = engine_parameters(gpu, model, tensor_parallel=gpus)
     full = saturation(engine, prompt_tokens=prompt, output_tokens=output).requests_per_second
     rush = Load(prompt, output, requests=int(700 * full), rate=1.25 * full)
     early, late = (
         measure(engine, replace(rush, seconds=seconds)).requests_per_second * seconds for seconds in (150.0, 550.0)
     )
-    assert (late - early) / 400 == pytest.approx(full, rel=0.05)
+    assert (late - early) / 400 == pytest.approx(full, rel=0.08)
     half = operating_point(engine, kv_cache_usage=0.3, prompt_tokens=prompt, output_tokens=output)
     steady = measure(
         engine, Load(prompt, output, requests=int(half.requests_per_second * 200), rate=half.requests_per_second)

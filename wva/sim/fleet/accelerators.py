@@ -36,7 +36,9 @@ class Gpu:
         fp8_flops: the same in 8 bit; None if the tensor cores have no such type.
         link: bytes per second to the other GPUs of a replica, in one direction.
         price: list price of an hour on demand, US dollars; an order of magnitude.
-        max_num_batched_tokens: what vLLM's server takes as its default on this GPU.
+        max_num_batched_tokens: what vLLM's server takes as its default on this GPU: more on one with at least 70 GiB,
+            unless it is an A100.
+        max_num_seqs: the same.
         memory_share: share of the bandwidth that reading reaches.
         compute_share: share of the peak that computing prompts reaches.
         layer_seconds: fixed price of a layer in each step.
@@ -52,6 +54,7 @@ class Gpu:
     link: float
     price: float
     max_num_batched_tokens: int
+    max_num_seqs: int
     memory_share: float
     compute_share: float
     layer_seconds: float
@@ -119,37 +122,37 @@ GPUS: Final[Mapping[str, Gpu]] = MappingProxyType(
     {
         "H100": Gpu(
             memory_bytes=79.2 * _GIB, bandwidth=3.35e12, bf16_flops=989e12, fp8_flops=1979e12, link=450e9, price=3.3,
-            max_num_batched_tokens=8192, memory_share=0.90, compute_share=0.55, layer_seconds=_LAYER_SECONDS,
-            all_reduce_seconds=9e-6, sequence_seconds=_SEQUENCE_SECONDS,
+            max_num_batched_tokens=8192, max_num_seqs=1024, memory_share=0.90, compute_share=0.55,
+            layer_seconds=_LAYER_SECONDS, all_reduce_seconds=9e-6, sequence_seconds=_SEQUENCE_SECONDS,
         ),
         "H200": Gpu(
             memory_bytes=139.8 * _GIB, bandwidth=4.8e12, bf16_flops=989e12, fp8_flops=1979e12, link=450e9, price=3.8,
-            max_num_batched_tokens=8192, memory_share=0.90, compute_share=0.55, layer_seconds=_LAYER_SECONDS,
-            all_reduce_seconds=9e-6, sequence_seconds=_SEQUENCE_SECONDS,
+            max_num_batched_tokens=8192, max_num_seqs=1024, memory_share=0.90, compute_share=0.55,
+            layer_seconds=_LAYER_SECONDS, all_reduce_seconds=9e-6, sequence_seconds=_SEQUENCE_SECONDS,
         ),
         "A100": Gpu(
             memory_bytes=79.2 * _GIB, bandwidth=2.039e12, bf16_flops=312e12, fp8_flops=None, link=300e9, price=1.8,
-            max_num_batched_tokens=2048, memory_share=0.84, compute_share=0.65, layer_seconds=_LAYER_SECONDS,
-            all_reduce_seconds=16e-6, sequence_seconds=_SEQUENCE_SECONDS,
+            max_num_batched_tokens=2048, max_num_seqs=256, memory_share=0.84, compute_share=0.65,
+            layer_seconds=_LAYER_SECONDS, all_reduce_seconds=16e-6, sequence_seconds=_SEQUENCE_SECONDS,
         ),
         "A100-40GB": Gpu(
             memory_bytes=39.4 * _GIB, bandwidth=1.555e12, bf16_flops=312e12, fp8_flops=None, link=300e9, price=1.3,
-            max_num_batched_tokens=2048, memory_share=0.84, compute_share=0.65, layer_seconds=_LAYER_SECONDS,
-            all_reduce_seconds=16e-6, sequence_seconds=_SEQUENCE_SECONDS,
+            max_num_batched_tokens=2048, max_num_seqs=256, memory_share=0.84, compute_share=0.65,
+            layer_seconds=_LAYER_SECONDS, all_reduce_seconds=16e-6, sequence_seconds=_SEQUENCE_SECONDS,
         ),
         "L40S": Gpu(
             memory_bytes=44.4 * _GIB, bandwidth=0.864e12, bf16_flops=362e12, fp8_flops=733e12, link=32e9, price=1.9,
-            max_num_batched_tokens=2048, memory_share=0.83, compute_share=0.62, layer_seconds=_LAYER_SECONDS,
-            all_reduce_seconds=30e-6, sequence_seconds=_SEQUENCE_SECONDS,
+            max_num_batched_tokens=2048, max_num_seqs=256, memory_share=0.83, compute_share=0.62,
+            layer_seconds=_LAYER_SECONDS, all_reduce_seconds=30e-6, sequence_seconds=_SEQUENCE_SECONDS,
         ),
         "L40": Gpu(
             memory_bytes=44.4 * _GIB, bandwidth=0.864e12, bf16_flops=181e12, fp8_flops=362e12, link=32e9, price=1.0,
-            max_num_batched_tokens=2048, memory_share=0.83, compute_share=0.62, layer_seconds=_LAYER_SECONDS,
-            all_reduce_seconds=30e-6, sequence_seconds=_SEQUENCE_SECONDS,
+            max_num_batched_tokens=2048, max_num_seqs=256, memory_share=0.83, compute_share=0.62,
+            layer_seconds=_LAYER_SECONDS, all_reduce_seconds=30e-6, sequence_seconds=_SEQUENCE_SECONDS,
         ),
         "MI300X": Gpu(
             memory_bytes=191.7 * _GIB, bandwidth=5.3e12, bf16_flops=1307e12, fp8_flops=2615e12, link=448e9, price=3.0,
-            max_num_batched_tokens=8192, memory_share=0.81, compute_share=0.35, layer_seconds=43e-6,
+            max_num_batched_tokens=8192, max_num_seqs=1024, memory_share=0.81, compute_share=0.35, layer_seconds=43e-6,
             all_reduce_seconds=9e-6, sequence_seconds=70e-6,
         ),
     },
@@ -218,6 +221,7 @@ def engine_parameters(
         / (gpu.bf16_flops * ATTENTION_SHARE),
         num_gpu_blocks=max(0, int(room / (kv_bytes_per_token * _BLOCK_SIZE))),
         block_size=_BLOCK_SIZE,
+        max_num_seqs=gpu.max_num_seqs,
         max_num_batched_tokens=gpu.max_num_batched_tokens,
         max_model_len=max_model_len,
     )

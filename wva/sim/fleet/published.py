@@ -212,7 +212,7 @@ RUSH_LENGTHS: Final = ((512, 256), (1024, 128), (256, 1024), (4096, 512))
 
 def _latencies() -> Iterator[Measurement]:
     for source, setup, values in _CARDS:
-        limited = replace(setup, max_num_batched_tokens=2048)
+        limited = replace(setup, max_num_seqs=256, max_num_batched_tokens=2048)
         for (prompt, output), value in zip(LENGTHS, values, strict=True):
             if value is not None:
                 yield Measurement(source, limited, Load(prompt, output), "latency", value)
@@ -222,7 +222,7 @@ def _latencies() -> Iterator[Measurement]:
 
 def _rates() -> Iterator[Measurement]:
     for source, setup, values in _CARD_RATES:
-        limited = replace(setup, max_num_batched_tokens=2048)
+        limited = replace(setup, max_num_seqs=256, max_num_batched_tokens=2048)
         for (prompt, output), value in zip(LENGTHS, values, strict=True):
             if value is not None and (prompt, output) in RUSH_LENGTHS:
                 requests = 512 + int(2.5 * value * _RUSH_SECONDS)
