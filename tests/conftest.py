@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
 import os
+import sys
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
@@ -70,7 +73,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep garbage collection from looking through all tests, which stay to the end: that takes up to a second."""
+    """Do outside of any test's time what takes long.
+
+    One of the processes that test compiles the simulated fleet. And garbage collection does not look through all tests,
+    which stay to the end: that takes up to a second.
+    """
+    if "wva.sim.fleet.compiled" in sys.modules:
+        from wva.sim.fleet.prepare import prepare  # noqa: PLC0415 - only where some test needs the fleet
+
+        with (Path(tempfile.gettempdir()) / f"wva-tests-{os.getuid()}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            prepare()
     gc.collect()
     gc.freeze()
 

@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 
 import wva
+from wva.sim.fleet.prepare import prepare
 from wva.sim.stage.result import RunResult
 from wva.sim.stage.scenario import Scenario
 from wva.sim.traffic.requests import Traffic
@@ -117,6 +118,7 @@ def outcomes(jobs: Sequence[Job], workshop: Workshop, *, workers: int) -> Iterat
     if workers == 1:
         yield from map(workshop.make, jobs)
         return
+    prepare()  # the workers find the machine code on disk
     # Not fork: the parent has threads (of the progress bar, of numba) that a forked child would lack.
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
     try:
