@@ -81,6 +81,7 @@ async def test_a_wrong_token_is_told(prometheus, run, tmp_path):
     [
         ({"--from": "yesterday"}, "--from='yesterday': expected a time such as 2026-01-31T08:00:00Z"),
         ({"--to": "2025-01-01T00:00:00Z"}, "expected --from before --to"),
+        ({"--to": "2999-01-01T00:00:00Z"}, "--to='2999-01-01T00:00:00Z' is in the future"),
         ({"--step": "0"}, "--step='0'"),
         ({"--ttft": "soon"}, "--ttft='soon'"),
         ({"--prometheus": "ftp://x"}, "--prometheus is 'ftp://x'"),

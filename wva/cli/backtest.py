@@ -81,7 +81,10 @@ def prepared(arguments: argparse.Namespace, folder: Path) -> Backtest:
     start_up = None if arguments.start_up is None else StartUp(duration("--start-up", arguments.start_up))
     history = _history(arguments, folder)
     fits = [fit(variant, history) for variant in history.variants]
-    found = backtest(history, fits, objectives=objectives, start_up=start_up)
+    try:
+        found = backtest(history, fits, objectives=objectives, start_up=start_up)
+    except ValueError as error:
+        raise CannotRunError(str(error)) from error
     try:
         keep(found, folder)
     except OSError as error:
@@ -167,6 +170,9 @@ def _history(arguments: argparse.Namespace, folder: Path) -> History:
     step = _STEP.find(duration("--step", arguments.step))
     if step is None:
         raise CannotRunError(f"--step={arguments.step!r}: expected 1s to 1h")
+    if end > now + step:
+        raise CannotRunError(f"--to={arguments.end!r} is in the future")
+    start = start // step * step  # so that the next command finds what this one keeps
 
     async def read() -> History:
         clock = SystemClock()

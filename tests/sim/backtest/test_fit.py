@@ -69,3 +69,15 @@ async def test_reading_the_cache_is_told_apart_from_sequences(prometheus, client
     deep = next(variant for variant in wide.variants if variant.name == "deep")
     told = fit(deep, wide)
     assert {error.signal: error.error < 0.05 for error in told.errors}["time between tokens"]
+
+
+def test_a_known_model_is_begun_with_its_own_engine(found):
+    """Derived from the GPU and the model, if that explains more than the preset; an unknown GPU is told."""
+    (variant,) = found.variants
+    span = replace(found.span, model_id="org/Llama-3.1-8B-Instruct")
+    named = replace(found, span=span)
+    assert fit(replace(variant, accelerator="L40"), named).prior.startswith("Llama-3.1-8B on ")
+    assert fit(replace(variant, accelerator="H100"), named).errors[0].error < 0.05
+    unknown = fit(replace(variant, accelerator="TPU"), named)
+    assert unknown.prior == "A100"
+    assert "no engine is known for accelerator 'TPU'" in unknown.notes[0]

@@ -12,7 +12,7 @@ from tests.sim.backtest.conftest import MINUTES, ODD
 from tests.sim.backtest.engines import ANSWER, MODEL, NAMESPACE, PROMPT, START, rates
 from wva.sim.backtest.fetch import Span, fetch
 from wva.sim.backtest.fit import fit
-from wva.sim.backtest.history import History, history
+from wva.sim.backtest.history import History, NoHistoryError, history
 from wva.sim.backtest.scenario import Backtest, backtest, recorded_traffic
 from wva.sim.stage.scenario import Objectives, StartUp
 
@@ -102,3 +102,14 @@ def test_it_can_be_kept(seen):
     """As JSON, and read again as it was."""
     found = whole(seen)
     assert msgspec.json.decode(msgspec.json.encode(found), type=Backtest) == found
+
+
+@pytest.mark.parametrize(("factor", "words"), [(0.0, "at least twice the scrape interval"), (1e6, "choose a shorter")])
+def test_what_cannot_be_played_is_refused(seen, factor, words):
+    """No request at all, or more than memory holds."""
+    pods = tuple(
+        replace(pod, signals=pod.signals | {"ttft_count": pod.signals["ttft_count"] * factor})
+        for pod in seen.variants[0].pods
+    )
+    with pytest.raises(NoHistoryError, match=words):
+        whole(replace(seen, variants=(replace(seen.variants[0], pods=pods),)))

@@ -15,6 +15,7 @@ with prompts of one length, for instance, ``beta`` and ``kv_read`` cannot be tol
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wva.sim.backtest.history import History, PodHistory, VariantHistory
+from wva.sim.fleet.accelerators import GPUS, MODELS, engine_parameters
 from wva.sim.fleet.parameters import PRESETS, EngineParameters
 
 Column = NDArray[np.float64]
@@ -30,6 +32,7 @@ ENOUGH_SAMPLES: Final = 20
 """With fewer windows in which an engine served, the prior is taken as it is."""
 
 _DEFAULT_ACCELERATOR: Final = "A100"
+_TENSOR_PARALLEL: Final = (1, 2, 4, 8)
 _LEAST_RUNNING: Final = 0.5
 _LEAST_REQUESTS_PER_SECOND: Final = 0.02
 _QUEUED: Final = 0.05
@@ -88,11 +91,12 @@ class _Windows:
 
 
 def fit(variant: VariantHistory, history: History) -> Fit:
-    """Return the engine that explains a variant best."""
-    name = variant.accelerator if variant.accelerator in PRESETS else _DEFAULT_ACCELERATOR
-    prior, notes = PRESETS[name], []
-    if variant.accelerator not in PRESETS:
-        notes.append(f"no preset for accelerator {variant.accelerator!r}: the fit starts from {name}")
+    """Return the engine that explains a variant best, from whichever start explains most."""
+    priors, notes = _priors(variant.accelerator, history.span.model_id), []
+    if not _known(variant.accelerator):
+        notes.append(
+            f"no engine is known for accelerator {variant.accelerator!r}: the fit starts from {priors[0].name}"
+        )
     windows = _windows(variant)
     resident = _resident_tokens(history)
     known = [pod.kv_cache_tokens for pod in variant.pods if pod.kv_cache_tokens is not None]
@@ -102,14 +106,41 @@ def fit(variant: VariantHistory, history: History) -> Fit:
         tokens = float(windows.running.sum() * resident / windows.kv_usage.sum())
         notes.append(f"cache_config_info is not there: about {tokens:,.0f} tokens of KV cache by usage")
     else:
-        tokens = float(prior.kv_cache_tokens)
+        tokens = float(priors[0].parameters.kv_cache_tokens)
         notes.append("nothing tells the size of the KV cache: that of the preset")
-    start = _sized(prior, tokens, history, windows)
+    starts = [_Start(prior.name, _sized(prior.parameters, tokens, history, windows)) for prior in priors]
     if windows.count < ENOUGH_SAMPLES:
         notes.append(f"{windows.count} windows with load are fewer than {ENOUGH_SAMPLES}: parameters of the preset")
-        return Fit(variant.name, name, windows.count, start, (), tuple(notes))
-    found = _solve(start, windows, tokens)
+        return Fit(variant.name, starts[0].name, windows.count, starts[0].parameters, (), tuple(notes))
+    solved = [(*_solve(start.parameters, windows, tokens), start.name) for start in starts]
+    _, found, name = min(solved, key=lambda each: each[0])
     return Fit(variant.name, name, windows.count, found, _errors(found, windows, tokens, resident), tuple(notes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """Parameters to begin with, and what they are called."""
+
+    name: str
+    parameters: EngineParameters
+
+
+def _known(accelerator: str) -> bool:
+    return accelerator in PRESETS or accelerator in GPUS
+
+
+def _priors(accelerator: str, model_id: str) -> list[_Start]:
+    """Return where a fit may begin: the preset of the accelerator, and engines derived for a model that is known."""
+    found = []
+    if accelerator in PRESETS:
+        found.append(_Start(accelerator, PRESETS[accelerator]))
+    for model in MODELS if accelerator in GPUS else ():
+        if model.lower() in model_id.lower():
+            for count in _TENSOR_PARALLEL:
+                with suppress(ValueError):  # the weights do not fit into so few GPUs
+                    derived = engine_parameters(accelerator, model, tensor_parallel=count)
+                    found.append(_Start(f"{model} on {count} {accelerator}", derived))
+    return found or [_Start(_DEFAULT_ACCELERATOR, PRESETS[_DEFAULT_ACCELERATOR])]
 
 
 def _windows(variant: VariantHistory) -> _Windows:
@@ -173,7 +204,8 @@ def mean_step(parameters: EngineParameters, windows: _Windows, tokens: float) ->
 def first_token(parameters: EngineParameters, windows: _Windows, tokens: float) -> Column:
     """Return the mean time to the first token of a request that finds no queue."""
     decode = _decode(parameters, windows, tokens)
-    prefill = decode + parameters.prefill_seconds_per_token * windows.prompt
+    attention = parameters.attention_seconds_per_token_pair * windows.prompt**2 / 2.0
+    prefill = decode + parameters.prefill_seconds_per_token * windows.prompt + attention
     share = np.minimum(windows.requests * prefill, 1.0)
     rest = (share * prefill + (1.0 - share) * decode) / 2.0
     return rest + prefill
@@ -199,8 +231,8 @@ _FITTED: Final = (
 )
 
 
-def _solve(start: EngineParameters, windows: _Windows, tokens: float) -> EngineParameters:
-    """Return the parameters with the least squares."""
+def _solve(start: EngineParameters, windows: _Windows, tokens: float) -> tuple[float, EngineParameters]:
+    """Return the least sum of squares that is found from a start, and its parameters."""
     origin = np.log([max(getattr(start, name), _NOTHING) for name in _FITTED])
     calm = windows.waiting <= _QUEUED * windows.running
 
@@ -221,7 +253,9 @@ def _solve(start: EngineParameters, windows: _Windows, tokens: float) -> EngineP
         first *= _TTFT_WEIGHT / np.sqrt(max(1, len(first)))
         return np.concatenate((step, first, _PRIOR_WEIGHT * (theta - origin)))
 
-    return parameters(_least_squares(residuals, origin))
+    theta = _least_squares(residuals, origin)
+    left = residuals(theta)
+    return float(left @ left), parameters(theta)
 
 
 def _least_squares(residuals: Callable[[Column], Column], start: Column) -> Column:

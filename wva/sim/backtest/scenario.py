@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wva.sim.backtest.fit import Fit
-from wva.sim.backtest.history import History, VariantHistory, start_up_seconds
+from wva.sim.backtest.history import History, NoHistoryError, VariantHistory, start_up_seconds
 from wva.sim.stage.scenario import Objectives, Scenario, StartUp, VariantSetup
 from wva.sim.traffic.assembly import Prefixes, nothing_shared
 from wva.sim.traffic.lengths import Ints, Lengths, Sizes, histogram
@@ -26,6 +26,8 @@ from wva.sim.traffic.series import SPREAD, RateSeries, from_series
 Column = NDArray[np.float64]
 
 NAME: Final = "history"
+MAX_REQUESTS: Final = 10_000_000
+"""A run of so many takes minutes and some gigabytes."""
 _ENOUGH_REQUESTS: Final = 60
 _LONGEST_AVERAGE_SECONDS: Final = 600.0
 _LENGTH_SECONDS: Final = 600.0
@@ -142,8 +144,16 @@ class Backtest:
 def backtest(
     history: History, fits: Sequence[Fit], *, objectives: Objectives, start_up: StartUp | None = None
 ) -> Backtest:
-    """Return what to play. ``start_up`` None is taken from how long growth took, as far as that can be seen."""
-    notes = []
+    """Return what to play. ``start_up`` None is taken from how long growth took, as far as that can be seen.
+
+    Raises NoHistoryError for a history without requests, or with too many to play.
+    """
+    reality, notes = _reality(history, objectives), []
+    if reality.requests < 1:
+        raise NoHistoryError("no request was counted in this time: is --step at least twice the scrape interval?")
+    if reality.requests > MAX_REQUESTS:
+        text = f"{reality.requests:,.0f} requests are more than {MAX_REQUESTS:,}: choose a shorter time"
+        raise NoHistoryError(text)
     measured = [seconds for variant in history.variants for seconds in start_up_seconds(variant, _step(history))]
     if start_up is None and len(measured) >= _ENOUGH_STARTS:
         median = max(_SHORTEST_START_UP_SECONDS, float(np.median(measured)) - _SCALER_SECONDS)
@@ -168,7 +178,7 @@ def backtest(
         objectives=objectives,
         interval_seconds=history.interval_seconds or _DEFAULT_INTERVAL_SECONDS,
         replicas={variant.name: tuple(int(each) for each in variant.replicas) for variant in history.variants},
-        reality=_reality(history, objectives),
+        reality=reality,
         fits=tuple(fits),
         notes=tuple(notes),
     )
