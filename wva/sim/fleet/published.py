@@ -201,7 +201,7 @@ _CI: Final = (
     ("ci-h200", Setup("H200", "Llama-3.1-8B"), 0.833421),
     ("ci-h200", Setup("H200", "Llama-3.1-70B", 4), 2.07753),
 )
-"""Seconds for eight requests at once of 32 and 128 tokens: vLLM 0.6."""
+"""Seconds for eight requests at once of 32 and 128 tokens: taken for V0."""
 
 _RUSH_SECONDS: Final = 360.0
 """How long each of these loads lasts."""
