@@ -151,3 +151,13 @@ def test_a_run_that_is_not_made_up(wva, tmp_path):
     assert figures["static-peak"]["peak_replicas"]["mean"] == figures["static-peak"]["mean_replicas"]["mean"]
     assert figures["wva"]["scale_ups"]["mean"] > 0
     assert figures["wva"]["requests"]["mean"] == figures["static-peak"]["requests"]["mean"] > 1000
+
+
+def test_ctrl_c_ends_it(bench, monkeypatch):
+    """With a line and the status of a program that was interrupted; what is done is kept."""
+    monkeypatch.setattr("wva.sim.stage.run.run", fakes.interrupted_run)
+    outcome = bench(*SMALL)
+    assert outcome.status == 130
+    assert outcome.err.splitlines()[-1] == "wva: interrupted; the same command continues"
+    monkeypatch.setattr("wva.sim.stage.run.run", fakes.run)
+    assert bench(*SMALL).err == "4 runs, 1 of them kept from before\n"

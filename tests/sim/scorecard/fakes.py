@@ -121,3 +121,10 @@ def broken_run(of, policy, seed):
 def no_run(of, policy, seed):
     """Fail: a result was to be there already."""
     raise AssertionError(f"made again: {of.name} {policy} {seed}")
+
+
+def interrupted_run(of, policy, seed):
+    """Return a run, or be interrupted by a person as a whole command is."""
+    if policy == "hpa-kv":
+        raise KeyboardInterrupt
+    return run(of, policy, seed)

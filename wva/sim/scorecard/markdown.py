@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from wva.sim.scorecard import earlier, shown
-from wva.sim.scorecard.card import CLOSE, FINALISTS, GOAL, REFERENCE, Card, Cell, best
+from wva.sim.scorecard.card import CLOSE, FINALISTS, GOAL, REFERENCE, Card, Cell, best, in_hindsight
 from wva.sim.scorecard.verdicts import SUBJECT, Comparison, Verdict, compare, comparisons, policies, setting, why
 from wva.sim.stage.late import CAUSES
 
@@ -63,7 +63,7 @@ few minutes. The same seeds give the same files.
 def markdown(card: Card) -> str:
     """Return the whole page."""
     return "\n".join(
-        (*_head(card), *_results(card), *_differences(card), *_scenarios(card), *_earlier(card), *_background())
+        (*_head(card), *_results(card), *_differences(card), *_scenarios(card), *_earlier(card), *background())
     )
 
 
@@ -116,10 +116,14 @@ def _differences(card: Card) -> Iterator[str]:
                 for by in ("attainment", "cost")
                 if (alike := [shown.name(each.second) for each in chosen.values() if each.by == by])
             )
-            strongest = chosen[best([each.second for each in chosen.values()]).policy]
+            cells = [each.second for each in chosen.values()]
+            strongest = chosen[best([cell for cell in cells if not in_hindsight(cell.policy)] or cells).policy]
             link = f"[{part.scenario.name}](#{part.scenario.name})"
             lines.append(f"- {link}: {names}. The strongest is {strongest.second.policy}: {why(strongest)}.")
-        yield from (f"## Where {SUBJECT} {title}", "", *(lines or ["In no scenario."]), "")
+        yield from (f"## Where {SUBJECT} {title}", "")
+        if lines:
+            yield from ("For each scenario, the strongest without hindsight has the reason, if there is one.", "")
+        yield from (*(lines or ["In no scenario."]), "")
 
 
 def _scenarios(card: Card) -> Iterator[str]:
@@ -149,7 +153,8 @@ def _earlier(card: Card) -> Iterator[str]:
         )
 
 
-def _background() -> Iterator[str]:
+def background() -> Iterator[str]:
+    """Yield what does not depend on the results."""
     yield from ("## Columns", "")
     meanings = [(column.heading, column.meaning) for column in shown.COLUMNS]
     late = "share of all requests that were late or failed, by the first thing that was not done when they arrived"

@@ -7,15 +7,15 @@ interrupted, and nothing old comes into a scorecard.
 
 from __future__ import annotations
 
-import os
 import platform
+import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from hashlib import blake2b
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Final
 
@@ -88,7 +88,7 @@ class Workshop:
                 return Outcome(*about, result, kept=True)
             result = self.run(scenario, job.policy, job.seed)
             path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(f".{os.getpid()}.part")
+            part = path.with_suffix(".part")
             part.write_bytes(msgspec.json.encode(_Kept(key, result)))
             part.replace(path)
             return Outcome(*about, result)
@@ -120,11 +120,18 @@ def outcomes(jobs: Sequence[Job], workshop: Workshop, *, workers: int) -> Iterat
         return
     prepare()  # the workers find the machine code on disk
     # Not fork: the parent has threads (of the progress bar, of numba) that a forked child would lack.
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    # Ctrl-C goes to all processes; the parent alone decides what happens then.
+    pool = ProcessPoolExecutor(
+        workers, get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+    )
     try:
         running: list[Future[Outcome]] = [pool.submit(workshop.make, job) for job in jobs]
         for finished in as_completed(running):
             yield finished.result()
+    except (KeyboardInterrupt, GeneratorExit):
+        for process in active_children():
+            process.terminate()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
