@@ -121,15 +121,19 @@ function frontier(element, part) {
     x: line.map((point) => point.cost), y: line.map((point) => depth(point.attainment)), mode: "lines",
     line: { color: color("quiet"), width: 1, dash: "dot", shape: "hv" }, hoverinfo: "skip", showlegend: false,
   }];
-  for (const [index, group] of data.groups.entries()) {
+  // The first group is drawn last: nothing lies on it.
+  for (const [index, group] of [...data.groups.entries()].reverse()) {
     const own = points.filter((point) => point.group === index);
     if (!own.length) continue;
     traces.push({
-      name: group, x: own.map((point) => point.cost), y: own.map((point) => depth(point.attainment)),
+      name: group, legendrank: index, x: own.map((point) => point.cost), y: own.map((point) => depth(point.attainment)),
       mode: "markers+text", text: own.map((point) => String(point.number)),
       textfont: { size: 10, color: "#ffffff" }, textposition: "middle center",
       error_x: { type: "data", array: own.map((point) => point.cost_half), color: color(`c${index}`), thickness: 1, width: 0 },
-      marker: { size: 19, color: color(`c${index}`), line: { color: color("back"), width: 1 } },
+      marker: { size: 19, color: color(`c${index}`), line: {
+        color: own.map((point) => color(point.policy === data.subject ? "ideal" : "back")),
+        width: own.map((point) => (point.policy === data.subject ? 2 : 1)),
+      } },
       customdata: own.map((point) => [point.policy, point.shown]),
       hovertemplate: "<b>%{customdata[0]}</b><br>%{customdata[1]}<extra></extra>",
     });

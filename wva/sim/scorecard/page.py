@@ -125,7 +125,8 @@ def _part(part: Part, index: int, numbers: dict[str, int]) -> Iterator[str]:
     scenario = part.scenario
     names = [cell.policy for cell in part.cells]
     subject = SUBJECT if SUBJECT in names else names[0]
-    other = part.winner if part.winner != subject else ""
+    best = part.unaided or part.winner
+    other = best if best != subject else ""
     yield f'<section data-part="{index}" id="{escape(scenario.name)}"><h2>{escape(scenario.name)}</h2>'
     yield f"<p>{escape(scenario.title)}. <span class='quiet'>{escape(setting(part))}</span></p>"
     yield f"<p>{escape(_outcome(part))}</p>"
@@ -202,6 +203,7 @@ def _group(policy: str) -> int:
 def _data(card: Card, numbers: dict[str, int]) -> object:
     return {
         "goal": GOAL,
+        "subject": SUBJECT,
         "groups": _GROUPS,
         "parts": [_part_data(part, numbers) for part in card.parts],
     }
