@@ -93,6 +93,11 @@ def column(values: list[Any]) -> Any:
     return np.array(values) if COMPILED else values
 
 
+def column_of(values: Any) -> Any:
+    """Return a column with the numbers of a numpy array: all of them 64 bits wide. The array stays as it is."""
+    return np.array(values) if COMPILED else values.tolist()
+
+
 def ints(count: int, value: int = 0) -> Any:
     """Return a column of ``count`` whole numbers."""
     return np.full(count, value, dtype=np.int64) if COMPILED else [value] * count

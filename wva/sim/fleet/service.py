@@ -38,7 +38,7 @@ from wva.sim.fleet.columns import (
     more_requests,
     more_variants,
 )
-from wva.sim.fleet.compiled import column, floats
+from wva.sim.fleet.compiled import column_of, floats
 from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.users import GatewaySettings
 
@@ -80,6 +80,8 @@ class Service:
     @classmethod
     def of(cls, traffic: Traffic, variants: Iterable[EngineParameters], settings: GatewaySettings) -> Service:
         """Return a service at time 0 that will get all these requests; variants are rows in this order."""
+        import numpy as np  # noqa: PLC0415 - this kind of traffic is made of it; the demo does without
+
         count = traffic.count
         resident = float((traffic.prompt_tokens + traffic.output_tokens / 2).mean()) if count else 1.0
         service = cls(settings, groups=traffic.groups)
@@ -97,10 +99,10 @@ class Service:
         columns = more_requests(service.columns, count)
         if count:
             columns = columns._replace(
-                **{name: column(values.tolist()) for name, values in given.items()},
-                number=column(list(range(count))),
-                after=column([*range(1, count), NONE]),
-                before=column(list(range(NONE, count - 1))),
+                **{name: column_of(values) for name, values in given.items()},
+                number=column_of(np.arange(count)),
+                after=column_of(np.append(np.arange(1, count), NONE)),
+                before=column_of(np.arange(NONE, count - 1)),
             )
             columns.lists[LIST_UPCOMING_FIRST], columns.lists[LIST_UPCOMING_LAST] = 0, count - 1
         service._replace(columns)

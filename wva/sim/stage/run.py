@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from wva.sim.rivals import POLICIES, Policy
 from wva.sim.stage.late import causes
 from wva.sim.stage.links import Reference, chain, shortages
 from wva.sim.stage.result import Figures, RunResult, Timeline, TimelineOfVariant
-from wva.sim.stage.scenario import Scenario
+from wva.sim.stage.scenario import Objectives, Scenario, VariantSetup
 from wva.sim.stage.world import TIMELINE_SECONDS, World
 from wva.sim.traffic.requests import Traffic
 
@@ -32,17 +31,25 @@ def run(scenario: Scenario, policy: str, seed: int) -> RunResult:
 
 def play(scenario: Scenario, name: str, seed: int, policy: Policy) -> RunResult:
     """Run a policy that need not have a name of its own; the result has it under this one."""
-    traffic, reference = _reference(scenario, seed)
+    traffic = scenario.traffic(seed)
+    reference = _reference(scenario, traffic)
     world = World(scenario, seed=seed, traffic=traffic)
     world.run(policy(scenario, seed))
     return RunResult(scenario.name, name, seed, figures(world, reference), timeline(world, reference))
 
 
-@lru_cache(maxsize=2)
-def _reference(scenario: Scenario, seed: int) -> tuple[Traffic, Reference]:
-    """Return traffic and reference, which are the same for all policies."""
-    traffic = scenario.traffic(seed)
-    return traffic, Reference.of(scenario, traffic)
+_RECENT: Final[list[tuple[Traffic, tuple[VariantSetup, ...], Objectives, Reference]]] = []
+"""The last traffic, the variants and objectives for it, and its reference: that is the same for all policies."""
+
+
+def _reference(scenario: Scenario, traffic: Traffic) -> Reference:
+    """Return the reference of some traffic, made once for runs that follow each other with the same traffic."""
+    for known, variants, objectives, reference in _RECENT:
+        if known is traffic and (variants, objectives) == (scenario.variants, scenario.objectives):
+            return reference
+    reference = Reference.of(scenario, traffic)
+    _RECENT[:] = [(traffic, scenario.variants, scenario.objectives, reference)]
+    return reference
 
 
 def figures(world: World, reference: Reference | None = None) -> Figures:
