@@ -72,9 +72,17 @@ class Outcome:
 
 
 def measure(parameters: EngineParameters, load: Load) -> Outcome:
-    """Serve a load with an engine that was idle before."""
+    """Serve a load with an engine that was idle before.
+
+    Raises:
+        ValueError: no request of it is served by the end of the measurement.
+
+    """
     engine = Engine(parameters, groups=load.prompts)
     served = _users(engine, load) if load.users else _rate(engine, load)
+    if not served:
+        msg = f"no request is served within {load.seconds:g} s"
+        raise ValueError(msg)
     served.sort(key=lambda request: request.finish_seconds)
     last = served[-1].finish_seconds
     seconds = last if load.seconds == inf else load.seconds
