@@ -13,6 +13,7 @@ from tests.cli.conftest import closed_port
 from tests.sim.backtest.conftest import MINUTES, ODD
 from tests.sim.backtest.engines import NAMESPACE, START, write
 from wva.cli.backtest import CannotRunError, moment
+from wva.cli.policy_file import read_policy
 from wva.sim.prometheus import EmbeddedPrometheus
 
 HOUR = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:39:30Z")
@@ -62,6 +63,16 @@ async def test_a_history_is_read_played_and_tuned(prometheus, run, tmp_path):
     assert (again.out, again.err) == (outcome.out, "3 runs, 3 of them kept from before\n")
     assert prometheus.requests.query_count == asked + 1
     assert json.loads((out / "backtest.json").read_bytes())["namespace"] == NAMESPACE
+    tuned = await run("tune", "--out", str(out), "--jobs", "1")
+    assert tuned.status == 0
+    first, second = tuned.err.splitlines()
+    assert first == "24 runs, 0 of them kept from before"
+    assert not second.endswith(" 0 of them kept from before")
+    (_, *entry) = tuned.out.partition("```yaml")
+    path = tmp_path / "proposed.yaml"
+    path.write_text(entry[1].partition("```")[0])
+    assert [map_kind.value for map_kind in read_policy(str(path), set()).kinds] == ["saturation"]
+    assert (out / "tune.html").stat().st_size > 0
     assert "sesame" not in "".join(path.read_text(errors="replace") for path in out.rglob("*.json"))
 
 

@@ -35,7 +35,6 @@ from wva.settings import Given, load
 
 if TYPE_CHECKING:
     from wva.sim.backtest.history import History
-    from wva.sim.backtest.play import Play
     from wva.sim.backtest.scenario import Backtest
     from wva.sim.rivals.wva import WvaSetup
     from wva.sim.scorecard.card import Card
@@ -92,16 +91,27 @@ def prepared(arguments: argparse.Namespace, folder: Path) -> Backtest:
     return found
 
 
-def played(found: Backtest, setups: dict[str, WvaSetup], names: Sequence[str], arguments: argparse.Namespace) -> Card:
-    """Return the scorecard of some policies. Raises CannotRunError."""
-    from wva.sim.backtest.play import AsRecorded, Play  # noqa: PLC0415 - needs the bench extra
+def played(
+    found: Backtest,
+    setups: dict[str, WvaSetup],
+    names: Sequence[str],
+    arguments: argparse.Namespace,
+    *,
+    about: object = None,
+) -> Card:
+    """Return the scorecard of some policies. Raises CannotRunError.
+
+    ``about`` tells what the names of the setups mean; without it they mean these setups.
+    """
+    from wva.sim.backtest.play import AsRecorded, Play, digest  # noqa: PLC0415 - needs the bench extra
     from wva.sim.scorecard.quality import Plan, RunsFailedError, judge  # noqa: PLC0415 - same
     from wva.sim.scorecard.runs import Workshop, program_digest  # noqa: PLC0415 - same
 
     seeds = whole("--seeds", arguments.seeds, _SEEDS)
     workers = whole("--jobs", arguments.jobs or str(os.cpu_count() or 1), _WORKERS)
-    play: Play = Play(setups, AsRecorded(found.step_seconds, found.replicas))
-    workshop = Workshop(play, Path(arguments.out) / "runs" / play.digest, program_digest())
+    recorded = AsRecorded(found.step_seconds, found.replicas)
+    folder = Path(arguments.out) / "runs" / digest(about or sorted(setups.items()), recorded)
+    workshop = Workshop(Play(setups, recorded), folder, program_digest())
     title = f"{found.model_id} in {found.namespace}"
     plan = Plan(title, (found.scenario,), tuple(names), (), tuple(range(1, seeds + 1)), tuple(names))
     try:

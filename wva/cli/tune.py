@@ -49,28 +49,29 @@ def _found(arguments: argparse.Namespace) -> Backtest:
 
 
 def _tune(found: Backtest, arguments: argparse.Namespace) -> None:
-    from wva.sim.backtest.report import write  # noqa: PLC0415 - needs the bench extra
-    from wva.sim.backtest.tune import DEFAULT, frontier, pareto, proposal, thresholds, timings  # noqa: PLC0415 - same
+    from wva.sim.backtest.play import AS_RECORDED  # noqa: PLC0415 - needs the bench extra
+    from wva.sim.backtest.report import write  # noqa: PLC0415 - same
+    from wva.sim.backtest.tune import DEFAULT, frontier, only, pareto, proposal, thresholds, timings  # noqa: PLC0415 - same
     from wva.sim.rivals.wva import WvaSetup  # noqa: PLC0415 - same
     from wva.sim.scorecard.card import best  # noqa: PLC0415 - same
 
     base = WvaSetup(interval_seconds=found.interval_seconds)
     first = {choice.name: choice for choice in thresholds(base)}
-    card = played(found, {name: choice.setup for name, choice in first.items()}, list(first), arguments)
+    card = played(found, {name: choice.setup for name, choice in first.items()}, list(first), arguments, about=base)
     left, finalists = list(card.parts[0].cells), []
     for _ in range(_BEST):
         chosen = best(left)
         left.remove(chosen)
         finalists.append(first[chosen.policy])
     second = {choice.name: choice for choice in timings(finalists)}
-    front = [cell.policy for cell in pareto(card)]
-    choices = {name: first[name] for name in front} | second
+    choices = {cell.policy: first[cell.policy] for cell in pareto(card)} | second
     setups = {name: choice.setup for name, choice in choices.items()} | {DEFAULT: base}
-    final = played(found, setups, [DEFAULT, *choices], arguments)
-    (part,) = final.parts
-    candidates = [cell for cell in part.cells if cell.policy != DEFAULT]
-    winner = best(candidates)
-    lines = [*proposal(choices[winner.policy], winner, part.cell(DEFAULT)), *frontier(pareto(final))]
+    final = played(found, setups, [DEFAULT, AS_RECORDED, *choices], arguments, about=base)
+    tried = only(final, choices)
+    winner = best(tried.parts[0].cells)
+    front = pareto(tried)
+    lines = [*proposal(choices[winner.policy], winner, final.parts[0].cell(DEFAULT)), *frontier(front)]
+    final = only(final, {DEFAULT, AS_RECORDED, winner.policy, *(cell.policy for cell in front)})
     paths = write(found, final, Path(arguments.out), name="tune", more=lines)
     print("\n".join(lines))
     print(f"written: {', '.join(str(path) for path in paths)}")

@@ -13,10 +13,10 @@ from wva.model.policy import Policy, SaturationPolicy
 from wva.sim.backtest.fetch import Span, fetch
 from wva.sim.backtest.fit import fit
 from wva.sim.backtest.history import history
-from wva.sim.backtest.play import AS_RECORDED, AsRecorded, Play
+from wva.sim.backtest.play import AS_RECORDED, AsRecorded, Play, digest
 from wva.sim.backtest.report import keep, markdown, read, write
 from wva.sim.backtest.scenario import Backtest, backtest
-from wva.sim.backtest.tune import DEFAULT, frontier, pareto, proposal, thresholds, timings
+from wva.sim.backtest.tune import DEFAULT, frontier, only, pareto, proposal, thresholds, timings
 from wva.sim.rivals.wva import WvaSetup
 from wva.sim.scorecard.card import Card, card
 from wva.sim.stage.scenario import Objectives
@@ -68,8 +68,8 @@ def test_a_run_is_a_function_of_the_seed(found, play):
     """The same in another process."""
     again = pickle.loads(pickle.dumps(play))  # noqa: S301 - our own
     assert again(found.scenario, "eager", 2) == play(found.scenario, "eager", 2)
-    assert again.digest == play.digest
-    assert Play({"eager": WvaSetup()}, play.recorded).digest != play.digest
+    assert digest(again) == digest(play)
+    assert digest(Play({"eager": WvaSetup()}, play.recorded)) != digest(play)
 
 
 def test_an_unknown_policy_is_no_policy(found, play):
@@ -119,7 +119,13 @@ def test_the_frontier_has_no_choice_that_another_beats(result):
     assert costs == sorted(costs)
     shares = [cell.attainment for cell in front]
     assert shares == sorted(set(shares))
-    assert len(list(frontier(front))) == len(front) + 7
+    assert len(list(frontier(front))) == len(front) + 8
+
+
+def test_a_page_shows_what_is_worth_choosing_from(result):
+    """And not the other twenty."""
+    (part,) = only(result, {"wva", "nothing"}).parts
+    assert [cell.policy for cell in part.cells] == list(part.timelines) == ["wva"]
 
 
 def test_a_proposal_can_be_pasted(result):

@@ -96,6 +96,7 @@ async def test_a_run_decides_logs_its_solution_and_can_be_replayed(
     assert len(told) >= scenario.duration_seconds / scenario.interval_seconds - 1
     assert told == replayed(tmp_path)
     assert told[-1] == explained(tmp_path, capsys)
+    assert main(["replay", str(tmp_path)]) == 0
     assert any(words in entry.message for entry in world.timeline.decisions)
     serving = {name: max(point.ready for point in run.points) for name, run in world.timeline.variants.items()}
     assert sum(serving.values()) > len(VARIANTS)

@@ -41,13 +41,13 @@ class Play:
         """Return the result of one run. Raises KeyError when no policy has this name."""
         return play(scenario, policy, seed, self._policy(policy))
 
-    @property
-    def digest(self) -> str:
-        """A name for what the names of policies mean here."""
-        return blake2b(repr((sorted(self.setups.items()), self.recorded)).encode(), digest_size=8).hexdigest()
-
     def _policy(self, name: str) -> Policy:
         if name == AS_RECORDED:
             return lambda _scenario, _seed: [self.recorded]
         setup = self.setups.get(name)
         return POLICIES[name] if setup is None else wva_policy(setup)
+
+
+def digest(*about: object) -> str:
+    """Return a name for what the names of policies mean: runs with another meaning are kept in another folder."""
+    return blake2b(repr(about).encode(), digest_size=8).hexdigest()

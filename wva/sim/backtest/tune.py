@@ -6,7 +6,7 @@ best thresholds. A choice is worth looking at when no other serves as many reque
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
@@ -84,11 +84,20 @@ def pareto(card: Card) -> tuple[Cell, ...]:
     return tuple(found)
 
 
+def only(card: Card, names: Collection[str]) -> Card:
+    """Return a scorecard with these policies alone."""
+    (part,) = card.parts
+    cells = tuple(cell for cell in part.cells if cell.policy in names)
+    timelines = {name: timeline for name, timeline in part.timelines.items() if name in names}
+    return replace(card, parts=(replace(part, cells=cells, timelines=timelines),))
+
+
 def frontier(cells: Sequence[Cell]) -> Iterator[str]:
     """Yield a table of choices worth looking at."""
     yield "## Worth choosing from"
     yield ""
-    yield "Each serves more requests in time than all that cost less."
+    yield "Each serves more requests in time than all that cost less. A name tells K (`kvCacheThreshold`), k"
+    yield "(`kvSpareTrigger`), q (`queueSpareTrigger`), the interval, and the window of the HPA."
     yield ""
     yield "| choice | in time | cost | replicas | turns |"
     yield "|---|---|---|---|---|"
