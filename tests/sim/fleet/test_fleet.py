@@ -1,5 +1,7 @@
 """The fleet as the embedded world uses it."""
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -7,6 +9,7 @@ from wva.sim.fleet.fleet import Fleet, FleetSettings, PodFault, ReadyPod
 from wva.sim.fleet.load import LoadSpec, RateProfile
 from wva.sim.fleet.parameters import PRESETS
 from wva.sim.fleet.replica import ModelKey, PodKey, VariantSpec
+from wva.sim.fleet.users import GatewaySettings, Routing
 
 MODEL = ModelKey("ns", "m")
 H100 = VariantSpec("ns", "h100", "m", "H100", PRESETS["H100"])
@@ -196,16 +199,51 @@ def test_models_do_not_influence_each_other():
 
 
 def test_summary_accounts_for_every_request():
-    """Arrived = served + dropped + queued + waiting + running, and usage is given per variant."""
+    """Arrived = served + failed + queued + waiting + running + retrying, and usage is given per variant."""
     target = play(fleet(), step=60.0)
     (model,) = target.summary()
-    total = model.served_total + model.dropped + model.queued + model.waiting + model.running
-    assert model.arrived == total
+    failed = model.dropped + model.timed_out + model.broken
+    inside = model.queued + model.waiting + model.running + model.retrying
+    assert model.arrived == model.served_total + failed + inside
     assert model.offered_per_second == 45.0
     a100, h100 = model.variants
     assert (a100.deployment, a100.ready, h100.ready, h100.draining) == ("a100", 2, 1, 0)
     assert a100.running + a100.waiting + h100.running + h100.waiting <= model.running + model.waiting
     assert 0 < a100.kv_cache_usage_mean <= a100.kv_cache_usage_max <= 1
+
+
+def test_token_histograms_end_with_the_model_of_each_engine():
+    """As vLLM's do, though the engines of a pool count in the same way."""
+    short = replace(PRESETS["A100"], max_model_len=1500)
+    target = fleet(10.0, variants=(H100, VariantSpec("ns", "a100", "m", "A100", short)))
+    ready(target, "h-1")
+    ready(target, "a-1", deployment="a100")
+    target.advance(120.0)
+    name = "vllm:request_prompt_tokens_bucket"
+    found = {}
+    for family in text_string_to_metric_families(target.exposition_all()):
+        for sample in family.samples:
+            if sample.name == name:
+                found.setdefault(sample.labels["pod"], []).append((sample.labels["le"], sample.value))
+    assert [pairs[-2][0] for _, pairs in sorted(found.items())] == ["1000.0", "5000.0"]
+    assert all(pairs[-1][0] == "+Inf" and pairs[-1][1] > 100 for pairs in found.values())
+    counts = values(target.exposition_all(), "vllm:request_prompt_tokens_count")
+    assert {pod: count for (pod, _), count in counts.items()} == {pod: pairs[-1][1] for pod, pairs in found.items()}
+
+
+def test_patience_and_routing_of_a_fleet():
+    """Users of a fleet give up where its settings say so, and the summary and the pages count them."""
+    impatient = GatewaySettings(patience_seconds=1.0, attempts=2, routing=Routing.RANDOM)
+    target = fleet(60.0, gateway=impatient)
+    ready(target, "h-1", "h-2")
+    target.advance(120.0)
+    (model,) = target.summary()
+    assert min(model.timed_out, model.retried, model.retrying) > 10
+    failed, inside = model.timed_out, model.queued + model.waiting + model.running + model.retrying
+    assert model.arrived == model.served_total + failed + inside
+    page = target.exposition_all()
+    aborted = [line for line in page.splitlines() if 'finished_reason="abort"' in line and "success" in line]
+    assert sum(float(line.rsplit(" ", 1)[1]) for line in aborted) >= model.timed_out
 
 
 def test_summary_without_replicas_has_no_usage():

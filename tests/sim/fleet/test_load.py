@@ -124,6 +124,13 @@ def test_lengths_that_cannot_be_drawn_are_refused(lengths, words):
         TokenLengths(**lengths)
 
 
+@pytest.mark.parametrize("ratio", [-0.1, 1.0, float("nan")])
+def test_prefix_that_leaves_nothing_of_the_prompt_is_refused(ratio):
+    """The last token of a prompt is always its own."""
+    with pytest.raises(ValueError, match="prefix_hit_ratio"):
+        LoadSpec(RateProfile.constant(1.0), prefix_hit_ratio=ratio)
+
+
 def test_prefix_hits_are_a_share_of_the_prompt():
     """Every request says how much of its prompt is cached."""
     spec = LoadSpec(RateProfile.constant(5.0), prompt=TokenLengths(100, sigma=0), prefix_hit_ratio=0.25)

@@ -140,6 +140,16 @@ class LoadSpec:
     output: TokenLengths = field(default=TokenLengths(256))
     prefix_hit_ratio: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Refuse a prompt that is all prefix, or more.
+
+        Raises:
+            ValueError: ``prefix_hit_ratio`` is out of bounds.
+
+        """
+        if not 0 <= self.prefix_hit_ratio < 1:
+            raise ValueError(f"prefix_hit_ratio must be at least 0 and below 1, not {self.prefix_hit_ratio}")
+
     @property
     def resident_tokens(self) -> float:
         """Mean tokens of one sequence in the KV cache over its life: the prompt and half the answer."""

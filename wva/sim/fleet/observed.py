@@ -6,7 +6,7 @@ from math import inf, sqrt
 
 from wva.sim.fleet.blocks import growth
 from wva.sim.fleet.columns import Columns, Floats
-from wva.sim.fleet.compiled import compiled, entry, first_not_below
+from wva.sim.fleet.compiled import compiled, entry, first_not_below, total
 from wva.sim.fleet.counters import (
     COUNT_ABORTED,
     COUNT_CUT,
@@ -131,7 +131,4 @@ def signals(c: Columns, e: int, values: Floats) -> None:
 def values_of(c: Columns, e: int, histogram: int) -> int:
     """Return how many values a histogram has."""
     row = e * (len(c.bounds) + HISTOGRAMS) + histogram
-    count = 0
-    for bucket in range(row + c.bounds_at[histogram], row + c.bounds_at[histogram + 1] + 1):
-        count += c.buckets[bucket]
-    return count
+    return total(c.buckets, row + c.bounds_at[histogram], row + c.bounds_at[histogram + 1] + 1)

@@ -93,7 +93,7 @@ class Service:
             "output": traffic.output_tokens,
             "group": traffic.group,
             "prefix": traffic.prefix_tokens,
-            "leaves": traffic.shared_tokens,
+            "leaves": traffic.shared_tokens.clip(max=traffic.prompt_tokens),
             "draw": traffic.draw,
         }
         columns = more_requests(service.columns, count)
