@@ -13,9 +13,19 @@ from hypothesis import strategies as st
 from tests.sim.rivals.fake_stage import FakeStage, even, requests, scenario, setup
 from wva.sim.fleet.parameters import PRESETS
 from wva.sim.rivals import POLICIES
-from wva.sim.rivals.clairvoyant import cheapest_over_time, clairvoyant, plan, static_peak
+from wva.sim.rivals.clairvoyant import (
+    GOAL,
+    Planned,
+    cheapest_over_time,
+    clairvoyant,
+    plan,
+    start_ups,
+    static_peak,
+)
 from wva.sim.rivals.demand import STEP_SECONDS, Demand, cheapest_counts, cost, demand, ideal_cost, static_fleet
+from wva.sim.stage.run import figures
 from wva.sim.stage.scenario import StartUp, start_up_random
+from wva.sim.stage.world import World
 
 SMALL = PRESETS["L40S"]
 
@@ -107,24 +117,31 @@ def test_bounds_hold_where_nothing_suffices() -> None:
     assert static_fleet(of, demand(of, even(100.0, 100.0), ten)) == (3,)
 
 
-def test_static_peak_never_changes() -> None:
-    """It asks once for what carries the peak."""
-    of = scenario(traffic=two_rates(10.0, 45.0))
-    stage = FakeStage(of, lambda _: 10.0).run(static_peak(of, 1, ten), until=600)
-    assert stage.asked == [(0.0, "h100", 5)]
+def test_it_is_ready_in_time_and_lets_go_at_once() -> None:
+    """Pods that take 60 s are ordered so as to be Ready for the moment before a step, and no earlier."""
+
+    def asked(first: float, second: float) -> list[tuple[float, str, int]]:
+        of = scenario(traffic=two_rates(first, second))
+        counts = cheapest_over_time(of, demand(of, of.traffic(1), ten))
+        changes = plan(of, counts, lambda: start_ups(1))
+        return FakeStage(of, lambda _: 10.0).run([Planned(changes)], until=600).asked
+
+    up, down = [("h100", number) for number in range(2, 6)], [("h100", number) for number in (4, 3, 2, 1)]
+    assert asked(5.0, 45.0) == [(229.0, *change) for change in up]
+    assert asked(45.0, 5.0) == [*((0.0, *change) for change in up), *((300.0, *change) for change in down)]
 
 
-def test_the_clairvoyant_is_ready_in_time_and_lets_go_at_once() -> None:
-    """A step at 300 s: pods that take 60 s are ordered so as to be Ready for the moment before, and no earlier."""
-    of = scenario(traffic=two_rates(45.0, 5.0))
-    stage = FakeStage(of, lambda _: 10.0).run(clairvoyant(of, 1, ten), until=600)
-    assert stage.asked == [
-        *((0.0, "h100", number) for number in range(2, 6)),
-        *((300.0, "h100", number) for number in (4, 3, 2, 1)),
-    ]
-    of = scenario(traffic=two_rates(5.0, 45.0))
-    stage = FakeStage(of, lambda _: 10.0).run(clairvoyant(of, 1, ten), until=600)
-    assert stage.asked == [(229.0, "h100", number) for number in range(2, 6)]
+def test_those_who_know_serve_users_well() -> None:
+    """On the real stage: both reach the goal, and the fixed fleet never changes and costs more."""
+    of = scenario(setup(maximum=8), traffic=two_rates(6.0, 60.0, seconds=400.0), measured_from_seconds=90.0)
+    found = {}
+    for policy in (static_peak, clairvoyant):
+        world = World(of, seed=1)
+        world.run(policy(of, 1))
+        found[policy] = figures(world)
+        assert found[policy].attainment >= GOAL
+    assert found[static_peak].scale_ups == found[static_peak].scale_downs == 0
+    assert found[clairvoyant].cost < found[static_peak].cost
 
 
 def levels(of, rates) -> list[int]:

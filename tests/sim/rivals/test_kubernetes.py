@@ -58,3 +58,10 @@ def test_the_adapter_tells_of_the_past() -> None:
     assert stage.asked == []
     stage.run(hpa_policy(Load.IN_FLIGHT, 100.0, Scope.ALL)(late, 1), until=46)
     assert stage.asked == [(45.0, "h100", 5)]
+
+
+def test_a_deployment_at_zero_is_started() -> None:
+    """An HPA on a metric of pods has a minimum of 1, as Kubernetes asks, and is set up on what runs."""
+    of = scenario(setup(minimum=0, replicas=0))
+    stage = FakeStage(of, lambda _: 0.0).run(POLICIES["hpa-queue"](of, 1), until=900)
+    assert stage.asked == [(0.0, "h100", 1)]

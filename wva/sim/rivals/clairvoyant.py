@@ -2,24 +2,32 @@
 
 The clairvoyant has enough capacity Ready at every moment (``demand``), with the fleets that are cheapest over the whole
 time: a replica costs from its creation, so a start costs what the pod costs until it is Ready. It knows how long each
-pod will take, and orders it no earlier than needed. It is a reference, not a bound: a policy that lets requests wait a
-little may be cheaper.
+pod will take, and orders it no earlier than needed. It tries its plan before: it adds as much to the demand as it takes
+to serve users well. It is a reference, not a bound: a policy that lets requests wait a little may be cheaper.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import exp
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
 
-from wva.sim.rivals.capacity import Capacity
 from wva.sim.rivals.demand import STEP_SECONDS, Demand, Ints, demand, static_fleet
-from wva.sim.stage.scenario import Scenario, StartUp, start_up_random
+from wva.sim.stage.scenario import Scenario, StartUp, VariantSetup, start_up_random
 from wva.sim.stage.view import Controller, Stage
+from wva.sim.traffic.requests import Traffic
 
+MARGINS: Final = (0.0, 0.1, 0.25, 0.5, 1.0)
+"""Shares of the demand that are added to it, until users are served well."""
+GOAL: Final = 0.99
+"""That is: this share of requests within both objectives."""
+_ALIKE: Final = 0.005
+"""Where nothing reaches the goal, the cheapest counts that comes so near to the best."""
 _PERIOD_SECONDS: Final = 1.0
 _ENOUGH: Final = 1.0 - 1e-9
 """Rounding errors do not add a replica."""
@@ -55,16 +63,82 @@ class Planned:
             self._next += 1
 
 
-def static_peak(scenario: Scenario, seed: int, capacity: Capacity | None = None) -> list[Controller]:
+def static_peak(scenario: Scenario, seed: int) -> list[Controller]:
     """Return a policy that asks at once for the cheapest fixed fleet that carries the peak, and never changes it."""
-    fleet = static_fleet(scenario, demand(scenario, scenario.traffic(seed), capacity))
-    return [Planned([Change(0.0, setup.name, count) for setup, count in zip(scenario.variants, fleet, strict=True)])]
+    return [Planned(_tried(scenario, seed, [[_fixed]]))]
 
 
-def clairvoyant(scenario: Scenario, seed: int, capacity: Capacity | None = None) -> list[Controller]:
-    """Return the policy that knows the traffic and the start-up times of this seed."""
-    counts = cheapest_over_time(scenario, demand(scenario, scenario.traffic(seed), capacity))
-    return [Planned(plan(scenario, counts, lambda: start_ups(seed)))]
+def clairvoyant(scenario: Scenario, seed: int) -> list[Controller]:
+    """Return the policy that knows the traffic and the start-up times of this seed.
+
+    It tries plans with all variants, with each alone, as a gateway may send long prompts to the slow ones of a mix, and
+    a fixed fleet.
+    """
+    setups = scenario.variants
+    mixes = [setups, *((setup,) for setup in setups)] if len(setups) > 1 else [setups]
+    return [Planned(_tried(scenario, seed, [[partial(_planned, seed, mix) for mix in mixes], [_fixed]]))]
+
+
+def _planned(seed: int, mix: Sequence[VariantSetup], scenario: Scenario, needed: Demand) -> list[Change]:
+    """Plan with the variants of a mix; the others stay at their minimum.
+
+    A replica stays for a moment more than it is needed, for the answers that it has begun.
+    """
+    rate = np.maximum(needed.rate, np.concatenate((needed.rate[:1], needed.rate[:-1])))
+    bounded = replace(
+        scenario,
+        variants=tuple(setup if setup in mix else replace(setup, maximum=setup.minimum) for setup in scenario.variants),
+    )
+    counts = cheapest_over_time(bounded, Demand(rate, needed.capacity))
+    return plan(scenario, counts, lambda: start_ups(seed))
+
+
+def _fixed(scenario: Scenario, needed: Demand) -> list[Change]:
+    fleet = static_fleet(scenario, needed)
+    return [Change(0.0, setup.name, count) for setup, count in zip(scenario.variants, fleet, strict=True)]
+
+
+def _tried(
+    scenario: Scenario, seed: int, plans: Sequence[Sequence[Callable[[Scenario, Demand], list[Change]]]]
+) -> list[Change]:
+    """Return the changes of the cheapest plan that serves users well; each row of plans gets the margin that it needs.
+
+    What a replica carries is known for requests of one size. Where sizes differ, long prompts meet or the gateway
+    routes badly, more is needed. Where nothing serves users well, it is the cheapest of what comes near to the best.
+    """
+    traffic = scenario.traffic(seed)
+    needed = demand(scenario, traffic)
+    tried: list[_Trial] = []
+    good: list[_Trial] = []
+    for row in plans:
+        for margin in MARGINS:
+            found = [
+                _try(scenario, seed, traffic, make(scenario, Demand(needed.rate * (1.0 + margin), needed.capacity)))
+                for make in row
+            ]
+            tried += found
+            if served_well := [one for one in found if one.attainment >= GOAL]:
+                good += served_well
+                break
+    enough = max(one.attainment for one in tried) - _ALIKE
+    return min(good or [one for one in tried if one.attainment >= enough], key=attrgetter("cost")).changes
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    attainment: float
+    cost: float
+    changes: list[Change]
+
+
+def _try(scenario: Scenario, seed: int, traffic: Traffic, changes: list[Change]) -> _Trial:
+    from wva.sim.stage.run import figures  # noqa: PLC0415 - the stage imports the policies
+    from wva.sim.stage.world import World  # noqa: PLC0415 - as above
+
+    world = World(scenario, seed=seed, traffic=traffic)
+    world.run([Planned(changes)])
+    found = figures(world)
+    return _Trial(found.attainment, found.cost, changes)
 
 
 def cheapest_over_time(scenario: Scenario, needed: Demand) -> Ints:

@@ -23,6 +23,8 @@ STEP_SECONDS: Final = 10.0
 """Length of a moment, and of the mean."""
 _SECONDS_OF_SIZE: Final = 300.0
 """Over so long a time, sizes of requests count as one mix."""
+_FEWEST: Final = 30
+"""With fewer requests in that time, the mix before them counts, at first that of all requests."""
 _SLOPE: Final = 0.05
 """The step, as a share of the mean size, by which the cost of a token is found."""
 _HOUR: Final = 3600.0
@@ -66,7 +68,7 @@ def demand(
     size = (float(prompts.mean()), float(answers.mean())) if traffic.count else (1.0, 1.0)
     for number in range(ceil(moments / per_block)):
         inside = np.flatnonzero(block == number)
-        if len(inside):
+        if len(inside) >= _FEWEST:
             size = (float(prompts[inside].mean()), float(answers[inside].mean()))
             weights[inside] = _weights(scenario.variants, throughput, size, prompts[inside], answers[inside])
         rows[number * per_block : (number + 1) * per_block] = [

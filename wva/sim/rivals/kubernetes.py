@@ -23,7 +23,8 @@ class PodsAutoscaler:
         self._variant = variant.name
         self._load = load
         self._target = target
-        self._hpa = HorizontalPodAutoscaler(variant.minimum, variant.maximum)
+        # Kubernetes accepts a minimum of 0 only with a metric that is there without pods.
+        self._hpa = HorizontalPodAutoscaler(max(1, variant.minimum), variant.maximum)
 
     def act(self, stage: Stage, now_seconds: float) -> None:
         """Look at the pods and scale.
@@ -33,7 +34,9 @@ class PodsAutoscaler:
         view = stage.variants[self._variant]
         values = readings(stage, view.pods, self._load, at_seconds=now_seconds - self._adapter_seconds)
         metric = PerPod(values, self._target, missing=len(view.pods) - len(values))
-        replicas = self._hpa.look([metric], current=view.replicas, exists=len(view.pods), now=now_seconds)
+        # A Deployment at 0 is off for an HPA; whoever gave it this one has started it.
+        current = max(1, view.replicas)
+        replicas = self._hpa.look([metric], current=current, exists=len(view.pods), now=now_seconds)
         stage.scale(self._variant, replicas)
 
 
