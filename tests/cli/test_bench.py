@@ -54,9 +54,9 @@ def test_it_writes_three_files_and_says_where(bench, tmp_path):
 def test_it_continues_where_it_stopped(bench):
     """What is there is not run again."""
     bench(*SMALL, "--out", "here")
-    outcome = bench(*SMALL, "--out", "here", "--seeds", "2", "--markdown", "page.md")
+    outcome = bench(*SMALL, "--out", "here", "--seeds", "2", "--markdown", "page.txt")
     assert outcome.err == "8 runs, 4 of them kept from before\n"
-    assert outcome.out.splitlines()[-1] == "page.md"
+    assert outcome.out.splitlines()[-1] == "page.txt"
 
 
 def test_a_policy_is_tuned_by_its_name(bench, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
         plan = _plan(arguments)
     except ValueError as error:
         return fail(str(error))
+    # Who ends it by SIGTERM ends its processes, too, as with Ctrl-C.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return _quality(plan, arguments)
     except KeyboardInterrupt:
@@ -45,6 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _INTERRUPTED
     except OSError as error:
         return fail(f"{error.filename}: {error.strerror}")
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _list() -> int:

@@ -1,0 +1,33 @@
+"""docs/scorecard.md is what `wva bench quality` wrote of a suite: no scenario is missing, and nothing was edited."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.docs.commands import ROOT
+from wva.sim.scorecard import markdown, shown
+from wva.sim.scorecard.suites import SCENARIOS, SUITES
+
+PAGE = ROOT / "docs" / "scorecard.md"
+AGAIN = "write the page again: wva bench quality --suite full --markdown docs/scorecard.md"
+
+
+@pytest.fixture(scope="module")
+def text():
+    """Return the page."""
+    return PAGE.read_text(encoding="utf-8")
+
+
+def test_every_scenario_of_the_suite_is_there(text):
+    """With its title as it is today, and a table."""
+    suite = text.partition("\n")[0].removeprefix("# Scorecard: suite ")
+    for name in SUITES[suite]:
+        section = text.partition(f"\n### {name}\n")[2].partition("\n### ")[0]
+        assert f"\n{SCENARIOS[name].title}. Variants: " in section, AGAIN
+        assert f"\n| policy | {shown.COLUMNS[0].heading} | " in section, AGAIN
+        assert "\n| **wva** | " in section, AGAIN
+
+
+def test_what_is_the_same_on_every_page_is_there(text):
+    """How to read it, and what the simulation leaves out."""
+    assert "\n".join(markdown.background()) in text, AGAIN
