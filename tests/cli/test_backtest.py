@@ -145,3 +145,22 @@ def test_other_texts_are_no_times(text):
     """Each is named."""
     with pytest.raises(CannotRunError, match="--from="):
         moment("--from", text, 1000.0)
+
+
+@pytest.mark.parametrize("words", [("backtest", "--prometheus", "http://127.0.0.1:1", *HOUR), ("tune",)])
+def test_a_missing_extra_is_named(wva, monkeypatch, words):
+    """In one line, before anything is read."""
+    monkeypatch.setattr("wva.cli.backtest.missing_library", lambda: "numba")
+    outcome = wva(*words)
+    assert (outcome.status, outcome.lines) == (1, ["wva: this command needs numba: pip install 'wva[bench]'"])
+
+
+def test_an_interrupted_command_can_go_on(wva, monkeypatch):
+    """Ctrl-C is no traceback."""
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("wva.cli.backtest.prepared", stop)
+    outcome = wva("backtest", "--prometheus", "http://127.0.0.1:1", *HOUR)
+    assert (outcome.status, outcome.lines) == (130, ["wva: interrupted; the same command continues"])

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry
 
 from wva import log
 from wva.app import prometheus_settings
-from wva.cli.bench import progress_bar
+from wva.cli.bench import interrupted, missing_library, progress_bar
 from wva.cli.flags import fail
 from wva.cli.policy_file import PolicyFileError, read_policy
 from wva.clock import SystemClock
@@ -55,18 +55,31 @@ class CannotRunError(Exception):
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the history, fit it, run the policies and write the page; status 1 with a line when that cannot be."""
+    return guarded(_run, arguments)
+
+
+def guarded(command: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> int:
+    """Run a command and return its exit status; what it cannot do is told on a line each."""
     log.configure(level="error", encoding="console")
+    missing = missing_library()
+    if missing is not None:
+        return fail(f"this command needs {missing}: pip install 'wva[bench]'")
     try:
-        folder = Path(arguments.out)
-        found = prepared(arguments, folder)
-        setups, names = _policies(arguments.policy or DEFAULT_POLICIES, found)
-        result = played(found, setups, names, arguments)
-        _finish(found, result, folder)
+        command(arguments)
     except CannotRunError as error:
         return max(fail(log.printable(line)) for line in str(error).splitlines())
-    except ModuleNotFoundError as error:
-        return fail(f"this command needs {error.name}: pip install 'wva[bench]'")
+    except OSError as error:
+        return fail(f"{error.filename}: {error.strerror}")
+    except KeyboardInterrupt:
+        return interrupted()
     return 0
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    folder = Path(arguments.out)
+    found = prepared(arguments, folder)
+    setups, names = _policies(arguments.policy or DEFAULT_POLICIES, found)
+    _finish(found, played(found, setups, names, arguments), folder)
 
 
 def prepared(arguments: argparse.Namespace, folder: Path) -> Backtest:

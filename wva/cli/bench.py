@@ -30,7 +30,7 @@ _INTERRUPTED: Final = 130
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the benchmark that the arguments name and return the exit status."""
-    missing = next((name for name in _NEEDED if find_spec(name) is None), None)
+    missing = missing_library()
     if missing is not None:
         return fail(f"the benchmark needs {missing}: pip install 'wva[bench]'")
     if arguments.list:
@@ -44,12 +44,22 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return _quality(plan, arguments)
     except KeyboardInterrupt:
-        sys.stderr.write("wva: interrupted; the same command continues\n")
-        return _INTERRUPTED
+        return interrupted()
     except OSError as error:
         return fail(f"{error.filename}: {error.strerror}")
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def missing_library() -> str | None:
+    """Return the name of a library of the bench extra that is not installed; None when all are."""
+    return next((name for name in _NEEDED if find_spec(name) is None), None)
+
+
+def interrupted() -> int:
+    """Say that the same command continues, and return the status of a program that was interrupted."""
+    sys.stderr.write("wva: interrupted; the same command continues\n")
+    return _INTERRUPTED
 
 
 def _list() -> int:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from wva import log
-from wva.cli.backtest import CannotRunError, played, prepared
-from wva.cli.flags import fail
+from wva.cli.backtest import CannotRunError, guarded, played, prepared
 
 if TYPE_CHECKING:
     from wva.sim.backtest.scenario import Backtest
@@ -21,14 +19,7 @@ _BEST: Final = 2
 
 def run(arguments: argparse.Namespace) -> int:
     """Try thresholds, write the page and print a proposal; status 1 with a line when that cannot be."""
-    log.configure(level="error", encoding="console")
-    try:
-        _tune(_found(arguments), arguments)
-    except CannotRunError as error:
-        return max(fail(log.printable(line)) for line in str(error).splitlines())
-    except ModuleNotFoundError as error:
-        return fail(f"this command needs {error.name}: pip install 'wva[bench]'")
-    return 0
+    return guarded(_tune, arguments)
 
 
 def _found(arguments: argparse.Namespace) -> Backtest:
@@ -48,13 +39,14 @@ def _found(arguments: argparse.Namespace) -> Backtest:
         raise CannotRunError(f"{arguments.out} has no backtest of this version: {str(error)[:200]}") from error
 
 
-def _tune(found: Backtest, arguments: argparse.Namespace) -> None:
+def _tune(arguments: argparse.Namespace) -> None:
     from wva.sim.backtest.play import AS_RECORDED  # noqa: PLC0415 - needs the bench extra
     from wva.sim.backtest.report import write  # noqa: PLC0415 - same
     from wva.sim.backtest.tune import DEFAULT, frontier, only, pareto, proposal, thresholds, timings  # noqa: PLC0415 - same
     from wva.sim.rivals.wva import WvaSetup  # noqa: PLC0415 - same
     from wva.sim.scorecard.card import best  # noqa: PLC0415 - same
 
+    found = _found(arguments)
     base = WvaSetup(interval_seconds=found.interval_seconds)
     first = {choice.name: choice for choice in thresholds(base)}
     card = played(found, {name: choice.setup for name, choice in first.items()}, list(first), arguments, about=base)
