@@ -17,10 +17,9 @@ from typing import Final
 
 import numpy as np
 
-from wva.sim.rivals.demand import STEP_SECONDS, Demand, Ints, demand, static_fleet
+from wva.sim.rivals.demand import STEP_SECONDS, Demand, Ints, static_fleet
 from wva.sim.stage.scenario import Scenario, StartUp, VariantSetup, start_up_random
 from wva.sim.stage.view import Controller, Stage
-from wva.sim.traffic.requests import Traffic
 
 MARGINS: Final = (0.0, 0.1, 0.25, 0.5, 1.0)
 """Shares of the demand that are added to it, until users are served well."""
@@ -106,16 +105,26 @@ def _tried(
     What a replica carries is known for requests of one size. Where sizes differ, long prompts meet or the gateway
     routes badly, more is needed. Where nothing serves users well, it is the cheapest of what comes near to the best.
     """
+    from wva.sim.stage.links import Reference  # noqa: PLC0415 - the stage imports the policies
+    from wva.sim.stage.run import figures  # noqa: PLC0415 - as above
+    from wva.sim.stage.world import World  # noqa: PLC0415 - as above
+
     traffic = scenario.traffic(seed)
-    needed = demand(scenario, traffic)
+    reference = Reference.of(scenario, traffic)
+    needed = reference.demand
+
+    def run(changes: list[Change]) -> _Trial:
+        world = World(scenario, seed=seed, traffic=traffic)
+        world.run([Planned(changes)])
+        found = figures(world, reference)
+        return _Trial(found.attainment, found.cost, changes)
+
     tried: list[_Trial] = []
     good: list[_Trial] = []
     for row in plans:
         for margin in MARGINS:
-            found = [
-                _try(scenario, seed, traffic, make(scenario, Demand(needed.rate * (1.0 + margin), needed.capacity)))
-                for make in row
-            ]
+            enlarged = Demand(needed.rate * (1.0 + margin), needed.capacity)
+            found = [run(make(scenario, enlarged)) for make in row]
             tried += found
             if served_well := [one for one in found if one.attainment >= GOAL]:
                 good += served_well
@@ -129,16 +138,6 @@ class _Trial:
     attainment: float
     cost: float
     changes: list[Change]
-
-
-def _try(scenario: Scenario, seed: int, traffic: Traffic, changes: list[Change]) -> _Trial:
-    from wva.sim.stage.run import figures  # noqa: PLC0415 - the stage imports the policies
-    from wva.sim.stage.world import World  # noqa: PLC0415 - as above
-
-    world = World(scenario, seed=seed, traffic=traffic)
-    world.run([Planned(changes)])
-    found = figures(world)
-    return _Trial(found.attainment, found.cost, changes)
 
 
 def cheapest_over_time(scenario: Scenario, needed: Demand) -> Ints:
