@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import structlog
@@ -12,9 +13,12 @@ import structlog
 from tests.cli.conftest import closed_port
 from tests.sim.backtest.conftest import MINUTES, ODD
 from tests.sim.backtest.engines import NAMESPACE, START, write
-from wva.cli.backtest import CannotRunError, moment
+from wva.cli.backtest import CannotRunError, moment, of_the_stage
 from wva.cli.policy_file import read_policy
+from wva.model.optimizers import Analyzer
+from wva.model.policy import Policy
 from wva.sim.prometheus import EmbeddedPrometheus
+from wva.sim.stage.observe import MODEL
 
 HOUR = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:39:30Z")
 OTHER = """
@@ -23,6 +27,36 @@ kind: ConfigMap
 metadata: {name: wva-saturation-scaling-config}
 data:
   default: "kvSpareTrigger: 0.5"
+"""
+
+
+ENTRIES = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: wva-saturation-scaling-config}
+data:
+  default: "kvCacheThreshold: 0.7"
+  chat: "{model_id: acme/chat, kvSpareTrigger: 0.25}"
+  other: "{model_id: acme/other, kvSpareTrigger: 0.5}"
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: wva-queueing-model-config, namespace: prod}
+data:
+  chat: "{model_id: acme/chat, namespace: prod, targetTTFT: 500, targetITL: 50}"
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: service-classes-config}
+data:
+  premium: "{name: Premium, priority: 1, data: [{model: acme/chat, slo-tpot: 24, slo-ttft: 500}]}"
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: wva-model-performance-config}
+data:
+  chat: "{model_id: acme/chat, acc: A100, alpha: 20, beta: 0.4, maxBatchSize: 4}"
+  other: "{model_id: acme/other, acc: A100, alpha: 20, beta: 0.4, maxBatchSize: 4}"
 """
 
 
@@ -164,3 +198,20 @@ def test_an_interrupted_command_can_go_on(wva, monkeypatch):
     monkeypatch.setattr("wva.cli.backtest.prepared", stop)
     outcome = wva("backtest", "--prometheus", "http://127.0.0.1:1", *HOUR)
     assert (outcome.status, outcome.lines) == (130, ["wva: interrupted; the same command continues"])
+
+
+def test_entries_of_the_model_hold_for_the_model_of_the_stage(tmp_path):
+    """Thresholds, targets and profiles of the model that was read; those of other models are left out."""
+    path = tmp_path / "other.yaml"
+    path.write_text(ENTRIES)
+    found = SimpleNamespace(namespace="prod", model_id="acme/chat")
+    policy = of_the_stage(read_policy(str(path), {"prod"}).over(Policy()), found)
+    assert policy.saturation_for(MODEL).kv_spare_trigger == 0.25
+    assert policy.saturation_for(MODEL).kv_cache_threshold == 0.7
+    queueing = policy.queueing_for(MODEL)
+    assert queueing is not None
+    assert queueing.target_ttft_milliseconds == 500.0
+    assert policy.analyzer_for(MODEL) is Analyzer.QUEUEING
+    target = policy.service_target_for(MODEL)
+    assert target is not None
+    assert [profile.model_id for profile in policy.profiles] == [MODEL.model_id]

@@ -29,7 +29,8 @@ from wva.collect.answers import PrometheusError
 from wva.collect.prometheus import PrometheusClient, PrometheusSettings
 from wva.godurations import parse_duration
 from wva.instruments import Instruments
-from wva.model.policy import Policy
+from wva.model.policy import Policy, QueueingRules, ScaleToZeroEntry, ScaleToZeroRules
+from wva.model.variant import ModelKey
 from wva.numbers import Real, Whole
 from wva.settings import Given, load
 
@@ -161,24 +162,34 @@ def _policies(words: Sequence[str], found: Backtest) -> tuple[dict[str, WvaSetup
             policy = read_policy(word, {found.namespace}).over(Policy())
         except PolicyFileError as error:
             raise CannotRunError(str(error)) from error
-        setups[Path(word).stem] = WvaSetup(_of_the_stage(policy, found))
+        setups[Path(word).stem] = WvaSetup(of_the_stage(policy, found))
         names.append(Path(word).stem)
     return setups, list(dict.fromkeys(names))
 
 
-def _of_the_stage(policy: Policy, found: Backtest) -> Policy:
+def of_the_stage(policy: Policy, found: Backtest) -> Policy:
     """Return a policy as it holds for the model of the stage, which has another name than the user's own."""
-    from wva.model.variant import ModelKey  # noqa: PLC0415 - only here
+    from wva.sim.stage.observe import MODEL  # noqa: PLC0415 - needs the bench extra
 
     model = ModelKey(found.namespace, found.model_id)
     saturation = replace(policy.saturation_for(model), analyzer_name=policy.analyzer_for(model))
-    queueing = policy.queueing_for(model)
+    to_zero = policy.scale_to_zero_for(model)
+    target = policy.service_target_for(model)
     return replace(
         policy,
         saturation=saturation,
         overrides=(),
         namespaces=(),
-        queueing=replace(policy.queueing, default=queueing, overrides=()),
+        queueing=QueueingRules(policy.queueing_for(model)),
+        scale_to_zero=ScaleToZeroRules(
+            ScaleToZeroEntry("default", "", enabled=to_zero.enabled, retention_seconds=to_zero.retention_seconds)
+        ),
+        service_targets=() if target is None else (replace(target, model_id=MODEL.model_id),),
+        profiles=tuple(
+            replace(profile, model_id=MODEL.model_id)
+            for profile in policy.profiles
+            if profile.model_id == found.model_id
+        ),
     )
 
 
