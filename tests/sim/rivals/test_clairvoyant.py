@@ -22,7 +22,7 @@ from wva.sim.rivals.clairvoyant import (
     start_ups,
     static_peak,
 )
-from wva.sim.rivals.demand import STEP_SECONDS, Demand, cheapest_counts, cost, demand, ideal_cost, static_fleet
+from wva.sim.rivals.demand import STEP_SECONDS, Demand, cheapest_counts, cost, demand, static_fleet
 from wva.sim.stage.run import figures
 from wva.sim.stage.scenario import StartUp, start_up_random
 from wva.sim.stage.world import World
@@ -85,16 +85,21 @@ def test_cached_prefixes_cost_nothing() -> None:
     assert demand(scenario(), traffic, by_size, by_size).capacity[0, 0] == by_size(setup().parameters, 100, 1)
 
 
+def ideal_cost(of, traffic) -> float:
+    """Return the cost of the cheapest fleet of each moment."""
+    return cost(of, cheapest_counts(of, demand(of, traffic, ten)), until_seconds=traffic.duration_seconds)
+
+
 def test_no_traffic_needs_the_minimum() -> None:
     """And costs it."""
     of = scenario(setup(minimum=2))
-    assert ideal_cost(of, requests([], 3600.0), ten) == 8.0
+    assert ideal_cost(of, requests([], 3600.0)) == 8.0
 
 
 def test_the_ideal_cost_counts_the_measured_time() -> None:
     """Three replicas at 4 per hour for half an hour; a moment that the end cuts short counts in part."""
     of = scenario(measured_from_seconds=1800.0)
-    assert ideal_cost(of, even(25.0, 3600.0), ten) == pytest.approx(3 * 4.0 / 2)
+    assert ideal_cost(of, even(25.0, 3600.0)) == pytest.approx(3 * 4.0 / 2)
     assert cost(of, np.array([[3]] * 181), until_seconds=1805.0) == pytest.approx(3 * 4.0 * 5 / 3600)
 
 

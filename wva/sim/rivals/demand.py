@@ -139,15 +139,12 @@ def static_fleet(scenario: Scenario, needed: Demand) -> tuple[int, ...]:
 
 
 def cost(scenario: Scenario, counts: Ints, *, until_seconds: float) -> float:
-    """Return what a fleet over moments costs in the measured time."""
+    """Return what a fleet over moments costs in the measured time.
+
+    For the cheapest sufficient fleet of each moment, free to change at once, it is the ideal cost.
+    """
     begin = np.arange(len(counts)) * STEP_SECONDS
     end = np.minimum(begin + STEP_SECONDS, until_seconds)
     hours = np.maximum(0.0, end - np.maximum(begin, scenario.measured_from_seconds)) / _HOUR
     prices = np.array([setup.price for setup in scenario.variants])
     return float(hours @ (counts @ prices))
-
-
-def ideal_cost(scenario: Scenario, traffic: Traffic, capacity: Capacity | None = None) -> float:
-    """Return the cost of the cheapest sufficient fleet at each instant of the measured time, free to change at once."""
-    counts = cheapest_counts(scenario, demand(scenario, traffic, capacity))
-    return cost(scenario, counts, until_seconds=traffic.duration_seconds)
