@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.sim.fleet.services import SMALL, service, values
+from wva.sim.fleet.columns import SERVED
 
 LIKE = {"prompt": 42, "prefix": 40, "shared": 40, "group": 0, "output": 100}
 """Ten blocks of four tokens in common, and one of its own."""
@@ -88,7 +89,17 @@ def test_idle_prefix_makes_room_for_a_prompt():
     assert used(target) == 48
     assert target.columns.idle[0] == 0
     target.advance(9.0)
-    assert values(target, "state") == [4, 4, 4]
+    assert values(target, "state") == [SERVED] * 3
+
+
+def test_prefix_of_which_little_is_used_gives_way():
+    """A long answer needs the blocks that the end of an idle prefix holds: it goes on with the beginning alone."""
+    long = {"prompt": 88, "prefix": 88, "shared": 88, "group": 0, "output": 1}
+    target = service((0.0, long), (1.0, {"prompt": 102, "prefix": 12, "group": 0, "output": 98}))
+    target.advance(30.0)
+    assert values(target, "state") == [SERVED, SERVED]
+    assert hits(target) == 12
+    assert values(target, "finish")[1] < 1.0 + 3 * (0.102 + 98 * 0.01)
 
 
 def test_longer_prompt_of_a_conversation_extends_the_prefix():

@@ -121,6 +121,18 @@ def test_random_routing_follows_the_draws():
     assert loads(target) == [6, 3, 3]
 
 
+def test_second_attempt_is_another_draw():
+    """A user whom one replica kept waiting comes to another one."""
+    busy = [(0.001 * number, {"output": 150}) for number in range(4)]
+    target = service(
+        *busy, 0.1, pods=2, drawn=[0.1] * 5, routing=Routing.RANDOM, patience_seconds=0.5, attempts=2, retry_seconds=0.1
+    )
+    target.advance(0.2)
+    assert loads(target, 0, 1) == [5, 0]
+    target.advance(0.705)
+    assert loads(target, 0, 1) == [4, 1]
+
+
 def test_stale_view_sends_everything_to_the_same_replica():
     """As long as the view is old, the replica that was empty gets all requests; the next view knows better."""
     target = service(0.0, *[0.1 + at for at in MANY], 0.4, pods=2, routing=Routing.STALE, view_seconds=0.3)

@@ -72,6 +72,34 @@ def hits(c: Columns, e: int, i: int) -> int:
 
 
 @compiled
+def trim(c: Columns, e: int) -> None:
+    """Give up what no sequence uses of the prefixes in use: their ends, which are kept while there is room."""
+    groups = c.shape[SHAPE_GROUPS]
+    if groups == 0:
+        return
+    for row in range(e * groups, (e + 1) * groups):
+        if c.users[row] > 0:
+            c.used[e] -= c.cached[row]
+            c.cached[row] = 0
+    i = c.batch_first[e]
+    while i != NONE:
+        if c.shared[i] > 0:
+            row = e * groups + c.group[i]
+            more = max(0, c.shared[i] - c.cached[row])
+            c.used[e] += more
+            c.cached[row] += more
+        i = c.after[i]
+
+
+@compiled
+def cut_prefix(c: Columns, e: int, i: int, blocks: int) -> None:
+    """Give up the end of an idle prefix, beyond these blocks."""
+    row = e * c.shape[SHAPE_GROUPS] + c.group[i]
+    c.idle[e] -= c.cached[row] - blocks
+    c.cached[row] = blocks
+
+
+@compiled
 def use_prefix(c: Columns, e: int, i: int) -> None:
     """Count one user more of the prefix of the group of ``i``."""
     row = e * c.shape[SHAPE_GROUPS] + c.group[i]

@@ -13,6 +13,7 @@ what runs and what waits in it, as long as its grace period lasts.
 from __future__ import annotations
 
 from math import inf
+from typing import Final
 
 from wva.sim.fleet.blocks import hits
 from wva.sim.fleet.columns import (
@@ -61,6 +62,9 @@ from wva.sim.fleet.compiled import compiled, entry
 from wva.sim.fleet.counters import COUNT_ABORTED, COUNTS
 from wva.sim.fleet.lists import done, forget_deadline, unlink, unqueue
 from wva.sim.fleet.steps import advance, leave_batch, submit
+
+ANOTHER: Final = 0.6180339887498949
+"""What is added to a random number for the next one: multiples of the golden ratio lie evenly in [0, 1)."""
 
 
 @entry
@@ -304,11 +308,17 @@ def chosen(c: Columns, i: int, at: float) -> int:
     """Return the engine for a request, NONE when no pod is Ready. Of equal ones it is the first."""
     routing = int(c.rules[RULE_ROUTING])
     if routing == ROUTING_RANDOM:
-        return by_chance(c, c.draw[i], inf)
+        return by_chance(c, lot(c, i), inf)
     if routing == ROUTING_STALE:
         look(c, at)
-        return by_chance(c, c.draw[i], lowest_view(c))
+        return by_chance(c, lot(c, i), lowest_view(c))
     return least_loaded(c, i, at)
+
+
+@compiled
+def lot(c: Columns, i: int) -> float:
+    """Return the random number of this attempt; one that is made again does not go to the same engine again."""
+    return (c.draw[i] + ANOTHER * (c.attempts[i] - 1)) % 1.0
 
 
 @compiled
@@ -362,7 +372,7 @@ def by_chance(c: Columns, draw: float, most: float) -> int:
     count = 0
     for k in range(c.shape[SHAPE_PODS]):
         count += c.phase[c.order[k]] == READY and c.viewed_load[c.order[k]] <= most
-    left = int(draw * count)
+    left = min(int(draw * count), count - 1)
     for k in range(c.shape[SHAPE_PODS]):
         e = c.order[k]
         if c.phase[e] == READY and c.viewed_load[e] <= most:

@@ -31,6 +31,7 @@ from math import inf
 
 from wva.sim.fleet.blocks import (
     blocks_for,
+    cut_prefix,
     evict,
     growth,
     hits,
@@ -38,6 +39,7 @@ from wva.sim.fleet.blocks import (
     next_growth,
     share_prefix,
     steps_in_blocks,
+    trim,
     use_prefix,
 )
 from wva.sim.fleet.columns import (
@@ -261,6 +263,7 @@ def make_room(c: Columns, e: int) -> None:
     The last one preempted heads the queue and needs at least the blocks that it just gave up, which lack still: so it
     is not admissible in the same step, and nothing is.
     """
+    trim(c, e)
     while next_growth(c, e) > c.blocks[c.variant[e]] - c.used[e]:
         i = c.batch_last[e]
         c.counts[e * COUNTS + COUNT_PREEMPTIONS] += 1
@@ -287,13 +290,23 @@ def admissible(c: Columns, e: int) -> bool:
         return False
     found = hits(c, e, i) if c.group[i] != NONE else 0
     needed = blocks_for(c.prompt[i] + c.generated[i], c.block_size[v]) - found
-    if found > 0:
-        row = e * c.shape[SHAPE_GROUPS] + c.group[i]
-        if c.users[row] == 0:
-            needed += c.cached[row]
+    whole = idle_prefix(c, e, i) if found > 0 else 0
     if c.running[e] > 0:
         needed += next_growth(c, e) + c.watermark[v]  # decoding takes its blocks first
-    return needed <= c.blocks[v] - c.used[e]
+    if needed + whole <= c.blocks[v] - c.used[e]:
+        return True
+    trim(c, e)
+    if whole > 0 and needed + whole > c.blocks[v] - c.used[e]:
+        cut_prefix(c, e, i, found)
+        whole = found
+    return needed + whole <= c.blocks[v] - c.used[e]
+
+
+@compiled
+def idle_prefix(c: Columns, e: int, i: int) -> int:
+    """Return how many blocks come into use with the prefix of ``i``: none, if others use it already."""
+    row = e * c.shape[SHAPE_GROUPS] + c.group[i]
+    return 0 if c.users[row] > 0 else c.cached[row]
 
 
 @compiled
