@@ -77,6 +77,20 @@ def test_the_winner_is_the_cheapest_that_reaches_the_goal():
     assert made("wva", "hpa-kv", change={"hpa-kv": {"attainment": 0.992}}).winner == "hpa-kv"
 
 
+def test_a_policy_that_costs_more_than_a_fixed_fleet_is_not_the_best():
+    """As long as another does not; so is a family tuned."""
+    change = {"hpa-kv": {"attainment": 0.9, "cost": 161.0}, "static-peak": {"attainment": 0.5, "cost": 160.0}}
+    change |= {"wva": {"attainment": 0.6, "cost": 110.0}}
+    assert made("wva", "hpa-kv", change=change).winner == "hpa-kv"
+    assert made("wva", "hpa-kv", "static-peak", change=change).winner == "wva"
+    members = {
+        "hpa-inflight@4": {"attainment": 0.9, "cost": 800.0},
+        "hpa-inflight@8": {"attainment": 0.7, "cost": 150.0},
+    }
+    part = made(*fakes.MEMBERS, "static-peak", change=members | {"hpa-inflight@16": {"attainment": 0.1}})
+    assert part.cell("hpa-inflight-tuned").member == "hpa-inflight@8"
+
+
 def test_hindsight_is_told_apart():
     """A fixed fleet and tuned policies know the traffic; the best without that knowledge is named, too."""
     part = made("wva", "static-peak", *fakes.MEMBERS, change={"static-peak": {"cost": 100.0}})

@@ -1,9 +1,10 @@
 """The summary of a scorecard's runs: figures over seeds, tuned members chosen, and the winner of each scenario.
 
-One rule says what is better, here and in ``verdicts``: the goal is that ``GOAL`` of the requests are served within the
-objectives. Among those that reach it, the cheapest is best. Where none does, the cheapest of those within ``CLOSE`` of
-the most that any reaches. A policy that is tuned in hindsight is tuned by the same rule: by any other it would be
-an opponent made weaker.
+One rule says which of several policies is best. The goal is that ``GOAL`` of the requests are served within the
+objectives: among those that reach it, the cheapest is best. Where none does, it is the cheapest of those within
+``CLOSE`` of the most that any reaches, and none that costs more than a fleet fixed at the peak counts as long as there
+are others. A policy that is tuned in hindsight is tuned by the same rule: by any other it would be an opponent made
+weaker.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import groupby
+from math import inf
 from typing import Final
 
 from wva.sim.scorecard.statistics import Estimate, estimate, estimate_of_known
@@ -27,6 +29,8 @@ FINALISTS: Final = 3
 """So many targets of a family run with all seeds."""
 TUNED: Final = "-tuned"
 """The end of the name of a policy that is tuned in hindsight."""
+FIXED: Final = "static-peak"
+"""The fleet that carries the peak and never changes."""
 REFERENCE: Final = "clairvoyant"
 """The policy that knows the traffic. It takes no part in comparisons; others are measured by it."""
 
@@ -138,11 +142,20 @@ def card(
 
 def in_hindsight(policy: str) -> bool:
     """Return whether a policy knows something of the traffic that it is judged on."""
-    return policy.endswith(TUNED) or policy in {"static-peak", REFERENCE}
+    return policy.endswith(TUNED) or policy in {FIXED, REFERENCE}
 
 
-def best(cells: Sequence[Cell]) -> Cell:
-    """Return the best of some cells: the cheapest of those that reach the goal, or come close to the most reached."""
+def limit_of(cells: Iterable[Cell]) -> float:
+    """Return the relative cost of the fixed fleet among some cells; infinite without it."""
+    return next((cell.cost_ratio for cell in cells if cell.policy == FIXED), inf)
+
+
+def best(cells: Sequence[Cell], *, limit: float = inf) -> Cell:
+    """Return the best of some cells: the cheapest of those that reach the goal, or come close to the most reached.
+
+    Those whose relative cost is above ``limit`` do not count as long as there are others.
+    """
+    cells = [cell for cell in cells if cell.cost_ratio <= limit] or cells
     bar = min(GOAL, max(cell.attainment for cell in cells) - CLOSE)
     return min((cell for cell in cells if cell.attainment >= bar), key=lambda cell: (cell.cost_ratio, cell.policy))
 
@@ -162,13 +175,14 @@ def _part(
     if not runs.keys() - complete <= {member for family in families for member in family.members}:
         raise ValueError(f"{scenario.name}: not every policy has run with the same seeds")
     cells = {policy: _cell(found, reference) for policy, found in runs.items()}
+    limit = limit_of(cells.values())
     grid: list[Cell] = []
     for family in families:
         members = [cells.pop(member) for member in family.members if member in cells]
         grid += members
         candidates = [member for member in members if member.policy in complete]
         if candidates:
-            cells[family.name] = replace(best(candidates), policy=family.name)
+            cells[family.name] = replace(best(candidates, limit=limit), policy=family.name)
     shown = sorted(cells.values(), key=lambda cell: (ranks.get(cell.policy, len(ranks)), cell.policy))
     rated = [cell for cell in shown if cell.policy != REFERENCE]
     timelines = {
@@ -180,8 +194,8 @@ def _part(
         scenario,
         tuple(shown),
         tuple(grid),
-        winner=best(rated or shown).policy,
-        unaided=best(unaided).policy if unaided else None,
+        winner=best(rated or shown, limit=limit).policy,
+        unaided=best(unaided, limit=limit).policy if unaided else None,
         timelines=timelines,
     )
 

@@ -6,15 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from wva.sim.scorecard import earlier, shown
-from wva.sim.scorecard.card import CLOSE, FINALISTS, GOAL, REFERENCE, Card, Cell, best, in_hindsight
+from wva.sim.scorecard.card import CLOSE, FINALISTS, FIXED, GOAL, REFERENCE, Card, Cell, best, in_hindsight, limit_of
 from wva.sim.scorecard.verdicts import SUBJECT, Comparison, Verdict, compare, comparisons, policies, setting, why
 from wva.sim.stage.late import CAUSES
 
 _RESULTS: Final = f"""\
 A result is the share of requests within all objectives, and the cost. Cost 1.00 is that of the cheapest sufficient
 fleet at each instant. **Best** is the cheapest policy with at least {GOAL:.0%} within the objectives. Where none has
-that, it is the cheapest of those within {CLOSE * 100:g} points of the highest share. Policies that know the traffic in
-hindsight (`static-peak`, and those that are tuned) have a column of their own.
+that, it is the cheapest of those within {CLOSE * 100:g} points of the highest share. A policy that costs more than a
+fleet fixed at the peak is not the best as long as there are others. Policies that know the traffic in hindsight
+(`{FIXED}`, and those that are tuned) have a column of their own.
 """
 _COUNTS: Final = f"""\
 The next table counts the scenarios in which {SUBJECT} wins against each policy, is level with it, and loses. The share
@@ -117,7 +118,8 @@ def _differences(card: Card) -> Iterator[str]:
                 if (alike := [shown.name(each.second) for each in chosen.values() if each.by == by])
             )
             cells = [each.second for each in chosen.values()]
-            strongest = chosen[best([cell for cell in cells if not in_hindsight(cell.policy)] or cells).policy]
+            unaided = [cell for cell in cells if not in_hindsight(cell.policy)]
+            strongest = chosen[best(unaided or cells, limit=limit_of(part.cells)).policy]
             link = f"[{part.scenario.name}](#{part.scenario.name})"
             lines.append(f"- {link}: {names}. The strongest is {strongest.second.policy}: {why(strongest)}.")
         yield from (f"## Where {SUBJECT} {title}", "")

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from wva.sim.scorecard.card import FINALISTS, REFERENCE, Card, Cell, Family, best, card
+from wva.sim.scorecard.card import FINALISTS, REFERENCE, Card, Cell, Family, best, card, limit_of
 from wva.sim.scorecard.markdown import markdown
 from wva.sim.scorecard.runs import Job, Outcome, Workshop, outcomes
 from wva.sim.scorecard.verdicts import SUBJECT, compare, setting, why
@@ -145,13 +145,12 @@ def _results(
 def _finalists(scenario: Scenario, results: Sequence[RunResult], plan: Plan, seed: int) -> list[str]:
     """Return the members of each family that did best with a seed."""
     own = [result for result in results if result.scenario == scenario.name and result.seed == seed]
+    (part,) = card([scenario], own, title="", timeline_of=lambda *_: _NO_TIMELINE).parts
     found: list[str] = []
     for family in plan.families:
-        members = [result for result in own if result.policy in family.members]
-        (part,) = card([scenario], members, title="").parts
-        left = list(part.cells)
+        left = [cell for cell in part.cells if cell.policy in family.members]
         for _ in range(min(FINALISTS, len(left))):
-            chosen = best(left)
+            chosen = best(left, limit=limit_of(part.cells))
             left.remove(chosen)
             found.append(chosen.policy)
     return list(dict.fromkeys(found))

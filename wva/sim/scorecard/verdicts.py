@@ -20,6 +20,9 @@ SUBJECT: Final = "wva"
 _COST_TOLERANCE: Final = 0.01
 """Costs that differ by a smaller share of the ideal cost are taken as equal."""
 
+_MUCH_DEARER: Final = 1.2
+"""From this ratio on it is told what a better attainment costs."""
+
 
 class Verdict(Enum):
     """How the first of two policies does against the second."""
@@ -103,7 +106,10 @@ def _why_late(winner: Cell, loser: Cell) -> str:
         f"{cause} ({loser.late_by_cause[cause]:.1%} of all requests, {winner.policy} {winner.late_by_cause[cause]:.1%})"
         for cause in worst
     )
-    return f"{loser.policy} is late more often because of {causes}"
+    text = f"{loser.policy} is late more often because of {causes}"
+    if winner.cost_ratio > _MUCH_DEARER * loser.cost_ratio:
+        text += f"; {winner.policy} costs {winner.cost_ratio / loser.cost_ratio:.1f} times as much"
+    return text
 
 
 def _why_dear(winner: Cell, loser: Cell) -> str:
