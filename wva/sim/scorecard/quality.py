@@ -69,7 +69,7 @@ def judge(plan: Plan, workshop: Workshop, *, workers: int, progress: Progress) -
             for member in _finalists(scenario, results, plan, first)
         ]
         jobs = [job for job in wanted if (job.scenario.name, job.policy, job.seed) not in made]
-        expected -= len(wanted) - len(jobs)
+        expected = len(made) + len(jobs)
         results += _results(jobs, workshop, workers, lambda outcome: progress(outcome, expected))
     return card(
         plan.scenarios,
@@ -143,14 +143,15 @@ def _results(
 
 
 def _finalists(scenario: Scenario, results: Sequence[RunResult], plan: Plan, seed: int) -> list[str]:
-    """Return the members of each family that did best with a seed."""
+    """Return the members of each family that did best with a seed, of those that cost no more than a fixed fleet."""
     own = [result for result in results if result.scenario == scenario.name and result.seed == seed]
     (part,) = card([scenario], own, title="", timeline_of=lambda *_: _NO_TIMELINE).parts
     found: list[str] = []
     for family in plan.families:
-        left = [cell for cell in part.cells if cell.policy in family.members]
+        members = [cell for cell in part.cells if cell.policy in family.members]
+        left = [cell for cell in members if cell.cost_ratio <= limit_of(part.cells)] or members
         for _ in range(min(FINALISTS, len(left))):
-            chosen = best(left, limit=limit_of(part.cells))
+            chosen = best(left)
             left.remove(chosen)
             found.append(chosen.policy)
     return list(dict.fromkeys(found))
