@@ -9,6 +9,8 @@ from tests.sim.fleet.services import SMALL, service, values
 from wva.sim.fleet.columns import (
     BROKEN,
     GONE,
+    LIST_DONE_FIRST,
+    NONE,
     READY,
     REFUSED,
     RETRYING,
@@ -18,7 +20,10 @@ from wva.sim.fleet.columns import (
     TOTAL_RETRIED,
     WAITING,
 )
+from wva.sim.fleet.counters import GENERATION_TOKENS, INTER_TOKEN_LATENCY, PROMPT_TOKENS, TIME_TO_FIRST_TOKEN
+from wva.sim.fleet.engine import sample
 from wva.sim.fleet.users import Routing
+from wva.sim.stage.view import Signal
 
 BIG = replace(SMALL, num_gpu_blocks=128, max_num_seqs=8)
 MANY = [0.001 * number for number in range(12)]
@@ -290,3 +295,44 @@ def test_time_at_an_engine_is_that_of_its_own_clock():
     target.advance(20.0)
     assert target.columns.next_event[0] == inf
     assert target.columns.now[0] == 20.0
+
+
+def test_those_that_end_together_end_in_order():
+    """Of equal answers that began together the first one asked for is the first one done."""
+    target = service((0.0, {"output": 11}), *[0.0] * 3)  # the first one begins a step before the others
+    target.advance(9.0)
+    assert len(set(values(target, "finish"))) == 1
+    row, done = int(target.columns.lists[LIST_DONE_FIRST]), []
+    while row != NONE:
+        done.append(row)
+        row = int(target.columns.after[row])
+    assert done == [0, 1, 2, 3]
+
+
+def test_scrape_says_what_the_page_says():
+    """Also inside a run of steps, in the order of the signals that a policy sees."""
+    prefixed = {"prompt": 40, "group": 0, "prefix": 36, "shared": 36, "output": 90}
+    target = service(*[(at, prefixed) for at in MANY], variants=(replace(SMALL, kv_read_seconds_per_token=1e-5),))
+    for at in (0.3, 1.234, 2.5):
+        target.advance(at)
+        page = sample(target.columns, target.handle, 0)
+        sums = [(page.histograms[row].total, page.histograms[row].count) for row in range(len(page.histograms))]
+        assert dict(zip(Signal, target.scrape(0), strict=True)) == {
+            Signal.RUNNING: page.running,
+            Signal.WAITING: page.waiting,
+            Signal.KV_USAGE: page.kv_cache_usage,
+            Signal.SUCCESS: sum(page.finished.values()),
+            Signal.PROMPT_TOKENS: page.prompt_tokens,
+            Signal.GENERATION_TOKENS: page.generation_tokens,
+            Signal.PREFIX_QUERIES: page.prefix_cache_queries,
+            Signal.PREFIX_HITS: page.prefix_cache_hits,
+            Signal.PREEMPTIONS: page.preemptions,
+            Signal.TTFT_SUM: sums[TIME_TO_FIRST_TOKEN][0],
+            Signal.TTFT_COUNT: sums[TIME_TO_FIRST_TOKEN][1],
+            Signal.ITL_SUM: sums[INTER_TOKEN_LATENCY][0],
+            Signal.ITL_COUNT: sums[INTER_TOKEN_LATENCY][1],
+            Signal.REQUEST_PROMPT_SUM: sums[PROMPT_TOKENS][0],
+            Signal.REQUEST_PROMPT_COUNT: sums[PROMPT_TOKENS][1],
+            Signal.REQUEST_GENERATION_SUM: sums[GENERATION_TOKENS][0],
+            Signal.REQUEST_GENERATION_COUNT: sums[GENERATION_TOKENS][1],
+        }
