@@ -156,11 +156,10 @@ def test_durations_have_their_unit():
 
 
 def test_the_first_comparison_stands_beside_this_one():
-    """Where the same scenario and policy ran."""
-    scenario = fakes.scenario("step")
-    found = card(
-        [scenario], [fakes.run(scenario, policy, seed) for policy in fakes.SKILL for seed in (1, 2)], title="t"
-    )
+    """Where the same kind of scenario and the policy ran: on its engines, and on ours."""
+    scenarios = [fakes.scenario("step"), fakes.scenario("first-step")]
+    runs = [fakes.run(each, policy, seed) for each in scenarios for policy in fakes.SKILL for seed in (1, 2)]
+    found = card(scenarios, runs, title="t")
     section = markdown(found).partition("## Beside the first comparison\n")[2].partition("\n## ")[0]
     rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| step ")]
     assert [(row[1], row[2]) for row in rows] == [
@@ -168,5 +167,5 @@ def test_the_first_comparison_stands_beside_this_one():
         ("hpa-kv", "96.7% at 1.65"),
         ("static-peak", "100% at 1.64"),
     ]
-    assert all("±" in row[3] for row in rows)
+    assert all("±" in row[3] and "±" in row[4] for row in rows)
     assert "Beside the first comparison" not in markdown(replace(found, parts=()))

@@ -20,29 +20,31 @@ FIGURES: Final = {
 """By scenario: share of requests with their first token within 1 s, and cost, of each of ``POLICIES``."""
 
 DIFFERENCES: Final = """\
-Where the figures differ, these differences between the worlds come into question. In the first one
+The columns differ by the engines and the users. The first comparison, and the scenarios named `first-...`, have the
+illustrative engines of the demo: their steps do not get longer with the context, and their KV cache fills before their
+computing is used up. Users wait for their first token without end and never try again. The other scenarios have engines
+derived from data sheets, whose computing is used up at a low usage of the KV cache, and users who give up.
 
-- the engines were those of the demo, and the time of a step did not grow with the context,
-- users waited for their first token without end and did not try again, so that a queue was longer and later requests
-  were late with it,
-- the gateway always knew the least loaded replica, also in the seconds after a change,
+What is left between the first two columns has other causes. In the first comparison
+
 - a pod that ended handed its queue back,
 - scrapes, cycles and HPAs looked at the same moments, and the metrics adapter had no delay,
-- the scenarios were of the same kinds, and not the same: rates, times and the two variants' speeds differ.
+- rates and times were of the same kinds, and not the same.
 """
 
 
 def rows(card: Card) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each figure of the first comparison whose scenario and policy ran now."""
-    for part in card.parts:
-        for policy, earlier in zip(POLICIES, FIGURES.get(part.scenario.name, ()), strict=False):
-            now = _now(part, policy)
-            if now is not None:
-                yield (part.scenario.name, policy, earlier, now)
+    """Yield a row for each figure of the first comparison of whose kind something ran now."""
+    parts = {part.scenario.name: part for part in card.parts}
+    for name, figures in FIGURES.items():
+        for policy, then in zip(POLICIES, figures, strict=True):
+            now = [_now(parts.get(each), policy) for each in (f"first-{name}", name)]
+            if any(now):
+                yield (name, policy, then, *(each or shown.NONE for each in now))
 
 
-def _now(part: Part, policy: str) -> str | None:
-    cell = part.cell(policy)
+def _now(part: Part | None, policy: str) -> str | None:
+    cell = None if part is None else part.cell(policy)
     if cell is None:
         return None
     share, cost = cell.figures["ttft_attainment"], cell.figures["cost_ratio"]

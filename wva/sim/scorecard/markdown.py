@@ -150,7 +150,7 @@ def _earlier(card: Card) -> Iterator[str]:
             "Before this scorecard there was a comparison on five scenarios of the same kinds. Its figures are the",
             "share of requests with their first token within 1 s, and the cost.",
             "",
-            *_table(("scenario", "policy", "then", "now"), rows),
+            *_table(("kind", "policy", "then", "now, its engines and users", "now, ours"), rows),
             earlier.DIFFERENCES,
         )
 

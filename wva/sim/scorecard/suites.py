@@ -15,8 +15,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from wva.sim.fleet.accelerators import Precision, engine_parameters
-from wva.sim.fleet.parameters import EngineParameters
+from wva.sim.fleet.parameters import PRESETS, EngineParameters
 from wva.sim.fleet.users import GatewaySettings, Routing
+from wva.sim.scorecard import earlier
 from wva.sim.stage.scenario import Objectives, Observation, Scenario, StartUp, VariantSetup
 from wva.sim.traffic import shapes, traces
 from wva.sim.traffic.csv_file import read_csv
@@ -249,10 +250,31 @@ _FULL: Final = (
     ),
 )
 
-SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType({each.name: each for each in (*_QUICK, *_FULL)})
+_ILLUSTRATIVE: Final = tuple(
+    VariantSetup(f"llama-{name.lower()}", name, PRESETS[name], price)
+    for name, price in (("A100", 20.0), ("H100", 40.0))
+)
+_FIRST: Final = tuple(
+    replace(
+        scenario,
+        name=f"first-{scenario.name}",
+        title=f"{scenario.title}; with the engines and the patient users of the first comparison",
+        kind=f"first-{scenario.kind}",
+        variants=tuple(
+            replace(variant, start_up=like.start_up)
+            for variant, like in zip(_ILLUSTRATIVE, scenario.variants, strict=True)
+        ),
+        gateway=GatewaySettings(),
+    )
+    for scenario in _FULL
+    if scenario.name in earlier.FIGURES
+)
+"""The kinds of scenarios that were compared before there was a scorecard, as near to that as this one comes."""
+
+SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType({each.name: each for each in (*_QUICK, *_FULL, *_FIRST)})
 """Every scenario by name."""
 SUITES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {"quick": tuple(each.name for each in _QUICK), "full": tuple(each.name for each in _FULL)}
+    {"quick": tuple(each.name for each in _QUICK), "full": tuple(each.name for each in (*_FULL, *_FIRST))}
 )
 """Names of the scenarios of each suite."""
 DEFAULT_SEEDS: Final[Mapping[str, int]] = MappingProxyType({"quick": 1, "full": 5})
