@@ -82,7 +82,9 @@ def test_a_policy_that_costs_more_than_a_fixed_fleet_is_not_the_best():
     change = {"hpa-kv": {"attainment": 0.9, "cost": 161.0}, "static-peak": {"attainment": 0.5, "cost": 160.0}}
     change |= {"wva": {"attainment": 0.6, "cost": 110.0}}
     assert made("wva", "hpa-kv", change=change).winner == "hpa-kv"
-    assert made("wva", "hpa-kv", "static-peak", change=change).winner == "wva"
+    part = made("wva", "hpa-kv", "static-peak", change=change)
+    assert part.winner == "wva"
+    assert part.unaided == "hpa-kv", "without hindsight there is no fixed fleet to choose instead"
     members = {
         "hpa-inflight@4": {"attainment": 0.9, "cost": 800.0},
         "hpa-inflight@8": {"attainment": 0.7, "cost": 150.0},

@@ -195,7 +195,7 @@ def _part(
         tuple(shown),
         tuple(grid),
         winner=best(rated or shown, limit=limit).policy,
-        unaided=best(unaided, limit=limit).policy if unaided else None,
+        unaided=best(unaided).policy if unaided else None,
         timelines=timelines,
     )
 

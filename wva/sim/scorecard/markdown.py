@@ -13,9 +13,9 @@ from wva.sim.stage.late import CAUSES
 _RESULTS: Final = f"""\
 A result is the share of requests within all objectives, and the cost. Cost 1.00 is that of the cheapest sufficient
 fleet at each instant. **Best** is the cheapest policy with at least {GOAL:.0%} within the objectives. Where none has
-that, it is the cheapest of those within {CLOSE * 100:g} points of the highest share. A policy that costs more than a
-fleet fixed at the peak is not the best as long as there are others. Policies that know the traffic in hindsight
-(`{FIXED}`, and those that are tuned) have a column of their own.
+that, it is the cheapest of those within {CLOSE * 100:g} points of the highest share. Policies that know the traffic in
+hindsight (`{FIXED}`, and those that are tuned) have a column of their own. With hindsight one can also have a fleet
+fixed at the peak, so that what costs more is neither the best in that column nor chosen as a target.
 """
 _COUNTS: Final = f"""\
 The next table counts the scenarios in which {SUBJECT} wins against each policy, is level with it, and loses. The share
@@ -119,7 +119,7 @@ def _differences(card: Card) -> Iterator[str]:
             )
             cells = [each.second for each in chosen.values()]
             unaided = [cell for cell in cells if not in_hindsight(cell.policy)]
-            strongest = chosen[best(unaided or cells, limit=limit_of(part.cells)).policy]
+            strongest = chosen[(best(unaided) if unaided else best(cells, limit=limit_of(part.cells))).policy]
             link = f"[{part.scenario.name}](#{part.scenario.name})"
             lines.append(f"- {link}: {names}. The strongest is {strongest.second.policy}: {why(strongest)}.")
         yield from (f"## Where {SUBJECT} {title}", "")

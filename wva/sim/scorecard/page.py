@@ -61,8 +61,8 @@ def _matrix(card: Card) -> Iterator[str]:
     yield (
         f"<p>Share of requests within all objectives, and below it the cost. Green: at least {GOAL:.0%}. Yellow: at "
         f"least {_FAIR:.0%}. Framed: the cheapest that reaches {GOAL:.0%}, or else comes closest at no more than the "
-        "fixed fleet's cost. Framed thinly: the same without hindsight, which static-peak and the tuned policies "
-        "have.</p>"
+        "fixed fleet's cost. Framed thinly: the best without hindsight, which static-peak and the tuned policies "
+        "have, at any cost.</p>"
     )
     yield '<div class="wide"><table class="matrix"><thead><tr><th scope="col">scenario</th>'
     for policy in order:
