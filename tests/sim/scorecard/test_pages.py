@@ -14,6 +14,7 @@ from wva.sim.scorecard.card import Family, card
 from wva.sim.scorecard.markdown import markdown
 from wva.sim.scorecard.page import html
 from wva.sim.scorecard.shown import seconds, share
+from wva.sim.scorecard.verdicts import in_short
 
 POLICIES = (*fakes.SKILL, *fakes.MEMBERS)
 LIMIT_BYTES = 8_000_000
@@ -117,7 +118,7 @@ def test_the_markdown_has_every_scenario_and_every_policy(example):
         rows = [line for line in section.splitlines() if line.startswith("|")][2:]
         assert len(rows) == len(part.cells)
     tables = re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
-    assert len(tables) == 5
+    assert len(tables) == 6
     for table in tables:
         assert len({line.count("|") for line in table.splitlines()}) == 1
 
@@ -126,10 +127,43 @@ def test_the_markdown_says_where_it_wins_and_loses_and_why(example):
     """To whom, by what, and what made the difference."""
     text = markdown(example)
     loses = text.partition("## Where wva loses\n")[2].partition("\n## ")[0]
-    assert "- [waves](#waves): by attainment to static-peak. The strongest is static-peak: wva is late" in loses
+    assert "- [waves](#waves): by attainment to static-peak. The best of them is static-peak: wva is late" in loses
     wins = text.partition("## Where wva wins\n")[2].partition("\n## ")[0]
     assert "by attainment against hpa-kv" in wins
     assert "by cost against" in wins or "hpa-inflight-tuned" in wins
+
+
+def test_the_markdown_begins_with_what_it_comes_to(example):
+    """Who is best, where WVA stands, to whom it loses most often, and why: before any table."""
+    first_screen = markdown(example).partition("\n## Results\n")[0]
+    assert "|" not in first_screen
+    assert "compares it with 5 other [policies](rivals.md) in 2 scenarios" in first_screen
+    assert "- **Who is best without knowing the traffic:** `wva` (2)." in first_screen
+    assert "it is the best in 2 of 2 scenarios, level with the best in 0, and loses to the best in 0" in first_screen
+    assert "- **Whom wva wins against most often:** `hpa-kv` (2), `keda-prometheus` (2)." in first_screen
+    assert "static-peak" not in first_screen
+
+
+def test_a_loss_has_its_causes_in_words_and_its_price():
+    """For all scenarios together, the most frequent first."""
+    found = card([fakes.scenario()], [fakes.run(fakes.scenario(), name, 1) for name in ("wva", "hpa-kv")], title="t")
+    (part,) = found.parts
+    wva, other = part.cells if part.cells[0].policy == "wva" else reversed(part.cells)
+    better = replace(other, policy="hpa-kv", figures=wva.figures, attainments=wva.attainments)
+    worse = replace(wva, figures=other.figures, attainments=other.attainments, late_by_cause=other.late_by_cause)
+    better = replace(better, late_by_cause=dict.fromkeys(other.late_by_cause, 0.0), cost_ratios=other.cost_ratios)
+    lost = replace(found, parts=(replace(part, cells=(worse, better), unaided="hpa-kv"),))
+    answers = dict(in_short(lost))
+    assert answers["Whom wva loses to most often"] == "`hpa-kv` (1)."
+    assert "*decision* (1): the policy had looked, and asked for too little." in answers["Why wva loses to the best"]
+
+
+def test_a_card_without_rivals_has_nothing_in_short():
+    """There is nothing to say."""
+    scenario = fakes.scenario()
+    alone = card([scenario], [fakes.run(scenario, "wva", 1)], title="t")
+    assert list(in_short(alone)) == []
+    assert "## In short" not in markdown(alone)
 
 
 def test_one_seed_has_no_interval(example):

@@ -7,45 +7,66 @@ from typing import Final
 
 from wva.sim.scorecard import earlier, shown
 from wva.sim.scorecard.card import CLOSE, FINALISTS, FIXED, GOAL, REFERENCE, Card, Cell, best, in_hindsight, limit_of
-from wva.sim.scorecard.verdicts import SUBJECT, Comparison, Verdict, compare, comparisons, policies, setting, why
+from wva.sim.scorecard.verdicts import (
+    COST_TOLERANCE,
+    SUBJECT,
+    Comparison,
+    Verdict,
+    compare,
+    comparisons,
+    in_short,
+    policies,
+    setting,
+    why,
+)
 from wva.sim.stage.late import CAUSES
 
 _RESULTS: Final = f"""\
-A result is the share of requests within all objectives, and the cost. Cost 1.00 is that of the cheapest sufficient
-fleet at each instant. **Best** is the cheapest policy with at least {GOAL:.0%} within the objectives. Where none has
-that, it is the cheapest of those within {CLOSE * 100:g} points of the highest share. Policies that know the traffic in
-hindsight (`{FIXED}`, and those that are tuned) have a column of their own. With hindsight one can also have a fleet
-fixed at the peak, so that what costs more is neither the best in that column nor chosen as a target.
+*85.2% at 1.82* means: 85.2% of the requests were in time, at 1.82 times the cost of the ideal fleet.
+
+- **In time**: the first token, and the mean time between tokens, came within the objectives of the scenario. A request
+  that failed was not in time. This share is also called *attainment*.
+- **Cost 1.00** is the price of the ideal fleet: at each instant the cheapest one that carries the load. It starts
+  replicas in no time, so no real policy has it. A policy that costs less has had too few replicas for a while.
+- **best** is the best policy that does not know the traffic beforehand: the cheapest with at least {GOAL:.0%} in time.
+  If none has that, it is the cheapest of those within {CLOSE * 100:g} points of the highest share.
+- **best, with hindsight** is the best of all but the clairvoyant, by the same rule. `{FIXED}` takes part: a fleet
+  fixed at the size for the peak, which one has to know. So do policies whose target was chosen when the traffic was
+  known: their names end in `-tuned`. What costs more than `{FIXED}` does not count.
 """
 _COUNTS: Final = f"""\
-The next table counts the scenarios in which {SUBJECT} wins against each policy, is level with it, and loses. The share
-decides as long as one of both is below {GOAL:.0%}, and the cost otherwise. A difference counts when it is larger than
-half a point, or 1% of the cost, and its 95% interval does not contain zero.
+The next table has the number of scenarios in which {SUBJECT} wins against each policy, is level with it, and loses. If
+one of the two has less than {GOAL:.0%} in time, the one with the higher share wins. If both have that, or if the shares
+are level, the cheaper one wins. Shares are level within {CLOSE * 100:g} points, and costs within {COST_TOLERANCE:g}. A
+difference also counts only if its 95% confidence interval does not contain zero; with one seed there is no interval.
 """
-_CAUSES: Final = """\
-A request is late because the policy had not seen the demand yet (trigger), had asked for too little (decision),
-spec.replicas did not follow yet (actuation), pods had no node yet (scheduling) or were not Ready yet (warm-up). After
-that a queue drains (backlog). What is late with enough replicas is late for another reason (service): long prompts,
-uneven routing, or a replica that ended.
+_EACH: Final = """\
+Each line names the policies, and says why for the best of them that does not know the traffic beforehand. The shares
+in parentheses are of all requests. The causes are explained [below](#columns).
+"""
+_FIGURES: Final = """\
+The first five minutes of a scenario do not count (with `--requests` less, if the time is short). A figure is the mean
+over the seeds. Behind ± is half of its 95% confidence interval; in shares it is in percentage points. `-` means that
+there is no such figure. Percent are of all requests.
 """
 _BACKGROUND: Final = f"""\
 ## Policies
 
 [Their own page](rivals.md) says what each policy is and where its rules come from. The name of a policy that is tuned
-in hindsight ends in `-tuned`, and the target that was best in the scenario follows in parentheses. Every target of the
-policy runs with the first seed, and the best {FINALISTS} of them with all seeds. The best is the one that the rule for
-the best policy chooses.
+in hindsight ends in `-tuned`. The target that was best in the scenario follows in parentheses. All targets run with
+the first seed, the best {FINALISTS} of them with all seeds, and the best of these is shown. The rule is that for *best,
+with hindsight*.
 
 ## What the simulation leaves out
 
-- The engine is a model of vLLM, not vLLM. It batches, prefills in chunks, evicts and preempts, and its speeds come from
-  published figures. [Its own page](physics.md) has the error of each.
-- One model is served, in one cluster, and its GPUs are always free. No node has to be bought first.
+- The engine is a model of vLLM, not vLLM. Its speeds come from data sheets and published measurements.
+  [Its own page](physics.md) has the error of each.
+- One model is served, in one cluster. A GPU is free whenever a pod needs one, so no request is late because of
+  *scheduling*.
 - Policies that are tuned in hindsight know the traffic that they are judged on. They show what is possible, and not
-  what to expect of a target that was set before.
-- The cheapest sufficient fleet at each instant is a yardstick: it starts replicas in no time. The clairvoyant knows the
-  traffic and waits for its replicas.
-- The traffic is of plain shapes, or made by a generator after published traces. Yours is different.
+  what to expect of a target that is set beforehand.
+- The traffic has plain shapes, or is made after published traces. [Its own page](traffic.md) has the kinds. Yours is
+  different: try your own with `--requests`, or with a [backtest](backtest.md).
 
 ## Run it yourself
 
@@ -70,14 +91,23 @@ def markdown(card: Card) -> str:
 
 def _head(card: Card) -> Iterator[str]:
     seeds = "1 seed" if len(card.seeds) == 1 else f"{len(card.seeds)} seeds"
+    scenarios = "1 scenario" if len(card.parts) == 1 else f"{len(card.parts)} scenarios"
+    others = [policy for policy in policies(card) if policy != SUBJECT]
+    own = ", among them other settings of WVA," if any(policy.startswith(f"{SUBJECT}-") for policy in others) else ""
     yield from (f"# {card.title}", "")
-    yield f"How well WVA decides, beside other autoscalers: {len(card.parts)} scenarios, each with {seeds}."
-    yield "`wva bench quality` writes this page. It runs every policy on the same simulated traffic and engines."
-    yield ""
+    yield f"How well does WVA decide, beside other autoscalers? `{SUBJECT}` is WVA with its defaults. This page"
+    yield f"compares it with {len(others)} other [policies](rivals.md){own} in {scenarios}"
+    yield f"with {seeds} each. In a scenario all policies get the same [requests](traffic.md), on the same simulated"
+    yield from ("[vLLM engines](physics.md). The command `wva bench quality` writes this page.", "")
     if len(card.seeds) == 1:
         yield from ("One seed has no confidence interval: small differences may be chance.", "")
     for note in card.notes:
         yield from (note, "")
+    if lines := [f"- **{question}:** {answer}" for question, answer in in_short(card)]:
+        yield from ("## In short", "")
+        yield "Numbers in parentheses are scenarios. Policies that know the traffic beforehand are left out here, but"
+        yield from ("for the clairvoyant, which shows what is possible.", "")
+        yield from (*lines, "")
 
 
 def _results(card: Card) -> Iterator[str]:
@@ -121,10 +151,10 @@ def _differences(card: Card) -> Iterator[str]:
             unaided = [cell for cell in cells if not in_hindsight(cell.policy)]
             strongest = chosen[(best(unaided) if unaided else best(cells, limit=limit_of(part.cells))).policy]
             link = f"[{part.scenario.name}](#{part.scenario.name})"
-            lines.append(f"- {link}: {names}. The strongest is {strongest.second.policy}: {why(strongest)}.")
+            lines.append(f"- {link}: {names}. The best of them is {strongest.second.policy}: {why(strongest)}.")
         yield from (f"## Where {SUBJECT} {title}", "")
         if lines:
-            yield from ("For each scenario, the strongest without hindsight has the reason, if there is one.", "")
+            yield _EACH
         yield from (*(lines or ["In no scenario."]), "")
 
 
@@ -147,8 +177,9 @@ def _earlier(card: Card) -> Iterator[str]:
         yield from (
             "## Beside the first comparison",
             "",
-            "Before this scorecard there was a comparison on five scenarios of the same kinds. Its figures are the",
-            "share of requests with their first token within 1 s, and the cost.",
+            "Before this scorecard there was a comparison on five scenarios of the same kinds. A figure is the share",
+            "of requests with their first token within 1 s, and the cost. *Now, its engines and users* is of the",
+            "scenarios named `first-...`, and *now, ours* of those named as the kind.",
             "",
             *_table(("kind", "policy", "then", "now, its engines and users", "now, ours"), rows),
             earlier.DIFFERENCES,
@@ -159,9 +190,14 @@ def background() -> Iterator[str]:
     """Yield what does not depend on the results."""
     yield from ("## Columns", "")
     meanings = [(column.heading, column.meaning) for column in shown.COLUMNS]
-    late = "share of all requests that were late or failed, by the first thing that was not done when they arrived"
+    late = "share of requests whose first token was late or that failed, by cause"
     yield from _table(("column", "meaning"), [*meanings, ("late by cause", late)])
-    yield _CAUSES
+    yield _FIGURES
+    yield "The cause of a late request is the first of these that holds when it arrives:"
+    yield ""
+    yield from _table(("cause", "meaning"), list(shown.CAUSES.items()))
+    yield "Pods take equally long to start with every policy. Less *warm-up* means that a policy asks earlier, or keeps"
+    yield from ("more replicas than the load needs.", "")
     yield _BACKGROUND.rstrip()
     yield ""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from wva.sim.scorecard.card import Cell
 from wva.sim.scorecard.statistics import Estimate
+from wva.sim.stage.late import ACTUATION, BACKLOG, DECISION, SCHEDULING, SERVICE, TRIGGER, WARM_UP
 
 NONE: Final = "-"
 _NEARLY_ALL: Final = 0.999
@@ -47,22 +49,68 @@ class Column(NamedTuple):
 
 
 COLUMNS: Final = (
-    Column("in time", "attainment", share, "requests within all objectives; failed ones are not", interval=True),
-    Column("cost", "cost_ratio", number, "relative to the cheapest sufficient fleet at each instant", interval=True),
-    Column("of clairvoyant", "reference_ratio", number, "cost relative to the policy that knows the traffic"),
-    Column("TTFT ok", "ttft_attainment", share, "requests with the first token in time"),
-    Column("ITL ok", "itl_attainment", share, "requests with a mean time between tokens within the objective"),
-    Column("failed", "failed_share", share, "requests that timed out, were refused or broke"),
-    Column("TTFT p99", "ttft_p99_seconds", seconds, "of requests that were answered"),
-    Column("goodput/s", "goodput_per_second", number, "requests within all objectives per second"),
-    Column("GPU h", "gpu_hours", hours, "GPUs times hours"),
-    Column("price", "cost", number, "price times hours"),
+    Column(
+        "in time",
+        "attainment",
+        share,
+        "attainment: share of requests with the first token and the mean time between tokens within the objectives; "
+        "failed requests are not",
+        interval=True,
+    ),
+    Column(
+        "cost",
+        "cost_ratio",
+        number,
+        "price of the fleet over that of the ideal fleet: the cheapest sufficient one at each instant",
+        interval=True,
+    ),
+    Column("of clairvoyant", "reference_ratio", number, "price of the fleet over that of the policy clairvoyant"),
+    Column("TTFT ok", "ttft_attainment", share, "share of requests with the first token within the objective"),
+    Column("ITL ok", "itl_attainment", share, "share of requests with a mean time between tokens within the objective"),
+    Column(
+        "failed",
+        "failed_share",
+        share,
+        "share of requests that got no answer: the user gave up, the gateway was full, or the replica ended",
+    ),
+    Column(
+        "TTFT p99",
+        "ttft_p99_seconds",
+        seconds,
+        "99 of 100 requests that were answered had their first token within this time",
+    ),
+    Column("goodput/s", "goodput_per_second", number, "requests in time, per second"),
+    Column("GPU h", "gpu_hours", hours, "GPU-hours, from the creation of each pod to its end"),
+    Column("price", "cost", number, "replica-hours times their price per hour; the unit of prices does not matter"),
     Column("mean", "mean_replicas", hours, "replicas on average"),
     Column("peak", "peak_replicas", lambda value: f"{value:.0f}", "most replicas at once"),
-    Column("reaches capacity", "seconds_to_capacity", seconds, "time from a step of the load to enough capacity"),
-    Column("turns", "reversals", lambda value: f"{value:.0f}", "how often the fleet changed its direction"),
+    Column(
+        "reaches capacity",
+        "seconds_to_capacity",
+        seconds,
+        "mean time from when the demand outgrows the Ready replicas until they carry it",
+    ),
+    Column(
+        "turns",
+        "reversals",
+        lambda value: f"{value:.0f}",
+        "how often the number of replicas asked for turned from rising to falling or back",
+    ),
 )
 """The figures of a policy, in order of importance."""
+
+CAUSES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        TRIGGER: "the policy had not looked since the demand grew",
+        DECISION: "the policy had looked, and asked for too little",
+        ACTUATION: "the policy had asked for enough, but spec.replicas had not followed",
+        SCHEDULING: "the pods had no node yet",
+        WARM_UP: "the pods had a node, but were not Ready yet",
+        BACKLOG: "enough pods were Ready, but the queue from a shortage before had not drained",
+        SERVICE: "enough pods were Ready all the time: long prompts, uneven routing, or a pod that ended",
+    }
+)
+"""Why a request was late, in words."""
 
 
 def figure(cell: Cell, column: Column) -> str:

@@ -6,22 +6,27 @@ and its 95 % confidence interval does not contain zero.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import isfinite
 from typing import Final
 
-from wva.sim.scorecard.card import CLOSE, GOAL, Card, Cell, Part
-from wva.sim.scorecard.shown import seconds
+from wva.sim.scorecard.card import CLOSE, GOAL, REFERENCE, Card, Cell, Part, in_hindsight
+from wva.sim.scorecard.shown import CAUSES, seconds
 from wva.sim.scorecard.statistics import estimate
 
 SUBJECT: Final = "wva"
 """The policy that the scorecard is about: WVA with its defaults."""
-_COST_TOLERANCE: Final = 0.01
+COST_TOLERANCE: Final = 0.01
 """Costs that differ by a smaller share of the ideal cost are taken as equal."""
 
 _MUCH_DEARER: Final = 1.2
 """From this ratio on it is told what a better attainment costs."""
+
+_NAMED: Final = 4
+"""So many policies are named in a sentence of the summary."""
 
 
 class Verdict(Enum):
@@ -54,11 +59,84 @@ def setting(part: Part) -> str:
         f"{variant.name} at {variant.price:g} per hour (Ready after about {variant.start_up.median_seconds:g} s)"
         for variant in scenario.variants
     )
-    objectives = scenario.objectives
+    objectives, gateway = scenario.objectives, scenario.gateway
+    users = "Users wait for the first token without end"
+    if isfinite(gateway.patience_seconds):
+        users = f"Users wait {gateway.patience_seconds:g} s for the first token"
+    if gateway.attempts > 1:
+        users += f" and try {gateway.attempts} times"
     return (
         f"Variants: {variants}. Objectives: first token within {seconds(objectives.ttft_seconds)}, "
-        f"{seconds(objectives.itl_seconds)} between tokens."
+        f"{seconds(objectives.itl_seconds)} between tokens. {users}."
     )
+
+
+def in_short(card: Card) -> Iterator[tuple[str, str]]:
+    """Yield what the scorecard comes to: a question and its answer each. Nothing where the subject has no rival."""
+    found = [
+        (part, compare(subject, best))
+        for part in card.parts
+        if (subject := part.cell(SUBJECT)) is not None and (best := part.cell(part.unaided or "")) is not None
+    ]
+    rivals = [policy for policy in policies(card) if policy not in {SUBJECT, REFERENCE}]
+    if not found or not rivals:
+        return
+    yield (
+        "Who is best without knowing the traffic",
+        f"{_counted(Counter(each.second.policy for _, each in found).items())}.",
+    )
+    own = [each for _, each in found]
+    is_best = sum(each.first is each.second for each in own)
+    standing = Counter(each.verdict for each in own if each.first is not each.second)
+    stands = (
+        f"it is the best in {is_best} of {_scenarios(len(found))}, level with the best in {standing[Verdict.LEVEL]}, "
+        f"and loses to the best in {standing[Verdict.LOSES]}. It has {GOAL:.0%} of the requests in time in "
+        f"{_reaching(part.cell(SUBJECT) for part, _ in found)} of them, the best in "
+        f"{_reaching(each.second for each in own)}, and the clairvoyant in "
+        f"{_reaching(part.cell(REFERENCE) for part, _ in found)}."
+    )
+    yield f"Where {SUBJECT} stands", stands
+    for verdict, question in ((Verdict.LOSES, "loses to"), (Verdict.WINS, "wins against")):
+        counts = {
+            rival: sum(each.verdict is verdict for _, each in comparisons(card, rival))
+            for rival in rivals
+            if not in_hindsight(rival)
+        }
+        most = [(rival, count) for rival, count in counts.items() if count]
+        if most:
+            yield f"Whom {SUBJECT} {question} most often", f"{_counted(most, _NAMED)}."
+    if lost := [each for each in own if each.verdict is Verdict.LOSES]:
+        yield f"Why {SUBJECT} loses to the best", _reasons(lost)
+
+
+def _reasons(lost: Sequence[Comparison]) -> str:
+    """Return what most often made the difference, with what each cause means."""
+    late = [each for each in lost if each.by == "attainment"]
+    causes = Counter(found[0] for each in late if (found := _worst(each.second, each.first)))
+    ordered = sorted(causes.items(), key=lambda item: -item[1])
+    sentences = []
+    if ordered:
+        due = "; ".join(f"*{cause}* ({count}): {CAUSES[cause]}" for cause, count in ordered)
+        sentences.append(f"it has fewer requests in time, and most of the difference is late because of {due}.")
+    if dearer := sum(each.second.cost_ratio > _MUCH_DEARER * each.first.cost_ratio for each in late):
+        sentences.append(f"In {dearer} of {len(late)} the best costs over {_MUCH_DEARER:g} times as much as {SUBJECT}.")
+    if dear := len(lost) - len(late):
+        sentences.append(f"In {_scenarios(dear)} its share in time is as good, and it costs more.")
+    return " ".join(sentences)
+
+
+def _reaching(cells: Iterable[Cell | None]) -> int:
+    return sum(cell is not None and cell.attainment >= GOAL for cell in cells)
+
+
+def _scenarios(count: int) -> str:
+    return "1 scenario" if count == 1 else f"{count} scenarios"
+
+
+def _counted(pairs: Iterable[tuple[str, int]], most: int | None = None) -> str:
+    """Return names with in how many scenarios each, the highest number first."""
+    ordered = sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:most]
+    return ", ".join(f"`{name}` ({count})" for name, count in ordered)
 
 
 def compare(first: Cell, second: Cell) -> Comparison:
@@ -66,7 +144,7 @@ def compare(first: Cell, second: Cell) -> Comparison:
     both_reach = min(first.attainment, second.attainment) >= GOAL
     if not both_reach and (verdict := _difference(first.attainments, second.attainments, CLOSE)) is not Verdict.LEVEL:
         return Comparison(first, second, verdict, "attainment")
-    verdict = _difference(second.cost_ratios, first.cost_ratios, _COST_TOLERANCE)
+    verdict = _difference(second.cost_ratios, first.cost_ratios, COST_TOLERANCE)
     return Comparison(first, second, verdict, None if verdict is Verdict.LEVEL else "cost")
 
 
@@ -96,10 +174,15 @@ def _difference(higher: Sequence[float], lower: Sequence[float], tolerance: floa
     return Verdict.WINS if gap.mean > 0 else Verdict.LOSES
 
 
+def _worst(winner: Cell, loser: Cell) -> list[str]:
+    """Return the causes that more requests of the loser are late by, the largest difference first."""
+    more = {cause: share - winner.late_by_cause[cause] for cause, share in loser.late_by_cause.items()}
+    return sorted((cause for cause in more if more[cause] > 0), key=lambda cause: -more[cause])
+
+
 def _why_late(winner: Cell, loser: Cell) -> str:
     """Return the causes that make most of the difference in late requests."""
-    more = {cause: share - winner.late_by_cause[cause] for cause, share in loser.late_by_cause.items()}
-    worst = sorted((cause for cause in more if more[cause] > 0), key=lambda cause: -more[cause])[:2]
+    worst = _worst(winner, loser)[:2]
     if not worst:
         return f"{loser.policy} is late more often, for causes that were not recorded"
     causes = " and ".join(
