@@ -102,6 +102,23 @@ def test_prefix_of_which_little_is_used_gives_way():
     assert values(target, "finish")[1] < 1.0 + 3 * (0.102 + 98 * 0.01)
 
 
+def test_prefix_that_gave_way_is_computed_again():
+    """The end of a prefix that its users do not use makes room; a prompt that would have found it needs that room."""
+    group = {"group": 0, "prefix": 60}
+    target = service(
+        (0.0, group | {"prompt": 60, "shared": 60, "output": 1}),
+        (1.0, group | {"prompt": 24, "prefix": 20, "output": 40}),
+        (1.0, {"prompt": 170, "output": 5}),
+        (1.1, group | {"prompt": 88, "output": 5}),
+    )
+    for at in range(100, 200):
+        target.advance(at / 100)
+        assert used(target) <= SMALL.num_gpu_blocks
+    target.advance(9.0)
+    assert values(target, "state") == [SERVED] * 4
+    assert hits(target) == 20 + 20
+
+
 def test_longer_prompt_of_a_conversation_extends_the_prefix():
     """Each turn begins with the whole turn before."""
     turns = [

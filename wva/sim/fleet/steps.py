@@ -288,18 +288,27 @@ def admissible(c: Columns, e: int) -> bool:
     v = c.variant[e]
     if c.running[e] >= c.max_num_seqs[v]:
         return False
+    if lacking(c, e, i) <= 0:
+        return True
+    trim(c, e)  # of the prefix of this one, too, when those who use it use less
+    if lacking(c, e, i) > 0 and c.group[i] != NONE and c.users[e * c.shape[SHAPE_GROUPS] + c.group[i]] == 0:
+        found = hits(c, e, i)
+        if found > 0:
+            cut_prefix(c, e, i, found)
+    return lacking(c, e, i) <= 0
+
+
+@compiled
+def lacking(c: Columns, e: int, i: int) -> int:
+    """Return how many blocks lack for the first one in the queue to join the batch; none lack if it is not above 0."""
+    v = c.variant[e]
     found = hits(c, e, i) if c.group[i] != NONE else 0
     needed = blocks_for(c.prompt[i] + c.generated[i], c.block_size[v]) - found
-    whole = idle_prefix(c, e, i) if found > 0 else 0
+    if found > 0:
+        needed += idle_prefix(c, e, i)
     if c.running[e] > 0:
         needed += next_growth(c, e) + c.watermark[v]  # decoding takes its blocks first
-    if needed + whole <= c.blocks[v] - c.used[e]:
-        return True
-    trim(c, e)
-    if whole > 0 and needed + whole > c.blocks[v] - c.used[e]:
-        cut_prefix(c, e, i, found)
-        whole = found
-    return needed + whole <= c.blocks[v] - c.used[e]
+    return needed + c.used[e] - c.blocks[v]
 
 
 @compiled
