@@ -1,4 +1,4 @@
-"""What a user's own traffic would have met under other policies: from Prometheus to a page.
+"""Backtest: what other policies would have done with a user's own traffic, from Prometheus to a page with plots.
 
 - ``queries``  what is asked of Prometheus about one model
 - ``fetch``    asks for it chunk by chunk; each chunk is kept and not asked for again

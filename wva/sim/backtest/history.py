@@ -1,4 +1,4 @@
-"""The answers as columns over time. What was not there is NaN."""
+"""The answers of Prometheus as columns over time. Where there was no sample, the value is NaN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of one model's replicas and requests, as columns: what the compiled functions work on.
+"""The state of one model's replicas and requests, as columns: one array per property. The compiled functions use it.
 
 A request is a row of the request columns, an engine a row of the engine columns, a variant a row of the variant
 columns; rows are named ``i``, ``e`` and ``v`` throughout. ``NONE`` stands for no row. A request is in at most one list

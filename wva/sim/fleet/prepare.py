@@ -1,4 +1,7 @@
-"""Compile before it is needed: by a process that starts others, or where nothing must wait."""
+"""Compile the machine code of the fleet ahead of its first use.
+
+For a process that starts others, which then find the code on the disk, and where a first request must not wait for it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is who in the fleet: models, pods, variants, and the states of a pod."""
+"""The names of models, pods and variants in the fleet, and the states of a pod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ways to decide how many replicas there should be, to compare with each other: policies for the stage.
+"""The policies that the scorecard compares: WVA and its rivals, each a way to decide how many replicas there should be.
 
 A policy makes the controllers of a run from its scenario and seed. ``docs/rivals.md`` says what each is and where its
 rules come from.

@@ -1,4 +1,4 @@
-"""The stage: a world in virtual time in which any policy can act, without servers and sockets.
+"""The stage: a simulated cluster in virtual time, in which any policy can act, without servers and sockets.
 
 - ``view``      what a policy sees of the world, and what it may do
 - ``prometheus``  what PromQL makes of scrapes

@@ -1,10 +1,10 @@
-"""What made late requests wait: the link of the chain from demand to capacity that was not done when they arrived.
+"""What made late requests wait: the step on the way from demand to capacity that was not done when they arrived.
 
-Demand grows beyond what is Ready; a scrape shows it and the policy looks at it (trigger); the policy asks for enough
-(decision); spec.replicas follows (actuation); pods exist and have their place (scheduling); they become Ready
-(warm-up). A request that comes late to its first token is put down to the earliest link that was not done at its
-arrival. What is compared at each link is a capacity, all in one unit (requests per second, say), so that variants of
-different speed add up.
+The steps are links of a chain. Demand grows beyond what is Ready; a scrape shows it and the policy looks at it
+(trigger); the policy asks for enough (decision); spec.replicas follows (actuation); pods exist and have a node
+(scheduling); they become Ready (warm-up). The cause of a late first token is the earliest link that was not done when
+the request arrived. What is compared at each link is a capacity, all in one unit (requests per second, say), so that
+variants of different speed add up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run on the stage is made of. Times are virtual seconds."""
+"""What a run on the stage is made of: the variants, the users, their objectives. Times are virtual seconds."""
 
 from __future__ import annotations
 

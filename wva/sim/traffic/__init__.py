@@ -1,4 +1,4 @@
-"""Traffic for the physics: when requests arrive, how long they are, and what they have in common.
+"""Traffic for the simulated engines: when requests arrive, how long they are, and what they have in common.
 
 - ``requests``    ``Traffic``: the requests of one model over a time, as columns
 - ``kinds``       all kinds of traffic by name
