@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -92,6 +93,28 @@ def test_a_file_of_requests_that_is_wrong(bench, tmp_path):
     assert "missing.csv cannot be read" in bench("--requests", "missing.csv").err
 
 
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ("1,30000,2769\n99,1,1\n", "a request has 32769 tokens with its answer: expected at most 32768"),
+        ("0,1,1\n", "the requests span 0 s: expected at least 60 s"),
+        ("7,1,1\n" * 9, "the requests span 7 s: expected at least 60 s"),
+    ],
+)
+def test_requests_that_make_no_run_are_refused(bench, tmp_path, rows, words):
+    """Before anything runs: no engine takes them, or there is no time to compare anything in."""
+    (tmp_path / "mine.csv").write_text("seconds,prompt_tokens,output_tokens\n" + rows)
+    outcome = bench("--requests", "mine.csv", "--policy", "wva")
+    assert (outcome.status, outcome.err) == (1, f"wva: mine.csv: {words}\n")
+
+
+def test_requests_from_a_pipe_are_refused(bench, tmp_path):
+    """Each run reads the file again, and a pipe has it once."""
+    os.mkfifo(tmp_path / "pipe")
+    outcome = bench("--requests", "pipe")
+    assert (outcome.status, outcome.err) == (1, "wva: pipe is no file: expected one, which is read more than once\n")
+
+
 @pytest.mark.parametrize("flag", ["--scenario", "--policy"])
 def test_a_name_that_is_unknown(bench, flag):
     """One line names the flag, the value and what there is."""
@@ -101,12 +124,23 @@ def test_a_name_that_is_unknown(bench, flag):
     assert f"wva: {flag}='nonsense': expected one of " in outcome.err
 
 
-@pytest.mark.parametrize("words", [("--seeds", "0"), ("--jobs", "x"), ("--suite", "all"), ("--sede", "1")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--seeds", "0"),
+        ("--seeds", "1000000000"),
+        ("--jobs", "x"),
+        ("--jobs", "9" * 5000),
+        ("--suite", "all"),
+        ("--sede", "1"),
+    ],
+)
 def test_a_wrong_flag(bench, words):
     """One line and status 2."""
     outcome = bench(*words)
     assert outcome.status == 2
     assert len(outcome.err.splitlines()) == 1
+    assert len(outcome.err) < 300
 
 
 def test_bench_alone_says_what_is_missing(wva):
@@ -132,6 +166,13 @@ def test_a_place_that_cannot_be_written(bench, tmp_path):
     outcome = bench(*SMALL, "--out", "file")
     assert outcome.status == 1
     assert outcome.err == "wva: file: File exists\n"
+
+
+def test_a_full_disk(bench):
+    """The reason is told also where the system names no file."""
+    outcome = bench(*SMALL, "--markdown", "/dev/full")
+    assert outcome.status == 1
+    assert outcome.err.splitlines()[-1] == "wva: No space left on device"
 
 
 def test_without_the_extra_one_line_says_what_to_install(bench, monkeypatch):

@@ -22,7 +22,8 @@ from prometheus_client import CollectorRegistry
 from wva import log
 from wva.app import prometheus_settings
 from wva.cli.bench import interrupted, missing_library, progress_bar
-from wva.cli.flags import fail
+from wva.cli.flags import fail, fail_on_system
+from wva.cli.parser import SEEDS, WORKERS
 from wva.cli.policy_file import PolicyFileError, read_policy
 from wva.clock import SystemClock
 from wva.collect.answers import PrometheusError
@@ -46,8 +47,6 @@ _NOW: Final = re.compile(r"now(?:-(?P<ago>.+))?")
 _SECONDS: Final = Real(0.0, 1e11)
 _STEP: Final = Real(1.0, 3600.0)
 _DURATION: Final = Real(0.0, 86400.0, above=True)
-_SEEDS: Final = Whole(1, 100)
-_WORKERS: Final = Whole(1, 1024)
 
 
 class CannotRunError(Exception):
@@ -70,7 +69,7 @@ def guarded(command: Callable[[argparse.Namespace], None], arguments: argparse.N
     except CannotRunError as error:
         return max(fail(log.printable(line)) for line in str(error).splitlines())
     except OSError as error:
-        return fail(f"{error.filename}: {error.strerror}")
+        return fail_on_system(error)
     except KeyboardInterrupt:
         return interrupted()
     return 0
@@ -121,8 +120,8 @@ def played(
     from wva.sim.scorecard.quality import Plan, RunsFailedError, judge  # noqa: PLC0415 - same
     from wva.sim.scorecard.runs import Workshop, program_digest  # noqa: PLC0415 - same
 
-    seeds = whole("--seeds", arguments.seeds, _SEEDS)
-    workers = whole("--jobs", arguments.jobs or str(os.cpu_count() or 1), _WORKERS)
+    seeds = whole("--seeds", arguments.seeds, SEEDS)
+    workers = whole("--jobs", arguments.jobs or str(os.cpu_count() or 1), WORKERS)
     recorded = AsRecorded(found.step_seconds, found.replicas)
     folder = Path(arguments.out) / "runs" / digest(about or sorted(setups.items()), recorded)
     workshop = Workshop(Play(setups, recorded), folder, program_digest())

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from wva.cli.flags import fail
+from wva.cli.flags import fail, fail_on_system
 
 if TYPE_CHECKING:
     from wva.sim.scorecard.quality import Plan, Progress
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return interrupted()
     except OSError as error:
-        return fail(f"{error.filename}: {error.strerror}")
+        return fail_on_system(error)
     finally:
         signal.signal(signal.SIGTERM, before)
 

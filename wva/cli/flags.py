@@ -74,3 +74,8 @@ def fail(line: str) -> int:
     """Print one line to stderr and return the status of a process that could never work."""
     sys.stderr.write(f"wva: {line}\n")
     return 1
+
+
+def fail_on_system(error: OSError) -> int:
+    """Print what the system refused, of which file if it says so, and return the status of ``fail``."""
+    return fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))

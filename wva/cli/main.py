@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from wva import __version__
-from wva.cli.parser import Parser
+from wva.cli.parser import SEEDS, WORKERS, Parser, whole
 
 _DESCRIPTION: Final = (
     "Workload Variant Autoscaler: decides how many replicas each variant of an LLM service should have, "
@@ -216,19 +216,15 @@ def _add_bench(bench: Parser) -> None:
     )
     quality.add_argument("--policy", nargs="+", action="extend", metavar="NAME", help="only these policies")
     quality.add_argument(
-        "--seeds", type=_positive, metavar="N", help="runs of each policy in each scenario (default: 1 quick, 5 full)"
+        "--seeds",
+        type=whole(SEEDS),
+        metavar="N",
+        help="runs of each policy in each scenario (default: 1 quick, 5 full)",
     )
     quality.add_argument("--out", type=Path, default=Path("scorecard"), metavar="DIR", help="default: scorecard")
     quality.add_argument("--markdown", type=Path, metavar="FILE", help="write the Markdown to this file, too")
-    quality.add_argument("--jobs", type=_positive, metavar="N", help="processes (default: one per core)")
+    quality.add_argument("--jobs", type=whole(WORKERS), metavar="N", help="processes (default: one per core)")
     quality.add_argument("--list", action="store_true", help="list scenarios and policies and exit")
-
-
-def _positive(text: str) -> int:
-    """Return a whole number of at least 1. Raises ArgumentTypeError."""
-    if not text.isascii() or not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 1")
-    return int(text)
 
 
 def _add_migrate(migrate: Parser) -> None:

@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
+from wva.numbers import Whole, shown
+
 USAGE_ERROR: Final = 2
+SEEDS: Final = Whole(1, 100)
+"""How often a benchmark may run a policy."""
+WORKERS: Final = Whole(1, 1024)
+"""How many processes it may use."""
 _UNKNOWN: Final = "unrecognized arguments: "
 
 
@@ -38,3 +44,15 @@ class Parser(argparse.ArgumentParser):
         known = [option for action in self._actions for option in action.option_strings]
         nearest = difflib.get_close_matches(unknown, known, n=1, cutoff=0.5)
         return f" (did you mean {nearest[0]}?)" if nearest else f" (see {self.prog} --help)"
+
+
+def whole(border: Whole) -> Callable[[str], int]:
+    """Return what reads a whole number of a range, and raises ArgumentTypeError for other texts."""
+
+    def read(text: str) -> int:
+        found = border.find(text)
+        if found is None:
+            raise argparse.ArgumentTypeError(f"{shown(text)}: expected {border.expected}")
+        return found
+
+    return read

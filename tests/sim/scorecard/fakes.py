@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from math import pi, sin
 
@@ -115,6 +116,13 @@ def broken_run(of, policy, seed):
     """Return a run, or fail as a policy with a bug would."""
     if policy == "hpa-kv" and seed == 1:
         raise RuntimeError("a bug")
+    return run(of, policy, seed)
+
+
+def killed_run(of, policy, seed):
+    """Return a run, or end the process that makes it."""
+    if policy == "hpa-kv" and seed == 1:
+        os._exit(9)
     return run(of, policy, seed)
 
 

@@ -62,11 +62,14 @@ def test_what_determines_a_run_makes_it_stale(tmp_path, program, of):
     assert not any(outcome.kept for outcome in again)
 
 
-def test_a_file_that_was_cut_off_is_made_again(tmp_path):
-    """As by a full disk."""
+@pytest.mark.parametrize(
+    "content", [b'{"key": ', b'{"key": "\xff"}', b'{"more": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"]
+)
+def test_a_file_that_holds_no_result_is_made_again(tmp_path, content):
+    """As after a full disk, or a disk that has changed some bytes."""
     workshop = Workshop(fakes.run, tmp_path, "p")
     made(workshop, jobs())
-    workshop.file(jobs()[0]).write_bytes(b'{"key": ')
+    workshop.file(jobs()[0]).write_bytes(content)
     assert [outcome.kept for outcome in made(workshop, jobs())].count(False) == 1
 
 
@@ -77,6 +80,15 @@ def test_one_run_that_fails_is_told_and_the_others_go_on(tmp_path):
     assert (failed.scenario, failed.policy, failed.seed) == ("waves", "hpa-kv", 1)
     assert failed.problem.startswith("RuntimeError: a bug (fakes.py:")
     assert len(found) == 4
+
+
+def test_a_process_that_is_killed_is_told(tmp_path):
+    """As by a system that has no memory left. What was not made has no result."""
+    found = made(Workshop(fakes.killed_run, tmp_path, "p"), jobs(), workers=2)
+    assert len(found) == 4
+    lost = [outcome for outcome in found if outcome.result is None]
+    assert lost
+    assert all(outcome.problem.startswith("a process was killed") for outcome in lost)
 
 
 def test_the_program_is_what_decides_and_simulates(tmp_path):

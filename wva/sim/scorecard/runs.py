@@ -125,15 +125,21 @@ def outcomes(jobs: Sequence[Job], workshop: Workshop, *, workers: int) -> Iterat
         workers, get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
     )
     try:
-        running: list[Future[Outcome]] = [pool.submit(workshop.make, job) for job in jobs]
+        running: dict[Future[Outcome], Job] = {pool.submit(workshop.make, job): job for job in jobs}
         for finished in as_completed(running):
-            yield finished.result()
+            yield finished.result() if finished.exception() is None else _lost(running[finished])
     except (KeyboardInterrupt, GeneratorExit):
         for process in active_children():
             process.terminate()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _lost(job: Job) -> Outcome:
+    """Return the outcome of a job whose process has ended before it: ``make`` raises nothing."""
+    problem = "a process was killed, as where memory is short: fewer processes (--jobs) need less"
+    return Outcome(job.scenario.name, job.policy, job.seed, None, problem=problem)
 
 
 _RECENT: Final[dict[tuple[str, str, int], Traffic]] = {}
@@ -162,6 +168,6 @@ def _read(path: Path, key: str) -> RunResult | None:
     """Return the result in a file, or None when there is none that this key made."""
     try:
         kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return kept.result if kept.key == key else None

@@ -20,7 +20,7 @@ from wva.sim.fleet.users import GatewaySettings, Routing
 from wva.sim.scorecard import earlier
 from wva.sim.stage.scenario import Objectives, Observation, Scenario, StartUp, VariantSetup
 from wva.sim.traffic import shapes, traces
-from wva.sim.traffic.csv_file import read_csv
+from wva.sim.traffic.csv_file import RequestsFileError, read_csv
 from wva.sim.traffic.requests import Traffic
 
 _MODEL: Final = "Llama-3.1-8B"
@@ -286,7 +286,15 @@ def scenario_of_requests(path: Path) -> Scenario:
 
     The start does not count: five minutes, or a tenth of the time if that is less.
     """
-    duration_seconds = read_csv(path).duration_seconds
+    if path.exists() and not path.is_file():
+        raise RequestsFileError(f"{path} is no file: expected one, which is read more than once")
+    traffic = read_csv(path)
+    longest, duration_seconds = int((traffic.prompt_tokens + traffic.output_tokens).max()), traffic.duration_seconds
+    if longest > _LONGEST_TOKENS:
+        message = f"{path}: a request has {longest} tokens with its answer: expected at most {_LONGEST_TOKENS}"
+        raise RequestsFileError(message)
+    if duration_seconds < _MINUTE:
+        raise RequestsFileError(f"{path}: the requests span {duration_seconds:g} s: expected at least {_MINUTE:g} s")
     return _of(
         "requests",
         f"The requests of {path.name}",
