@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.rivals.fake_stage import FakeStage, scenario, setup
-from wva.sim.rivals import POLICIES, hpa_policy
+from wva.sim.rivals import POLICIES, TARGETS, hpa_policy
 from wva.sim.rivals.readings import Load
 from wva.sim.rivals.scope import Scope
 from wva.sim.stage.scenario import Observation
@@ -25,6 +25,14 @@ def test_the_load_per_pod_reaches_the_target(policy: str, expected: int) -> None
     of = scenario()
     stage = FakeStage(of, lambda _: 1000.0).run(POLICIES[policy](of, 1), until=900)
     assert stage.replicas() == expected
+
+
+@pytest.mark.parametrize(("load", "lowest", "highest"), [("kv", 0.05, 0.95), ("queue", 0.5, 160), ("inflight", 2, 256)])
+def test_no_best_target_is_out_of_reach(load: str, lowest: float, highest: float) -> None:
+    """A few long prompts are enough for a pod, of any cache; a fleet that may cost little has long queues."""
+    targets = TARGETS[Load(load)]
+    assert (targets[0], targets[-1]) == (lowest, highest)
+    assert list(targets) == sorted(set(targets))
 
 
 def test_every_deployment_has_an_hpa_of_its_own() -> None:

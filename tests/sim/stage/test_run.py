@@ -40,10 +40,15 @@ def test_failed_requests_have_missed_their_objectives():
 
 
 def test_what_comes_before_the_measured_time_does_not_count():
-    """Neither requests nor replicas."""
+    """Neither requests nor replicas, nor a time without enough of them."""
     found, _ = outcome(scene(evenly(2, 1000), measured_from_seconds=400.0))
     assert found.requests == 1200
     assert found.cost == pytest.approx(10.0 * 600 / 3600)
+    early, late = np.linspace(100.0, 130.0, 900), np.linspace(500.0, 530.0, 900)
+    arrivals = np.sort(np.concatenate([evenly(2, 1000).arrival_seconds, early, late]))
+    both, _ = outcome(scene(of_times(arrivals, 1000.0)))
+    one, _ = outcome(scene(of_times(arrivals, 1000.0), measured_from_seconds=400.0))
+    assert (len(both.seconds_to_capacity), len(one.seconds_to_capacity)) == (2, 1)
 
 
 def test_replicas_cost_until_they_have_ended():

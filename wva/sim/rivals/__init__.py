@@ -41,12 +41,15 @@ DEFAULT_TARGETS: Final[Mapping[Load, float]] = MappingProxyType(
 
 TARGETS: Final[Mapping[Load, tuple[float, ...]]] = MappingProxyType(
     {
-        Load.KV_USAGE: (0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95),
-        Load.QUEUE: (0.5, 1, 2, 3, 5, 8, 12, 20),
-        Load.IN_FLIGHT: (8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256),
+        Load.KV_USAGE: (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95),
+        Load.QUEUE: (0.5, 1, 2, 3, 5, 8, 12, 20, 40, 80, 160),
+        Load.IN_FLIGHT: (2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256),
     }
 )
-"""The targets that are tried where a policy is tuned in hindsight."""
+"""The targets that are tried where a policy is tuned in hindsight.
+
+They reach from what suits long prompts, of which a few are enough for a pod, to what only a long queue comes to.
+"""
 
 
 def hpa_policy(load: Load, target: float, scope: Scope = Scope.ALL) -> Policy:

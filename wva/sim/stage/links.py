@@ -69,12 +69,19 @@ def chain(world: World, reference: Reference) -> Chain:
 
 
 def shortages(world: World, reference: Reference) -> tuple[float, ...]:
-    """Return for each time that the demand outgrew the Ready replicas how long it took until they carried it again."""
+    """Return for each time that the demand outgrew the Ready replicas how long it took until they carried it again.
+
+    Those that began before the measured time do not count.
+    """
     ready = _level(world, reference, _lives(world, ready=True), initial=False)
     short = ready.values < reference.needed().at(ready.times)
     edges = np.flatnonzero(np.diff(np.concatenate(([0], short.astype(np.int8), [0]))))
     times = np.append(ready.times, world.traffic.duration_seconds)
-    return tuple(float(times[end] - times[begin]) for begin, end in edges.reshape(-1, 2))
+    return tuple(
+        float(times[end] - times[begin])
+        for begin, end in edges.reshape(-1, 2)
+        if times[begin] >= world.scenario.measured_from_seconds
+    )
 
 
 def _changes(world: World, asked: Iterable[Asked]) -> list[Event]:
