@@ -186,7 +186,22 @@ def test_a_missing_extra_is_named(wva, monkeypatch, words):
     """In one line, before anything is read."""
     monkeypatch.setattr("wva.cli.backtest.missing_library", lambda: "numba")
     outcome = wva(*words)
-    assert (outcome.status, outcome.lines) == (1, ["wva: this command needs numba: pip install 'wva[bench]'"])
+    line = "wva: this command needs numba: in a clone of WVA, pip install '.[bench]'"
+    assert (outcome.status, outcome.lines) == (1, [line])
+
+
+@pytest.mark.parametrize("files", [("a/wva.yaml",), ("a/other.yaml", "b/other.yaml"), ("a/as recorded.yaml",)])
+def test_policies_have_names_of_their_own(wva, monkeypatch, tmp_path, files):
+    """One would be shown as the other; it is told before anything is read."""
+    monkeypatch.chdir(tmp_path)
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(OTHER)
+    outcome = wva("backtest", "--prometheus", "http://127.0.0.1:1", *HOUR, "--policy", "wva", *files)
+    assert outcome.status == 1
+    (line,) = outcome.lines
+    taken = files[-1].partition("/")[2].removesuffix(".yaml")
+    assert line == (f"wva: --policy={files[-1]!r}: another policy has the name {taken}: give the file another name")
 
 
 def test_an_interrupted_command_can_go_on(wva, monkeypatch):

@@ -179,7 +179,10 @@ def test_without_the_extra_one_line_says_what_to_install(bench, monkeypatch):
     """Before anything is imported."""
     monkeypatch.setattr("wva.cli.bench.find_spec", lambda name: None if name == "plotly" else name)
     outcome = bench()
-    assert (outcome.status, outcome.err) == (1, "wva: the benchmark needs plotly: pip install 'wva[bench]'\n")
+    assert (outcome.status, outcome.err) == (
+        1,
+        "wva: the benchmark needs plotly: in a clone of WVA, pip install '.[bench]'\n",
+    )
 
 
 def test_a_run_that_is_not_made_up(wva, tmp_path):

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -63,7 +63,7 @@ def guarded(command: Callable[[argparse.Namespace], None], arguments: argparse.N
     log.configure(level="error", encoding="console")
     missing = missing_library()
     if missing is not None:
-        return fail(f"this command needs {missing}: pip install 'wva[bench]'")
+        return fail(f"this command needs {missing}: in a clone of WVA, pip install '.[bench]'")
     try:
         command(arguments)
     except CannotRunError as error:
@@ -77,8 +77,9 @@ def guarded(command: Callable[[argparse.Namespace], None], arguments: argparse.N
 
 def _run(arguments: argparse.Namespace) -> None:
     folder = Path(arguments.out)
+    files = _files(arguments.policy or DEFAULT_POLICIES)
     found = prepared(arguments, folder)
-    setups, names = _policies(arguments.policy or DEFAULT_POLICIES, found)
+    setups, names = _policies(files, found)
     _finish(found, played(found, setups, names, arguments), folder)
 
 
@@ -142,28 +143,40 @@ def _finish(found: Backtest, result: Card, folder: Path) -> None:
     print(f"\nwritten: {', '.join(str(path) for path in paths)}")
 
 
-def _policies(words: Sequence[str], found: Backtest) -> tuple[dict[str, WvaSetup], list[str]]:
-    """Return the setups of policies that are files, and the names of all to run. Raises CannotRunError."""
+def _files(words: Sequence[str]) -> dict[str, str | None]:
+    """Return the names of policies, with the file of each that is one. Raises CannotRunError."""
     from wva.sim.backtest.play import AS_RECORDED  # noqa: PLC0415 - needs the bench extra
     from wva.sim.rivals import POLICIES  # noqa: PLC0415 - same
+
+    found: dict[str, str | None] = {}
+    for word in words:
+        file = None if word in POLICIES else word
+        if file is not None and not Path(word).is_file():
+            known = ", ".join(sorted(name for name in POLICIES if "@" not in name))
+            raise CannotRunError(f"--policy={word!r}: expected a file of ConfigMaps, or one of {known}")
+        name = word if file is None else Path(word).stem
+        taken = file is not None and (name in POLICIES or name == AS_RECORDED)
+        if taken or found.get(name, file) != file:
+            raise CannotRunError(f"--policy={word!r}: another policy has the name {name}: give the file another name")
+        found[name] = file
+    return found
+
+
+def _policies(files: Mapping[str, str | None], found: Backtest) -> tuple[dict[str, WvaSetup], list[str]]:
+    """Return the setups of policies that are files, and the names of all to run. Raises CannotRunError."""
+    from wva.sim.backtest.play import AS_RECORDED  # noqa: PLC0415 - needs the bench extra
     from wva.sim.rivals.wva import WvaSetup  # noqa: PLC0415 - same
 
     setups: dict[str, WvaSetup] = {}
-    names = [AS_RECORDED]
-    for word in words:
-        if word in POLICIES:
-            names.append(word)
+    for name, file in files.items():
+        if file is None:
             continue
-        if not Path(word).is_file():
-            known = ", ".join(sorted(name for name in POLICIES if "@" not in name))
-            raise CannotRunError(f"--policy={word!r}: expected a file of ConfigMaps, or one of {known}")
         try:
-            policy = read_policy(word, {found.namespace}).over(Policy())
+            policy = read_policy(file, {found.namespace}).over(Policy())
         except PolicyFileError as error:
             raise CannotRunError(str(error)) from error
-        setups[Path(word).stem] = WvaSetup(of_the_stage(policy, found))
-        names.append(Path(word).stem)
-    return setups, list(dict.fromkeys(names))
+        setups[name] = WvaSetup(of_the_stage(policy, found))
+    return setups, [AS_RECORDED, *files]
 
 
 def of_the_stage(policy: Policy, found: Backtest) -> Policy:

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the benchmark that the arguments name and return the exit status."""
     missing = missing_library()
     if missing is not None:
-        return fail(f"the benchmark needs {missing}: pip install 'wva[bench]'")
+        return fail(f"the benchmark needs {missing}: in a clone of WVA, pip install '.[bench]'")
     if arguments.list:
         return _list()
     try:

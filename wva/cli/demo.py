@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         from wva.sim.world.scenarios import SCENARIOS  # noqa: PLC0415 - needs the demo extra
     except ModuleNotFoundError as error:
-        return fail(f"the demo needs {error.name}: pip install 'wva[demo]'")
+        return fail(f"the demo needs {error.name}: in a clone of WVA, pip install '.[demo]'")
     if arguments.list:
         for known in SCENARIOS.values():
             print(f"{known.name:20} {known.title}")

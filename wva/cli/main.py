@@ -78,7 +78,8 @@ def build_parser(*, settings: bool = True) -> Parser:
 def _add_demo(demo: Parser) -> None:
     demo.description = (
         "Run the unmodified controller against an embedded Kubernetes API, Prometheus, HPA and vLLM fleet, all in this "
-        "process and in virtual time, and watch it scale. Needs the demo extra: pip install 'wva[demo]'."
+        "process and in virtual time, and watch it scale. Needs the demo extra: in a clone of WVA, pip install "
+        "'.[demo]'."
     )
     demo.add_argument("--scenario", default="quickstart", metavar="NAME", help="what happens (default: quickstart)")
     demo.add_argument("--list", action="store_true", help="list the scenarios and exit")
@@ -107,7 +108,8 @@ def _add_replay(replay: Parser) -> None:
 def _add_backtest(backtest: Parser) -> None:
     backtest.description = (
         "Read the history of a model from Prometheus, fit simulated engines to it, and run policies on the same "
-        "traffic. Writes a page with plots, and a summary. Needs the bench extra: pip install 'wva[bench]'."
+        "traffic. Writes a page with plots, and a summary. Needs the bench extra: in a clone of WVA, pip install "
+        "'.[bench]'."
     )
     backtest.epilog = (
         "A token and certificates for Prometheus are taken from the environment, as by `wva run`: "
@@ -118,9 +120,10 @@ def _add_backtest(backtest: Parser) -> None:
     _add_history(backtest, required=True)
     backtest.add_argument(
         "--policy",
-        action="append",
+        nargs="+",
+        action="extend",
         metavar="NAME|FILE",
-        help="a policy by name, or WVA with the ConfigMaps of a file; may be repeated",
+        help="policies by name, or WVA with the ConfigMaps of a file",
     )
 
 
@@ -194,7 +197,7 @@ def _add_loadgen(loadgen: Parser) -> None:
 
 
 def _add_bench(bench: Parser) -> None:
-    bench.description = "Benchmarks that need no GPU. Needs the bench extra: pip install 'wva[bench]'."
+    bench.description = "Benchmarks that need no GPU. Needs the bench extra: in a clone of WVA, pip install '.[bench]'."
     benchmarks = bench.add_subparsers(dest="benchmark", metavar="BENCHMARK", parser_class=Parser, required=True)
     quality = benchmarks.add_parser(
         "quality",
