@@ -34,6 +34,12 @@ CARRYING = (PAIRS[0], PAIRS[1], PAIRS[2], PAIRS[3], PAIRS[5], PAIRS[6])
 USAGES = (0.1, 0.2, 0.3, 0.5, 0.7)
 """Shares of the KV cache in use in the table of what it tells."""
 
+COVERED = ("H100", "A100", "L40S", "MI300X")
+"""The GPUs that are listed even where nothing was measured."""
+
+SIZES_OF_MODELS = {"8B": (6, 9), "70B": (60, 80)}
+"""Billions of parameters at least and at most, by what models of this size are called."""
+
 SIZES = ((512, 256), (1155, 211))
 """Tokens of prompt and answer in the table of capacities."""
 
@@ -231,6 +237,51 @@ def errors_table():
     return table(("Measurements", "Figures", "Mean absolute error", "Median", "Largest"), rows)
 
 
+def pairs_table():
+    """Return for each GPU and size of a model what was measured, by whom, and the mean error of the engine here."""
+    groups = {(gpu, size): [] for gpu in COVERED for size in SIZES_OF_MODELS}
+    for each in (*CURRENT, *EARLIER_LATENCIES, *EARLIER_RATES):
+        billions = MODELS[each.setup.model].parameters / 1e9
+        for size, (least, most) in SIZES_OF_MODELS.items():
+            if least <= billions <= most:
+                groups.setdefault((each.setup.gpu, size), []).append(each)
+    rows = []
+    for (gpu, size), group in sorted(groups.items()):
+        first = [each for each in group if "ttft" in each.figure]
+        rates = [each for each in group if each in EARLIER_RATES]
+        rest = [each for each in group if each not in first and each not in rates]
+        engines = dict.fromkeys(_measured(each.setup).partition(" x ")[2].partition(", ")[2] for each in group)
+        counts = sorted({each.setup.tensor_parallel for each in group})
+        sources = dict.fromkeys(each.source for each in group)
+        rows.append(
+            (
+                gpu,
+                size,
+                "; ".join(engines) or "nothing",
+                ", ".join(map(str, counts)) or "-",
+                *(_mean_error(part) for part in (rest, first, rates)),
+                ", ".join(f"[{source}]({SOURCES[source]})" for source in sources) or "-",
+            )
+        )
+    header = (
+        "GPU",
+        "Size",
+        "Measured",
+        "GPUs",
+        "Latency, throughput, time per token",
+        "Time to first token",
+        "Throughput of V0",
+        "Sources",
+    )
+    return table(header, rows)
+
+
+def _mean_error(measurements):
+    if not measurements:
+        return "-"
+    return f"{100 * fmean(abs(error(each)) for each in measurements):.0f} % ({len(measurements)})"
+
+
 def _load(load):
     sizes = f"{load.prompt_tokens} / {load.output_tokens}"
     if load.users:
@@ -318,6 +369,7 @@ def start_ups_table():
 
 TABLES = {
     "errors": errors_table,
+    "pairs": pairs_table,
     "current": current_table,
     "earlier-latencies": earlier_latencies_table,
     "earlier-batches": earlier_batches_table,
