@@ -66,3 +66,15 @@ def test_machine_code_is_kept_under_the_name_of_all_its_sources():
     }
     assert "steps" in uses
     assert uses | {"compiled", "counters"} == set(compiled.SOURCES)
+
+
+def test_machine_code_of_other_sources_does_not_pile_up(monkeypatch, tmp_path):
+    """The newest three stay, as does what is not machine code of this program."""
+    monkeypatch.setattr(compiled._config, "CACHE_DIR", str(tmp_path))
+    own, notes = compiled._directory(), tmp_path / "wva-notes"
+    others = [tmp_path / f"wva-{number:016x}" for number in range(5)]
+    for age, folder in enumerate((own, notes, *others)):
+        (folder / "deeper").mkdir(parents=True)
+        os.utime(folder, (age, age))
+    compiled.forget_others()
+    assert set(tmp_path.iterdir()) == {own, notes, *others[2:]}

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, Final, TypeVar, cast
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -27,6 +29,8 @@ if COMPILED:
 
 SOURCES: Final = ("blocks", "columns", "compiled", "counters", "gateway", "lists", "observed", "steps")
 """The modules whose code goes into the machine code."""
+_KEPT: Final = 3
+"""So many directories of other sources are kept: a program that began before a change may still use one."""
 
 
 @cache
@@ -38,6 +42,21 @@ def _digest() -> str:
     """
     here = Path(__file__).parent
     return sha256(b"".join((here / f"{name}.py").read_bytes() for name in SOURCES)).hexdigest()[:16]
+
+
+def _directory() -> Path:
+    """Return where machine code of these sources is kept: in ``NUMBA_CACHE_DIR``, else beside the bytecode."""
+    return Path(_config.CACHE_DIR or Path(__file__).parent / "__pycache__") / f"wva-{_digest()}"
+
+
+def forget_others() -> None:
+    """Remove machine code of other sources, except for the newest: each change of the program makes a new directory."""
+    if COMPILED:
+        own = _directory()
+        with suppress(OSError):  # another process does the same
+            others = sorted(own.parent.glob(f"wva-{'[0-9a-f]' * 16}"), key=lambda each: each.stat().st_mtime)
+            for old in [each for each in others if each != own][:-_KEPT]:
+                rmtree(old, ignore_errors=True)
 
 
 def compiled(function: FunctionT) -> FunctionT:
@@ -54,7 +73,7 @@ def entry(function: FunctionT) -> FunctionT:
     if not COMPILED:
         return function
     before = _config.CACHE_DIR
-    _config.CACHE_DIR = str(Path(before or Path(__file__).parent / "__pycache__") / f"wva-{_digest()}")
+    _config.CACHE_DIR = str(_directory())
     try:
         return cast("FunctionT", numba.njit(cache=True)(function))
     finally:

@@ -5,6 +5,7 @@ For a process that starts others, which then find the code on the disk, and wher
 
 from __future__ import annotations
 
+from wva.sim.fleet.compiled import forget_others
 from wva.sim.fleet.engine import Engine
 from wva.sim.fleet.parameters import PRESETS
 from wva.sim.fleet.requests import Request
@@ -29,3 +30,4 @@ def prepare() -> None:
     service.settle()
     service.advance(1.0)
     service.scrape(row)
+    forget_others()
