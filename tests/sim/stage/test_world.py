@@ -143,6 +143,68 @@ def test_scrapes_of_pods_are_not_in_step():
     assert len(phases) == 3
 
 
+class Looker:
+    """Notes when it was called, and what it was told of the queue at the gateway."""
+
+    def __init__(self, period_seconds=15.0):
+        """Nothing is noted yet."""
+        self.period_seconds = period_seconds
+        self.at, self.queues = [], []
+
+    def act(self, stage, now_seconds):
+        """Look."""
+        self.at.append(now_seconds)
+        self.queues.append(stage.gateway_queue())
+
+
+def test_controllers_are_out_of_step():
+    """Each keeps its period, from a moment of its own that the seed decides: no decision is just after its scrapes."""
+    first = []
+    for seed in range(1, 9):
+        lookers = Looker(30.0), Looker(15.0), Looker(15.0)
+        play(scene(evenly(0, 120)), *lookers, seed=seed)
+        assert all(np.allclose(np.diff(one.at), one.period_seconds) for one in lookers)
+        assert all(0.0 <= one.at[0] < one.period_seconds for one in lookers)
+        first.append([one.at[0] for one in lookers])
+    moments = np.array(first)
+    assert len(np.unique(moments)) == moments.size
+    assert (np.abs(moments[:, 1] - moments[:, 2]) > 1.0).mean() > 0.5
+    assert np.ptp(moments[:, 0]) > 10.0
+
+
+def test_a_lost_scrape_of_the_gateway_is_no_queue_of_before():
+    """It is told as not known: neither as the number before nor as none."""
+    gateway = GatewaySettings(queue_limit=1000, patience_seconds=1000.0)
+    scenario = scene(
+        evenly(1, 900), variant(replicas=0, minimum=0), gateway=gateway, observation=Observation(lost_share=0.3)
+    )
+    looker = Looker()
+    play(scenario, looker)
+    known = [queue for queue in looker.queues[1:] if queue is not None]
+    assert 0.1 < 1 - len(known) / len(looker.queues[1:]) < 0.5
+    assert known == sorted(set(known))
+    assert known[0] > 0
+
+
+def test_a_new_pod_is_scraped_once_it_has_been_discovered():
+    """Prometheus needs a moment to notice it; those that serve from the start are known."""
+    observation = Observation(scrape_seconds=1.0, discovery_seconds=10.0)
+    world = play(scene(evenly(1, 120), observation=observation), Script({10.0: {"a": 4}}))
+    waits = [one.scrapes[0].at_seconds - one.ready_seconds for one in world.replicas]
+    assert 0.0 <= waits[0] < 1.0
+    assert all(10.0 <= wait < 11.0 for wait in waits[1:])
+
+
+def test_a_pod_that_is_terminated_is_no_longer_scraped():
+    """It is out of the endpoints at once, although it still finishes what it has."""
+    traffic = of_times(np.linspace(20.0, 20.5, 40), 60.0)
+    scenario = scene(traffic, variant(replicas=2), observation=Observation(scrape_seconds=0.1))
+    world = play(scenario, Script({21.0: {"a": 1}}))
+    gone = next(one for one in world.replicas if one.terminated_seconds is not None)
+    assert gone.ended_seconds - gone.terminated_seconds > 0.3
+    assert gone.terminated_seconds - 0.11 < gone.scrapes[-1].at_seconds <= gone.terminated_seconds
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     rates=st.lists(st.sampled_from([0.5, 4.0, 12.0, 40.0]), min_size=1, max_size=4),
