@@ -38,7 +38,7 @@ VARIANTS = (COSTLY, OTHER, TIGHT)
 requests = st.lists(
     st.tuples(
         st.floats(0.0001, 0.2),
-        st.integers(1, 120),
+        st.integers(1, 120) | st.just(205),  # the last one is too long for the model
         st.integers(1, 80),
         st.integers(-1, 3),
         st.floats(0, 1),

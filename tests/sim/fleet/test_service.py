@@ -78,6 +78,7 @@ def test_prompt_too_long_for_the_model_is_refused_for_good():
     target.advance(9.0)
     assert values(target, "state") == [REFUSED]
     assert target.columns.totals[TOTAL_RETRIED] == 0
+    assert values(target, "attempts") == [1]
 
 
 # -- routing -----------------------------------------------------------------------------------------------------------

@@ -223,8 +223,7 @@ def hand_over(c: Columns, e: int, i: int, at: float) -> None:
         submit(c, e, i, at)
     else:
         c.totals[TOTAL_REFUSED] += 1
-        c.attempts[i] = max(c.attempts[i], int(c.rules[RULE_ATTEMPTS]))
-        end_attempt(c, i, REFUSED, at)
+        end(c, i, REFUSED, at)
 
 
 @compiled
@@ -277,12 +276,10 @@ def lose_patience(c: Columns, at: float) -> None:
 @compiled
 def end_attempt(c: Columns, i: int, state: int, at: float) -> None:
     """Let the user send a request again after a moment, or end it in ``state``."""
-    forget_deadline(c, i)
     if c.attempts[i] >= c.rules[RULE_ATTEMPTS]:
-        c.state[i] = state
-        c.finish[i] = at
-        done(c, i)
+        end(c, i, state, at)
         return
+    forget_deadline(c, i)
     c.state[i] = RETRYING
     c.again[i] = at + c.rules[RULE_RETRY_DELAY]
     c.after[i] = NONE
@@ -292,6 +289,15 @@ def end_attempt(c: Columns, i: int, state: int, at: float) -> None:
     else:
         c.after[c.lists[LIST_RETRY_LAST]] = i
     c.lists[LIST_RETRY_LAST] = i
+
+
+@compiled
+def end(c: Columns, i: int, state: int, at: float) -> None:
+    """End a request in ``state``, for good."""
+    forget_deadline(c, i)
+    c.state[i] = state
+    c.finish[i] = at
+    done(c, i)
 
 
 # -- the router -------------------------------------------------------------------------------------------------------
