@@ -145,6 +145,23 @@ def test_a_difference_within_noise_is_none():
     assert why(found) == "no difference beyond noise"
 
 
+def test_an_uncertain_difference_of_attainment_is_not_decided_by_cost():
+    """To be cheaper is no win as long as it may be paid for with late requests."""
+    part = made("wva", "hpa-kv", change={"wva": {"cost": 100.0}, "hpa-kv": {"cost": 150.0}})
+
+    def cell(policy, *attainments):
+        known = part.cell(policy)
+        return replace(
+            known, attainments=attainments, figures=known.figures | {"attainment": estimate(list(attainments))}
+        )
+
+    steady = (0.95, 0.95, 0.95)
+    assert compare(cell("wva", 0.70, 0.93, 0.94), cell("hpa-kv", *steady)).verdict is Verdict.LEVEL
+    assert compare(cell("hpa-kv", *steady), cell("wva", 0.70, 0.93, 0.94)).verdict is Verdict.LEVEL
+    assert compare(cell("wva", *steady), cell("hpa-kv", 0.70, 0.93, 0.94)).verdict is Verdict.WINS
+    assert compare(cell("wva", 0.948, 0.95, 0.951), cell("hpa-kv", *steady)).verdict is Verdict.WINS
+
+
 def test_why_names_causes_and_fleets():
     """With the numbers of both."""
     ((_, late),) = comparisons(

@@ -137,7 +137,7 @@ def test_the_markdown_begins_with_what_it_comes_to(example):
     """Who is best, where WVA stands, to whom it loses most often, and why: before any table."""
     first_screen = markdown(example).partition("\n## Results\n")[0]
     assert "|" not in first_screen
-    assert "compares it with 5 other [policies](rivals.md) in 2 scenarios" in first_screen
+    assert "compares `wva` with 5 other [policies](rivals.md) in 2 scenarios" in first_screen
     assert "- **Who is best without knowing the traffic:** `wva` (2)." in first_screen
     assert "it is the best in 2 of 2 scenarios, level with the best in 0, and loses to the best in 0" in first_screen
     assert "- **Whom wva wins against most often:** `hpa-kv` (2), `keda-prometheus` (2)." in first_screen

@@ -39,6 +39,7 @@ The next table has the number of scenarios in which {SUBJECT} wins against each 
 one of the two has less than {GOAL:.0%} in time, the one with the higher share wins. If both have that, or if the shares
 are level, the cheaper one wins. Shares are level within {CLOSE * 100:g} points, and costs within {COST_TOLERANCE:g}. A
 difference also counts only if its 95% confidence interval does not contain zero; with one seed there is no interval.
+If the cheaper one has less than {GOAL:.0%} in time and a lower share, but not certainly, the two are level.
 """
 _EACH: Final = """\
 Each line names the policies, and says why for the best of them that does not know the traffic beforehand. The shares
@@ -46,8 +47,8 @@ in parentheses are of all requests. The causes are explained [below](#columns).
 """
 _FIGURES: Final = """\
 The first five minutes of a scenario do not count (with `--requests` less, if the time is short). A figure is the mean
-over the seeds. Behind ± is half of its 95% confidence interval; in shares it is in percentage points. `-` means that
-there is no such figure. Percent are of all requests.
+over the seeds. Behind ± is half of its 95% confidence interval, by Student's t; in shares it is in percentage points.
+`-` means that there is no such figure. Percent are of all requests.
 """
 _BACKGROUND: Final = f"""\
 ## Policies
@@ -95,8 +96,9 @@ def _head(card: Card) -> Iterator[str]:
     others = [policy for policy in policies(card) if policy != SUBJECT]
     own = ", among them other settings of WVA," if any(policy.startswith(f"{SUBJECT}-") for policy in others) else ""
     yield from (f"# {card.title}", "")
-    yield f"How well does WVA decide, beside other autoscalers? `{SUBJECT}` is WVA with its defaults. This page"
-    yield f"compares it with {len(others)} other [policies](rivals.md){own} in {scenarios}"
+    yield f"How well does WVA decide, beside other autoscalers? `{SUBJECT}` is WVA with its default policy and a"
+    yield f"decision every 30 s; `{SUBJECT}-chart` has the slower settings of the Helm chart. This page"
+    yield f"compares `{SUBJECT}` with {len(others)} other [policies](rivals.md){own} in {scenarios}"
     yield f"with {seeds} each. In a scenario all policies get the same [requests](traffic.md), on the same simulated"
     yield from ("[vLLM engines](physics.md). The command `wva bench quality` writes this page.", "")
     if len(card.seeds) == 1:

@@ -18,7 +18,7 @@ from wva.sim.scorecard.shown import CAUSES, seconds
 from wva.sim.scorecard.statistics import estimate
 
 SUBJECT: Final = "wva"
-"""The policy that the scorecard is about: WVA with its defaults."""
+"""The policy that the scorecard is about: WVA with its default policy."""
 COST_TOLERANCE: Final = 0.01
 """Costs that differ by a smaller share of the ideal cost are taken as equal."""
 
@@ -140,11 +140,18 @@ def _counted(pairs: Iterable[tuple[str, int]], most: int | None = None) -> str:
 
 
 def compare(first: Cell, second: Cell) -> Comparison:
-    """Compare two policies: first by attainment, as long as the goal is in question; then by cost."""
-    both_reach = min(first.attainment, second.attainment) >= GOAL
-    if not both_reach and (verdict := _difference(first.attainments, second.attainments, CLOSE)) is not Verdict.LEVEL:
-        return Comparison(first, second, verdict, "attainment")
+    """Compare two policies: first by attainment, as long as the goal is in question; then by cost.
+
+    A policy that is cheaper and may well be late more often does not win by its cost: that is level.
+    """
+    if min(first.attainment, second.attainment) < GOAL:
+        verdict = _difference(first.attainments, second.attainments, CLOSE)
+        if verdict is not Verdict.LEVEL:
+            return Comparison(first, second, verdict, "attainment")
     verdict = _difference(second.cost_ratios, first.cost_ratios, COST_TOLERANCE)
+    cheaper, dearer = (first, second) if verdict is Verdict.WINS else (second, first)
+    if cheaper.attainment < GOAL and cheaper.attainment < dearer.attainment - CLOSE:
+        verdict = Verdict.LEVEL
     return Comparison(first, second, verdict, None if verdict is Verdict.LEVEL else "cost")
 
 
