@@ -96,8 +96,9 @@ def _add_demo(demo: Parser) -> None:
 
 def _add_replay(replay: Parser) -> None:
     replay.description = (
-        "Decide on recorded cycles (made with --record-dir) again. Without --policy the decisions are compared with "
-        "the recorded ones, bit for bit. With --policy the report says what another policy would have decided."
+        "Decide again on cycles that `wva run` or `wva demo` recorded with --record-dir. Without --policy the "
+        "decisions are compared with the recorded ones, bit for bit. With --policy the report says what the ConfigMaps "
+        "of a file would have decided."
     )
     replay.epilog = "Exit status: 0, 1 when something cannot be read or a decision differs, 2 on a wrong flag."
     replay.add_argument("path", metavar="DIR|FILE", help="a folder of recordings, or one; - reads standard input")
@@ -123,14 +124,16 @@ def _add_backtest(backtest: Parser) -> None:
         nargs="+",
         action="extend",
         metavar="NAME|FILE",
-        help="policies by name, or WVA with the ConfigMaps of a file",
+        help="policies by name, or WVA with the ConfigMaps of a file (default: wva, wva-queueing, hpa-kv, static-peak, "
+        "clairvoyant)",
     )
 
 
 def _add_tune(tune: Parser) -> None:
     tune.description = (
-        "Try thresholds of WVA on a backtest, and propose some: those with the lowest cost that serve enough requests "
-        "in time. Takes the folder of `wva backtest`, or its flags."
+        "Try thresholds of WVA on the history of a backtest, and propose those with the lowest cost that serve enough "
+        "requests in time. Run it after `wva backtest` in the same folder, or give it the flags of that command. Needs "
+        "the bench extra."
     )
     tune.epilog = "Exit status: 0, 1 when it cannot be done, 2 on a wrong flag."
     _add_history(tune, required=False)
@@ -138,21 +141,35 @@ def _add_tune(tune: Parser) -> None:
 
 def _add_history(parser: Parser, *, required: bool) -> None:
     """Add what names a history and how it is played."""
-    parser.add_argument("--prometheus", required=required, metavar="URL", help="where the history is")
-    parser.add_argument("--from", dest="start", required=required, metavar="TIME", help="ISO 8601, seconds, or now-2h")
-    parser.add_argument("--to", dest="end", required=required, metavar="TIME", help="the same")
-    parser.add_argument("--namespace", "-n", default="", metavar="NAME", help="of the model (default: the only one)")
+    parser.add_argument("--prometheus", required=required, metavar="URL", help="Prometheus with the history")
     parser.add_argument(
-        "--model", default="", metavar="ID", help="as model_name of vLLM has it (default: the only one)"
+        "--from",
+        dest="start",
+        required=required,
+        metavar="TIME",
+        help="start of the history: ISO 8601, Unix seconds, or such as now-2h",
     )
-    parser.add_argument("--step", default="30s", metavar="DURATION", help="of the range queries (default: 30s)")
+    parser.add_argument(
+        "--to", dest="end", required=required, metavar="TIME", help="end of the history: as --from, or now"
+    )
+    parser.add_argument(
+        "--namespace", "-n", default="", metavar="NAME", help="namespace of the model (default: the only one)"
+    )
+    parser.add_argument(
+        "--model", default="", metavar="ID", help="model, as vLLM has it in model_name (default: the only one)"
+    )
+    parser.add_argument(
+        "--step", default="30s", metavar="DURATION", help="distance of two points of the history (default: 30s)"
+    )
     parser.add_argument("--out", default="backtest", metavar="DIR", help="folder for all files (default: backtest)")
-    parser.add_argument("--ttft", default="1s", metavar="DURATION", help="wanted time to first token (default: 1s)")
     parser.add_argument(
-        "--itl", default="100ms", metavar="DURATION", help="wanted time between tokens (default: 100ms)"
+        "--ttft", default="1s", metavar="DURATION", help="objective for the time to first token (default: 1s)"
     )
-    parser.add_argument("--start-up", metavar="DURATION", help="of a pod (default: as seen in the history)")
-    parser.add_argument("--seeds", default="1", metavar="N", help="so many runs of each policy (default: 1)")
+    parser.add_argument(
+        "--itl", default="100ms", metavar="DURATION", help="objective for the mean time between tokens (default: 100ms)"
+    )
+    parser.add_argument("--start-up", metavar="DURATION", help="how long a pod starts (default: as in the history)")
+    parser.add_argument("--seeds", default="1", metavar="N", help="runs of each policy (default: 1)")
     parser.add_argument("--jobs", metavar="N", help="processes side by side (default: one per core)")
 
 
@@ -201,15 +218,24 @@ def _add_bench(bench: Parser) -> None:
     benchmarks = bench.add_subparsers(dest="benchmark", metavar="BENCHMARK", parser_class=Parser, required=True)
     quality = benchmarks.add_parser(
         "quality",
-        help="WVA beside other autoscalers: attainment and cost",
+        help="compare WVA with other autoscalers: requests in time, and cost",
         description="Run WVA and other autoscalers on the same traffic in a simulated world, and write a scorecard: a "
-        "page with plots (HTML), Markdown, and JSON. What was run before is not run again.",
+        "page with plots (HTML), Markdown, and JSON. Runs that are in the folder already are kept.",
         epilog="Exit status: 0, 1 when there is no scorecard, 2 on a wrong flag.",
         allow_abbrev=False,
     )
-    quality.add_argument("--suite", choices=("quick", "full"), default="quick", help="scenarios (default: quick)")
     quality.add_argument(
-        "--scenario", nargs="+", action="extend", metavar="NAME", help="these scenarios instead of a suite's"
+        "--suite",
+        choices=("quick", "full"),
+        default="quick",
+        help="which scenarios to run: quick takes minutes, full more than an hour (default: quick)",
+    )
+    quality.add_argument(
+        "--scenario",
+        nargs="+",
+        action="extend",
+        metavar="NAME",
+        help="these scenarios (see --list) instead of a suite's",
     )
     quality.add_argument(
         "--requests",
@@ -217,16 +243,22 @@ def _add_bench(bench: Parser) -> None:
         metavar="FILE",
         help="your own requests, from a CSV file, instead of a suite's scenarios",
     )
-    quality.add_argument("--policy", nargs="+", action="extend", metavar="NAME", help="only these policies")
+    quality.add_argument(
+        "--policy", nargs="+", action="extend", metavar="NAME", help="only these policies (see --list)"
+    )
     quality.add_argument(
         "--seeds",
         type=whole(SEEDS),
         metavar="N",
         help="runs of each policy in each scenario (default: 1 quick, 5 full)",
     )
-    quality.add_argument("--out", type=Path, default=Path("scorecard"), metavar="DIR", help="default: scorecard")
+    quality.add_argument(
+        "--out", type=Path, default=Path("scorecard"), metavar="DIR", help="folder for all files (default: scorecard)"
+    )
     quality.add_argument("--markdown", type=Path, metavar="FILE", help="write the Markdown to this file, too")
-    quality.add_argument("--jobs", type=whole(WORKERS), metavar="N", help="processes (default: one per core)")
+    quality.add_argument(
+        "--jobs", type=whole(WORKERS), metavar="N", help="processes side by side (default: one per core)"
+    )
     quality.add_argument("--list", action="store_true", help="list scenarios and policies and exit")
 
 
