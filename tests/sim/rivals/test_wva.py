@@ -71,3 +71,10 @@ def test_without_scrapes_nothing_moves():
     world._lost = lambda: True
     world.run(controllers(SETUPS["wva"], scenario))
     assert world.asked == []
+
+
+def test_v0_5_decides_as_often_as_it_did() -> None:
+    """Its program had 30 s built in and ignored the setting; what differs is the window of the HPA."""
+    slow, fast = SETUPS["wva-v0.5"], SETUPS["wva-v0.5-fast-hpa"]
+    assert (slow.interval_seconds, fast.interval_seconds) == (30.0, 30.0)
+    assert (slow.up_seconds, slow.down_seconds, fast.up_seconds, fast.down_seconds) == (240.0, 240.0, 0.0, 0.0)

@@ -199,7 +199,8 @@ SETUPS: Final[Mapping[str, WvaSetup]] = MappingProxyType(
         "wva-queueing": WvaSetup(_classes(1000.0, 50.0)),
         "wva-queueing-cost-aware": WvaSetup(_asking(Analyzer.QUEUEING, Optimizer.COST_AWARE)),
         "wva-hybrid": WvaSetup(Policy(proactive_model=True)),
-        "wva-v0.5": WvaSetup(_V0_5, interval_seconds=60.0, up_seconds=240.0, down_seconds=240.0),
+        # Version 0.5 decided every 30 s: it ignored its setting.
+        "wva-v0.5": WvaSetup(_V0_5, interval_seconds=30.0, up_seconds=240.0, down_seconds=240.0),
         "wva-v0.5-fast-hpa": WvaSetup(_V0_5, interval_seconds=30.0, up_seconds=0.0, down_seconds=0.0),
     }
 )
