@@ -93,8 +93,8 @@ def prepared(arguments: argparse.Namespace, folder: Path) -> Backtest:
     objectives = Objectives(duration("--ttft", arguments.ttft), duration("--itl", arguments.itl))
     start_up = None if arguments.start_up is None else StartUp(duration("--start-up", arguments.start_up))
     history = _history(arguments, folder)
-    fits = [fit(variant, history) for variant in history.variants]
     try:
+        fits = [fit(variant, history) for variant in history.variants]
         found = backtest(history, fits, objectives=objectives, start_up=start_up)
     except ValueError as error:
         raise CannotRunError(str(error)) from error
@@ -228,7 +228,9 @@ def _history(arguments: argparse.Namespace, folder: Path) -> History:
                 visible = await visible_models(client, start, end, clock=clock)
                 namespace, model = _chosen(visible, namespace, model)
             span = Span(namespace, model, start, end, step)
-            return history(span, await fetch(client, span, folder, clock=clock, progress=_show_parts))
+            return history(
+                span, await fetch(client, span, folder, clock=clock, address=settings.base_url, progress=_show_parts)
+            )
 
     try:
         return asyncio.run(read())

@@ -171,7 +171,7 @@ def progress_bar() -> Iterator[Progress]:
 
     console = Console(stderr=True)
     counts: Counter[bool] = Counter()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("runs", total=None)
 

@@ -11,7 +11,7 @@ from tests.sim.backtest.conftest import MINUTES
 from tests.sim.backtest.engines import ANSWER, MODEL, NAMESPACE, PROMPT, START
 from wva.collect.answers import ErrorKind, PrometheusError, RangeSeries
 from wva.sim.backtest import fetch as module
-from wva.sim.backtest.fetch import MAX_POINTS, Span, fetch, visible_models
+from wva.sim.backtest.fetch import MAX_POINTS, Chunk, Span, fetch, visible_models
 from wva.sim.backtest.history import NoHistoryError, history, start_up_seconds
 from wva.sim.backtest.queries import queries
 
@@ -83,6 +83,26 @@ async def test_other_questions_have_other_files(tmp_path, clock):
         source = Source()
         await fetch(source, other, tmp_path, clock=clock)
         assert source.asked
+
+
+async def test_another_prometheus_has_other_files(tmp_path, clock):
+    """Two clusters may serve a model of the same name."""
+    await fetch(Source(), SPAN, tmp_path, clock=clock, address="http://127.0.0.1:9090")
+    source = Source()
+    await fetch(source, SPAN, tmp_path, clock=clock, address="http://127.0.0.1:9091")
+    assert source.asked
+
+
+@pytest.mark.parametrize(("signal", "text"), [("interval", "1e-9"), ("current", "1e15")])
+async def test_what_no_controller_publishes_is_no_data(client, clock, tmp_path, signal, text):
+    """An interval or a number of replicas that no run could end with."""
+    (chunk,) = await fetch(client, SPAN, tmp_path, clock=clock)
+    wrong = tuple(
+        RangeSeries(series.metric, tuple((at, text) for at, _ in series.values)) for series in chunk.answers[signal]
+    )
+    found = history(SPAN, [Chunk(chunk.start, chunk.end, chunk.answers | {signal: wrong})])
+    assert found.interval_seconds == (None if signal == "interval" else 45.0)
+    assert found.variants[0].replicas.max() <= 2.0
 
 
 async def test_there_is_a_pause_after_each_query_and_a_longer_one_after_a_failure(tmp_path, clock):

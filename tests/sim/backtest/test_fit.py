@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tests.sim.backtest.conftest import MINUTES, ODD
@@ -37,6 +38,16 @@ def test_an_engine_is_found_again(found):
         "KV usage",
     ]
     assert all(error.error < 0.05 for error in told.errors)
+
+
+def test_more_hits_than_queries_are_all_of_them(found):
+    """Counters of two names, or of two scrapes, may say so for a while."""
+    (variant,) = found.variants
+    many, few = np.full(SPAN.count, 100.0), np.full(SPAN.count, 1.0)
+    pods = tuple(
+        replace(pod, signals=pod.signals | {"prefix_hits": many, "prefix_queries": few}) for pod in variant.pods
+    )
+    assert fit(replace(variant, pods=pods), found).parameters.alpha_seconds > 0
 
 
 def test_a_size_that_nothing_tells_is_found_by_usage(found):

@@ -92,6 +92,21 @@ def test_page_and_summary_tell_both_sides(found, result, tmp_path):
     assert "as recorded" in html
 
 
+def test_names_of_others_are_text(found, result, tmp_path):
+    """Labels may hold anything: no name begins an element, a column or a line of its own."""
+    bad = "<script>alert(1)</script>|[x](y)\n# z\x1b[2J"
+    fits = (replace(found.fits[0], variant=bad, notes=(bad,)),)
+    reality = replace(found.reality, replica_hours={bad: 1.0})
+    (part,) = result.parts
+    cells = (replace(part.cells[0], policy=bad), *part.cells[1:])
+    hostile = replace(result, title=bad, parts=(replace(part, cells=cells),))
+    text = "\n".join(markdown(replace(found, fits=fits, reality=reality, notes=(bad,)), hostile))
+    assert text.count("alert(1)") == 6
+    assert not any(word in text for word in ("<script", "|[", "[x]", "\n# z", "\x1b"))
+    write(replace(found, fits=fits, model_id=bad), replace(result, title=bad), tmp_path, name="backtest")
+    assert "<script>alert" not in (tmp_path / "backtest.html").read_text()
+
+
 def test_what_was_kept_is_played_again(found, play, tmp_path):
     """The same scenario, from the file."""
     keep(found, tmp_path)

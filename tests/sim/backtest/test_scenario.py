@@ -98,6 +98,23 @@ def test_what_was_not_seen_is_said(seen):
     assert given.notes == ()
 
 
+def test_time_without_any_report_is_said(seen):
+    """It counts as no load, which an outage of Prometheus is not."""
+    dark = np.arange(SPAN.count) < SPAN.count / 4
+    variant = seen.variants[0]
+
+    def hidden(column):
+        return np.where(dark, np.nan, column)
+
+    pods = tuple(
+        replace(pod, signals={name: hidden(column) for name, column in pod.signals.items()}) for pod in variant.pods
+    )
+    no_engine = replace(seen, variants=(replace(variant, pods=pods),))
+    assert not any("count as no load" in note for note in whole(no_engine).notes)
+    nothing = replace(seen, variants=(replace(variant, pods=pods, desired=hidden(variant.desired)),))
+    assert "no engine and no controller reports in 25% of the time: it counts as no load" in whole(nothing).notes
+
+
 def test_it_can_be_kept(seen):
     """As JSON, and read again as it was."""
     found = whole(seen)

@@ -89,14 +89,22 @@ Progress = Callable[[int, int], None]
 
 
 async def fetch(
-    source: RangeQuerier, span: Span, folder: Path, *, clock: Clock, progress: Progress = lambda _done, _all: None
+    source: RangeQuerier,
+    span: Span,
+    folder: Path,
+    *,
+    clock: Clock,
+    address: str = "",
+    progress: Progress = lambda _done, _all: None,
 ) -> list[Chunk]:
     """Return the chunks of a span in order of time, from the folder where they are there already.
+
+    ``address`` is that of the source: what another one has answered is not taken.
 
     Raises PrometheusError, and ValueError for a namespace or model that cannot be one. What was read is kept then.
     """
     texts = queries(span.namespace, span.model_id, window_seconds=span.window_seconds)
-    place = folder / f"history-{_digest(span, texts)}"
+    place = folder / f"history-{_digest(address, span, texts)}"
     place.mkdir(parents=True, exist_ok=True)
     parts = list(_parts(span))
     chunks = []
@@ -194,7 +202,7 @@ def _read(path: Path) -> Chunk | None:
         return None
 
 
-def _digest(span: Span, texts: Mapping[str, str]) -> str:
-    """Return a name for what is asked: other queries have other files."""
-    about = repr((span.namespace, span.model_id, span.step_seconds, sorted(texts.items())))
+def _digest(address: str, span: Span, texts: Mapping[str, str]) -> str:
+    """Return a name for what is asked, and where: other queries have other files."""
+    about = repr((address, span.namespace, span.model_id, span.step_seconds, sorted(texts.items())))
     return blake2b(about.encode(), digest_size=8).hexdigest()

@@ -153,7 +153,7 @@ def _of_pod(pod: PodHistory) -> tuple[Column, ...]:
     with np.errstate(divide="ignore", invalid="ignore"):
         itl = signals["itl_sum"] / signals["itl_count"]
         ttft = signals["ttft_sum"] / signals["ttft_count"]
-        hit = np.nan_to_num(signals["prefix_hits"] / signals["prefix_queries"])
+        hit = np.clip(np.nan_to_num(signals["prefix_hits"] / signals["prefix_queries"]), 0.0, 1.0)
         prompt = signals["prompt_sum"] / signals["prompt_count"] * (1.0 - hit)
     requests = signals["ttft_count"]
     columns = (signals["running"], signals["waiting"], signals["kv_usage"], itl, ttft, signals["generated"], requests)

@@ -20,6 +20,8 @@ from wva.sim.backtest.queries import BY_BOUND, BY_POD, BY_VARIANT, CACHE, INTERV
 Column = NDArray[np.float64]
 
 _VALUE: Final = Real(0.0, 1e15)
+_REPLICAS: Final = Real(0.0, 10_000.0)
+_INTERVAL: Final = Real(1.0, 3600.0)
 _BLOCKS: Final = Real(1.0, 1e9)
 _HASHES: Final = 2
 """Parts at the end of a pod's name that a Deployment adds: the hash of the ReplicaSet, and that of the pod."""
@@ -93,7 +95,10 @@ def history(span: Span, chunks: Sequence[Chunk]) -> History:
     if not by_pod["running"]:
         message = f"no engine of model {span.model_id!r} in namespace {span.namespace!r} reports in this time"
         raise NoHistoryError(message)
-    published = {signal: table.columns(signal, "variant_name") for signal in BY_VARIANT}
+    published = {
+        signal: table.columns(signal, "variant_name", _VALUE if signal == "cost" else _REPLICAS)
+        for signal in BY_VARIANT
+    }
     known = sorted({name for columns in published.values() for name in columns}, key=len, reverse=True)
     cache, nothing = table.cache(), np.full(span.count, np.nan)
     pods = [
@@ -125,7 +130,7 @@ def history(span: Span, chunks: Sequence[Chunk]) -> History:
         )
     buckets = {signal: table.buckets(signal) for signal in BY_BOUND}
     queue = np.nan_to_num(next(iter(table.columns(QUEUE, "").values()), nothing))
-    interval = _last(next(iter(table.columns(INTERVAL, "").values()), None))
+    interval = _last(next(iter(table.columns(INTERVAL, "", _INTERVAL).values()), None))
     return History(span, tuple(variants), buckets, queue, interval)
 
 
@@ -136,13 +141,16 @@ class _Table:
     span: Span
     chunks: Sequence[Chunk]
 
-    def columns(self, signal: str, label: str) -> dict[str, Column]:
-        """Return a column for each value of a label; without a label, one under the empty text."""
+    def columns(self, signal: str, label: str, border: Real = _VALUE) -> dict[str, Column]:
+        """Return a column for each value of a label; without a label, one under the empty text.
+
+        A value outside of the border is no data.
+        """
         found: dict[str, Column] = {}
         for series in self._series(signal):
             name = series.metric.get(label, "")
             if name or not label:
-                self._fill(found.setdefault(name, np.full(self.span.count, np.nan)), series.values)
+                self._fill(found.setdefault(name, np.full(self.span.count, np.nan)), series.values, border)
         return found
 
     def buckets(self, signal: str) -> dict[float, Column]:
@@ -168,10 +176,10 @@ class _Table:
     def _series(self, signal: str) -> Iterable[RangeSeries]:
         return (series for chunk in self.chunks for series in chunk.answers.get(signal, ()))
 
-    def _fill(self, column: Column, points: Iterable[tuple[float, str]]) -> None:
+    def _fill(self, column: Column, points: Iterable[tuple[float, str]], border: Real) -> None:
         for at, text in points:
             place = round((at - self.span.start) / self.span.step_seconds)
-            value = _VALUE.find(text)
+            value = border.find(text)
             if value is not None and 0 <= place < self.span.count:
                 column[place] = value
 

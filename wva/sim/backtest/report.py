@@ -53,7 +53,7 @@ def write(found: Backtest, result: Card, folder: Path, *, name: str, more: Seque
 
 def markdown(found: Backtest, result: Card, more: Sequence[str] = ()) -> Iterator[str]:
     """Yield the lines of the summary."""
-    yield f"# {result.title}"
+    yield f"# {shown.plain(result.title)}"
     yield ""
     yield f"{_when(found.start)} to {_when(found.start + found.traffic.duration_seconds)}"
     yield ""
@@ -76,12 +76,12 @@ def markdown(found: Backtest, result: Card, more: Sequence[str] = ()) -> Iterato
     if found.notes:
         yield "## Assumed"
         yield ""
-        yield from (f"- {note}" for note in found.notes)
+        yield from (f"- {shown.plain(note)}" for note in found.notes)
 
 
 def _really(found: Backtest) -> Iterator[str]:
     reality = found.reality
-    hours = ", ".join(f"{name} {value:.1f}" for name, value in reality.replica_hours.items())
+    hours = ", ".join(f"{shown.plain(name)} {value:.1f}" for name, value in reality.replica_hours.items())
     yield f"- requests: {reality.requests:,.0f}"
     yield f"- cost: {reality.cost:,.1f} ({sum(reality.replica_hours.values()):.1f} replica-hours: {hours})"
     yield f"- replicas: {reality.mean_replicas:.1f} on average, {reality.peak_replicas} at most"
@@ -99,13 +99,14 @@ def _table(result: Card) -> Iterator[str]:
 
 
 def _name(cell: Cell, winner: str) -> str:
-    return f"**{cell.policy}**" if cell.policy == winner else cell.policy
+    name = shown.plain(cell.policy)
+    return f"**{name}**" if cell.policy == winner else name
 
 
 def _fit(fit: Fit) -> Iterator[str]:
     engine = fit.parameters
     yield (
-        f"**{fit.variant}**: a step takes {engine.alpha_seconds * 1e3:.3g} ms + "
+        f"**{shown.plain(fit.variant)}**: a step takes {engine.alpha_seconds * 1e3:.3g} ms + "
         f"{engine.beta_seconds_per_sequence * 1e6:.3g} us per sequence + "
         f"{engine.kv_read_seconds_per_token * 1e9:.3g} ns per token in the KV cache + "
         f"{engine.prefill_seconds_per_token * 1e6:.3g} us per prompt token; {engine.kv_cache_tokens:,} tokens of KV "
@@ -118,7 +119,7 @@ def _fit(fit: Fit) -> Iterator[str]:
         for error in fit.errors:
             yield f"| {error.signal} | {error.samples:,} | {error.error:.1%} | {error.bias:+.1%} |"
         yield ""
-    yield from (f"- {note}" for note in fit.notes)
+    yield from (f"- {shown.plain(note)}" for note in fit.notes)
     if fit.notes:
         yield ""
 

@@ -164,6 +164,9 @@ def backtest(
         notes.append(f"the start of pods was not seen: {start_up.median_seconds:.0f} s are assumed (--start-up)")
     if history.interval_seconds is None:
         notes.append(f"no controller was seen: cycles of {_DEFAULT_INTERVAL_SECONDS:.0f} s are assumed")
+    dark = _dark_share(history)
+    if dark > 0:
+        notes.append(f"no engine and no controller reports in {dark:.0%} of the time: it counts as no load")
     engines = {fit.variant: fit for fit in fits}
     longest = min(fit.parameters.max_model_len for fit in fits)
     variants = [_setup(variant, engines[variant.name], start_up) for variant in history.variants]
@@ -233,6 +236,12 @@ def _reality(history: History, objectives: Objectives) -> Reality:
         ttft_seconds=bound,
         ttft_share=float(buckets[bound].sum()) / whole if bound is not None and whole > 0 else None,
     )
+
+
+def _dark_share(history: History) -> float:
+    """Return the share of the time in which neither an engine nor the controller reports."""
+    told = [pod.signals["running"] for pod in history.pods] + [variant.desired for variant in history.variants]
+    return float(np.isnan(told).all(axis=0).mean())
 
 
 def _step(history: History) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from html import escape
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -135,3 +136,9 @@ def name(cell: Cell) -> str:
     if cell.policy == cell.member:
         return cell.policy
     return f"{cell.policy} ({cell.member.partition('@')[2] or cell.member})"
+
+
+def plain(text: str) -> str:
+    """Return a text of others as it can stand in Markdown: on one line, no element, no link, no end of a cell."""
+    told = "".join(char if char.isprintable() else " " for char in text)
+    return escape(told, quote=False).replace("|", "&#124;").replace("[", "&#91;").replace("`", "&#96;")
