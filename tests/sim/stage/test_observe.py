@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from tests.collect.cluster import Cluster
@@ -18,6 +21,7 @@ from wva.sim.stage.observe import EPOCH_SECONDS, MODEL, NAMESPACE, Observer
 from wva.sim.stage.view import Pod, Scrape, Signal, VariantView
 
 NOW = 700.0
+RETENTION = 600.0
 NAMES = {
     Signal.RUNNING: "vllm:num_requests_running",
     Signal.WAITING: "vllm:num_requests_waiting",
@@ -37,17 +41,17 @@ BLOCKS, BLOCK = 4096, 16
 
 
 class StageOfOnePod:
-    """A stage with one variant of one Ready pod."""
+    """A stage with one variant of one Ready pod, and of two that start."""
 
     def __init__(self, scrapes, queue):
         """Show these scrapes, and this queue at the gateway."""
-        pod = Pod("va-0", 1.0, 100.0)
-        self.variants = {"va": VariantView("va", "A100", 10.0, 1, 10, 256, BLOCKS * BLOCK, 1, (pod,))}
+        pods = (Pod("va-0", 1.0, 100.0), Pod("va-1", 612.7, None), Pod("va-2", 640.2, None))
+        self.variants = {"va": VariantView("va", "A100", 10.0, 1, 10, 256, BLOCKS * BLOCK, 4, pods)}
         self._scrapes, self._queue = scrapes, queue
 
-    def scrapes(self, _):
-        """Return what was scraped of the pod."""
-        return self._scrapes
+    def scrapes(self, pod):
+        """Return what was scraped of a pod."""
+        return self._scrapes if pod == "va-0" else ()
 
     def gateway_queue(self):
         """Return the queue at the gateway."""
@@ -56,10 +60,12 @@ class StageOfOnePod:
 
 @st.composite
 def histories(draw):
-    """Draw scrapes of a pod in the last ten minutes: some lost, counters that only grow."""
-    at, scrapes = draw(st.floats(95, 690)), []
+    """Draw scrapes of a pod in the last ten minutes: some lost, some at the edge of a window; counters only grow."""
+    edges = st.sampled_from([100.0, 101.5, 340.0, 400.0, 640.0])
+    at, scrapes = draw(st.floats(95, 690) | edges), []
+    period, end = draw(st.sampled_from([15.0, 30.0, 60.0])), draw(st.sampled_from([NOW, NOW, 650.0, 400.5, 399.5]))
     counters = {signal: 0.0 for signal in Signal if signal > Signal.KV_USAGE}
-    while at <= NOW:
+    while at <= end:
         for signal in counters:
             counters[signal] += draw(st.sampled_from([0.0, 0.0, 1.0, 7.25, 350.0]))
         counters[Signal.PREFIX_HITS] = counters[Signal.PREFIX_QUERIES] * 0.4
@@ -67,7 +73,7 @@ def histories(draw):
         lost = draw(st.integers(0, 3)) == 0
         values = (*map(float, gauges), *(counters[signal] for signal in Signal if signal > Signal.KV_USAGE))
         scrapes.append(Scrape(round(at, 3), () if lost else values))
-        at += 15.0
+        at += period
     return scrapes
 
 
@@ -92,20 +98,39 @@ def fill(prometheus, scrapes):
             prometheus.tsdb.mark_stale(info, at)
 
 
-async def collected(scrapes):
-    """Return what the collector sees of the pod."""
+def written(seconds):
+    """Return a virtual time as Kubernetes writes it."""
+    return datetime.fromtimestamp(int(EPOCH_SECONDS + seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def objects():
+    """Return the objects of the variant: its Deployment asks for four pods and has three, one of them Ready."""
     cluster = Cluster()
-    cluster.variant(namespace=NAMESPACE, model_id=MODEL.model_id)
+    cluster.va(namespace=NAMESPACE, target="d-va", model_id=MODEL.model_id)
+    made = cluster.deployment("d-va", namespace=NAMESPACE, replicas=4, ready=1)
+    cluster.stores.deployments.upsert(replace(made, status=replace(made.status, replicas=3)))
+    for name, created, ready in (("va-0", 1.0, True), ("va-1", 612.7, False), ("va-2", 640.2, False)):
+        cluster.pod(name, namespace=NAMESPACE, deployment="d-va", ready=ready, creationTimestamp=written(created))
+    return cluster
+
+
+async def collected(scrapes, queue):
+    """Return the Snapshot of the collector."""
+    cluster = objects()
     instruments = Instruments(CollectorRegistry())
     async with EmbeddedPrometheus(now=lambda: EPOCH_SECONDS + NOW) as prometheus:
         fill(prometheus, scrapes)
+        if queue is not None:
+            labels = {"namespace": NAMESPACE, "model_name": MODEL.model_id, "pod": "picker"}
+            name = "inference_extension_flow_control_queue_size"
+            prometheus.tsdb.append({"__name__": name, **labels}, EPOCH_SECONDS + NOW, queue)
         connection = PrometheusSettings(prometheus.url, allow_http=True)
         async with PrometheusClient(connection, clock=RecordingClock(), instruments=instruments) as client:
-            options = CollectorSettings(engines_of=lambda _: True)
+            options = CollectorSettings(engines_of=lambda _: True, retention_of=lambda _: RETENTION)
             collector = Collector(cluster.stores, prometheus=client, instruments=instruments, settings=options)
             snapshot = await collector.collect(EPOCH_SECONDS + NOW)
     assert snapshot.failures == ()
-    return snapshot.replicas[0]
+    return snapshot
 
 
 def same(mine, real):
@@ -116,15 +141,40 @@ def same(mine, real):
     )
 
 
+QUEUES = st.sampled_from([None, 0.0, 3.0])
+
+
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(scrapes=histories())
-async def test_every_sample_is_what_the_collector_reads(scrapes):
-    """Value, state and time, of the two signals and of all that the engines tell."""
-    real = await collected(scrapes)
-    snapshot = Observer(engines=True).snapshot(StageOfOnePod(scrapes, None), NOW, status=lambda _: None)
-    mine = snapshot.replicas[0]
-    assert same(mine.kv_usage, real.kv_usage), (mine.kv_usage, real.kv_usage)
-    assert same(mine.queue_length, real.queue_length)
+@given(scrapes=histories(), queue=QUEUES)
+async def test_every_sample_is_what_the_collector_reads(scrapes, queue):
+    """Value, state and time, of the two signals and of all that the engines tell; the queue; and the variant."""
+    real = await collected(scrapes, queue)
+    mine = Observer(engines=True, retention_seconds=RETENTION).snapshot(
+        StageOfOnePod(scrapes, queue), NOW, status=lambda _: None
+    )
+    (replica,), (expected_replica,) = mine.replicas, real.replicas
+    assert same(replica.kv_usage, expected_replica.kv_usage), (replica.kv_usage, expected_replica.kv_usage)
+    assert same(replica.queue_length, expected_replica.queue_length)
     for name in EngineSignals.__dataclass_fields__:
-        found, expected = getattr(mine.engine, name), getattr(real.engine, name)
+        found, expected = getattr(replica.engine, name), getattr(expected_replica.engine, name)
         assert same(found, expected), (name, found, expected)
+    sizes = [
+        [(each.size.state, each.size.value) for each in one.queues if each.size.value is not None]
+        for one in (mine, real)
+    ]
+    assert sizes[0] == sizes[1]
+    (variant,), (expected_variant,) = mine.variants, real.variants
+    for name in ("spec_replicas", "current_replicas", "ready_replicas", "status_desired", "oldest_unready_since"):
+        assert getattr(variant, name) == getattr(expected_variant, name), name
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(scrapes=histories(), queue=QUEUES)
+async def test_requests_are_counted_as_the_collector_counts_them(scrapes, queue):
+    """What is not known stays unknown: a scrape that was lost is no model without requests."""
+    (real,) = (await collected(scrapes, queue)).request_counts
+    observer = Observer(engines=True, retention_seconds=RETENTION)
+    (mine,) = observer.snapshot(StageOfOnePod(scrapes, queue), NOW, status=lambda _: None).request_counts
+    assert (mine.model, mine.retention_seconds) == (real.model, real.retention_seconds)
+    assert (mine.in_progress, mine.covered_seconds) == (real.in_progress, real.covered_seconds)
+    assert mine.finished == (None if real.finished is None else pytest.approx(real.finished, rel=1e-9))

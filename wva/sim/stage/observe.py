@@ -58,24 +58,27 @@ class Observer:
         return snapshot
 
     def _count(self, stage: Stage, window: Window, now: float) -> RequestCounts:
-        """Return the requests of the model: finished within the window, and in progress."""
+        """Return the requests of the model: finished within the window, and in progress. No sample is not zero."""
         seconds = float(window.seconds)
-        finished, begins, running = 0.0, now, 0.0
+        finished: list[float] = []
+        running: list[float] = []
+        seen: list[float] = []
         for name in self._pods:
             scrapes = stage.scrapes(name)
+            seen += [scrape.at_seconds for scrape in scrapes if scrape.values]
             within = prometheus.window(scrapes, now, seconds)
             if within and prometheus.latest(scrapes, now - seconds) is None:
-                finished += max(scrape.values[Signal.SUCCESS] for scrape in within)
+                finished.append(max(scrape.values[Signal.SUCCESS] for scrape in within))
             else:
-                finished += prometheus.increase(within, Signal.SUCCESS, start=now - seconds, end=now) or 0.0
-            begins = min([begins, *(scrape.at_seconds for scrape in scrapes[:1])])
+                grown = prometheus.increase(within, Signal.SUCCESS, start=now - seconds, end=now)
+                finished += [] if grown is None else [grown]
             last = prometheus.latest(scrapes, now)
             if last is not None:
-                running += last.values[Signal.RUNNING] + last.values[Signal.WAITING]
-        covered = min(seconds, (now - begins) // window.part_seconds * window.part_seconds)
-        return RequestCounts(
-            MODEL, seconds, finished, running + (stage.gateway_queue() or 0.0), covered_seconds=covered
-        )
+                running.append(last.values[Signal.RUNNING] + last.values[Signal.WAITING])
+        if not finished or not running:
+            return RequestCounts(MODEL, seconds, detail="no samples of requests")
+        in_progress = sum(running) + (stage.gateway_queue() or 0.0)
+        return RequestCounts(MODEL, seconds, sum(finished), in_progress, covered_seconds=_covered(seen, window, now))
 
     def _replica(self, view: VariantView, pod: Pod, scrapes: Sequence[Scrape], now: float) -> ReplicaMetrics:
         last = prometheus.latest(scrapes, now)
@@ -94,6 +97,18 @@ class Observer:
             engine=_engine(view, scrapes, last, now) if self._engines else None,
             ready_since=None if pod.ready_since is None else _whole(pod.ready_since),
         )
+
+
+def _covered(seen: Sequence[float], window: Window, now: float) -> float:
+    """Return how much of a window that ends now has samples, of which ``seen`` are the times: in whole parts of it.
+
+    As a subquery does, it looks at multiples of the part's length, and from each as far back as a gap may be.
+    """
+    last = int(now // window.part_seconds)
+    looks = [place * window.part_seconds for place in range(last - window.parts - 1, last + 1)]
+    within = [at for at in looks if at > now - window.seconds - window.part_seconds]
+    found = sum(any(at - window.gap_seconds < sample <= at for sample in seen) for at in within)
+    return min(float(window.seconds), max(0.0, found - 1.0) * window.part_seconds)
 
 
 def _variant(view: VariantView, status: int | None) -> Variant:
