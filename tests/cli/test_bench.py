@@ -52,6 +52,13 @@ def test_it_writes_three_files_and_says_where(bench, tmp_path):
     assert len(list((tmp_path / "scorecard" / "runs").rglob("*.json"))) == 4
 
 
+def test_progress_is_told_without_a_terminal(bench, monkeypatch):
+    """Now and then, so that a log shows that a long command is alive."""
+    monkeypatch.setattr("wva.cli.bench._TOLD_EVERY_SECONDS", 0.0)
+    lines = bench(*SMALL).err.splitlines()
+    assert lines == [*(f"{count} of 4 runs" for count in range(1, 5)), "4 runs, 0 of them kept from before"]
+
+
 def test_it_continues_where_it_stopped(bench):
     """What is there is not run again."""
     bench(*SMALL, "--out", "here")

@@ -98,7 +98,7 @@ def test_a_missing_cycle_is_told(wva, folder):
     sorted(folder.iterdir())[1].unlink()
     outcome = wva("replay", str(folder))
     assert outcome.status == 1
-    assert "does not follow from the cycle before: is a recording missing between?" in outcome.out
+    assert "does not follow from the cycle before: is a recording missing between? Or has the folder" in outcome.out
 
 
 def test_one_file_can_be_replayed(wva, folder):

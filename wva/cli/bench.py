@@ -6,6 +6,7 @@ import argparse
 import os
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ _ORDER: Final = ("wva", "hpa", "keda", "kpa", "static", "clairvoyant")
 _TUNED_GROUP: Final = "hpa-"
 """The beginning of the names of policies that a suite also has tuned."""
 _TOLD_FAILURES: Final = 5
+_TOLD_EVERY_SECONDS: Final = 60.0
+"""How often progress is told where there is no terminal."""
 _INTERRUPTED: Final = 130
 
 
@@ -165,18 +168,24 @@ def _failed(failed: Sequence[Outcome]) -> int:
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """Show on a terminal how many runs are done. Elsewhere one line at the end says how many were made and kept."""
+    """Show on a terminal how many runs are done; elsewhere a line says it once per minute, and one more at the end."""
     from rich.console import Console  # noqa: PLC0415 - of the extra
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
     console = Console(stderr=True)
     counts: Counter[bool] = Counter()
+    told = time.monotonic()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("runs", total=None)
 
         def progress(outcome: Outcome, expected: int) -> None:
+            nonlocal told
             counts[outcome.kept] += 1
+            if not console.is_terminal and time.monotonic() - told >= _TOLD_EVERY_SECONDS:
+                told = time.monotonic()
+                sys.stderr.write(f"{counts.total()} of {expected} runs\n")
+                sys.stderr.flush()
             bar.update(
                 task, advance=1, total=expected, description=f"{outcome.scenario} {outcome.policy}"[:44].ljust(44)
             )

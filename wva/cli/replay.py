@@ -92,7 +92,10 @@ def _links(cycles: Sequence[Cycle]) -> Iterator[str]:
             yield f"{at}: a controller started here, without memory"
         if link.torn:
             parts = ", ".join(link.torn)
-            yield f"{at}: the memory ({parts}) does not follow from the cycle before: is a recording missing between?"
+            yield (
+                f"{at}: the memory ({parts}) does not follow from the cycle before: is a recording missing between? Or "
+                "has the folder recordings of two runs?"
+            )
         elif link.overtaken:
             keys = ", ".join(str(key) for key in link.overtaken)
             yield f"{at}: changed between the cycles (deleted, new, started from zero, or not published): {keys}"

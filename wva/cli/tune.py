@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,10 @@ from wva.cli.backtest import CannotRunError, guarded, played, prepared
 if TYPE_CHECKING:
     from wva.sim.backtest.scenario import Backtest
 
+_NAMES: Final = (
+    "A name tells K (kvCacheThreshold), k (kvSpareTrigger), q (queueSpareTrigger), the interval of the cycles, and the "
+    "window of the HPA. wva has the defaults."
+)
 _BEST: Final = 2
 """So many sets of thresholds are tried with other intervals and windows."""
 
@@ -64,6 +69,7 @@ def _tune(arguments: argparse.Namespace) -> None:
     front = pareto(tried)
     lines = [*proposal(choices[winner.policy], winner, final.parts[0].cell(DEFAULT)), *frontier(front)]
     final = only(final, {DEFAULT, AS_RECORDED, winner.policy, *(cell.policy for cell in front)})
+    final = replace(final, notes=(*final.notes, f"Proposed: {winner.policy}. {_NAMES}"))
     paths = write(found, final, Path(arguments.out), name="tune", more=lines)
     print("\n".join(lines))
     print(f"written: {', '.join(str(path) for path in paths)}")

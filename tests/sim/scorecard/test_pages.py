@@ -85,6 +85,16 @@ def test_every_scenario_has_its_plots_and_every_policy_its_point(page, example):
         assert len(part["points"]) == len({point["number"] for point in part["points"]}) == len(shown)
 
 
+def test_what_one_looks_for_first_is_named_in_the_plot(example):
+    """WVA, who knows the traffic, and who is best; and the load begins with the first step that was measured."""
+    for part, data in zip(example.parts, data_of(html(example))["parts"], strict=True):
+        named = {point["policy"].partition(" (")[0] for point in data["points"] if point["named"]}
+        shown = {cell.policy for cell in part.cells}
+        assert named == {"wva", "clairvoyant", part.winner, part.unaided} & shown
+        assert data["load"][0] is None
+        assert data["load"][1] is not None
+
+
 def test_changes_of_replicas_are_exact_and_lines_are_thinned(example):
     """However long a run is."""
     part = example.parts[0]

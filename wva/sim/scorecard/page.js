@@ -148,17 +148,30 @@ function frontier(element, part) {
   const ticks = every.filter((value) => value >= low * 0.9 && value <= high * 1.1);
   const room = 0.06 * Math.log10(high / low * 1.2);
   const goal = depth(data.goal);
+  const left = Math.log10(low) - 0.01 - room, right = Math.log10(high) + 0.01 + room;
+  // Names of the points that one looks for first. Left of a good point there are seldom others. The one that knows the
+  // traffic has its name above: a fixed fleet may be at the same place.
+  const names = points.filter((point) => point.named).map((point) => {
+    const share = (Math.log10(point.cost) - left) / (right - left);
+    const place = point.reference ? { xanchor: share > 0.7 ? "right" : "center", xshift: share > 0.7 ? 12 : 0, yshift: 17 }
+      : share > 0.35 ? { xanchor: "right", xshift: -11 } : { xanchor: "left", xshift: 8, yshift: -13 };
+    return {
+      x: Math.log10(point.cost), y: depth(point.attainment), text: `<b>${point.policy}</b>`, showarrow: false,
+      font: { size: 11, color: color("text") }, ...place,
+    };
+  });
   Plotly.react(element, traces, layout({
     hovermode: "closest",
     xaxis: axis("cost, cheapest sufficient fleet = 1", {
       type: "log", tickvals: ticks, ticktext: ticks.map(String), tickangle: 0,
-      range: [Math.log10(low) - 0.01 - room, Math.log10(high) + 0.01 + room],
+      range: [left, right],
     }),
     yaxis: axis("within objectives", {
       tickvals: ATTAINMENTS.map(depth),
       ticktext: ATTAINMENTS.map((value) => (value > 0.9995 ? "all" : `${+(value * 100).toFixed(1)}%`)),
       range: [depth(floor) - 0.12, depth(1) + 0.2],
     }),
+    annotations: names,
     shapes: [{
       type: "line", xref: "paper", x0: 0, x1: 1, y0: goal, y1: goal, line: { color: color("late"), width: 1, dash: "dash" },
     }],

@@ -59,10 +59,12 @@ def _matrix(card: Card) -> Iterator[str]:
     order = policies(card)
     yield "<h2>At a glance</h2>"
     yield (
-        f"<p>Share of requests within all objectives, and below it the cost. Green: at least {GOAL:.0%}. Yellow: at "
-        f"least {_FAIR:.0%}. Framed: the cheapest that reaches {GOAL:.0%}, or else comes closest at no more than the "
-        "fixed fleet's cost. Framed thinly: the best without hindsight, which static-peak and the tuned policies "
-        "have, at any cost.</p>"
+        f"<p>Each square has the share of requests within all objectives in percent, and below it the cost. "
+        f'<span class="key good">Green</span> is at least {GOAL:.0%}, <span class="key fair">yellow</span> at least '
+        f'{_FAIR:.0%}, <span class="key bad">red</span> less. The <span class="key best">thick frame</span> is the '
+        f"cheapest policy with {GOAL:.0%}. Where none has that, it is the one that comes closest and costs no more "
+        'than a fleet fixed at the peak. The <span class="key unaided">thin frame</span> is the best of the policies '
+        "that do not know the traffic beforehand.</p>"
     )
     yield '<div class="wide"><table class="matrix"><thead><tr><th scope="col">scenario</th>'
     for policy in order:
@@ -115,7 +117,7 @@ def _against(card: Card) -> Iterator[str]:
 
 def _parts(card: Card, numbers: dict[str, int]) -> Iterator[str]:
     yield "<h2>Scenario by scenario</h2>"
-    yield '<p class="keys quiet">Late or failed requests by what they waited for: '
+    yield '<p class="keys quiet">Requests whose first token was late or never came, by what they waited for: '
     yield "".join(f'<span><i style="background: {_cause_color(cause)}"></i>{cause}</span>' for cause in CAUSES)
     yield "</p>"
     for index, part in enumerate(card.parts):
@@ -135,12 +137,13 @@ def _part(part: Part, index: int, numbers: dict[str, int]) -> Iterator[str]:
     yield f"<label>policy {_select(names, subject)}</label>"
     yield f"<label>against {_select(['', *names], other)}</label></div>"
     yield '<div class="over-time"></div></div>'
-    yield '<div><div class="choose quiet">Up and to the left is better. The dashed line is the goal.</div>'
+    yield '<div><div class="choose quiet">Up and left is better. Dashed: the goal. Numbers: the table below.</div>'
     yield '<div class="frontier"></div></div></div>'
     yield '<div class="wide"><table class="figures"><thead><tr><th scope="col">policy</th>'
     for column in shown.COLUMNS:
         yield f'<th scope="col" title="{escape(column.meaning)}">{escape(column.heading)}</th>'
-    yield '<th scope="col" class="left" title="share of all requests">late by cause</th></tr></thead><tbody>'
+    yield '<th scope="col" class="left" title="first token late or never there, as a share of all requests">'
+    yield "late by cause</th></tr></thead><tbody>"
     most = max((sum(cell.late_by_cause.values()) for cell in part.cells), default=0.0)
     for cell in part.cells:
         yield f"<tr{' class=subject' if cell.policy == SUBJECT else ''}><td>"
@@ -217,7 +220,7 @@ def _part_data(part: Part, numbers: dict[str, int]) -> object:
         "variants": [variant.name for variant in timeline.variants],
         "end": timeline.step_seconds * (len(timeline.offered_per_second) - 1),
         "step": timeline.step_seconds * every,
-        "load": _thinned(timeline.offered_per_second, every),
+        "load": _thinned((None, *timeline.offered_per_second[1:]), every),  # the first is of the time before the start
         "ideal": _thinned(timeline.ideal_replicas, every),
         "runs": {policy: _run_data(timeline, every) for policy, timeline in part.timelines.items()},
         "points": [
@@ -226,6 +229,7 @@ def _part_data(part: Part, numbers: dict[str, int]) -> object:
                 "number": numbers[cell.policy],
                 "group": _group(cell.policy),
                 "reference": cell.policy == REFERENCE,
+                "named": cell.policy in {SUBJECT, REFERENCE, part.winner, part.unaided},
                 "attainment": round(cell.attainment, 5),
                 "cost": round(cell.cost_ratio, 4),
                 "cost_half": round(cell.figures["cost_ratio"].half_width or 0.0, 4),
