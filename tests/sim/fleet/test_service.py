@@ -127,6 +127,20 @@ def test_random_routing_follows_the_draws():
     assert loads(target) == [6, 3, 3]
 
 
+def test_stale_view_counts_what_waits():
+    """Of two full replicas the one with the shorter queue is less loaded."""
+    slow = replace(SMALL, num_gpu_blocks=1000, alpha_seconds=0.1)
+    long = [(at, {"output": 150}) for at in (*(0.001 * number for number in range(8)), 2.0, 2.001, 2.002, 2.003, 4.0)]
+    target = service(*long, variants=(slow,), drawn=[0.0] * len(long), routing=Routing.STALE, view_seconds=0.4)
+    target.advance(1.0)
+    target.add(0, ready_at_seconds=1.0)
+    target.advance(3.9)
+    assert loads(target, 0, 1) == [8, 4]
+    assert values(target, "state").count(RUNNING) == 8
+    target.advance(4.1)
+    assert loads(target, 0, 1) == [8, 5]
+
+
 def test_second_attempt_is_another_draw():
     """A user whom one replica kept waiting comes to another one."""
     busy = [(0.001 * number, {"output": 150}) for number in range(4)]

@@ -45,6 +45,13 @@ def test_the_number_takes_its_time_to_the_deployment():
     assert applied < decided + scenario.observation.adapter_seconds + 10.0 + scenario.hpa_seconds
 
 
+def test_the_adapter_knows_the_last_scrape_before_its_own_look():
+    """The page is scraped every ten seconds, and the adapter's answer is five seconds old."""
+    scenario = scene(evenly(1, 60))
+    _, scalers, _ = controllers(SETUPS["wva"], scenario)
+    assert [scalers.scraped(now) for now in (99.0, 104.9, 105.0, 114.9, 115.1)] == [90.0, 90.0, 100.0, 100.0, 110.0]
+
+
 def test_the_cheaper_variant_grows_first():
     """As the seed says."""
     traffic = evenly(25, 1200)

@@ -35,6 +35,7 @@ def test_failed_requests_have_missed_their_objectives():
     assert found.timed_out > 500
     assert found.served + found.timed_out == found.requests
     assert found.ttft_attainment < 0.2
+    assert found.itl_attainment <= found.served / found.requests < 1.0
     assert found.attainment <= found.ttft_attainment
     assert found.ttft_p99_seconds <= 5.5
 
@@ -60,6 +61,16 @@ def test_replicas_cost_until_they_have_ended():
     assert found.cost == pytest.approx(10 * found.replica_hours["a"] + 30 * found.replica_hours["b"])
     assert found.peak_replicas == 5
     assert (found.scale_ups, found.scale_downs) == (2, 1)
+
+
+def test_a_replica_that_is_terminated_costs_while_it_finishes_what_it_has():
+    """Its GPUs are taken until its process has ended: here until the end of the grace period."""
+    traffic = of_times(np.linspace(20.0, 20.5, 80), 120.0, output=1000)
+    found, _ = outcome(scene(traffic, variant(replicas=2, gpus=4), drain_seconds=30.0), Script({21.0: {"a": 1}}))
+    assert found.broken > 0
+    seconds = 3600 * found.replica_hours["a"]
+    assert 120.0 + 21.0 + 30.0 <= seconds <= 120.0 + 22.0 + 30.0
+    assert found.gpu_hours == pytest.approx(4 * found.replica_hours["a"])
 
 
 def test_reversals_are_turns_of_the_total():
