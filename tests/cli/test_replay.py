@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from dataclasses import replace
 
 import msgspec
@@ -204,3 +205,12 @@ def test_what_is_no_recording_is_refused(wva, tmp_path):
     outcome = wva("replay", str(tmp_path / "empty"))
     assert outcome.status == 1
     assert "cycle-1.json is not a recording made with --record-dir" in outcome.lines[0]
+
+
+def test_input_without_end_is_refused(wva, tmp_path, monkeypatch):
+    """No more is read than a recording can have, and what is no file in a folder is none of its recordings."""
+    monkeypatch.setattr("wva.cli.recorded.MAXIMUM_BYTES", 1000)
+    outcome = wva("replay", "/dev/zero")
+    assert (outcome.status, outcome.err) == (1, "wva: /dev/zero has more than 1000 bytes: expected a recording\n")
+    os.mkfifo(tmp_path / "cycle-1.json")
+    assert "found none" in wva("replay", str(tmp_path)).err

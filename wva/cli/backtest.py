@@ -262,7 +262,7 @@ def _chosen(visible: Sequence[tuple[str, str]], namespace: str, model: str) -> t
         return fitting[0]
     if not fitting:
         raise CannotRunError("no engine of vLLM reports in this time: is it the right Prometheus, time and namespace?")
-    told = ", ".join(f"{model_id} in {space}" for space, model_id in fitting[:20])
+    told = ", ".join(log.printable(f"{model_id} in {space}") for space, model_id in fitting[:20])
     raise CannotRunError(f"several models report: choose one with --namespace and --model: {told}")
 
 
