@@ -141,8 +141,16 @@ def test_a_difference_within_noise_is_none():
     part = made("wva", "hpa-kv")
     noisy = replace(part.cell("hpa-kv"), attainments=(0.90, 0.99, 0.99), cost_ratios=part.cell("wva").cost_ratios)
     found = compare(part.cell("wva"), noisy)
-    assert (found.verdict, found.by) == (Verdict.LEVEL, None)
+    assert (found.verdict, found.by) == (Verdict.UNCERTAIN, None)
     assert why(found) == "no difference beyond noise"
+
+
+def test_what_is_as_good_is_level():
+    """A large difference that other seeds might turn round is not that: it is uncertain."""
+    part = made("wva", "hpa-kv")
+    same = replace(part.cell("wva"), policy="same")
+    assert compare(part.cell("wva"), same).verdict is Verdict.LEVEL
+    assert why(compare(part.cell("wva"), same)) == "no difference"
 
 
 def test_an_uncertain_difference_of_attainment_is_not_decided_by_cost():
@@ -156,8 +164,8 @@ def test_an_uncertain_difference_of_attainment_is_not_decided_by_cost():
         )
 
     steady = (0.95, 0.95, 0.95)
-    assert compare(cell("wva", 0.70, 0.93, 0.94), cell("hpa-kv", *steady)).verdict is Verdict.LEVEL
-    assert compare(cell("hpa-kv", *steady), cell("wva", 0.70, 0.93, 0.94)).verdict is Verdict.LEVEL
+    assert compare(cell("wva", 0.70, 0.93, 0.94), cell("hpa-kv", *steady)).verdict is Verdict.UNCERTAIN
+    assert compare(cell("hpa-kv", *steady), cell("wva", 0.70, 0.93, 0.94)).verdict is Verdict.UNCERTAIN
     assert compare(cell("wva", *steady), cell("hpa-kv", 0.70, 0.93, 0.94)).verdict is Verdict.WINS
     assert compare(cell("wva", 0.948, 0.95, 0.951), cell("hpa-kv", *steady)).verdict is Verdict.WINS
 

@@ -98,7 +98,7 @@ def _against(card: Card) -> Iterator[str]:
     yield f"<h2>{SUBJECT} against each other policy</h2>"
     yield (
         f"<p>Number of scenarios. Attainment decides as long as one of both is below {GOAL:.0%}, and cost otherwise. "
-        "Differences within noise are level.</p>"
+        "A difference within noise is uncertain.</p>"
     )
     yield '<div class="wide"><table><thead><tr><th scope="col">against</th>'
     yield "".join(f'<th scope="col">{verdict.value}</th>' for verdict in Verdict)
@@ -167,6 +167,8 @@ def _outcome(part: Part) -> str:
     found = compare(subject, best)
     if found.verdict is Verdict.LEVEL:
         return f"{text} {SUBJECT} is level with it."
+    if found.verdict is Verdict.UNCERTAIN:
+        return f"{text} Whether {SUBJECT} is as good is uncertain."
     return f"{text} {SUBJECT} {found.verdict.value} by {found.by}: {why(found)}."
 
 

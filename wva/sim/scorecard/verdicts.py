@@ -34,12 +34,17 @@ class Verdict(Enum):
 
     WINS = "wins"
     LEVEL = "level"
+    UNCERTAIN = "uncertain"
+    """There is a difference; with other seeds it might be the other way round."""
     LOSES = "loses"
+
+
+_DECIDED: Final = (Verdict.WINS, Verdict.LOSES)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One policy against another in one scenario. ``by`` is what decided it: attainment or cost; None when level."""
+    """One policy against another in one scenario. ``by`` is what decided it: attainment or cost; or None."""
 
     first: Cell
     second: Cell
@@ -88,9 +93,10 @@ def in_short(card: Card) -> Iterator[tuple[str, str]]:
     own = [each for _, each in found]
     is_best = sum(each.first is each.second for each in own)
     standing = Counter(each.verdict for each in own if each.first is not each.second)
+    uncertain = f"; in {unsure} it is uncertain" if (unsure := standing[Verdict.UNCERTAIN]) else ""
     stands = (
         f"it is the best in {is_best} of {_scenarios(len(found))}, level with the best in {standing[Verdict.LEVEL]}, "
-        f"and loses to the best in {standing[Verdict.LOSES]}. It has {GOAL:.0%} of the requests in time in "
+        f"and loses to the best in {standing[Verdict.LOSES]}{uncertain}. It has {GOAL:.0%} of the requests in time in "
         f"{_reaching(part.cell(SUBJECT) for part, _ in found)} of them, the best in "
         f"{_reaching(each.second for each in own)}, and the clairvoyant in "
         f"{_reaching(part.cell(REFERENCE) for part, _ in found)}."
@@ -142,17 +148,20 @@ def _counted(pairs: Iterable[tuple[str, int]], most: int | None = None) -> str:
 def compare(first: Cell, second: Cell) -> Comparison:
     """Compare two policies: first by attainment, as long as the goal is in question; then by cost.
 
-    A policy that is cheaper and may well be late more often does not win by its cost: that is level.
+    A policy that is cheaper and may well be late more often does not win by its cost: that is uncertain.
     """
+    by_share = Verdict.LEVEL
     if min(first.attainment, second.attainment) < GOAL:
-        verdict = _difference(first.attainments, second.attainments, CLOSE)
-        if verdict is not Verdict.LEVEL:
-            return Comparison(first, second, verdict, "attainment")
-    verdict = _difference(second.cost_ratios, first.cost_ratios, COST_TOLERANCE)
-    cheaper, dearer = (first, second) if verdict is Verdict.WINS else (second, first)
-    if cheaper.attainment < GOAL and cheaper.attainment < dearer.attainment - CLOSE:
-        verdict = Verdict.LEVEL
-    return Comparison(first, second, verdict, None if verdict is Verdict.LEVEL else "cost")
+        by_share = _difference(first.attainments, second.attainments, CLOSE)
+        if by_share in _DECIDED:
+            return Comparison(first, second, by_share, "attainment")
+    by_cost = _difference(second.cost_ratios, first.cost_ratios, COST_TOLERANCE)
+    cheaper, dearer = (first, second) if by_cost is Verdict.WINS else (second, first)
+    later = cheaper.attainment < GOAL and cheaper.attainment < dearer.attainment - CLOSE
+    if by_cost in _DECIDED and not later:
+        return Comparison(first, second, by_cost, "cost")
+    level = by_share is by_cost is Verdict.LEVEL
+    return Comparison(first, second, Verdict.LEVEL if level else Verdict.UNCERTAIN, None)
 
 
 def comparisons(card: Card, second: str, first: str = SUBJECT) -> list[tuple[Part, Comparison]]:
@@ -170,14 +179,16 @@ def why(comparison: Comparison) -> str:
         return _why_late(winner, loser)
     if comparison.by == "cost":
         return _why_dear(winner, loser)
-    return "no difference beyond noise"
+    return "no difference" if comparison.verdict is Verdict.LEVEL else "no difference beyond noise"
 
 
 def _difference(higher: Sequence[float], lower: Sequence[float], tolerance: float) -> Verdict:
     """Return whether the first values are higher than the second, seed by seed."""
     gap = estimate([one - other for one, other in zip(higher, lower, strict=True)])
-    if abs(gap.mean) <= tolerance or not gap.certain:
+    if abs(gap.mean) <= tolerance:
         return Verdict.LEVEL
+    if not gap.certain:
+        return Verdict.UNCERTAIN
     return Verdict.WINS if gap.mean > 0 else Verdict.LOSES
 
 
