@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import sys
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import structlog
 import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -46,6 +48,17 @@ def wva(capsys):
         return Outcome(status, captured.out, captured.err)
 
     return call
+
+
+@pytest.fixture
+def log_as_before():
+    """Leave the log as it was: some commands silence it for their process."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
+import signal
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-import structlog
 
 from tests.cli.conftest import closed_port
 from tests.sim.backtest.conftest import MINUTES, ODD
@@ -20,7 +19,9 @@ from wva.model.policy import Policy
 from wva.sim.prometheus import EmbeddedPrometheus
 from wva.sim.stage.observe import MODEL
 
-HOUR = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:39:30Z")
+pytestmark = pytest.mark.usefixtures("log_as_before")
+
+SPAN = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:19:30Z")
 OTHER = """
 apiVersion: v1
 kind: ConfigMap
@@ -61,15 +62,9 @@ data:
 
 
 @pytest.fixture(autouse=True)
-def _log_as_before(monkeypatch):
-    """Leave the log as it was: the command silences it for its process. Progress is not told."""
+def _quiet(monkeypatch):
+    """Progress is not told."""
     monkeypatch.setattr("wva.cli.bench._TOLD_EVERY_SECONDS", 3600.0)
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 @pytest.fixture
@@ -82,11 +77,11 @@ async def prometheus():
 
 
 @pytest.mark.timeout(400)
-async def test_a_history_is_read_played_and_tuned(prometheus, run, tmp_path):
+async def test_a_history_is_read_played_and_tuned(prometheus, run, wva, tmp_path):
     """With the token of the environment; a file of ConfigMaps is a policy; what is kept is not asked for again."""
     out, other = tmp_path / "out", tmp_path / "other.yaml"
     other.write_text(OTHER)
-    words = ("backtest", "--prometheus", prometheus.url, *HOUR, "--out", str(out), "--jobs", "1")
+    words = ("backtest", "--prometheus", prometheus.url, *SPAN, "--out", str(out), "--jobs", "1")
     policies = ("--policy", "wva", "--policy", str(other))
     outcome = await run(*words, *policies, PROMETHEUS_BEARER_TOKEN="sesame")
     assert (outcome.status, outcome.err) == (0, "3 runs, 0 of them kept from before\n")
@@ -98,7 +93,7 @@ async def test_a_history_is_read_played_and_tuned(prometheus, run, tmp_path):
     assert (again.out, again.err) == (outcome.out, "3 runs, 3 of them kept from before\n")
     assert prometheus.requests.query_count == asked + 1
     assert json.loads((out / "backtest.json").read_bytes())["namespace"] == NAMESPACE
-    tuned = await run("tune", "--out", str(out), "--jobs", "1")
+    tuned = wva("tune", "--out", str(out), "--jobs", "1")
     assert tuned.status == 0
     first, second = tuned.err.splitlines()
     assert first == "24 runs, 0 of them kept from before"
@@ -114,7 +109,7 @@ async def test_a_history_is_read_played_and_tuned(prometheus, run, tmp_path):
 async def test_a_wrong_token_is_told(prometheus, run, tmp_path):
     """One line, without the token."""
     outcome = await run(
-        "backtest", "--prometheus", prometheus.url, *HOUR, "--out", str(tmp_path), PROMETHEUS_BEARER_TOKEN="wrong-word"
+        "backtest", "--prometheus", prometheus.url, *SPAN, "--out", str(tmp_path), PROMETHEUS_BEARER_TOKEN="wrong-word"
     )
     assert outcome.status == 1
     (line,) = outcome.lines
@@ -147,6 +142,15 @@ def test_what_cannot_be_is_refused(wva, tmp_path, change, words):
     outcome = wva("backtest", *(word for pair in (flags | change).items() for word in pair))
     assert outcome.status == 1
     assert words in outcome.lines[0]
+
+
+@pytest.mark.parametrize("command", [("backtest", "--prometheus", "http://127.0.0.1:1", *SPAN), ("tune",)])
+@pytest.mark.parametrize(("flag", "value"), [("--seeds", "0"), ("--seeds", "101"), ("--jobs", "x")])
+def test_numbers_are_checked_before_anything_is_read(wva, command, flag, value):
+    """As those of the benchmark are."""
+    outcome = wva(*command, flag, value)
+    assert outcome.status == 2
+    assert f"argument {flag}: '{value}': expected a whole number" in outcome.err
 
 
 def test_tuning_needs_a_backtest(wva, tmp_path):
@@ -182,7 +186,7 @@ def test_other_texts_are_no_times(text):
         moment("--from", text, 1000.0)
 
 
-@pytest.mark.parametrize("words", [("backtest", "--prometheus", "http://127.0.0.1:1", *HOUR), ("tune",)])
+@pytest.mark.parametrize("words", [("backtest", "--prometheus", "http://127.0.0.1:1", *SPAN), ("tune",)])
 def test_a_missing_extra_is_named(wva, monkeypatch, words):
     """In one line, before anything is read."""
     monkeypatch.setattr("wva.cli.backtest.missing_library", lambda: "numba")
@@ -198,21 +202,28 @@ def test_policies_have_names_of_their_own(wva, monkeypatch, tmp_path, files):
     for name in files:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(OTHER)
-    outcome = wva("backtest", "--prometheus", "http://127.0.0.1:1", *HOUR, "--policy", "wva", *files)
+    outcome = wva("backtest", "--prometheus", "http://127.0.0.1:1", *SPAN, "--policy", "wva", *files)
     assert outcome.status == 1
     (line,) = outcome.lines
     taken = files[-1].partition("/")[2].removesuffix(".yaml")
     assert line == (f"wva: --policy={files[-1]!r}: another policy has the name {taken}: give the file another name")
 
 
-def test_an_interrupted_command_can_go_on(wva, monkeypatch):
-    """Ctrl-C is no traceback."""
+def interrupt(*_):
+    """Do what Ctrl-C does."""
+    raise KeyboardInterrupt
 
-    def stop(*_):
-        raise KeyboardInterrupt
 
+def terminate(*_):
+    """Do what a process manager does."""
+    signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("stop", [interrupt, terminate])
+def test_an_interrupted_command_can_go_on(wva, monkeypatch, stop):
+    """Ctrl-C is no traceback, nor is SIGTERM, which ends the processes of a command, too."""
     monkeypatch.setattr("wva.cli.backtest.prepared", stop)
-    outcome = wva("backtest", "--prometheus", "http://127.0.0.1:1", *HOUR)
+    outcome = wva("backtest", "--prometheus", "http://127.0.0.1:1", *SPAN)
     assert (outcome.status, outcome.lines) == (130, ["wva: interrupted; the same command continues"])
 
 

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import re
 
 import pytest
-import structlog
 
-
-@pytest.fixture(autouse=True)
-def _log_as_before():
-    """Leave the log as it was: the demo silences it for its process."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
+pytestmark = pytest.mark.usefixtures("log_as_before")
 
 
 def test_the_samples_of_a_run_are_in_the_file(wva, tmp_path):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 from dataclasses import replace
 
 import msgspec
 import pytest
-import structlog
 
 from tests.builders import NOW, policy, replica, variant
 from wva.decide.pipeline import conclude
@@ -17,6 +15,8 @@ from wva.model.memory import Memory
 from wva.model.recording import Recording
 from wva.model.snapshot import Snapshot
 from wva.publish.recordings import RecordingWriter, read_recording
+
+pytestmark = pytest.mark.usefixtures("log_as_before")
 
 EAGER = """
 apiVersion: v1
@@ -27,17 +27,6 @@ data:
   default: |
     kvSpareTrigger: {trigger}
 """
-
-
-@pytest.fixture(autouse=True)
-def _log_as_before():
-    """Leave the log as it was: the command silences it for its process."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 @pytest.fixture
@@ -64,14 +53,14 @@ def other(tmp_path):
     return write
 
 
-async def test_a_recording_of_the_demo_is_the_same_in_a_process_of_its_own(run, tmp_path):
+async def test_a_recording_of_the_demo_is_the_same_in_a_process_of_its_own(run, wva, tmp_path):
     """Bit for bit, with the memory of each cycle from the one before."""
     cycles = str(tmp_path / "cycles")
     assert (await run("demo", "--headless", "--for", "20m", "--record-dir", cycles)).status == 0
     again = await run("replay", cycles)
     assert (again.status, again.err) == (0, "")
     assert "80 decisions of 40 cycles are the same, bit for bit\n39 memories followed" in again.out
-    document = json.loads((await run("replay", cycles, "--output", "json")).out)
+    document = json.loads(wva("replay", cycles, "--output", "json").out)
     assert document["same"] is True
     assert [row["compared"] for row in document["cycles"]] == [True] * 40
     assert not any(row["differing"] or row["torn"] or row["overtaken"] for row in document["cycles"])

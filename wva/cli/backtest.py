@@ -21,9 +21,8 @@ from prometheus_client import CollectorRegistry
 
 from wva import log
 from wva.app import prometheus_settings
-from wva.cli.bench import interrupted, missing_library, progress_bar
+from wva.cli.bench import ended_as_by_ctrl_c, interrupted, missing_library, progress_bar
 from wva.cli.flags import fail, fail_on_system
-from wva.cli.parser import SEEDS, WORKERS
 from wva.cli.policy_file import PolicyFileError, read_policy
 from wva.clock import SystemClock
 from wva.collect.answers import PrometheusError
@@ -32,7 +31,7 @@ from wva.godurations import parse_duration
 from wva.instruments import Instruments
 from wva.model.policy import Policy, QueueingRules, ScaleToZeroEntry, ScaleToZeroRules
 from wva.model.variant import ModelKey
-from wva.numbers import Real, Whole
+from wva.numbers import Real
 from wva.settings import Given, load
 
 if TYPE_CHECKING:
@@ -65,7 +64,8 @@ def guarded(command: Callable[[argparse.Namespace], None], arguments: argparse.N
     if missing is not None:
         return fail(f"this command needs {missing}: in a clone of WVA, pip install '.[bench]'")
     try:
-        command(arguments)
+        with ended_as_by_ctrl_c():
+            command(arguments)
     except CannotRunError as error:
         return max(fail(log.printable(line)) for line in str(error).splitlines())
     except OSError as error:
@@ -121,13 +121,12 @@ def played(
     from wva.sim.scorecard.quality import Plan, RunsFailedError, judge  # noqa: PLC0415 - same
     from wva.sim.scorecard.runs import Workshop, program_digest  # noqa: PLC0415 - same
 
-    seeds = whole("--seeds", arguments.seeds, SEEDS)
-    workers = whole("--jobs", arguments.jobs or str(os.cpu_count() or 1), WORKERS)
+    workers = arguments.jobs or os.cpu_count() or 1
     recorded = AsRecorded(found.step_seconds, found.replicas)
     folder = Path(arguments.out) / "runs" / digest(about or sorted(setups.items()), recorded)
     workshop = Workshop(Play(setups, recorded), folder, program_digest())
     title = f"{found.model_id} in {found.namespace}"
-    plan = Plan(title, (found.scenario,), tuple(names), (), tuple(range(1, seeds + 1)), tuple(names))
+    plan = Plan(title, (found.scenario,), tuple(names), (), tuple(range(1, arguments.seeds + 1)), tuple(names))
     try:
         with progress_bar() as progress:
             return judge(plan, workshop, workers=workers, progress=progress)
@@ -290,14 +289,6 @@ def duration(flag: str, text: str) -> float:
         raise CannotRunError(f"{flag}={text!r}: {error}") from error
     if found is None:
         raise CannotRunError(f"{flag}={text!r}: expected more than nothing and at most a day")
-    return found
-
-
-def whole(flag: str, text: str, border: Whole) -> int:
-    """Return a whole number. Raises CannotRunError."""
-    found = border.find(text)
-    if found is None:
-        raise CannotRunError(f"{flag}={text!r}: expected {border.expected}")
     return found
 
 

@@ -42,14 +42,21 @@ def run(arguments: argparse.Namespace) -> int:
         plan = _plan(arguments)
     except ValueError as error:
         return fail(str(error))
-    # Who ends it by SIGTERM ends its processes, too, as with Ctrl-C.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return _quality(plan, arguments)
+        with ended_as_by_ctrl_c():
+            return _quality(plan, arguments)
     except KeyboardInterrupt:
         return interrupted()
     except OSError as error:
         return fail_on_system(error)
+
+
+@contextmanager
+def ended_as_by_ctrl_c() -> Iterator[None]:
+    """Have SIGTERM end the command as Ctrl-C does: with its processes."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -169,8 +169,10 @@ def _add_history(parser: Parser, *, required: bool) -> None:
         "--itl", default="100ms", metavar="DURATION", help="objective for the mean time between tokens (default: 100ms)"
     )
     parser.add_argument("--start-up", metavar="DURATION", help="how long a pod starts (default: as in the history)")
-    parser.add_argument("--seeds", default="1", metavar="N", help="runs of each policy (default: 1)")
-    parser.add_argument("--jobs", metavar="N", help="processes side by side (default: one per core)")
+    parser.add_argument("--seeds", type=whole(SEEDS), default=1, metavar="N", help="runs of each policy (default: 1)")
+    parser.add_argument(
+        "--jobs", type=whole(WORKERS), metavar="N", help="processes side by side (default: one per core)"
+    )
 
 
 def _add_emulator(emulator: Parser) -> None:

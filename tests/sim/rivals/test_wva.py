@@ -23,10 +23,10 @@ def test_every_configuration_grows_under_overload_and_shrinks_after_it(name):
     """From one replica that carries ten requests per second, at thirty, and back."""
     times = [
         evenly(2, 300).arrival_seconds,
-        300 + evenly(30, 1500).arrival_seconds,
-        1800 + evenly(1, 3600).arrival_seconds,
+        300 + evenly(30, 600).arrival_seconds,
+        900 + evenly(1, 1800).arrival_seconds,
     ]
-    traffic = of_times([at for part in times for at in part], 5400.0)
+    traffic = of_times([at for part in times for at in part], 2700.0)
     world = play(name, scene(traffic, variant("a", price=10.0), variant("b", price=20.0, minimum=0, replicas=0)))
     totals = [sum(moment.asked) for moment in world.moments]
     assert max(totals) >= 3
