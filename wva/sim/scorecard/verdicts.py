@@ -94,9 +94,11 @@ def in_short(card: Card) -> Iterator[tuple[str, str]]:
     is_best = sum(each.first is each.second for each in own)
     standing = Counter(each.verdict for each in own if each.first is not each.second)
     uncertain = f"; in {unsure} it is uncertain" if (unsure := standing[Verdict.UNCERTAIN]) else ""
+    ahead = f"; in {wins} it costs less with nearly the same share" if (wins := standing[Verdict.WINS]) else ""
     stands = (
         f"it is the best in {is_best} of {_scenarios(len(found))}, level with the best in {standing[Verdict.LEVEL]}, "
-        f"and loses to the best in {standing[Verdict.LOSES]}{uncertain}. It has {GOAL:.0%} of the requests in time in "
+        f"and loses to the best in {standing[Verdict.LOSES]}{uncertain}{ahead}. "
+        f"It has {GOAL:.0%} of the requests in time in "
         f"{_reaching(part.cell(SUBJECT) for part, _ in found)} of them, the best in "
         f"{_reaching(each.second for each in own)}, and the clairvoyant in "
         f"{_reaching(part.cell(REFERENCE) for part, _ in found)}."
