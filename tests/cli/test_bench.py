@@ -115,6 +115,14 @@ def test_requests_that_make_no_run_are_refused(bench, tmp_path, rows, words):
     assert (outcome.status, outcome.err) == (1, f"wva: mine.csv: {words}\n")
 
 
+def test_a_file_of_any_name(bench, tmp_path):
+    """Its name is text, also where it is no UTF-8 or looks like HTML."""
+    name = b"a\xff<b>.csv".decode(errors="surrogateescape")
+    (tmp_path / name).write_text("seconds,prompt_tokens,output_tokens\n0,1,1\n99,1,1\n")
+    assert bench("--requests", name, "--policy", "wva").status == 0
+    assert "The requests of a\ufffd&lt;b&gt;.csv. " in (tmp_path / "scorecard" / "scorecard.md").read_text()
+
+
 def test_requests_from_a_pipe_are_refused(bench, tmp_path):
     """Each run reads the file again, and a pipe has it once."""
     os.mkfifo(tmp_path / "pipe")
@@ -212,3 +220,13 @@ def test_ctrl_c_ends_it(bench, monkeypatch):
     assert outcome.err.splitlines()[-1] == "wva: interrupted; the same command continues"
     monkeypatch.setattr("wva.sim.stage.run.run", fakes.run)
     assert bench(*SMALL).err == "4 runs, 1 of them kept from before\n"
+
+
+def test_ctrl_c_ends_it_before_it_begins(bench, monkeypatch):
+    """Also while it reads what it is to run."""
+
+    def interrupted(_path):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("wva.sim.scorecard.suites.scenario_of_requests", interrupted)
+    assert bench("--requests", "mine.csv").status == 130

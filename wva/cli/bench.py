@@ -39,10 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         return _list()
     try:
-        plan = _plan(arguments)
-    except ValueError as error:
-        return fail(str(error))
-    try:
+        try:
+            plan = _plan(arguments)
+        except ValueError as error:
+            return fail(str(error))
         with ended_as_by_ctrl_c():
             return _quality(plan, arguments)
     except KeyboardInterrupt:

@@ -74,6 +74,15 @@ def test_text_of_a_scenario_is_text(page):
     assert "a &lt;b&gt;|&lt;/script&gt;" in page
 
 
+def test_names_of_variants_are_text_in_plots():
+    """Plotly would make a link of one."""
+    (part,) = card([fakes.scenario()], [fakes.run(fakes.scenario(), "wva", 1)], title="").parts
+    timeline = part.timelines["wva"]
+    odd = replace(timeline, variants=(replace(timeline.variants[0], name='<a href="http://x">y</a>'),))
+    found = html(card([fakes.scenario()], [replace(fakes.run(fakes.scenario(), "wva", 1), timeline=odd)], title=""))
+    assert data_of(found)["parts"][0]["variants"] == ['&lt;a href="http://x"&gt;y&lt;/a&gt;']
+
+
 def test_every_scenario_has_its_plots_and_every_policy_its_point(page, example):
     """A section each, and a link to it from the overview."""
     sections = [each["id"] for each in Elements(page).all("section")]

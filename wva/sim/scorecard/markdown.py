@@ -164,7 +164,7 @@ def _scenarios(card: Card) -> Iterator[str]:
     yield from ("## Scenarios", "", "The columns are explained [below](#columns).", "")
     headings = ("policy", *(column.heading for column in shown.COLUMNS), "late by cause")
     for part in card.parts:
-        yield from (f"### {part.scenario.name}", "", f"{part.scenario.title}. {setting(part)}", "")
+        yield from (f"### {part.scenario.name}", "", f"{shown.plain(part.scenario.title)}. {setting(part)}", "")
         rows = [
             (_bold(shown.name(cell), cell), *(shown.figure(cell, column) for column in shown.COLUMNS), _causes(cell))
             for cell in part.cells

@@ -219,7 +219,7 @@ def _part_data(part: Part, numbers: dict[str, int]) -> object:
     timeline = next(iter(part.timelines.values()))
     every = -(-len(timeline.offered_per_second) // _POINTS)
     return {
-        "variants": [variant.name for variant in timeline.variants],
+        "variants": [escape(variant.name, quote=False) for variant in timeline.variants],  # plotly takes some elements
         "end": timeline.step_seconds * (len(timeline.offered_per_second) - 1),
         "step": timeline.step_seconds * every,
         "load": _thinned((None, *timeline.offered_per_second[1:]), every),  # the first is of the time before the start

@@ -7,6 +7,7 @@ and the requests are those of ``traffic.shapes``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -297,7 +298,7 @@ def scenario_of_requests(path: Path) -> Scenario:
         raise RequestsFileError(f"{path}: the requests span {duration_seconds:g} s: expected at least {_MINUTE:g} s")
     return _of(
         "requests",
-        f"The requests of {path.name}",
+        f"The requests of {os.fsencode(path.name).decode(errors='replace')}",
         partial(_requests_of, path),
         measured_from_seconds=min(5 * _MINUTE, duration_seconds / 10.0),
     )
