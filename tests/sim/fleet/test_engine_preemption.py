@@ -1,5 +1,7 @@
 """What happens when the KV cache is full."""
 
+import pytest
+
 from wva.sim.fleet.counters import INTER_TOKEN_LATENCY, TIME_TO_FIRST_TOKEN
 from wva.sim.fleet.engine import Engine
 from wva.sim.fleet.parameters import EngineParameters
@@ -60,3 +62,24 @@ def test_preempted_sequence_is_computed_anew_and_loses_no_token():
     assert sample.histograms[INTER_TOKEN_LATENCY].count == 38
     assert two.inter_token_latency_seconds > one.inter_token_latency_seconds
     assert sample.kv_cache_usage == 0
+
+
+@pytest.mark.parametrize(("blocks", "admitted"), [(97, 2), (98, 1)])
+def test_admission_leaves_one_percent_of_the_blocks_free(blocks, admitted):
+    """Of 200 blocks 101 are in use: a prompt of 97 leaves two free and is admitted, one of 98 waits for the answer."""
+    parameters = EngineParameters(
+        alpha_seconds=0.01,
+        beta_seconds_per_sequence=0.0,
+        prefill_seconds_per_token=0.0,
+        num_gpu_blocks=200,
+        max_num_seqs=4,
+        max_num_batched_tokens=4096,
+        max_model_len=2048,
+    )
+    engine = Engine(parameters)
+    engine.submit(Request(1, 0.0, 1600, 12), at_seconds=0.0)
+    engine.submit(Request(2, 0.045, 16 * blocks, 2), at_seconds=0.045)
+    engine.advance(0.065)
+    assert (engine.running, engine.waiting) == (admitted, 2 - admitted)
+    engine.advance(1.0)
+    assert len(engine.finished) == 2
