@@ -35,11 +35,11 @@ _RESULTS: Final = f"""\
   known: their names end in `-tuned`. What costs more than `{FIXED}` does not count.
 """
 _COUNTS: Final = f"""\
-The next table has the number of scenarios in which {SUBJECT} wins against each policy, is level with it, and loses. If
-one of the two has less than {GOAL:.0%} in time, the one with the higher share wins. If both have that, or if the shares
-are level, the cheaper one wins. Shares are level within {CLOSE * 100:g} points, and costs within {COST_TOLERANCE:g}. A
-larger difference is *uncertain* if its 95% confidence interval contains zero; with one seed there is no interval. If it
-is uncertain who has the higher share, the cheaper one wins only if its share is not the lower one.
+The next table counts the scenarios in which {SUBJECT} wins against a policy, is level with it, or loses to it. If one
+of the two has less than {GOAL:.0%} in time, the one with the higher share wins. If both have that, or if the shares are
+level, the cheaper one wins. Shares are level within {CLOSE * 100:g} points, and costs within {COST_TOLERANCE:g}. A
+larger difference is *uncertain* if its 95% confidence interval contains zero; with one seed there is no interval. If
+it is uncertain who has the higher share, the cheaper one wins only if its share is not the lower one.
 """
 _EACH: Final = """\
 Each line names the policies, and says why for the best of them that does not know the traffic beforehand. The shares
