@@ -198,4 +198,5 @@ def progress_bar() -> Iterator[Progress]:
             )
 
         yield progress
-    sys.stderr.write(f"{counts.total()} runs, {counts[True]} of them kept from before\n")
+    runs = "1 run" if counts.total() == 1 else f"{counts.total()} runs"
+    sys.stderr.write(f"{runs}, {counts[True]} of them kept from before\n")
