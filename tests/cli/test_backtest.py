@@ -160,6 +160,8 @@ def test_tuning_needs_a_backtest(wva, tmp_path):
     assert "run wva backtest first" in outcome.lines[0]
     (tmp_path / "backtest.json").write_text("{}")
     assert "has no backtest of this version" in wva("tune", "--out", str(tmp_path)).lines[0]
+    (tmp_path / "backtest.json").write_text('{"more": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    assert "has no backtest of this version" in wva("tune", "--out", str(tmp_path)).lines[0]
     assert "--prometheus needs --from and --to" in wva("tune", "--prometheus", "http://127.0.0.1:1").lines[0]
 
 
@@ -168,6 +170,7 @@ def test_tuning_needs_a_backtest(wva, tmp_path):
     [
         ("now", 1000.0),
         ("now-5m", 700.0),
+        ("now-168h", -603800.0),
         ("12.5", 12.5),
         ("1970-01-01T00:01:00Z", 60.0),
         ("1970-01-01T01:01:00+01:00", 60.0),

@@ -45,7 +45,7 @@ DEFAULT_POLICIES: Final = ("wva", "wva-queueing", "hpa-kv", "static-peak", "clai
 _NOW: Final = re.compile(r"now(?:-(?P<ago>.+))?")
 _SECONDS: Final = Real(0.0, 1e11)
 _STEP: Final = Real(1.0, 3600.0)
-_DURATION: Final = Real(0.0, 86400.0, above=True)
+_LONGEST_AGO_DAYS: Final = 3660
 
 
 class CannotRunError(Exception):
@@ -269,7 +269,7 @@ def moment(flag: str, text: str, now: float) -> float:
     """Return a time in seconds since the epoch: ISO 8601, seconds, ``now`` or ``now-2h``. Raises CannotRunError."""
     relative = _NOW.fullmatch(text)
     if relative is not None:
-        return now - (duration(flag, relative["ago"]) if relative["ago"] else 0.0)
+        return now - (duration(flag, relative["ago"], days=_LONGEST_AGO_DAYS) if relative["ago"] else 0.0)
     number = _SECONDS.find(text)
     if number is not None:
         return number
@@ -281,14 +281,14 @@ def moment(flag: str, text: str, now: float) -> float:
     return found.replace(tzinfo=found.tzinfo or UTC).timestamp()
 
 
-def duration(flag: str, text: str) -> float:
-    """Return a duration in seconds. Raises CannotRunError."""
+def duration(flag: str, text: str, *, days: int = 1) -> float:
+    """Return a duration of so many days at most in seconds. Raises CannotRunError."""
     try:
-        found = _DURATION.find(parse_duration(text))
+        found = Real(0.0, days * 86400.0, above=True).find(parse_duration(text))
     except ValueError as error:
         raise CannotRunError(f"{flag}={text!r}: {error}") from error
     if found is None:
-        raise CannotRunError(f"{flag}={text!r}: expected more than nothing and at most a day")
+        raise CannotRunError(f"{flag}={text!r}: expected more than nothing and at most {24 * days} h")
     return found
 
 

@@ -40,7 +40,7 @@ def _found(arguments: argparse.Namespace) -> Backtest:
     except OSError as error:
         message = f"cannot read {error.filename}: {error.strerror}; run wva backtest first, or give --prometheus"
         raise CannotRunError(message) from error
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise CannotRunError(f"{arguments.out} has no backtest of this version: {str(error)[:200]}") from error
 
 
