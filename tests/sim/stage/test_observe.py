@@ -144,7 +144,7 @@ def same(mine, real):
 QUEUES = st.sampled_from([None, 0.0, 3.0])
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(scrapes=histories(), queue=QUEUES)
 async def test_every_sample_is_what_the_collector_reads(scrapes, queue):
     """Value, state and time, of the two signals and of all that the engines tell; the queue; and the variant."""
@@ -168,7 +168,7 @@ async def test_every_sample_is_what_the_collector_reads(scrapes, queue):
         assert getattr(variant, name) == getattr(expected_variant, name), name
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(scrapes=histories(), queue=QUEUES)
 async def test_requests_are_counted_as_the_collector_counts_them(scrapes, queue):
     """What is not known stays unknown: a scrape that was lost is no model without requests."""
