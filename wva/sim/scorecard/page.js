@@ -154,7 +154,7 @@ function frontier(element, part) {
   const names = points.filter((point) => point.named).map((point) => {
     const share = (Math.log10(point.cost) - left) / (right - left);
     const place = point.reference ? { xanchor: share > 0.7 ? "right" : "center", xshift: share > 0.7 ? 12 : 0, yshift: 17 }
-      : share > 0.35 ? { xanchor: "right", xshift: -11 } : { xanchor: "left", xshift: 8, yshift: -13 };
+      : share * 330 > 12 + 7 * point.policy.length ? { xanchor: "right", xshift: -11 } : { xanchor: "left", xshift: 8, yshift: -13 };
     return {
       x: Math.log10(point.cost), y: depth(point.attainment), text: `<b>${point.policy}</b>`, showarrow: false,
       font: { size: 11, color: color("text") }, ...place,

@@ -137,7 +137,7 @@ def _part(part: Part, index: int, numbers: dict[str, int]) -> Iterator[str]:
     yield f"<label>policy {_select(names, subject)}</label>"
     yield f"<label>against {_select(['', *names], other)}</label></div>"
     yield '<div class="over-time"></div></div>'
-    yield '<div><div class="choose quiet">Up and left is better. Dashed: the goal. Numbers: the table below.</div>'
+    yield '<div><div class="choose quiet">Up and left is better. Dashed: goal. Numbers: the table.</div>'
     yield '<div class="frontier"></div></div></div>'
     yield '<div class="wide"><table class="figures"><thead><tr><th scope="col">policy</th>'
     for column in shown.COLUMNS:
