@@ -106,7 +106,8 @@ def written(seconds):
 def objects():
     """Return the objects of the variant: its Deployment asks for four pods and has three, one of them Ready."""
     cluster = Cluster()
-    cluster.va(namespace=NAMESPACE, target="d-va", model_id=MODEL.model_id)
+    status = {"desiredOptimizedAlloc": {"accelerator": "A100", "numReplicas": 4}}
+    cluster.va(namespace=NAMESPACE, target="d-va", model_id=MODEL.model_id, status=status)
     made = cluster.deployment("d-va", namespace=NAMESPACE, replicas=4, ready=1)
     cluster.stores.deployments.upsert(replace(made, status=replace(made.status, replicas=3)))
     for name, created, ready in (("va-0", 1.0, True), ("va-1", 612.7, False), ("va-2", 640.2, False)):
@@ -150,7 +151,7 @@ async def test_every_sample_is_what_the_collector_reads(scrapes, queue):
     """Value, state and time, of the two signals and of all that the engines tell; the queue; and the variant."""
     real = await collected(scrapes, queue)
     mine = Observer(engines=True, retention_seconds=RETENTION).snapshot(
-        StageOfOnePod(scrapes, queue), NOW, status=lambda _: None
+        StageOfOnePod(scrapes, queue), NOW, status=lambda _: 4
     )
     (replica,), (expected_replica,) = mine.replicas, real.replicas
     assert same(replica.kv_usage, expected_replica.kv_usage), (replica.kv_usage, expected_replica.kv_usage)
@@ -174,7 +175,7 @@ async def test_requests_are_counted_as_the_collector_counts_them(scrapes, queue)
     """What is not known stays unknown: a scrape that was lost is no model without requests."""
     (real,) = (await collected(scrapes, queue)).request_counts
     observer = Observer(engines=True, retention_seconds=RETENTION)
-    (mine,) = observer.snapshot(StageOfOnePod(scrapes, queue), NOW, status=lambda _: None).request_counts
+    (mine,) = observer.snapshot(StageOfOnePod(scrapes, queue), NOW, status=lambda _: 4).request_counts
     assert (mine.model, mine.retention_seconds) == (real.model, real.retention_seconds)
     assert (mine.in_progress, mine.covered_seconds) == (real.in_progress, real.covered_seconds)
     assert mine.finished == (None if real.finished is None else pytest.approx(real.finished, rel=1e-9))
