@@ -230,7 +230,7 @@ def _add_bench(bench: Parser) -> None:
         "--suite",
         choices=("quick", "full"),
         default="quick",
-        help="which scenarios to run: quick takes minutes, full more than an hour (default: quick)",
+        help="which scenarios to run: quick takes minutes, full about an hour (default: quick)",
     )
     quality.add_argument(
         "--scenario",

@@ -71,7 +71,7 @@ with hindsight*.
 
 ## Run it yourself
 
-*Not run: it takes more than an hour.*
+*Not run: it takes about an hour.*
 
 ```sh
 wva bench quality --suite full --out scorecard
