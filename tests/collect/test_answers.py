@@ -90,14 +90,14 @@ def plain_numbers():
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_the_largest_answer_holds_the_event_loop_for_a_moment(name, plain_numbers):
-    """Shorter than the standard library takes for as many bytes of plain numbers, however its bytes are spent."""
+    """Half as long as the standard library takes for as many bytes of plain numbers, however its bytes are spent."""
     text = HOSTILE[name]()
 
     def decode():
         with suppress(PrometheusError):
             decode_vector(text, secret="token")
 
-    assert cpu_seconds(decode) < plain_numbers
+    assert cpu_seconds(decode) < plain_numbers / 2
 
 
 @pytest.mark.parametrize(
