@@ -12,9 +12,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from wva.decide.queueing.service import Queue, ServiceLaw
-from wva.decide.queueing.sizing import EPSILON
-from wva.decide.queueing.targets import Target
+from tests.golden.original.queues import Queue
+from tests.golden.original.service import ServiceLaw
+from tests.golden.original.sizing import EPSILON
+from tests.golden.original.targets import Target
 
 _SERIES = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000, 1 / 74724249600)
 

@@ -13,27 +13,18 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 
 from bench.paired import cpu_seconds, ratio
 from bench.queueing_baseline import Single, size_one
-from wva.decide.queueing.candidates import Candidates
-from wva.decide.queueing.service import PrefillDecode, Queue, RequestSize
-from wva.decide.queueing.sizing import perform, size
-from wva.decide.queueing.solution import Solution, choose, optimize
-from wva.decide.queueing.system import (
-    Accelerator,
-    Allocation,
-    BestEffort,
-    Load,
-    Options,
-    Profile,
-    Server,
-    ServiceClass,
-    System,
-    transition_value,
-)
-from wva.decide.queueing.targets import Target
+from tests.golden.original.allocations import Allocation, BestEffort, Load, Options, Server
+from tests.golden.original.candidates import Candidates
+from tests.golden.original.queues import Queue
+from tests.golden.original.service import PrefillDecode, RequestSize
+from tests.golden.original.sizing import perform, size
+from tests.golden.original.solution import Solution, choose, optimize
+from tests.golden.original.system import Accelerator, Profile, ServiceClass, System, transition_value
+from tests.golden.original.targets import Target
+from wva.model.records import replace
 
 COUNT = 1000
 BATCH = 64

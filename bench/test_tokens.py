@@ -1,5 +1,7 @@
 """What the token analyzer costs a cycle: queries, bytes, CPU of collecting and of deciding, against the percentage one.
 
+Collecting for the demand analyzer is beside it.
+
 Prometheus' own work is not in it. Its answers are made once, in the size that a real one sends (a quoted label set per
 series), and decoded in each cycle.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -20,18 +22,21 @@ from wva.api.core import Pod
 from wva.api.meta import KubeObject
 from wva.api.variantautoscaling import VariantAutoscaling
 from wva.collect.answers import InstantVector, decode_vector
-from wva.collect.queries import EngineSignal
+from wva.collect.queries import CounterSignal, EngineSignal
 from wva.collect.snapshot import Collector, CollectorSettings
 from wva.collect.stores import CollectStores
-from wva.decide.analyze.saturation import VariantReport, assess
-from wva.decide.analyze.tokens import TokenInputs, analyze_tokens
-from wva.decide.settling import Moment, progress_of
+from wva.decide.measure.percentage import Percentage
+from wva.decide.measure.tokens import Tokens
+from wva.decide.trust import believe
 from wva.instruments import Instruments
 from wva.kube.cache import Store
-from wva.model.capacity import LearnedCapacity
+from wva.model.capacity import CapacityMemory, LearnedCapacity
+from wva.model.memory import Memory
 from wva.model.metrics import EngineSignals, ReplicaMetrics, Sample, SampleState
-from wva.model.policy import SaturationPolicy
+from wva.model.policy import Policy
+from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey, Variant, VariantKey
+from wva.slices import in_slices
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -48,21 +53,15 @@ class Answers:
         """Make the bodies."""
         pods = [(f"m{model}", f"d{model}-{pod}") for model in range(MODELS) for pod in range(PODS)]
         plain = [{"namespace": NAMESPACE, "model_name": model, "pod": pod} for model, pod in pods]
-        engines = []
-        for labels in plain:
-            engines += [
-                ({**labels, "signal": signal.value}, "0.5")
-                for signal in EngineSignal
-                if signal is not EngineSignal.CACHE_CONFIG
-            ]
-            size = {"engine": "0", "num_gpu_blocks": "8192", "block_size": "16", "signal": "cache_config"}
-            engines.append(({"namespace": NAMESPACE, "pod": labels["pod"], **size}, "1"))
         self._bodies = {
             "kv_cache_usage": _body((labels, "0.5") for labels in plain),
             "queue_length": _body((labels, "1") for labels in plain),
             "kv_cache_usage_timestamp": _body((labels, str(NOW - 5)) for labels in plain),
             "queue_length_timestamp": _body((labels, str(NOW - 5)) for labels in plain),
-            "engine_signals": _body(engines),
+            "engine_signals": _body(_engines(plain, dict.fromkeys(EngineSignal, "0.5"))),
+            "engine_counters": _body(
+                _engines(plain, dict.fromkeys(CounterSignal, "1234567.5") | {"kv_usage": "0.5", "time": str(NOW - 5)})
+            ),
             "scheduler_queue": _body(
                 ({"namespace": NAMESPACE, "target_model_name": f"m{model}", "signal": signal}, value)
                 for model in range(MODELS)
@@ -77,7 +76,15 @@ class Answers:
         self.queries += 1
         self.sent += len(promql)
         self.received += len(self._bodies[name])
-        return decode_vector(self._bodies[name])
+        return await in_slices(decode_vector(self._bodies[name]))
+
+
+def _engines(pods: Iterable[dict[str, str]], values: Mapping[str, str]) -> Iterator[tuple[dict[str, str], str]]:
+    """Yield the series of each pod that tell these signals."""
+    size = {"engine": "0", "num_gpu_blocks": "8192", "block_size": "16", "signal": "cache_config"}
+    for labels in pods:
+        yield {"namespace": NAMESPACE, "pod": labels["pod"], **size}, "1"
+        yield from (({**labels, "signal": str(name)}, text) for name, text in values.items() if name != "cache_config")
 
 
 def _body(rows: Iterable[tuple[dict[str, str], str]]) -> bytes:
@@ -111,16 +118,21 @@ def _put(store: Store[T], type_: type[T], name: str, owner: str, **wire: object)
     store.upsert(msgspec.convert({"metadata": metadata, **wire}, type_))
 
 
-def _collecting(*, engines: bool) -> tuple[Answers, Collector]:
+def _collecting(*, engines: bool = False, counters: bool = False) -> tuple[Answers, Collector]:
     answers = Answers()
-    settings = CollectorSettings(engines_of=lambda _: engines)
+    settings = CollectorSettings(engines_of=lambda _: engines, counters_of=lambda _: counters)
     instruments = Instruments(CollectorRegistry())
     return answers, Collector(_stores(), prometheus=answers, instruments=instruments, settings=settings)
 
 
+async def _cycle(collector: Collector) -> None:
+    """Collect and return nothing: the runner describes what it is given, whole Snapshots too."""
+    await collector.collect(NOW)
+
+
 def test_collecting_for_the_token_analyzer() -> None:
     """Two queries more; CPU and bytes stay within a few times those of the two signals."""
-    without, plain = _collecting(engines=False)
+    without, plain = _collecting()
     with_, tokens = _collecting(engines=True)
     with asyncio.Runner() as runner:
         for answers, collector in ((without, plain), (with_, tokens)):
@@ -128,11 +140,29 @@ def test_collecting_for_the_token_analyzer() -> None:
             print(f"\n{answers.queries} queries, {answers.sent} bytes sent, {answers.received} bytes received", end="")
         assert (without.queries, with_.queries) == (4, 6)
         seconds = [
-            min(cpu_seconds(lambda one=one: runner.run(one.collect(NOW))) for _ in range(5)) for one in (plain, tokens)
+            min(cpu_seconds(lambda one=one: runner.run(_cycle(one))) for _ in range(5)) for one in (plain, tokens)
         ]
-        factor = ratio(lambda: runner.run(tokens.collect(NOW)), lambda: runner.run(plain.collect(NOW)))
+        factor = ratio(lambda: runner.run(_cycle(tokens)), lambda: runner.run(_cycle(plain)))
     print(f"\n{MODELS * PODS} pods: {seconds[0] * 1e3:.1f} ms, with engines {seconds[1] * 1e3:.1f} ms, x{factor:.1f}")
     assert factor < 15
+
+
+def test_collecting_for_the_demand_analyzer() -> None:
+    """Two queries more, which cost about what those of the token analyzer do."""
+    found = [_collecting(), _collecting(engines=True), _collecting(counters=True)]
+    with asyncio.Runner() as runner:
+        for answers, collector in found:
+            replicas = runner.run(collector.collect(NOW)).replicas
+            print(f"\n{answers.queries} queries, {answers.sent} bytes sent, {answers.received} bytes received", end="")
+        assert [answers.queries for answers, _ in found] == [4, 6, 6]
+        assert all(replica.counters is not None for replica in replicas)
+        plain, tokens, demand = (
+            min(cpu_seconds(lambda one=one: runner.run(_cycle(one))) for _ in range(5)) for _, one in found
+        )
+        factor = ratio(lambda: runner.run(_cycle(found[2][1])), lambda: runner.run(_cycle(found[1][1])))
+    print(f"\n{MODELS * PODS} pods: {plain * 1e3:.1f} ms, tokens {tokens * 1e3:.1f} ms, demand {demand * 1e3:.1f} ms")
+    print(f"demand against tokens: x{factor:.2f}")
+    assert factor < 2
 
 
 def _fresh(value: float) -> Sample:
@@ -150,22 +180,21 @@ def test_deciding_in_tokens() -> None:
         prefix_hit_rate=_fresh(0.1),
     )
     model = ModelKey(NAMESPACE, "m")
-    reports = []
+    variants, replicas = [], []
     for name in ("a100", "h100"):
         key = VariantKey(NAMESPACE, name)
-        variant = Variant(key, model, name, name, 20.0, PODS, current_replicas=PODS, ready_replicas=PODS)
-        pods = tuple(ReplicaMetrics(f"{name}-{pod}", key, _fresh(0.5), _fresh(6), engine) for pod in range(PODS))
-        progress = progress_of(variant, replicas=pods, entry=None, moment=Moment(NOW, 600.0))
-        reports.append(VariantReport(progress, pods))
-    policy, learned, inputs = SaturationPolicy(), LearnedCapacity(model, NOW - 3600), TokenInputs(reports)
+        variants.append(Variant(key, model, name, name, 20.0, PODS, current_replicas=PODS, ready_replicas=PODS))
+        replicas += [ReplicaMetrics(f"{name}-{pod}", key, _fresh(0.5), _fresh(6), engine) for pod in range(PODS)]
+    memory = Memory(capacity=CapacityMemory((LearnedCapacity(model, NOW - 3600),)))
+    models, _ = believe(Snapshot.of(variants, replicas), memory, Policy(), NOW)
 
     def in_tokens() -> None:
         for _ in range(MODELS):
-            analyze_tokens(model, inputs=inputs, policy=policy, learned=learned, now=NOW)
+            Tokens().measure(models, memory, Policy(), NOW)
 
     def in_percent() -> None:
         for _ in range(MODELS):
-            assess(model, reports=reports, policy=policy, failure=None, now=NOW)
+            Percentage().measure(models, memory, Policy(), NOW)
 
     factor = ratio(in_tokens, in_percent)
     milliseconds = min(cpu_seconds(in_tokens) for _ in range(5)) * 1e3

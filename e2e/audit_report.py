@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -19,6 +18,7 @@ import yaml
 from e2e.controlplane.audit import Access, accesses, logs_in, refused
 from e2e.manifests import DEPLOY, SERVICE_ACCOUNT
 from e2e.rights import Right, rights_of
+from wva.model.records import replace
 
 UNUSED_FOR_A_REASON: dict[Right, str] = {}
 """Rights that no test can make the controller use, each with the reason why it is granted nevertheless."""

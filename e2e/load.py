@@ -192,9 +192,18 @@ class Fleet:
         for variant in sorted(self._variants):
             names = sorted(pods.get(variant, ()))
             if self._said.get(variant) != names:
-                body = {"namespace": self._namespace, "deployment": variant, "pods": names}
-                self._request("POST", "/pods", body)
-                self._said[variant] = names
+                self._tell(variant, names)
+
+    def restart_engine(self, variant: Variant) -> None:
+        """Let the engine of one pod start anew within it: it loses its requests, and counts from zero."""
+        names = self._said[variant.name]
+        self._tell(variant.name, names[1:])
+        self._tell(variant.name, names)
+
+    def _tell(self, variant: str, names: Sequence[str]) -> None:
+        body = {"namespace": self._namespace, "deployment": variant, "pods": names}
+        self._request("POST", "/pods", body)
+        self._said[variant] = names
 
     def _request(self, method: str, path: str, body: object = None) -> bytes:
         data = None if body is None else json.dumps(body).encode()

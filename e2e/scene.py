@@ -66,6 +66,8 @@ class Scene:
         self.variants: dict[str, Variant] = {}
         self.instance = ""
         self.scrape_seconds = SCRAPE_INTERVAL_SECONDS
+        self.dropped_series = ""
+        """The names of series of pods that Prometheus does not keep, a regular expression."""
         self.target = TargetLabels(namespace, JOB)
         self._pools: dict[str, str] = {}
         self._launch = launch
@@ -305,5 +307,6 @@ class Scene:
             honor_labels=labels is None,
             labels=labels or {},
             interval_seconds=self.scrape_seconds,
+            dropped=self.dropped_series if name == "pods" else "",
         )
         self._stack.enter_context(self.plane.scraping(job))

@@ -27,8 +27,11 @@ def serving(server: http.server.HTTPServer) -> Iterator[None]:
             thread.join()
 
 
-def pass_on(url: str, form: bytes | None, context: ssl.SSLContext) -> tuple[int, bytes]:
-    """Ask another server, by GET without a form, and return its HTTP status and content. OSError without an answer."""
+def pass_on(url: str, form: bytes | None, context: ssl.SSLContext | None) -> tuple[int, bytes]:
+    """Ask another server, and return its HTTP status and content. OSError without an answer.
+
+    By GET without a form, and in plain HTTP without a context.
+    """
     try:
         with urllib.request.urlopen(url, form, timeout=_TIMEOUT_SECONDS, context=context) as response:
             return response.status, response.read()

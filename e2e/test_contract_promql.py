@@ -14,7 +14,6 @@ import urllib.parse
 import urllib.request
 import uuid
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,6 +27,7 @@ from tests.contract.promql.expectations import ERRORS, EXPECTATIONS, ErrorExpect
 from tests.contract.promql.history import END_SECONDS, history_page
 from tests.contract.promql.live import SCENARIOS, LiveScenario
 from tests.contract.promql.scope import Result, scoped
+from wva.model.records import replace
 
 _TIMEOUT_SECONDS = 10.0
 _SCRAPED_SECONDS = 20.0

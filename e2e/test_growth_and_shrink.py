@@ -1,4 +1,4 @@
-"""The whole way with a simulated fleet: load, vLLM metrics, Prometheus, controller, KEDA, HPA, Deployment."""
+"""The percentage analyzer, all the way: simulated load, vLLM metrics, Prometheus, controller, KEDA, HPA, Deployment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENGINE = EngineParameters(
     max_num_seqs=1024,
 )
 STEADY_RATE, HIGH_RATE = 28.0, 35.0  # per replica
-SATURATION = "queueLengthThreshold: 15"  # by the default, 5, such a step would count as a queue
+SATURATION = "analyzerName: percentage\nqueueLengthThreshold: 15"  # by the default, 5, a step would count as a queue
 
 
 @pytest.mark.smoke

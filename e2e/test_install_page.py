@@ -72,7 +72,7 @@ def test_page_from_top_to_bottom(scene: Scene, release: Release, launch: Launch,
             },
         )
     everything = "\n".join(written)
-    assert "kvSpareTrigger: 0.2" in everything
+    assert "keepWarm: 30m" in everything
     assert '"metricName":"wva_desired_replicas"' in everything.replace(" ", "")
     assert "ImmutableConfigChangeRejected" in everything
     assert any(text.endswith("true") or "\ntrue" in text for text in written), "the ConfigMap was immutable"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from wva.model.metrics import MISSING, ReplicaMetrics, Sample, SampleState
+from wva.model.optimizers import Analyzer
 from wva.model.policy import Compatibility, Policy, SaturationPolicy
+from wva.model.records import replace
 from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
 
 NOW = 1_700_000_000.0
@@ -66,6 +67,7 @@ def replica(
     return ReplicaMetrics(pod, VariantKey(namespace, variant), sample(kv), sample(queue))
 
 
-def policy(*, compatibility: Compatibility | None = None, **saturation: float) -> Policy:
-    """Return a policy with the shipped thresholds, except for those named."""
-    return Policy(saturation=SaturationPolicy(**saturation), compatibility=compatibility)
+def policy(*, compatibility: Compatibility | None = None, **saturation: Any) -> Policy:
+    """Return a policy of the percentage analyzer with the shipped thresholds, except for those named."""
+    fields = {"analyzer_name": Analyzer.PERCENTAGE} | saturation
+    return Policy(saturation=SaturationPolicy(**fields), compatibility=compatibility)

@@ -203,12 +203,6 @@ class Instruments:
             ["cause"],
             registry=registry,
         )
-        self.coverage = Gauge(
-            "wva_coverage_ratio",
-            "Replicas with fresh samples of both signals over replicas expected to report; absent without replicas.",
-            ["variant_name", "namespace"],
-            registry=registry,
-        )
         self.holds = Counter(
             "wva_holds", "Variant cycles in which the number was held, by reason.", ["reason"], registry=registry
         )

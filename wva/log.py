@@ -12,6 +12,7 @@ import logging
 import sys
 from collections.abc import Hashable
 from contextlib import suppress
+from functools import lru_cache
 from threading import Lock
 from typing import Any, Final, Literal, TextIO, cast
 
@@ -35,11 +36,15 @@ def mask_secrets(_: WrappedLogger, __: str, event_dict: EventDict) -> EventDict:
 
 def _masked(key: str, value: Any) -> Any:
     if isinstance(value, str):
-        secret = any(word in key.lower() for word in _SECRET_WORDS) and not key.lower().endswith("_path")
-        return "***" if secret else value
+        return "***" if _names_secret(key) else value
     if isinstance(value, dict):
         return {name: _masked(str(name), inner) for name, inner in value.items()}
     return [_masked(key, item) for item in value] if isinstance(value, list) else value
+
+
+@lru_cache(maxsize=1024)
+def _names_secret(key: str) -> bool:
+    return any(word in key.lower() for word in _SECRET_WORDS) and not key.lower().endswith("_path")
 
 
 def shorten(_: WrappedLogger, __: str, event_dict: EventDict) -> EventDict:

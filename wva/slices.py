@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from typing import Final, TypeAlias, TypeVar
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 Steps: TypeAlias = Generator[None, None, R]
 """Work that yields wherever it may be interrupted, and returns its result."""
@@ -36,6 +37,17 @@ class Slices:
         if time.monotonic() >= self._end:
             await asyncio.sleep(0)
             self._end = time.monotonic() + self._seconds
+
+
+_FREED_AT_ONCE: Final = 500
+
+
+async def forget(things: list[T]) -> None:
+    """Let go of things in slices: to free a hundred thousand at once takes longer than others should wait."""
+    slices = Slices()
+    while things:
+        del things[-_FREED_AT_ONCE:]
+        await slices.rest()
 
 
 async def beside(size: int, work: Callable[[], R]) -> R:

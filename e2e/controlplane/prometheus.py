@@ -47,6 +47,7 @@ class ScrapeJob:
     labels: Mapping[str, str] = field(default_factory=dict)  # put on every series, as service discovery would
     metrics_path: str = "/metrics"
     interval_seconds: int = SCRAPE_INTERVAL_SECONDS
+    dropped: str = ""  # the names of series that are not kept, a regular expression
 
     def document(self) -> dict[str, Any]:
         """Return the scrape_config of Prometheus."""
@@ -65,6 +66,9 @@ class ScrapeJob:
                 config["tls_config"]["ca_file"] = str(self.authority)
             if self.server_name:
                 config["tls_config"]["server_name"] = self.server_name
+        if self.dropped:
+            rule = {"source_labels": ["__name__"], "regex": self.dropped, "action": "drop"}
+            config["metric_relabel_configs"] = [rule]
         if self.bearer_token:
             config["authorization"] = {"type": "Bearer", "credentials": self.bearer_token}
         return config

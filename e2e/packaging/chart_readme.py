@@ -10,12 +10,16 @@ from e2e.packaging.chart import CHART
 from e2e.packaging.chart_values import values
 
 README = CHART / "README.md"
+_WINDOWS: Final = "WVA has already waited until a change is justified; values.yaml has the figures"
 DEVIATIONS = {
+    "hpa.behavior.scaleDown.stabilizationWindowSeconds": _WINDOWS,
+    "hpa.behavior.scaleUp.stabilizationWindowSeconds": _WINDOWS,
     "wva.image.repository": "It is another program. You build the image from the `Containerfile` of this repository",
     "wva.image.tag": "Empty is the appVersion of the chart, so chart and program have the same version",
     "wva.imagePullPolicy": "An image that you loaded onto the nodes is in no registry",
     "wva.prometheus.tls.caCertPath": "Without a CA there is no such file, and the process would not start",
     "wva.prometheus.tls.insecureSkipVerify": "Without the check an attacker could pose as Prometheus and set replicas",
+    "wva.reconcileInterval": "A change of the load is seen earlier; values.yaml has the figures",
 }
 """Defaults that are not those of the chart of version 0.5, and why."""
 FORMER: dict[str, Any] = {

@@ -15,6 +15,9 @@ from e2e.packaging.chart import only, render
 from e2e.packaging.chart_matrix import AUTHORITY, CASES, merged
 from e2e.packaging.everything import of_the_chart
 from e2e.packaging.schemas import problems
+from wva.collect.config.saturation import parse_saturation
+from wva.model.optimizers import Analyzer
+from wva.model.variant import ModelKey
 
 _TURN = re.compile(r"^(?P<indent> *)\{\{-? *(?P<word>if|else if|else|with|range)\b")
 _SCALERS = {"HorizontalPodAutoscaler", "ScaledObject"}
@@ -236,15 +239,16 @@ def test_a_policy_may_be_given_in_part(actuator: str):
         behavior = only(items, "HorizontalPodAutoscaler")["spec"]["behavior"]
     else:
         behavior = only(items, "ScaledObject")["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
-    rest = {"stabilizationWindowSeconds": 240, "selectPolicy": "Max"}
+    up, down = ({"stabilizationWindowSeconds": seconds, "selectPolicy": "Max"} for seconds in (0, 60))
     assert behavior == {
-        "scaleUp": {**rest, "policies": [{"type": "Pods", "value": 5, "periodSeconds": 150}]},
-        "scaleDown": {**rest, "policies": [{"type": "Pods", "value": 10, "periodSeconds": 60}]},
+        "scaleUp": {**up, "policies": [{"type": "Pods", "value": 5, "periodSeconds": 150}]},
+        "scaleDown": {**down, "policies": [{"type": "Pods", "value": 10, "periodSeconds": 60}]},
     }
 
 
 NOTES = [
-    ({}, "the percentage analyzer reads no objectives"),
+    ({}, "demand reads no objectives"),
+    ({"wva": {"capacityScaling": {"default": {"kvSpareTrigger": 0.2}}}}, "percentage reads no objectives"),
     ({"wva": {"capacityScaling": {"default": {"analyzerName": "saturation"}}}}, "saturation reads no objectives"),
     ({"wva": {"capacityScaling": {"default": {"analyzerName": "queueing"}}}}, ""),
     ({"wva": {"capacityScaling": {"overrides": {"a": {"modelID": "m", "analyzerName": "queueing"}}}}}, ""),
@@ -322,6 +326,12 @@ def test_values_of_version_0_5_0_keep_their_meaning():
     assert main["PROMETHEUS_METRICS_CACHE_TTL"] == "30s"
     assert main["PROMETHEUS_TLS_INSECURE_SKIP_VERIFY"] == "true"
     override = yaml.safe_load(only(items, "ConfigMap", "saturation-scaling-config")["data"]["llm-d"])
+    assert (
+        parse_saturation(only(items, "ConfigMap", "saturation-scaling-config")["data"]).policy.analyzer_for(
+            ModelKey("llm-d-autoscaler", "Qwen/Qwen3-0.6B")
+        )
+        is Analyzer.PERCENTAGE
+    )
     assert override == {
         "model_id": "Qwen/Qwen3-0.6B",
         "namespace": "llm-d-autoscaler",
@@ -332,6 +342,30 @@ def test_values_of_version_0_5_0_keep_their_meaning():
     assert {"model": "Qwen/Qwen3-0.6B", "slo-tpot": 10, "slo-ttft": 1000} in premium["data"]
     binding = only(items, "ClusterRoleBinding", "metrics-reader-rolebinding")
     assert "kube-prometheus-stack-prometheus" in str(binding["subjects"])
+
+
+@pytest.mark.parametrize(
+    ("default", "expected"),
+    [
+        ({}, "demand"),
+        ({"kvCacheThreshold": "0.80", "queueLengthThreshold": 5.0, "transitionDeadline": "20m"}, "demand"),
+        ({"kvCacheThreshold": 0.7}, None),
+        ({"queueSpareTrigger": "2"}, None),
+        ({"optimizerName": "one-step"}, None),
+        ({"kvCacheThreshold": 0.7, "analyzerName": "demand"}, "demand"),
+        ({"analyzerName": "percentage"}, "percentage"),
+        ({"analyzerName": ""}, None),
+        ({"analyzerName": "saturation", "kvCacheThreshold": 0.7}, "saturation"),
+    ],
+)
+def test_auto_is_the_demand_analyzer_unless_thresholds_are_chosen(default: chart.Body, expected: str | None):
+    """Thresholds that a release has set stay in force: an entry with them alone has the percentage analyzer."""
+    items = render({"wva": {"capacityScaling": {"default": default}}})
+    entry = yaml.safe_load(only(items, "ConfigMap", "saturation-scaling-config")["data"]["default"])
+    assert entry.get("analyzerName") == expected
+    found = parse_saturation({"default": yaml.safe_dump(entry)})
+    assert found.errors == ()
+    assert found.policy.saturation.analyzer_name == ("" if expected in {None, "percentage"} else expected)
 
 
 def test_a_release_of_a_variant_alone_has_nothing_of_the_controller():

@@ -34,33 +34,33 @@ def install_pools(stage):
     )
 
 
-def pool(stage, port, *, labels=None, namespace="ns"):
+def pool(stage, port, *, labels=None, namespace="ns", name="pool", picker="epp"):
     """Put a pool in front of a Deployment, its picker's Service and a Ready pod of the picker on 127.0.0.1."""
     store = stage.api.store
     store.create(
         POOLS,
         {
-            "metadata": {"name": "pool", "namespace": namespace},
+            "metadata": {"name": name, "namespace": namespace},
             "spec": {
                 "selector": {"matchLabels": {"app": "d"} if labels is None else labels},
-                "endpointPickerRef": {"name": "epp"},
+                "endpointPickerRef": {"name": picker},
             },
         },
     )
     ports = [{"name": "http-metrics", "port": port, "targetPort": port}]
     store.create(
         "services",
-        {"metadata": {"name": "epp", "namespace": namespace}, "spec": {"selector": {"app": "epp"}, "ports": ports}},
+        {"metadata": {"name": picker, "namespace": namespace}, "spec": {"selector": {"app": picker}, "ports": ports}},
     )
     store.create(
         "pods",
         {
-            "metadata": {"name": "epp-0", "namespace": namespace, "labels": {"app": "epp"}},
+            "metadata": {"name": f"{picker}-0", "namespace": namespace, "labels": {"app": picker}},
             "spec": {"containers": [{"name": "epp", "image": "epp"}]},
         },
     )
     status = {"phase": "Running", "podIP": "127.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]}
-    store.patch_status("pods", Key(namespace, "epp-0"), status)
+    store.patch_status("pods", Key(namespace, f"{picker}-0"), status)
 
 
 class Gateway:

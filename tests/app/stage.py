@@ -24,7 +24,7 @@ from wva.kube.client import KubeClient
 from wva.model.variant import VariantKey
 from wva.settings import Given, load
 from wva.sim.apiserver import ApiServer, Patch, ServerOptions, StoreOptions, kind_from_definition
-from wva.sim.prometheus import EmbeddedPrometheus, InProcess, Target
+from wva.sim.prometheus import EmbeddedPrometheus, InProcess, ScrapeTarget
 from wva.sim.world.clock import VirtualClock
 from wva.sim.world.workloads import DEPLOYMENTS, Workloads
 
@@ -33,7 +33,7 @@ SYSTEM = "wva"
 SATURATION = "wva-saturation-scaling-config"
 MAIN = "wva-variantautoscaling-config"
 MODEL = "org/model"
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 
 
 async def until(check: Callable[[], Any], *, seconds: float = DEADLINE_SECONDS) -> Any:
@@ -228,7 +228,7 @@ class Stage:
             name = deployment["metadata"]["name"]
             for pod in self.workloads.ready_pods(Key("ns", name)):
                 labels = {"job": "vllm", "namespace": "ns", "pod": pod}
-                targets.append(Target(InProcess(lambda name=name: self._page_of_pod(name)), labels))
+                targets.append(ScrapeTarget(InProcess(lambda name=name: self._page_of_pod(name)), labels))
         return targets
 
     def _page_of_pod(self, deployment):

@@ -6,7 +6,6 @@ import asyncio
 import copy
 import time
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -14,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from tests.app.stage import SYSTEM, until
 from wva.api.meta import Key
 from wva.instruments import Instruments
+from wva.model.records import replace
 
 LABEL = "wva.llmd.ai/controller-instance"
 LEASES = "leases.coordination.k8s.io"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from dataclasses import replace
 
 import aiohttp
 import pytest
@@ -17,6 +16,7 @@ from wva.api.core import Lease
 from wva.api.meta import Key
 from wva.api.resource import Resource
 from wva.kube.errors import WriteRefused
+from wva.model.records import replace
 from wva.model.variant import VariantKey
 from wva.sim.apiserver import Patch, matching
 
@@ -24,8 +24,8 @@ LEASES = "leases.coordination.k8s.io"
 LEASE = Key(SYSTEM, "72dd1cf1.llm-d.ai")
 ELECTED = {
     "LEADER_ELECT": "true",
-    "LEADER_ELECTION_LEASE_DURATION": "3s",
-    "LEADER_ELECTION_RENEW_DEADLINE": "2s",
+    "LEADER_ELECTION_LEASE_DURATION": "15s",
+    "LEADER_ELECTION_RENEW_DEADLINE": "10s",
     "LEADER_ELECTION_RETRY_PERIOD": "100ms",
 }
 

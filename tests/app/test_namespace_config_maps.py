@@ -7,7 +7,7 @@ import pytest
 from tests.app.stage import MODEL, SATURATION, SYSTEM, until
 from wva.api.meta import Key
 from wva.api.namespaces import CONFIG_ENABLED_LABEL, EXCLUDE_ANNOTATION
-from wva.decide import model_cycle
+from wva.decide import pipeline
 from wva.model.variant import ModelKey
 from wva.sim.apiserver import Patch
 
@@ -148,7 +148,7 @@ async def test_scale_to_zero_and_queueing_follow_their_config_maps(stage):
         stage.config_map("wva-queueing-model-config", {"default": "sloMultiplier: 4"})
         await until(lambda: policy().analyzer_for(model) == "queueing")
         stage.api.store.delete("configmaps", Key(SYSTEM, "wva-queueing-model-config"))
-        await until(lambda: policy().analyzer_for(model) == "")
+        await until(lambda: policy().analyzer_for(model) == "demand")
         (event,) = await until(lambda: stage.events("ConfigurationDeleted"))
         assert "the built-in queueing model defaults are in force" in event["message"]
 
@@ -184,14 +184,14 @@ async def test_the_only_namespace_that_is_watched_cannot_be_excluded(stage):
 
 async def test_configuration_that_makes_decisions_fail_is_out_of_force_until_it_changes(stage, monkeypatch):
     """Condition, event and metric say so; the namespace follows the global configuration meanwhile."""
-    original = model_cycle.analyze
+    original = pipeline.terms
 
-    def broken(key, variants, cycle):
-        if cycle.policy.saturation_for(key).kv_cache_threshold == 0.4:
+    def broken(model, need, *rest):
+        if model.policy.kv_cache_threshold == 0.4:
             raise LookupError("text of a tenant")
-        return original(key, variants, cycle)
+        return original(model, need, *rest)
 
-    monkeypatch.setattr(model_cycle, "analyze", broken)
+    monkeypatch.setattr(pipeline, "terms", broken)
     stage.deployment(replicas=2)
     stage.va()
     await stage.scrape()

@@ -107,6 +107,25 @@ async def test_only_the_cheapest_is_started(stage, gateway):
     assert replicas(stage, "dear") == 0
 
 
+async def test_two_pools_over_one_model_start_one_variant(stage, gateway):
+    """Each pool has a picker and a variant of its own, and requests wait at both."""
+    install_pools(stage)
+    for name, cost in (("dear", "40.0"), ("cheap", "20.0")):
+        stage.deployment(name, replicas=0)
+        stage.va(name, target=name)
+        stage.api.store.patch(VARIANTS, Key("ns", name), Patch(body={"spec": {"variantCost": cost}}))
+    async with Gateway().serving() as other:
+        pool(stage, gateway.port, labels={"app": "dear"})
+        pool(stage, other.port, labels={"app": "cheap"}, name="other", picker="other-epp")
+        gateway.waiting = other.waiting = 3
+        async with stage.controller(interval="1s"):
+            await until(lambda: replicas(stage, "cheap") == 1)
+            await until(lambda: stage.metric("wva_cycles_total", result="success") >= 3)
+            await until(lambda: stage.series() == {"cheap": 1, "dear": 0})
+            assert stage.metric("wva_activations_total", result="success") == 1
+    assert replicas(stage, "dear") == 0
+
+
 async def test_a_cycle_does_not_take_the_start_back(stage, gateway):
     """However often it decides while the caches catch up."""
     install_pools(stage)

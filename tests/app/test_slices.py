@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from wva.slices import SMALL, Slices, beside
+from wva.slices import SMALL, Slices, beside, forget
 
 
 def burn(seconds):
@@ -64,3 +64,15 @@ async def test_only_large_work_is_done_in_a_thread():
 async def test_the_loop_runs_while_a_thread_works():
     """Many times in a tenth of a second."""
     assert await turns_during(beside(SMALL + 1, lambda: burn(0.1))) > 5
+
+
+async def test_what_is_costly_to_free_is_freed_in_slices():
+    """Others have their turn in between, and nothing is left."""
+
+    class Costly:
+        def __del__(self):
+            burn(0.00005)
+
+    things = [Costly() for _ in range(2000)]
+    assert await turns_during(forget(things)) > 3
+    assert things == []

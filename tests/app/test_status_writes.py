@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.app.stage import VARIANTS, until
 from wva.api.meta import Key
+from wva.model.records import replace
 from wva.sim.apiserver import matching
 
 STATUS_PATCH = matching(verb="patch", resource=VARIANTS, subresource="status")

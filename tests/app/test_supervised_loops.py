@@ -11,7 +11,7 @@ from wva.kube.backoff import Backoff
 from wva.kube.controller import Controller
 from wva.kube.events import EventRecorder
 from wva.kube.informer import Informer
-from wva.loops.optimizer import Optimizer
+from wva.loops.optimizer import OptimizerLoop
 from wva.loops.scale_from_zero import ScaleFromZero
 
 LOOPS = {
@@ -21,7 +21,7 @@ LOOPS = {
     "scale from zero": ScaleFromZero,
     "variantautoscaling controller": Controller,
     "configmap controller": Controller,
-    "optimizer": Optimizer,
+    "optimizer": OptimizerLoop,
     "background fetch": BackgroundFetch,
 }
 

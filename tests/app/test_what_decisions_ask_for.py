@@ -13,10 +13,12 @@ TO_ZERO = "wva-model-scale-to-zero-config"
 PAGE = (DOCS / "prometheus-integration.md").read_text(encoding="utf-8")
 COUNTS = re.findall(r"^\| ([^|]+) \| (on|off) \| (\d) \|$", PAGE, re.MULTILINE)
 ANALYZERS = {
-    "percentage (default)": ("", "false"),
+    "percentage": ("", "false"),
     "token": ("saturation", "false"),
     "queueing model": ("queueing", "false"),
-    "any, in HYBRID mode": ("", "true"),
+    "demand (default)": ("demand", "false"),
+    "any other, in HYBRID mode": ("", "true"),
+    "demand, in HYBRID mode": ("demand", "true"),
 }
 
 
@@ -25,14 +27,15 @@ def queries(stage, name):
     return stage.metric("wva_prometheus_queries_total", query=name, result="success")
 
 
-async def test_nothing_more_is_asked_by_default(stage):
+async def test_nothing_more_is_asked_for_the_percentage_analyzer(stage):
     """Four queries: the two signals and their times."""
+    stage.config_map(SATURATION, {"default": "analyzerName: percentage"})
     stage.deployment()
     stage.va()
     await stage.scrape()
     async with stage.controller(interval="20ms"):
         await stage.cycles(3)
-        for name in ("request_counts", "engine_signals", "scheduler_queue"):
+        for name in ("request_counts", "engine_signals", "engine_counters", "scheduler_queue"):
             assert queries(stage, name) == 0
 
 
@@ -59,6 +62,18 @@ async def test_engines_are_asked_once_the_token_analyzer_is_chosen(stage):
         await until(lambda: queries(stage, "scheduler_queue") > 0)
 
 
+async def test_engines_are_asked_what_they_counted_by_default(stage):
+    """And about the scheduler's queue; the means and rates of the other analyzers are not asked for."""
+    stage.deployment()
+    stage.va()
+    await stage.scrape()
+    async with stage.controller(interval="20ms"):
+        await stage.cycles(1)
+        await until(lambda: queries(stage, "engine_counters") > 0)
+        await until(lambda: queries(stage, "scheduler_queue") > 0)
+        assert queries(stage, "engine_signals") == 0
+
+
 def test_the_page_counts_the_queries_of_each_analyzer():
     """With scale to zero and without."""
     assert sorted((analyzer, to_zero) for analyzer, to_zero, _ in COUNTS) == sorted(
@@ -69,8 +84,8 @@ def test_the_page_counts_the_queries_of_each_analyzer():
 def test_the_formula_is_that_of_the_table():
     """In the README and on the page: what every cycle sends, what the engines take and what scale to zero takes."""
     count = {(analyzer, to_zero): int(text) for analyzer, to_zero, text in COUNTS}
-    base = count["percentage (default)", "off"]
-    engines, zero = count["token", "off"] - base, count["percentage (default)", "on"] - base
+    base = count["percentage", "off"]
+    engines, zero = count["token", "off"] - base, count["percentage", "on"] - base
     readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
     sentence = re.search(
         r"a cycle sends (\d) queries.*?(\d) more for.*?(\d) more for.*?between (\d) and (\d)", readme, re.DOTALL

@@ -16,7 +16,7 @@ from tests.attack.harness import Attack, Condition, Number, Says, survive
 from tests.attack.world import SLEEPER, SLEEPING_MODEL, TENANT, VICTIM, page
 from wva.api.meta import Key, format_time
 from wva.app import waking
-from wva.sim.prometheus import EmbeddedPrometheus, InProcess, Target
+from wva.sim.prometheus import EmbeddedPrometheus, InProcess, ScrapeTarget
 
 SHIPPED_NAMESPACE = "workload-variant-autoscaler-system"
 WVA_JOB = "workload-variant-autoscaler-metrics"
@@ -304,7 +304,7 @@ async def test_forged_series_change_nothing_that_a_scaler_reads(query):
     without_namespace = {"job": "kubernetes-pods", "pod": "page", "instance": "c"}
     async with EmbeddedPrometheus(now=time.time) as prometheus, aiohttp.ClientSession() as session:
         pages = [(own, controller), (forged, tenants), (forged, without_namespace)]
-        targets = [Target(InProcess(lambda text=text: text), labels) for text, labels in pages]
+        targets = [ScrapeTarget(InProcess(lambda text=text: text), labels) for text, labels in pages]
         prometheus.scraper.discover(lambda: targets)
         await prometheus.scrape()
         async with session.post(f"{prometheus.url}/api/v1/query", data={"query": query}) as answer:

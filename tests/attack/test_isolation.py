@@ -16,13 +16,13 @@ from wva.collect.claims import Claims
 from wva.collect.config.held import LayeredMap
 from wva.collect.live import LiveConfiguration
 from wva.collect.pools import PoolStores
-from wva.decide import limit, model_cycle, pipeline
+from wva.decide import pipeline
 from wva.kube.backoff import Backoff
 from wva.kube.controller import Controller
 from wva.kube.events import EventRecorder
 from wva.kube.informer import Informer
 from wva.kube.watch import Upserted
-from wva.loops.optimizer import Optimizer
+from wva.loops.optimizer import OptimizerLoop
 from wva.loops.scale_from_zero import ScaleFromZero
 from wva.model.variant import ModelKey, VariantKey
 from wva.publish import explanation
@@ -86,18 +86,6 @@ def fault(name, where, function, **rest):
     )
 
 
-def node(world):
-    """Give the cluster GPUs."""
-    gpus = {"nvidia.com/gpu": "16"}
-    labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
-    status = {
-        "capacity": gpus,
-        "allocatable": gpus,
-        "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
-    }
-    world.api.store.create("nodes", {"metadata": {"name": "gpus", "labels": labels}, "status": status})
-
-
 FAULTS = [
     fault("reading_the_target_raises", variants, "resolve", about=lambda va, *_: va.metadata.namespace == TENANT),
     fault("reading_the_bounds_raises", variants, "bounds_of", about=lambda va, *_: va.metadata.namespace == TENANT),
@@ -105,15 +93,11 @@ FAULTS = [
     fault("reading_the_variant_raises", variants, "variant_of", about=lambda va, *_: va.metadata.namespace == TENANT),
     fault("joining_a_series_raises", replicas.ReplicaJoin, "_place", about=series_of_tenant),
     fault("judging_a_replica_raises", replicas.ReplicaJoin, "_replica"),
-    fault("analyzing_raises", model_cycle, "analyze"),
-    fault("assessing_raises", model_cycle, "assess"),
-    fault("optimizing_raises", model_cycle, "sized"),
-    fault("enforcing_raises", model_cycle, "enforce"),
-    fault("deciding_raises", model_cycle, "decide"),
-    fault("remembering_raises", model_cycle, "remembered"),
+    fault("finding_the_terms_raises", pipeline, "terms"),
+    fault("pricing_raises", pipeline, "_prices"),
     fault("settling_raises", pipeline, "settle"),
-    fault("limiting_raises", limit, "_granted", before=node, environment={"WVA_LIMITED_MODE": "true"}),
-    fault("asking_the_model_based_optimizer_raises", model_cycle, "with_opinions"),
+    fault("explaining_raises", pipeline, "explain"),
+    fault("remembering_raises", pipeline, "_remembered"),
     fault(
         "recording_the_decision_raises",
         Ledger,
@@ -204,9 +188,9 @@ def local_map(world):
     world.tenant_map(SATURATION, {"default": "kvCacheThreshold: 0.77\nkvSpareTrigger: 0.1\n"})
 
 
-def with_the_local_map(key, _variants, cycle):
+def with_the_local_map(model, *_rest):
     """Tell whether the tenant is decided on with them."""
-    return cycle.policy.saturation_for(key).kv_cache_threshold == 0.77
+    return model.policy.kv_cache_threshold == 0.77
 
 
 OUT_OF_FORCE = (
@@ -219,7 +203,7 @@ FROM_THE_START = [
     from_the_start(
         "a_config_map_makes_decisions_raise",
         local_map,
-        raising(model_cycle, "analyze", with_the_local_map),
+        raising(pipeline, "terms", with_the_local_map),
         shows=(*OUT_OF_FORCE, Condition("OptimizationReady", "True")),
     ),
     from_the_start(
@@ -288,7 +272,7 @@ LOOPS = [
             lambda world: world.metric("wva_loop_restarts_total", loop="informer deployments.apps") > 3,
         ),
     ),
-    from_the_start("the_optimizer_raises", ending(Optimizer), shows=restarted("optimizer")),
+    from_the_start("the_optimizer_raises", ending(OptimizerLoop), shows=restarted("optimizer")),
     from_the_start("the_recorder_of_events_raises", ending(EventRecorder), shows=restarted("event recorder")),
     from_the_start("the_background_fetch_raises", ending(BackgroundFetch), shows=restarted("background fetch")),
     from_the_start(

@@ -14,6 +14,7 @@ from tests.attack.world import HPAS, SCALED_OBJECTS, TENANT, lie, page
 from wva.api.meta import Key
 from wva.api.scalers import PAUSED_REPLICAS_ANNOTATION
 from wva.collect.bounds import MAX_REPLICAS_ANNOTATION, MIN_REPLICAS_ANNOTATION
+from wva.decide.foresee import MOST_TIMES
 from wva.numbers import MAX_REPLICAS
 
 TO_ZERO = "wva-model-scale-to-zero-config"
@@ -34,7 +35,7 @@ def within_range(world):
 
 
 COUNTABLE = Says("the tenant's number is one of replicas", within_range)
-FLOODED = Says("the flood is answered", lambda world: world.decision_of().desired > 1_000_000)
+FLOODED = Says("the flood is answered", lambda world: 1 < world.decision_of().desired <= MOST_TIMES)
 
 
 def paused(text):

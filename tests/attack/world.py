@@ -25,7 +25,7 @@ from wva.api.variantautoscaling import ACCELERATOR_LABEL
 from wva.model.variant import VariantKey
 from wva.sim.apiserver import Patch, User
 from wva.sim.apiserver.objects import clone
-from wva.sim.prometheus import InProcess, Target
+from wva.sim.prometheus import InProcess, ScrapeTarget
 
 VICTIM, TENANT = "ns", "tenant"
 HPAS = "horizontalpodautoscalers.autoscaling"
@@ -279,7 +279,7 @@ class World(HostileStage):
             show = self.pages.get((namespace, name), lambda _: page())
             for pod in self.workloads.ready_pods(Key(namespace, name)):
                 labels = {"job": "vllm", "namespace": namespace, "pod": pod}
-                targets.append(Target(InProcess(lambda show=show, pod=pod: show(pod)), labels))
+                targets.append(ScrapeTarget(InProcess(lambda show=show, pod=pod: show(pod)), labels))
         return targets
 
 

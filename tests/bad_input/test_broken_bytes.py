@@ -10,6 +10,7 @@ from wva.api.kinds import DEPLOYMENTS, PODS
 from wva.collect.answers import ErrorKind, PrometheusError, decode_vector, error_reason
 from wva.kube.errors import from_status
 from wva.kube.watch import Upserted
+from wva.slices import at_once
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
 NOT_TEXT = b'{"metadata":{"name":"\xff\xfe"}}'
@@ -78,6 +79,6 @@ def test_a_refusal_of_broken_bytes_is_still_a_refusal(body):
 def test_an_answer_of_prometheus_in_broken_bytes_is_malformed(body):
     """One error class for the collector as well."""
     with pytest.raises(PrometheusError) as caught:
-        decode_vector(body)
+        at_once(decode_vector(body))
     assert caught.value.kind is ErrorKind.MALFORMED
     assert len(error_reason(body)) < 400

@@ -6,7 +6,7 @@ import pytest
 
 from tests.app.stage import VARIANTS, until
 from tests.builders import NOW, variant
-from wva.decide.settling import Moment, progress_of
+from wva.decide.progress import Moment, progress_of
 from wva.model.memory import VariantMemory
 
 

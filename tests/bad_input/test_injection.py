@@ -90,11 +90,13 @@ async def test_text_of_a_tenant_stays_text_everywhere(stage, prometheus, output,
     async with stage.controller(interval="20ms", PROMETHEUS_BASE_URL=prometheus.url, RECORD_DIR=str(recordings)):
         await until(lambda: stage.told("MetricsAvailable"))
         asked = await queries(prometheus, stage)
+        await until(lambda: stage.api.store.list("events"))  # they are written after the statuses
         page, status, events = stage.page(), stage.status(), stage.api.store.list("events")
     assert asked
     for query in asked:
         for found in selectors(promql_parser.parse(query)):
             assert found.pop("namespace") == "ns"
+            assert found.pop("finished_reason", "abort") == "abort"  # a word of our own query
             assert set(found.values()) <= {"", model}
     _assert_page(page, attack)
     _assert_lines(output())

@@ -32,7 +32,11 @@ async def named(stage, name, words):
 
 
 NAMES = {
-    "analyzer": (SATURATION, "analyzerName: oracle", 'x.analyzerName: got oracle, expected "", saturation, queueing'),
+    "analyzer": (
+        SATURATION,
+        "analyzerName: oracle",
+        "x.analyzerName: got oracle, expected percentage, saturation, queueing, demand",
+    ),
     "optimizer": (SATURATION, "optimizerName: oracle", "x.optimizerName: got oracle, expected "),
     "policy": (SATURATION, "compatibility: v9", "x.compatibility: got v9, expected v0.5"),
     "inventory": (SATURATION, "unknownInventory: guess", "x.unknownInventory: got guess, expected "),

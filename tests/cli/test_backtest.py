@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +15,7 @@ from wva.cli.backtest import CannotRunError, moment, of_the_stage
 from wva.cli.policy_file import read_policy
 from wva.model.optimizers import Analyzer
 from wva.model.policy import Policy
+from wva.model.records import replace
 from wva.sim.prometheus import EmbeddedPrometheus
 from wva.sim.stage.observe import MODEL
 

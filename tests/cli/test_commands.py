@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import msgspec
 import pytest
@@ -15,12 +14,13 @@ import yaml
 
 from tests.builders import NOW, policy, replica, variant
 from tests.cli.conftest import ROOT
-from tests.decide.queueing.samples import KNOWN, pod
+from tests.decide.queueing.samples import KNOWN, pod, steady
 from wva import __version__
 from wva.api.crd import definition
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.memory import Memory
 from wva.model.recording import Recording
+from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 
 
@@ -72,29 +72,23 @@ def test_decide_explains_every_step(wva, recording, tmp_path):
     assert outcome.status == 0
     lines = outcome.out.splitlines()
     assert lines[0] == "ns/a: 1 GpuLimited (before 1, current 1, measured)"
-    assert [line.split()[0] for line in lines[1:5]] == ["analyze", "optimize", "enforce", "limit"]
-    assert lines[2].split()[1:4] == ["1", "->", "2"]
-    assert lines[4].endswith("[limited by gpu-limiter A100: 1 fewer]")
+    assert [line.split()[0] for line in lines[1:4]] == ["measure", "allocate", "settle"]
+    assert lines[2].split()[1] == "1"
+    assert lines[2].endswith("[limited by gpu-limiter A100: 1 fewer]")
     assert "\x1b" not in outcome.out
 
 
-def test_decide_explains_the_solution_of_the_model_based_optimizer(wva, tmp_path):
-    """The line of each variant and the accounts of the cards, after the decisions; nothing where it was not asked."""
+def test_decide_explains_what_the_queueing_model_measured_beside_another_analyzer(wva, tmp_path):
+    """In the step of the measurement; nothing where it was not asked."""
     snapshot = Snapshot.of([variant("a", cost=40.0)], [pod(success_rate=40 / 60)])
     path = tmp_path / "cycle.json"
     for proactive in (True, False):
         asked = replace(KNOWN, proactive_model=proactive)
-        path.write_bytes(msgspec.json.encode(Recording(NOW, asked, Memory(), snapshot)))
-        lines = wva("decide", "--explain", str(path)).out.splitlines()
-        assert ("  arbitrate " in "\n".join(lines)) is proactive
-        assert ("Solution of the model-based optimizer:" in lines) is proactive
-    path.write_bytes(msgspec.json.encode(Recording(NOW, replace(KNOWN, proactive_model=True), Memory(), snapshot)))
-    lines = wva("decide", "--explain", str(path)).out.splitlines()
-    solution = lines[lines.index("Solution of the model-based optimizer:") + 1 :]
-    assert solution[0].startswith("s=a:ns; c=Premium; m=m; rate=40; tk=178; sol=1, sat=false, alloc={acc=A100; num=2; ")
-    for word in ("servTime=", "waitTime=", "rho=", "maxRPM=", "cost=80"):
-        assert word in solution[0]
-    assert solution[1:] == ["AllocationByType:", "name=A100, count=2, limit=0, cost=80", "totalCost=80"]
+        path.write_bytes(msgspec.json.encode(Recording(NOW, asked, steady(snapshot, asked), snapshot)))
+        told = wva("decide", "--explain", str(path)).out
+        assert ("Hybrid mode: " in told) is proactive
+        words = "0.6667 requests/s arrive; within TTFT 500 ms and ITL 24 ms (its service class) "
+        assert (words in told) is proactive
 
 
 def test_decide_reads_standard_input(wva, recording, monkeypatch):
@@ -171,7 +165,8 @@ def test_decide_refuses_another_format(wva, recording, tmp_path):
     path.write_bytes(msgspec.json.encode(replace(recording, version=99)))
     outcome = wva("decide", str(path))
     assert outcome.status == 1
-    assert "format 99, expected 2 or 3" in outcome.lines[0]
+    assert "it has format 99" in outcome.lines[0]
+    assert "expected 2, 3 or 4" in outcome.lines[0]
 
 
 def test_decide_names_a_file_that_is_not_there(wva, tmp_path):

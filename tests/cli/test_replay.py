@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 
 import msgspec
 import pytest
 
 from tests.builders import NOW, policy, replica, variant
+from tests.publish import samples
 from wva.decide.pipeline import conclude
 from wva.model.memory import Memory
 from wva.model.recording import Recording
+from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.publish.recordings import RecordingWriter, read_recording
 
@@ -62,7 +63,7 @@ async def test_a_recording_of_the_demo_is_the_same_in_a_process_of_its_own(run, 
     assert "80 decisions of 40 cycles are the same, bit for bit\n39 memories followed" in again.out
     document = json.loads(wva("replay", cycles, "--output", "json").out)
     assert document["same"] is True
-    assert [row["compared"] for row in document["cycles"]] == [True] * 40
+    assert "before" not in document
     assert not any(row["differing"] or row["torn"] or row["overtaken"] for row in document["cycles"])
 
 
@@ -98,16 +99,98 @@ def test_one_file_can_be_replayed(wva, folder):
     assert "1 decision of 1 cycle are the same" in outcome.out
 
 
-def test_an_older_recording_is_read(wva, folder):
-    """Without decisions there is nothing to compare, and it says so."""
+def test_an_older_recording_without_decisions_is_read(wva, folder):
+    """There is nothing to compare, and it says so."""
     for path in folder.iterdir():
         recording = json.loads(path.read_bytes())
         del recording["decisions"]
         path.write_text(json.dumps(recording | {"version": 2}), encoding="utf-8")
     outcome = wva("replay", str(folder))
     assert outcome.status == 0
-    assert "3 cycles of an older format without decisions" in outcome.out
+    assert "3 cycles of an older format without decisions: there is nothing to compare with" in outcome.out
     assert "bit for bit" not in outcome.out
+    assert "total" not in outcome.out
+    document = json.loads(wva("replay", str(folder), "--output", "json").out)
+    assert (document["same"], document["cycles"], document["before"]["cycles"]) == (None, [], 0)
+
+
+@pytest.fixture
+def before(tmp_path):
+    """Return a function that writes a sample of the release before into a folder."""
+
+    def write(name):
+        place = tmp_path / name
+        place.mkdir()
+        for index, data in enumerate(samples.files(name)):
+            (place / f"cycle-{index:03}.json").write_bytes(data)
+        return str(place)
+
+    return write
+
+
+def test_decisions_of_an_older_engine_are_compared(wva, before):
+    """Both numbers, both reasons, the kind of difference and why; that they differ is no error."""
+    outcome = wva("replay", before("percentage-low-traffic"))
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "format 3: an older version has decided, and this one need not decide the same" in outcome.out
+    assert "bit for bit" not in outcome.out
+    assert "8 decisions: the last replica of a sibling goes (a variant whose minimum is 0" in outcome.out
+    assert "(8 cycles): 1 Steady -> 0 ScaleDown (the last replica of a sibling goes)" in outcome.out
+    assert "note: An older format has no memory of demand" in outcome.out
+    assert "counters" not in outcome.out
+
+
+def test_decisions_of_an_older_engine_are_compared_as_json(wva, before):
+    """With the rule of this engine and the number of decisions of each kind."""
+    document = json.loads(wva("replay", before("percentage-low-traffic"), "--output", "json").out)
+    assert document["same"] is None
+    compared = document["before"]
+    assert {each["kind"]: each["decisions"] for each in compared["kinds"]} == {
+        "same number, another reason": 8,
+        "the last replica of a sibling goes": 8,
+    }
+    (span,) = compared["variants"][0]["spans"]
+    assert (span["then"], span["now"], span["kind"]) == (1, 0, "the last replica of a sibling goes")
+    assert span["rule_now"] == "the others suffice and this is the dearest: shrink"
+
+
+def test_an_older_engine_is_compared_under_another_policy(wva, before, other):
+    """The recorded decisions stay those of the older engine; what the recording lacks for the analyzer is said."""
+    policy = other(EAGER.replace("kvSpareTrigger: {trigger}", "analyzerName: demand"))
+    outcome = wva("replay", before("tokens-two-variants"), "--policy", policy)
+    assert outcome.status == 0
+    assert "requests/s needed" in outcome.out
+    assert "note: An older format has no counters of engines: the demand analyzer counts from the means" in outcome.out
+    assert "read the first difference" not in outcome.out
+
+
+def test_a_controller_that_was_upgraded_meanwhile(wva, before, folder):
+    """Its own cycles are the same, bit for bit; those of before are compared."""
+    place = before("percentage-low-traffic")
+    for path in folder.iterdir():
+        path.rename(f"{place}/{path.name}")
+    outcome = wva("replay", place)
+    assert outcome.status == 0
+    assert "3 decisions of 3 cycles are the same, bit for bit" in outcome.out
+    assert "format 3: an older version has decided" in outcome.out
+    assert "does not follow" not in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        (9, "it has format 9, which a newer version of WVA has written: expected 2, 3 or 4"),
+        (1, "it has format 1: expected 2, 3 or 4"),
+        ("new", "Expected `int`"),
+    ],
+)
+def test_another_format_is_refused(wva, folder, version, words):
+    """By its number, whatever else is in the file."""
+    path = min(folder.iterdir())
+    path.write_text(json.dumps({"version": version, "odd": True}), encoding="utf-8")
+    outcome = wva("replay", str(folder))
+    assert (outcome.status, outcome.out) == (1, "")
+    assert words in outcome.lines[0]
 
 
 def test_another_policy_is_reported(wva, folder, other):

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import re
 
-from wva.collect.answers import InstantVector, PrometheusError, Series
+import msgspec
+
+from wva.collect.answers import InstantVector, Labels, PrometheusError, Series
 
 NOW = 1_700_000_000.0
+
+
+def series(labels, value="1"):
+    """Return a series as the decoder makes it: labels that no query groups by are not read."""
+    return Series(msgspec.convert(labels, Labels), (NOW, value))
 
 
 class RecordingClock:
@@ -47,7 +54,7 @@ class FakePrometheus:
     def put(self, name, value, *, namespace="ns", pod="va-0", model_name="m", **labels):
         """Add one series to the answers of a query."""
         metric = {"namespace": namespace, "pod": pod, "model_name": model_name, **labels}
-        self.series.setdefault(name, []).append(Series(metric, (NOW, value)))
+        self.series.setdefault(name, []).append(series(metric, value))
 
     def put_replica(self, *, kv="0.5", queue="1", age_seconds=5.0, **labels):
         """Add the four series of a pod that reports."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +12,7 @@ from tests.collect.cache_bench import Bench
 from tests.collect.doubles import NOW
 from wva.collect.answers import ErrorKind
 from wva.model.metrics import Freshness, SampleState
+from wva.model.records import replace
 
 
 async def test_without_a_ttl_every_cycle_asks():

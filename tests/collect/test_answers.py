@@ -8,7 +8,14 @@ from contextlib import suppress
 import pytest
 
 from tests.timing import cpu_seconds
-from wva.collect.answers import MAX_ANSWER_BYTES, MAX_SERIES, ErrorKind, Labels, PrometheusError, decode_vector
+from wva.collect.answers import MAX_ANSWER_BYTES, MAX_SERIES, ErrorKind, Labels, PrometheusError
+from wva.collect.answers import decode_vector as steps_of_vector
+from wva.slices import at_once
+
+
+def decode_vector(text, **rest):
+    """Decode in one go."""
+    return at_once(steps_of_vector(text, **rest))
 
 
 def body(result, **more):
@@ -47,10 +54,50 @@ def test_a_chunk_of_a_hundred_honest_namespaces_fits():
     assert len(decode_vector(text).series) == 70_000
 
 
+def counted(steps):
+    """Yield at each step, and at last the result."""
+    yield (yield from steps)
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), None])
+def test_a_long_answer_is_decoded_in_parts(separators):
+    """So that the event loop can do something else between them; what is read is the same, in the same order."""
+    names = [f'{index},{{"metric":{{"}}' for index in range(20_000)]
+    rows = [{"metric": {"metric": "x", "pod": name}, "value": [1, "2"]} for name in names]
+    steps = counted(steps_of_vector(body(json.dumps(rows, separators=separators))))
+    parts = list(steps)
+    assert [each.metric.pod for each in parts.pop().series] == names
+    assert len(parts) == 1 if separators is None else len(parts) > 1
+
+
+def test_a_long_answer_that_breaks_off_is_refused():
+    """Also where a part ends."""
+    text = body(series(20_000, lambda _: '{"metric":{"pod":"a"},"value":[1,"2"]}'))
+    for broken in (text.replace(b'"2"]},{', b'"2"]};{'), text.replace(b',"2"]}', b',"2"]', 10_000)):
+        with pytest.raises(PrometheusError, match="not Prometheus JSON"):
+            decode_vector(broken)
+
+
 def test_more_series_than_anybody_has_are_refused_before_they_are_read():
     """The smallest of them would make hundreds of thousands in an answer of the largest size."""
     with pytest.raises(PrometheusError, match="more than 120000 series") as caught:
         decode_vector(body(series(MAX_SERIES + 1, lambda _: '{"metric":{},"value":[1,"1"]}')))
+    assert caught.value.kind is ErrorKind.MALFORMED
+
+
+def test_a_large_answer_is_the_same_in_pieces():
+    """In its order, and a fault in any piece of it is one of the answer."""
+    odd = '},{"metric":{' * 8
+    series = [{"metric": {"pod": f"chat-{number}", "job": odd}, "value": [1.0, "1"]} for number in range(12_001)]
+    answer = {"status": "success", "data": {"resultType": "vector", "result": series}}
+    whole = json.dumps(answer, separators=(",", ":"))
+    assert len(whole) > 1_000_000
+    found = decode_vector(whole.encode()).series
+    assert [each.metric.pod for each in found] == [each["metric"]["pod"] for each in series]
+    assert {each.metric.job for each in found} == {odd}
+    broken = whole.replace('"chat-11000"', "11000").encode()
+    with pytest.raises(PrometheusError) as caught:
+        decode_vector(broken)
     assert caught.value.kind is ErrorKind.MALFORMED
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -12,6 +11,7 @@ from tests.collect.doubles import NOW
 from wva.api.meta import Key
 from wva.collect.answers import ErrorKind, PrometheusError
 from wva.collect.background import BackgroundFetch
+from wva.model.records import replace
 
 
 async def test_a_fetch_in_the_background_renews_what_cycles_use():

@@ -222,17 +222,6 @@ async def test_queries_run_side_by_side_but_not_all_at_once(cluster, prometheus,
     assert 1 < peak <= 8
 
 
-async def test_coverage_is_published_and_forgotten(cluster, prometheus, collector, metric):
-    """The share of replicas that report completely; a variant without replicas has none."""
-    va = cluster.variant(pods=2)
-    prometheus.put_replica(pod="va-0")
-    await collector.collect(NOW)
-    assert metric("wva_coverage_ratio", variant_name="va", namespace="ns") == 0.5
-    cluster.stores.variant_autoscalings.delete(va)
-    await collector.collect(NOW)
-    assert metric("wva_coverage_ratio", variant_name="va", namespace="ns") is None
-
-
 async def test_age_limits_may_change_between_cycles(cluster, prometheus, instruments):
     """They are in a ConfigMap."""
     limits = [Freshness(), Freshness(fresh_seconds=10, unavailable_seconds=20)]

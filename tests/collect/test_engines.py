@@ -6,9 +6,17 @@ import re
 
 import pytest
 
-from tests.collect.doubles import NOW
-from wva.collect.answers import ErrorKind, InstantVector, Series
-from wva.collect.queries import EngineSignal, QueueSignal, engine_queries
+from tests.collect.doubles import NOW, series
+from wva.collect.answers import ErrorKind, InstantVector
+from wva.collect.queries import (
+    ANALYZER_QUERIES,
+    ENGINE_COUNTERS,
+    ENGINE_SIGNALS,
+    SCHEDULER_QUEUE,
+    CounterSignal,
+    EngineSignal,
+    QueueSignal,
+)
 from wva.collect.samples import Classifier
 from wva.collect.scheduler_queue import SchedulerQueueJoin
 from wva.collect.snapshot import Collector, CollectorSettings
@@ -38,7 +46,7 @@ def collector(cluster, prometheus, instruments):
 def put_engine(prometheus, *, blocks="1000", block="16", engine="0", signals=None, **labels):
     """Put all that one engine of a pod tells; the size of its cache has no model_name, as with real vLLM."""
     size = {"num_gpu_blocks": blocks, "block_size": block, "engine": engine, "signal": "cache_config"}
-    found = Series({"namespace": "ns", "pod": "va-0", **size, **labels}, (NOW, "1"))
+    found = series({"namespace": "ns", "pod": "va-0", **size, **labels})
     prometheus.series.setdefault("engine_signals", []).append(found)
     for signal, value in (SIGNALS if signals is None else signals).items():
         prometheus.put("engine_signals", value, signal=signal, **labels)
@@ -176,12 +184,12 @@ async def test_a_failure_about_engines_holds_nobody_else(cluster, prometheus, co
     assert snapshot.queues[0].size_bytes.detail == "query scheduler_queue: too slow"
 
 
-def queue_of(*series, model="m", namespace="ns"):
+def queue_of(*rows, model="m", namespace="ns"):
     """Return the queue of a model from (signal, value, labels)."""
     join = SchedulerQueueJoin([ModelKey(namespace, model)])
     rows = [
-        Series({"namespace": "ns", "target_model_name": "m", "signal": signal, **labels}, (NOW, value))
-        for signal, value, labels in series
+        series({"namespace": "ns", "target_model_name": "m", "signal": signal, **labels}, value)
+        for signal, value, labels in rows
     ]
     join.add(InstantVector(tuple(rows)))
     (queue,) = join.queues(Classifier(NOW, Freshness()))
@@ -246,13 +254,16 @@ async def test_queues_come_in_the_order_of_models(cluster, collector):
 
 def test_every_signal_is_asked_for_once():
     """The labels of the answers are those of the enumerations."""
-    engines, queues = engine_queries(["ns"])
-    for query, signals in ((engines, EngineSignal), (queues, QueueSignal)):
-        assert re.findall(r'"signal", "(\w+)"', query.text) == [signal.value for signal in signals]
+    signals = {ENGINE_SIGNALS: EngineSignal, ENGINE_COUNTERS: CounterSignal, SCHEDULER_QUEUE: QueueSignal}
+    for name, make in ANALYZER_QUERIES.items():
+        query = make(["ns"])
+        assert (query.name, query.essential) == (name, False)
+        assert re.findall(r'"signal", "(\w+)"', query.text) == [signal.value for signal in signals[name]]
 
 
+@pytest.mark.parametrize("make", ANALYZER_QUERIES.values(), ids=ANALYZER_QUERIES)
 @pytest.mark.parametrize("namespaces", [[], ['x"} or up']])
-def test_no_query_without_or_with_a_false_namespace(namespaces):
+def test_no_query_without_or_with_a_false_namespace(namespaces, make):
     """As for the signals of the replicas."""
     with pytest.raises(ValueError, match="namespace"):
-        engine_queries(namespaces)
+        make(namespaces)

@@ -33,7 +33,7 @@ def of_bad(obj, *_):
 
 def named_bad(_self, _query, series):
     """Tell whether a series is about the tenant's namespace."""
-    return series.metric["namespace"] == "bad"
+    return series.metric.namespace == "bad"
 
 
 def pod_of_bad(_self, namespace, *_):
@@ -102,7 +102,7 @@ def build(cluster, prometheus, instruments, **settings):
     )
 
 
-@pytest.mark.parametrize("setting", ["engines_of", "retention_of"])
+@pytest.mark.parametrize("setting", ["engines_of", "counters_of", "retention_of"])
 async def test_a_policy_that_cannot_be_read_holds_that_model(two, prometheus, instruments, setting):
     """It is asked for with every model."""
 

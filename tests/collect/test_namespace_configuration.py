@@ -167,7 +167,9 @@ class NamespaceConfiguration(RuleBasedStateMachine):
                 own, default = self.value(namespace, model, QUEUEING, pairs=True)
                 expected = own or default
                 assert policy.queueing_for(key) == (QueueingPolicy(expected + 2) if expected else None)
-                analyzer = Analyzer.QUEUEING if expected else Analyzer.PERCENTAGE
+                thresholds = any(self.value(namespace, model, SATURATION))
+                saturation = Analyzer.PERCENTAGE if thresholds else Analyzer.DEMAND
+                analyzer = Analyzer.QUEUEING if expected else saturation
                 assert policy.analyzer_for(key) is analyzer
 
 

@@ -9,7 +9,7 @@ from wva.api.variantautoscaling import VariantAutoscaling
 from wva.collect.config.saturation import parse_saturation
 from wva.collect.live_policy import LivePolicy
 from wva.model.inventory import UnknownInventory
-from wva.model.optimizers import BestEffort, Optimizer, SolverPolicy
+from wva.model.optimizers import Analyzer, BestEffort, Optimizer, SolverPolicy
 from wva.model.variant import ModelKey
 from wva.settings import Given, load
 
@@ -34,8 +34,10 @@ def optimizer(**data):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", Optimizer.SIZED),
-        ("optimizerName: ''", Optimizer.SIZED),
+        ("", Optimizer.BY_ANALYZER),
+        ("optimizerName: ''", Optimizer.BY_ANALYZER),
+        ("analyzerName: percentage", Optimizer.SIZED),
+        ("kvSpareTrigger: 0.2", Optimizer.SIZED),
         ("optimizerName: sized", Optimizer.SIZED),
         ("optimizerName: one-step", Optimizer.ONE_STEP),
         ("analyzerName: saturation", Optimizer.BY_ANALYZER),
@@ -55,7 +57,11 @@ def test_the_optimizer_follows_the_analyzer_unless_it_is_named(text, expected):
 @pytest.mark.parametrize(
     ("text", "able"),
     [
-        ("optimizerName: cost-aware", 'sized or one-step, which go with analyzerName ""'),
+        ("optimizerName: cost-aware", '"", which go with analyzerName "demand"'),
+        (
+            "analyzerName: percentage\noptimizerName: cost-aware",
+            'sized or one-step, which go with analyzerName "percent',
+        ),
         ("analyzerName: saturation\noptimizerName: sized", "cost-aware or greedy-by-score, which go with"),
         ("analyzerName: saturation\noptimizerName: model-based", 'which go with analyzerName "saturation"'),
         ("analyzerName: queueing\noptimizerName: one-step", "model-based or cost-aware or greedy-by-score"),
@@ -67,7 +73,8 @@ def test_an_optimizer_that_cannot_answer_its_analyzer_is_rejected(text, able):
     assert "optimizerName" in problem
     assert able in problem
     assert problem.endswith('in force: ""')
-    assert configuration.current.optimizer_for(MODEL) is Optimizer.SIZED
+    assert configuration.current.optimizer_for(MODEL) is Optimizer.BY_ANALYZER
+    assert configuration.current.analyzer_for(MODEL) is Analyzer.DEMAND
 
 
 def test_a_model_inherits_the_optimizer_unless_it_names_an_analyzer():

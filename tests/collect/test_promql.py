@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wva.collect.promql import escape_label_value, quote, regex_literal, validate_namespace
-from wva.collect.queries import MAX_NAMESPACES_PER_CHUNK, Query, chunk_queries, chunks
+from wva.collect.queries import MAX_NAMESPACES_PER_CHUNK, MAX_PODS_PER_CHUNK, Query, chunk_queries, chunks
 from wva.sim.prometheus.promql import Moment, evaluate, parse
 from wva.sim.prometheus.tsdb import Tsdb
 
@@ -146,3 +146,16 @@ def test_chunks_hold_each_namespace_once(namespaces):
     assert [namespace for chunk in made for namespace in chunk] == sorted(set(namespaces))
     assert all(0 < len(chunk) <= MAX_NAMESPACES_PER_CHUNK for chunk in made)
     assert len(made) == -(-len(set(namespaces)) // MAX_NAMESPACES_PER_CHUNK)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(NAMESPACE, st.integers(0, 2 * MAX_PODS_PER_CHUNK), max_size=250))
+def test_chunks_hold_as_many_pods_as_an_answer_has_room_for(pods):
+    """Only a namespace that has more stands alone with them; no two neighbours would fit together."""
+    made = chunks(pods, pods)
+    counts = [sum(map(pods.__getitem__, chunk)) for chunk in made]
+    assert [namespace for chunk in made for namespace in chunk] == sorted(pods)
+    for chunk, count in zip(made, counts, strict=True):
+        assert count <= MAX_PODS_PER_CHUNK or sum(pods[each] > 0 for each in chunk) == 1
+    for chunk, count, after in zip(made, counts, made[1:], strict=False):
+        assert len(chunk) == MAX_NAMESPACES_PER_CHUNK or count + pods[after[0]] > MAX_PODS_PER_CHUNK

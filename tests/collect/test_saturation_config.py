@@ -16,10 +16,24 @@ from hypothesis import strategies as st
 from wva.collect.config.entry import EntryError
 from wva.collect.config.reading import MAX_ENTRY_BYTES
 from wva.collect.config.saturation import EXPECTED, SaturationEntry, parse_saturation
-from wva.model.policy import Analyzer, Compatibility, ModelKey, Policy, SaturationPolicy
+from wva.model.optimizers import Optimizer
+from wva.model.policy import (
+    MAX_KEEP_WARM_SECONDS,
+    Analyzer,
+    Compatibility,
+    ModelKey,
+    Policy,
+    SaturationPolicy,
+)
 
 BUILT_IN = SaturationPolicy()
-SHIPPED = "kvCacheThreshold: 0.80\nqueueLengthThreshold: 5\nkvSpareTrigger: 0.1\nqueueSpareTrigger: 3\n"
+THRESHOLDS = "kvCacheThreshold: 0.80\nqueueLengthThreshold: 5\nkvSpareTrigger: 0.1\nqueueSpareTrigger: 3\n"
+SHIPPED = f"analyzerName: demand\n{THRESHOLDS}"
+
+
+def percentage(*values, **named):
+    """Return thresholds of the percentage analyzer."""
+    return SaturationPolicy(*values, **named, analyzer_name=Analyzer.PERCENTAGE)
 
 
 def _only_error(data, **rest):
@@ -31,7 +45,7 @@ def test_no_entries_mean_the_built_in_values():
     """A missing default is no reason to decide nothing."""
     config = parse_saturation({})
     assert (config.policy, config.errors, config.warnings) == (Policy(), (), ())
-    assert SaturationPolicy(0.80, 5, 0.1, 3, 600, Analyzer.PERCENTAGE, 0.85, 0.70) == BUILT_IN
+    assert SaturationPolicy(0.80, 5, 0.1, 3, 600, Analyzer.DEMAND, 0.85, 0.70) == BUILT_IN
 
 
 def test_the_shipped_default_is_the_built_in_one():
@@ -42,7 +56,7 @@ def test_the_shipped_default_is_the_built_in_one():
 def test_a_default_may_name_a_single_field():
     """The other ones are inherited, not zero."""
     policy = parse_saturation({"default": "kvCacheThreshold: 0.9"}).policy
-    assert policy.saturation == SaturationPolicy(kv_cache_threshold=0.9)
+    assert policy.saturation == percentage(kv_cache_threshold=0.9)
 
 
 def test_an_override_inherits_from_the_default_entry():
@@ -54,7 +68,7 @@ def test_an_override_inherits_from_the_default_entry():
         }
     )
     assert config.errors == ()
-    assert config.policy.saturation_for(ModelKey("prod", "org/chat")) == SaturationPolicy(0.9, 5, 0.35, 3, 1200)
+    assert config.policy.saturation_for(ModelKey("prod", "org/chat")) == percentage(0.9, 5, 0.35, 3, 1200)
     assert config.policy.saturation_for(ModelKey("test", "org/chat")).kv_spare_trigger == 0.1
 
 
@@ -115,6 +129,27 @@ def test_a_removed_default_means_the_built_in_values():
     assert parse_saturation({}, previous=good).policy == Policy()
 
 
+@pytest.mark.parametrize(("good", "words"), [("auto", "auto"), ("off", "off"), ("90m", "5400s")])
+def test_how_long_replicas_are_kept_warm_is_told_as_it_is_written(good, words):
+    """When a later entry is no good."""
+    first = parse_saturation({"default": f"keepWarm: {good}"})
+    (error,) = parse_saturation({"default": "keepWarm: 2d"}, previous=first).errors
+    assert str(error) == (
+        "default.keepWarm: got 2d, expected auto, off or a duration such as 90s, 10m or 1h30m, at most 24h;"
+        f" in force: {words}"
+    )
+
+
+def test_an_override_keeps_warm_what_the_default_does_not():
+    """Also with auto, and in a namespace with a default of its own."""
+    data = {"default": "keepWarm: off", "a": "model_id: a\nkeepWarm: auto", "b": "model_id: b\nkvSpareTrigger: 0.2"}
+    policy = parse_saturation(data).policy
+    kept = [policy.saturation_for(ModelKey("n", model)).keep_warm for model in ("a", "b", "c")]
+    assert kept == [MAX_KEEP_WARM_SECONDS, 0.0, 0.0]
+    (first, second) = (override.over(SaturationPolicy(keep_warm=60.0)) for override in policy.overrides)
+    assert (first.keep_warm, second.keep_warm) == (MAX_KEEP_WARM_SECONDS, 60.0)
+
+
 def test_an_error_is_a_sentence_with_what_is_in_force():
     """It becomes an event and a condition message."""
     error = _only_error({"default": 'kvCacheThreshold: "0.8"'})
@@ -151,6 +186,14 @@ def test_an_error_is_a_sentence_with_what_is_in_force():
         ("transitionDeadline", "0s"),
         ("transitionDeadline", "-1m"),
         ("transitionDeadline", "1d"),
+        ("keepWarm", "0s"),
+        ("keepWarm", "-10m"),
+        ("keepWarm", "600"),
+        ("keepWarm", "25h"),
+        ("keepWarm", "300000h"),
+        ("keepWarm", "on"),
+        ("keepWarm", "always"),
+        ("keepWarm", "[auto]"),
     ],
 )
 def test_a_value_outside_its_field_is_rejected(field, value):
@@ -163,16 +206,27 @@ def test_a_value_outside_its_field_is_rejected(field, value):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("kvCacheThreshold: 1", SaturationPolicy(kv_cache_threshold=1.0)),
-        ("kvSpareTrigger: 0", SaturationPolicy(kv_spare_trigger=0.0)),
-        ("kvSpareTrigger: 5e-1", SaturationPolicy(kv_spare_trigger=0.5)),
-        ("kvCacheThreshold: 0.5\nkvSpareTrigger: .5", SaturationPolicy(0.5, kv_spare_trigger=0.5)),
-        ("queueLengthThreshold: 2.5", SaturationPolicy(queue_length_threshold=2.5)),
-        ("queueSpareTrigger: 50", SaturationPolicy(queue_spare_trigger=50)),
+        ("kvCacheThreshold: 1", percentage(kv_cache_threshold=1.0)),
+        ("kvSpareTrigger: 0", percentage(kv_spare_trigger=0.0)),
+        ("kvSpareTrigger: 5e-1", percentage(kv_spare_trigger=0.5)),
+        ("kvCacheThreshold: 0.5\nkvSpareTrigger: .5", percentage(0.5, kv_spare_trigger=0.5)),
+        ("queueLengthThreshold: 2.5", percentage(queue_length_threshold=2.5)),
+        ("queueSpareTrigger: 50", percentage(queue_spare_trigger=50)),
         ("kvCacheThreshold:", BUILT_IN),
         ("kvCacheThreshold: ~", BUILT_IN),
         ("transitionDeadline: '1h30m'", SaturationPolicy(transition_deadline_seconds=5400)),
-        ("analyzerName: ''", BUILT_IN),
+        ("keepWarm: auto", BUILT_IN),
+        ("keepWarm: 'auto'", BUILT_IN),
+        ("keepWarm: 24h", BUILT_IN),
+        ("keepWarm: off", SaturationPolicy(keep_warm=0.0)),
+        ("keepWarm: 'off'", SaturationPolicy(keep_warm=0.0)),
+        ("keepWarm: false", SaturationPolicy(keep_warm=0.0)),
+        ("keepWarm: 90m", SaturationPolicy(keep_warm=5400.0)),
+        ("analyzerName: ''", percentage()),
+        ("analyzerName: percentage", percentage()),
+        ("analyzerName: demand\nkvSpareTrigger: 0.2", SaturationPolicy(kv_spare_trigger=0.2)),
+        ("optimizerName: sized", percentage(optimizer_name=Optimizer.SIZED)),
+        ("optimizerName: ''", BUILT_IN),
         ("scaleUpThreshold: 0.85\nscaleDownBoundary: 0.7", BUILT_IN),
         ("scaleUpThreshold: 0.5", SaturationPolicy(scale_up_threshold=0.5)),
         ("", BUILT_IN),
@@ -194,7 +248,15 @@ def test_the_token_analyzer_wants_scale_up_above_scale_down(given):
     assert parse_saturation({"default": given}).errors == ()
 
 
-@pytest.mark.parametrize("name", ["saturation", "queueing"])
+def test_the_demand_analyzer_has_no_choice_of_optimizers():
+    """Its own is no name."""
+    error = _only_error({"default": "analyzerName: demand\noptimizerName: sized"})
+    assert (error.field, error.expected) == ("optimizerName", '"", which go with analyzerName "demand"')
+    policy = parse_saturation({"default": "analyzerName: demand"}).policy
+    assert policy.optimizer_for(ModelKey("n", "m")) is Optimizer.BY_ANALYZER
+
+
+@pytest.mark.parametrize("name", ["saturation", "queueing", "demand"])
 def test_an_analyzer_is_selected_by_its_name(name):
     """An override that names none inherits it, and is not taken for one that asked for it."""
     data = {"default": f"analyzerName: {name}", "a": "model_id: a", "b": "model_id: b\nanalyzerName: ''"}
@@ -206,14 +268,44 @@ def test_an_analyzer_is_selected_by_its_name(name):
     assert (own.policy.analyzer_name, own.names_analyzer) == ("", True)
 
 
+def test_thresholds_without_an_analyzer_are_those_of_the_percentage_analyzer():
+    """As in version 0.5, which had no other; the demand analyzer would not follow them."""
+    assert parse_saturation({"default": THRESHOLDS}).policy == Policy(percentage())
+    assert parse_saturation({"default": "transitionDeadline: 20m"}).policy.saturation == SaturationPolicy(
+        transition_deadline_seconds=1200
+    )
+
+
+@pytest.mark.parametrize("beneath", ["analyzerName: demand", "", THRESHOLDS])
+def test_an_override_with_thresholds_takes_its_model_from_the_demand_analyzer(beneath):
+    """An override without any inherits; one that names the analyzer means it."""
+    data = {
+        "default": beneath,
+        "a": "model_id: a\nkvSpareTrigger: 0.2",
+        "b": "model_id: b\ntransitionDeadline: 20m",
+        "c": "model_id: c\nkvSpareTrigger: 0.2\nanalyzerName: demand",
+    }
+    config = parse_saturation(data)
+    found = [config.policy.analyzer_for(ModelKey("n", model)) for model in "abc"]
+    inherited = Analyzer.PERCENTAGE if beneath == THRESHOLDS else Analyzer.DEMAND
+    assert (config.errors, found) == ((), [Analyzer.PERCENTAGE, inherited, Analyzer.DEMAND])
+
+
+@pytest.mark.parametrize("name", ["saturation", "queueing"])
+def test_an_override_with_thresholds_keeps_an_analyzer_other_than_demand(name):
+    """The token analyzer reads them too, and the queueing model was chosen by name."""
+    policy = parse_saturation({"default": f"analyzerName: {name}", "a": "model_id: a\nkvCacheThreshold: 0.7"}).policy
+    assert policy.analyzer_for(ModelKey("n", "a")) == name
+
+
 def test_an_unknown_analyzer_is_the_percentage_analyzer():
     """It decides with the thresholds of the entry, as it did in the original; the name is told as one not in force."""
     config = parse_saturation({"default": "analyzerName: whatever\nkvSpareTrigger: 0.2"})
-    assert config.policy.saturation == SaturationPolicy(kv_spare_trigger=0.2)
+    assert config.policy.saturation == percentage(kv_spare_trigger=0.2)
     (error,) = config.errors
     assert str(error) == (
-        'default.analyzerName: got whatever, expected "", saturation, queueing; '
-        'in force: "", the percentage analyzer, with the rest of the entry'
+        "default.analyzerName: got whatever, expected percentage, saturation, queueing, demand; "
+        "in force: percentage, with the rest of the entry"
     )
     (error,) = parse_saturation({"a": "model_id: m\nnamespace: n\nanalyzerName: whatever"}).errors
     assert (error.key, error.model_id, error.namespace) == ("a", "m", "n")
@@ -234,7 +326,7 @@ def test_a_bad_override_leaves_its_last_good_one_in_force():
     config = parse_saturation(data, previous=good)
     (error,) = config.errors
     assert (error.key, error.field, error.in_force) == ("a", "kvSpareTrigger", "0.3")
-    assert config.policy.saturation_for(ModelKey("n", "m")) == SaturationPolicy(0.9, kv_spare_trigger=0.3)
+    assert config.policy.saturation_for(ModelKey("n", "m")) == percentage(0.9, kv_spare_trigger=0.3)
 
 
 def test_a_kept_override_that_no_longer_fits_the_default_gives_way():
@@ -242,7 +334,7 @@ def test_a_kept_override_that_no_longer_fits_the_default_gives_way():
     good = parse_saturation({"a": "model_id: m\nkvSpareTrigger: 0.5"})
     config = parse_saturation({"default": "kvCacheThreshold: 0.4", "a": "model_id: ["}, previous=good)
     assert [error.key for error in config.errors] == ["a", "a"]
-    assert config.policy.saturation_for(ModelKey("n", "m")) == SaturationPolicy(0.4)
+    assert config.policy.saturation_for(ModelKey("n", "m")) == percentage(0.4)
     assert config.errors[1].in_force == "0.4"
 
 
@@ -369,8 +461,9 @@ def test_whatever_stands_in_the_map_the_policy_in_force_is_valid(first, second):
     config = parse_saturation(second, previous=before)
     for thresholds in _in_force(config.policy):
         _is_valid(thresholds)
-    rejected = {error.key for error in config.errors}
-    assert rejected <= set(second)
+    assert {error.key for error in config.errors} <= set(second)
+    # An unknown analyzer is told, and the rest of its entry holds.
+    rejected = {error.key for error in config.errors if error.field != "analyzerName"}
     kept = {override.name for override in before.policy.overrides}
     assert {override.name for override in config.policy.overrides} & rejected <= kept
 

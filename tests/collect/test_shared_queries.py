@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.collect.doubles import NOW
 from wva.collect.answers import ErrorKind, InstantVector, PrometheusError, Series
-from wva.collect.queries import chunk_queries, engine_queries
+from wva.collect.queries import chunk_queries, engine_signals
 from wva.collect.shared_queries import Round, SharedQueries
 
 NAMESPACES = tuple(f"ns-{number:03}" for number in range(100))
@@ -285,7 +285,7 @@ async def test_essential_queries_go_first():
     """However many others there are, and although those came first."""
     prometheus = Slow()
     shared, round_ = SharedQueries(prometheus), Round.of(NOW, 30.0)
-    other = {"engine_signals": lambda some: engine_queries(some)[0]}
+    other = {"engine_signals": engine_signals}
     async with asyncio.TaskGroup() as group:
         for number in range(200):
             group.create_task(shared.settle(number, other, NAMESPACES[:1], round_))
@@ -311,8 +311,6 @@ async def test_the_others_do_not_wait_for_ever():
     shared, round_ = SharedQueries(prometheus), Round.of(NOW, 0.1)
     async with asyncio.TaskGroup() as group:
         essential = group.create_task(shared.settle("essential", makes(), NAMESPACES, round_))
-        other = group.create_task(
-            shared.settle("engines", {"engine_signals": lambda some: engine_queries(some)[0]}, NAMESPACES, round_)
-        )
+        other = group.create_task(shared.settle("engines", {"engine_signals": engine_signals}, NAMESPACES, round_))
     assert essential.result().failed.keys() == set(NAMESPACES)
     assert other.result().failed == {}

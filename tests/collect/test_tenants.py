@@ -15,7 +15,7 @@ from wva.collect.prometheus import PrometheusClient, PrometheusSettings
 from wva.collect.snapshot import Collector, CollectorSettings
 from wva.instruments import Instruments
 from wva.model.variant import VariantKey
-from wva.sim.prometheus import EmbeddedPrometheus, InProcess, Target
+from wva.sim.prometheus import EmbeddedPrometheus, InProcess, ScrapeTarget
 
 KV, QUEUE = "vllm:kv_cache_usage_perc", "vllm:num_requests_waiting"
 VICTIM = VariantKey("victim", "va")
@@ -47,8 +47,8 @@ async def world(clock, instruments):
                 victims = {"job": "vllm", "namespace": "victim", "pod": "va-0"}
                 attackers = {"job": "vllm", "namespace": "attacker", "pod": "va-0"}
                 pages = [
-                    Target(InProcess(lambda: page(0.4, 3, model_name="m")), victims),
-                    Target(InProcess(lambda: attack), attackers, honor_labels=honor_labels),
+                    ScrapeTarget(InProcess(lambda: page(0.4, 3, model_name="m")), victims),
+                    ScrapeTarget(InProcess(lambda: attack), attackers, honor_labels=honor_labels),
                 ]
                 prometheus.scraper.discover(lambda: pages)
                 await prometheus.scrape()

@@ -20,7 +20,7 @@ from wva.collect.visibility import (
     wait_visible,
 )
 from wva.model.variant import VariantKey
-from wva.sim.prometheus import EmbeddedPrometheus, InProcess, Target
+from wva.sim.prometheus import EmbeddedPrometheus, InProcess, ScrapeTarget
 from wva.sim.world.clock import VirtualClock
 
 KEY = VariantKey("ns", "va")
@@ -151,10 +151,10 @@ async def scraped(instruments):
 async def test_a_forged_number_does_not_end_the_wait(scraped):
     """Not with any labels of a page, in a target of another namespace: these are not the labels of the target."""
     wait, lines = scraped
-    own = Target(InProcess(lambda: OWN.replace(" 2", " 0")), CONTROLLER)
-    assert not await wait(own, Target(InProcess(lambda: FORGED), TENANT))
+    own = ScrapeTarget(InProcess(lambda: OWN.replace(" 2", " 0")), CONTROLLER)
+    assert not await wait(own, ScrapeTarget(InProcess(lambda: FORGED), TENANT))
     assert lines == []
-    assert await wait(Target(InProcess(lambda: OWN), CONTROLLER), Target(InProcess(lambda: FORGED), TENANT))
+    assert await wait(ScrapeTarget(InProcess(lambda: OWN), CONTROLLER), ScrapeTarget(InProcess(lambda: FORGED), TENANT))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ async def test_a_forged_number_does_not_end_the_wait(scraped):
 async def test_the_targets_that_have_a_number_instead_are_named(scraped, labels, told):
     """It does not wait for ever, and the log says which labels were expected and which there are."""
     wait, lines = scraped
-    assert not await wait(Target(InProcess(lambda: OWN if labels is not TENANT else FORGED), labels))
+    assert not await wait(ScrapeTarget(InProcess(lambda: OWN if labels is not TENANT else FORGED), labels))
     (line,) = lines
     assert (line["event"], line["log_level"]) == ("published_number_not_found", "warning")
     assert (line["variant"], line["expected"]) == ("ns/va", '{job="wva-metrics",namespace="wva-system"}')
@@ -179,25 +179,25 @@ async def test_the_targets_that_have_a_number_instead_are_named(scraped, labels,
 async def test_the_job_holds_where_prometheus_gives_no_namespace(scraped):
     """Then a page can set ``namespace``; every target has a job, so that label of a page is renamed all the same."""
     wait, _ = scraped
-    own = Target(InProcess(lambda: OWN.replace(" 2", " 0")), CONTROLLER)
+    own = ScrapeTarget(InProcess(lambda: OWN.replace(" 2", " 0")), CONTROLLER)
     forged = OWN.replace('namespace="ns"', 'exported_namespace="ns",namespace="wva-system",job="wva-metrics"')
-    assert not await wait(own, Target(InProcess(lambda: forged), {"job": "kubernetes-pods", "pod": "page"}))
+    assert not await wait(own, ScrapeTarget(InProcess(lambda: forged), {"job": "kubernetes-pods", "pod": "page"}))
 
 
 async def test_where_a_tenant_chooses_the_labels_of_a_target_the_forged_number_counts(scraped):
     """Relabelling and honorLabels are rights over Prometheus: the page itself needs neither, and has neither."""
     wait, _ = scraped
-    own = Target(InProcess(lambda: OWN.replace(" 2", " 0")), CONTROLLER)
-    assert await wait(own, Target(InProcess(lambda: OWN.replace(" 2", " 1000")), CONTROLLER | {"pod": "page"}))
+    own = ScrapeTarget(InProcess(lambda: OWN.replace(" 2", " 0")), CONTROLLER)
+    assert await wait(own, ScrapeTarget(InProcess(lambda: OWN.replace(" 2", " 1000")), CONTROLLER | {"pod": "page"}))
     forged = OWN.replace('namespace="ns"', 'exported_namespace="ns",namespace="wva-system",job="wva-metrics"')
-    honoured = Target(InProcess(lambda: forged), TENANT, honor_labels=True)
+    honoured = ScrapeTarget(InProcess(lambda: forged), TENANT, honor_labels=True)
     assert await wait(own, honoured)
 
 
 async def test_nothing_is_told_without_any_number(scraped):
     """Prometheus may not have scraped yet: that is no fault of labels."""
     wait, lines = scraped
-    assert not await wait(Target(InProcess(lambda: "up 1\n"), CONTROLLER))
+    assert not await wait(ScrapeTarget(InProcess(lambda: "up 1\n"), CONTROLLER))
     assert lines == []
 
 

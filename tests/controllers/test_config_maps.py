@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from wva.api.core import ConfigMap
 from wva.api.meta import Key
-from wva.collect.live_policy import Outcome
+from wva.collect.live_policy import AppliedConfigMap
 from wva.controllers.configmap import ConfigMapController
 from wva.instruments import Instruments
 from wva.kube.cache import Store
@@ -35,9 +35,9 @@ class FakeConfiguration:
         if key.name not in {"ours", "alias"}:
             return None
         if data is None:
-            return Outcome(gone=self.gone)
+            return AppliedConfigMap(gone=self.gone)
         problems = tuple(f"problem {number}" for number in range(int(data.get("problems", 0))))
-        return Outcome(problems, ignored=data.get("ignored", ""), refused=data.get("refused", ""))
+        return AppliedConfigMap(problems, ignored=data.get("ignored", ""), refused=data.get("refused", ""))
 
     def rivals(self, key):
         """Return the other of the two names."""

@@ -301,3 +301,23 @@ async def test_a_contested_variant_does_not_boast_of_its_metrics(scene):
     assert told["MetricsAvailable"] == ("False", "MetricsUnavailable")
     assert told["OptimizationReady"] == ("False", "TargetConflict")
     assert "desiredOptimizedAlloc" not in body["status"]
+
+
+async def test_the_answer_to_our_own_patch_wakes_nobody_and_what_others_write_does(scene):
+    """Every status that is written would be looked at twice."""
+    scene.cluster.deployment("x", replicas=2)
+    va = scene.cluster.va("a", target="x", metadata={"resourceVersion": "899"})
+    await scene.controller.reconcile(Key("ns", "a"))
+    await scene.woken()
+    answer = structs.replace(va, metadata=structs.replace(va.metadata, resource_version="900"))
+
+    async def patch(*_args, **_rest):
+        return answer
+
+    scene.client.patch = patch
+    await scene.controller.reconcile(Key("ns", "a"))
+    assert scene.cluster.stores.variant_autoscalings.get(Key("ns", "a")) is answer
+    assert await scene.woken() == set()
+    others = structs.replace(va, metadata=structs.replace(va.metadata, resource_version="901"))
+    scene.cluster.stores.variant_autoscalings.upsert(others)
+    assert await scene.woken() == {"a"}

@@ -7,7 +7,7 @@ scrapes, cycles and HPA against the load come from a seed, as do arrivals and po
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 from typing import Final
@@ -17,6 +17,7 @@ from wva.decide.pipeline import decide
 from wva.model.memory import Memory
 from wva.model.metrics import MISSING, SAMPLE_WINDOW_SECONDS, ReplicaMetrics, Sample, SampleState
 from wva.model.policy import Policy
+from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.variant import Variant, VariantKey
 from wva.sim.fleet.fleet import Fleet, ReadyPod

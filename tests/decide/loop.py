@@ -9,7 +9,7 @@ A workload at zero is started when there is load. Requests finish at the end of 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.builders import NOW, replica, variant
@@ -17,6 +17,7 @@ from wva.decide.pipeline import decide
 from wva.model.decision import Decision
 from wva.model.memory import Memory
 from wva.model.policy import Policy
+from wva.model.records import replace
 from wva.model.snapshot import RequestCounts, Snapshot
 from wva.model.variant import Variant
 
@@ -34,6 +35,7 @@ class Workload:
     broken_pod: int | None = None
     broken_from: int | None = None
     pods: list[int | None] = field(default_factory=list)
+    born: list[int] = field(default_factory=list)
     created: int = 0
     desired: int = 0
     recommendations: list[int] = field(default_factory=list)
@@ -46,11 +48,12 @@ class Workload:
 
     def scale(self, replicas: int, *, tick: int) -> None:
         """Create pods, or take the newest away."""
-        del self.pods[replicas:]
+        del self.pods[replicas:], self.born[replicas:]
         while len(self.pods) < replicas:
             self.created += 1
             broken = self.created == self.broken_pod or self.created >= (self.broken_from or self.created + 1)
             self.pods.append(None if broken else tick + self.trace["pod_startup_ticks"])
+            self.born.append(tick)
 
     def ready(self, tick: int) -> int:
         """Return the number of pods that serve."""
@@ -58,6 +61,7 @@ class Workload:
 
     def variant(self, tick: int) -> Variant:
         """Return what the controller sees of it."""
+        unready = [born for born, pod in zip(self.born, self.pods, strict=True) if pod is None or pod > tick]
         return variant(
             self.name,
             replicas=len(self.pods),
@@ -66,6 +70,7 @@ class Workload:
             cost=self.cost,
             minimum=self.trace["hpa_min"] if self.bounded else None,
             maximum=self.trace["hpa_max"] if self.bounded else None,
+            oldest_unready_since=None if not unready else NOW + min(unready) * TICK_SECONDS,
             activated_at=None if self.started is None else NOW + self.started * TICK_SECONDS,
         )
 

@@ -6,7 +6,7 @@ The engines of a pod report one of a few states: a state is one draw, where ten 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from random import Random
 
 from hypothesis import strategies as st
@@ -15,9 +15,10 @@ from tests.builders import NOW, sample, stale
 from tests.decide.strategies import counted, cycles, namespaces
 from wva.decide.amounts import LARGEST
 from wva.model.capacity import CapacityMemory, LearnedCapacity
+from wva.model.demand import DemandMemory, Foresight, PodMemory, Slot, VariantDemand
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory, UnknownInventory
 from wva.model.memory import Memory, VariantMemory
-from wva.model.metrics import EngineSignals, ReplicaMetrics, Sample, SampleState
+from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics, Sample, SampleState
 from wva.model.optimizers import Analyzer, BestEffort, Optimizer, SolverPolicy
 from wva.model.policy import (
     Compatibility,
@@ -28,8 +29,9 @@ from wva.model.policy import (
     ScaleToZeroEntry,
     ScaleToZeroRules,
 )
-from wva.model.queueing import Backlog, QueueingMemory
+from wva.model.queueing import QueueingMemory
 from wva.model.recording import Recording
+from wva.model.records import replace
 from wva.model.service import PerformanceProfile, ServiceTarget
 from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
 from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
@@ -64,8 +66,26 @@ class Kind:
         """Whether more than the two signals of a pod is looked at."""
         return self.hybrid or self.analyzer is not Analyzer.PERCENTAGE
 
-    def evidence(self, replica: ReplicaMetrics) -> bool:
-        """Tell whether a replica reports all that a shrink by this kind has to stand on."""
+    def evidence(self, replicas: Sequence[ReplicaMetrics], recording: Recording) -> bool:
+        """Tell whether replicas report all that a shrink by this kind has to stand on."""
+        if self.analyzer is not Analyzer.DEMAND:
+            return all(map(self._reports, replicas))
+        # Each has told of itself within two minutes; or demand is not known, and the percentage analyzer decides.
+        lately = {
+            (variant.key, pod.name)
+            for model in recording.memory.demand
+            for variant in model.variants
+            for pod in variant.pods
+            if pod.counters.at > recording.now - 120
+        }
+        told = [
+            (replica.variant, replica.pod) in lately
+            or (replica.engine is not None and replica.engine.running.value is not None)
+            for replica in replicas
+        ]
+        return all(told) or all(replica.complete for replica in replicas)
+
+    def _reports(self, replica: ReplicaMetrics) -> bool:
         engine = replica.engine or EngineSignals()
         needed = {
             Analyzer.PERCENTAGE: (replica.kv_usage, replica.queue_length),
@@ -85,7 +105,12 @@ QUEUEING = Kind("queueing", Analyzer.QUEUEING, Optimizer.MODEL_BASED)
 QUEUEING_GREEDY = Kind("queueing-greedy", Analyzer.QUEUEING, Optimizer.GREEDY_BY_SCORE)
 HYBRID = Kind("hybrid", Analyzer.PERCENTAGE, Optimizer.BY_ANALYZER, hybrid=True)
 HYBRID_TOKENS = Kind("hybrid-tokens", Analyzer.TOKENS, Optimizer.BY_ANALYZER, hybrid=True)
-KINDS = (SIZED, ONE_STEP, COST_AWARE, GREEDY, QUEUEING, QUEUEING_GREEDY, HYBRID, HYBRID_TOKENS)
+DEMAND = Kind("demand", Analyzer.DEMAND, Optimizer.BY_ANALYZER)
+HYBRID_DEMAND = Kind("hybrid-demand", Analyzer.DEMAND, Optimizer.BY_ANALYZER, hybrid=True)
+KINDS = (
+    *(SIZED, ONE_STEP, COST_AWARE, GREEDY, QUEUEING, QUEUEING_GREEDY, HYBRID, HYBRID_TOKENS),
+    *(DEMAND, HYBRID_DEMAND),
+)
 
 
 def engine(load: float) -> EngineSignals:
@@ -158,12 +183,53 @@ def known_for_long(models: list[ModelKey]) -> CapacityMemory:
     return CapacityMemory(tuple(LearnedCapacity(model, NOW - 3600) for model in models))
 
 
+def looked_at(
+    models: Sequence[ModelKey], pods: Sequence[ReplicaMetrics], variants: Sequence[Variant]
+) -> QueueingMemory:
+    """Return what the queueing analyzer remembers after a look at idle pods a minute ago."""
+    idle = EngineCounters(NOW - 65, *[0.0] * 8)
+    return QueueingMemory(
+        tuple(
+            DemandMemory(
+                model,
+                at=NOW - 60,
+                variants=tuple(
+                    VariantDemand(
+                        each.key,
+                        pods=tuple(
+                            PodMemory(pod.pod, idle, 0.0, 0.0, derived=True) for pod in pods if pod.variant == each.key
+                        ),
+                    )
+                    for each in variants
+                    if each.model == model
+                ),
+            )
+            for model in sorted(models)
+        )
+    )
+
+
+def foreseen_for_long(models: Sequence[ModelKey], demand: float) -> tuple[Foresight, ...]:
+    """Return what is remembered of models that have had this demand per second for an hour."""
+    slots = tuple(Slot(NOW - 60 * ago, 60.0, 60 * demand) for ago in range(15, 0, -1))
+    return tuple(Foresight(model, NOW - 3600, NOW - 60, slots) for model in sorted(models))
+
+
+def counters(load: float, *, at: float = NOW - 5, finished: float | None = None) -> EngineCounters:
+    """Return what a pod has counted that has had a share of what it carries for ten minutes."""
+    number = 300.0 * load if finished is None else finished
+    gaps = 300.0 * load * 178
+    return EngineCounters(at, number, 0.0, 30_000 * load, 300 * load, gaps, 300 * load, gaps * 0.021, gaps)
+
+
 @st.composite
-def memories(draw: st.DrawFn, memory: Memory, models: list[ModelKey]) -> Memory:
-    """Draw what else the last cycle may have left: capacities learned, backlogs seen."""
-    seen = draw(st.sampled_from([(), tuple(Backlog(model, NOW - 60, 4.0) for model in models)]))
+def memories(draw: st.DrawFn, memory: Memory, models: list[ModelKey], snapshot: Snapshot) -> Memory:
+    """Draw what else the last cycle may have left: capacities learned, pods looked at."""
+    looked = looked_at(models, snapshot.replicas, snapshot.variants)
+    seen = draw(st.sampled_from([QueueingMemory(), looked]))
     learned = draw(st.sampled_from([CapacityMemory(), known_for_long(models)]))
-    return replace(memory, capacity=learned, queueing=QueueingMemory(seen))
+    foreseen = foreseen_for_long(models, 0.5) if seen.models and draw(st.booleans()) else ()
+    return replace(memory, capacity=learned, queueing=seen, demand=seen.models, foreseen=foreseen)
 
 
 @st.composite
@@ -177,6 +243,9 @@ def inventories(draw: st.DrawFn) -> Inventory:
     return Inventory.of(pools, draw(st.lists(quota, max_size=2)))
 
 
+counts_of_pods = st.sampled_from(
+    [None, None, *map(counters, LOADS), counters(0.9, finished=1e15), counters(0.3, at=NOW + 1e9)]
+)
 queue_sizes = st.sampled_from([sample(None), sample(0), sample(0), sample(7), stale(3)])
 counts = st.sampled_from([None, 0.0, 0.0, 0.0, 3.0])
 covered = st.sampled_from([600.0, 600.0, 540.0])
@@ -197,6 +266,8 @@ def cycles_of(draw: st.DrawFn, kind: Kind, *, limited: bool = False) -> Recordin
     if kind.asks_engines:
         states = draw(st.sampled_from([engines, calm_engines]))
         replicas = tuple(replace(replica, engine=draw(states)) for replica in replicas)
+        if kind.analyzer is Analyzer.DEMAND:
+            replicas = tuple(replace(replica, counters=draw(counts_of_pods)) for replica in replicas)
         queues = tuple(SchedulerQueue(model, draw(queue_sizes), sample(None)) for model in models)
     policy = draw(policies(kind, recording.policy, limited=limited))
     asked = tuple(
@@ -210,7 +281,9 @@ def cycles_of(draw: st.DrawFn, kind: Kind, *, limited: bool = False) -> Recordin
         request_counts=asked if draw(st.booleans()) else (),
         inventory=draw(inventories() if limited else st.none() | inventories()) if policy.counts_gpus else None,
     )
-    return replace(recording, snapshot=snapshot, policy=policy, memory=draw(memories(recording.memory, models)))
+    return replace(
+        recording, snapshot=snapshot, policy=policy, memory=draw(memories(recording.memory, models, snapshot))
+    )
 
 
 def under(recording: Recording, load: float) -> Recording:
@@ -243,8 +316,11 @@ def equals(draw: st.DrawFn, kind: Kind, *, costs: Sequence[float] = (10.0,)) -> 
         replicas += [ReplicaMetrics(f"{name}-{number}", key) for number in range(count)]
     queueing = QueueingRules(QueueingPolicy(tuning_enabled=False) if kind.analyzer is Analyzer.QUEUEING else None)
     policy = replace(policy_of(kind, Policy()), queueing=queueing, profiles=PROFILES)
-    observed = QueueingMemory((Backlog(model, NOW - 60, 0.0),))
+    observed = looked_at([model], replicas, variants)
     memory = Memory(tuple(entries), known_for_long([model]), observed)
+    if kind.analyzer is Analyzer.DEMAND:
+        seen = foreseen_for_long([model], 0.5 * load * len(replicas))
+        memory = replace(memory, demand=observed.models, foreseen=seen)
     waiting = SchedulerQueue(model, sample(draw(st.sampled_from([0, 5]))), sample(None))
     snapshot = replace(Snapshot.of(variants, replicas), queues=(waiting,))
     if kind.optimizer is Optimizer.GREEDY_BY_SCORE:
@@ -303,6 +379,7 @@ class World:
     samples: tuple[Sample, ...]
     shares: tuple[Sample, ...]
     engines: tuple[EngineSignals, ...]
+    counters: tuple[EngineCounters, ...]
     replicas: tuple[int, ...]
     variants: tuple[Variant, ...]
 
@@ -314,7 +391,7 @@ def worlds(draw: st.DrawFn, kind: Kind) -> World:
     lies = draw(st.lists(reals, min_size=4, max_size=8))
     samples = (sample(None), sample(0), sample(1), stale(1), *(sample(lie) for lie in lies))
     shares = (sample(0.02), sample(0.4), sample(0.7), sample(0.9), *samples)
-    names = [field.name for field in fields(EngineSignals)]
+    names = list(EngineSignals.__struct_fields__)
     wild = [
         EngineSignals(**dict(zip(names, draw(st.permutations([*samples] * 3)), strict=False)))
         for _ in range(2 if kind.asks_engines else 0)
@@ -340,6 +417,7 @@ def worlds(draw: st.DrawFn, kind: Kind) -> World:
         samples,
         shares,
         (*_REPORTS, *_GAPS, *wild),
+        tuple(EngineCounters(*draw(st.lists(reals, min_size=9, max_size=9))) for _ in wild),
         numbers,
         variants,
     )
@@ -371,8 +449,16 @@ def history(world: World, chance: Random, numbers: dict[VariantKey, int]) -> Rec
         for number in range(pods):
             one = engine if chance.random() < 0.8 else chance.choice(world.engines)
             kv = chance.choice(world.shares)
+            counted_by_pod = chance.choice([None, counters(0.6), counters(chance.choice(LOADS)), *world.counters])
             replicas.append(
-                ReplicaMetrics(f"{static.key.name}-{number}", static.key, kv, chance.choice(world.samples), one)
+                ReplicaMetrics(
+                    f"{static.key.name}-{number}",
+                    static.key,
+                    kv,
+                    chance.choice(world.samples),
+                    one,
+                    counters=counted_by_pod,
+                )
             )
     models = sorted({variant.model for variant in variants})
     policy = world.policies[chance.random() < 0.2]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from tests.builders import NAMESPACE, NOW, replica
+from tests.builders import NAMESPACE, NOW, policy, replica
 from wva.decide.pipeline import decide
 from wva.model.decision import Decision
 from wva.model.inventory import Inventory
 from wva.model.memory import Memory, VariantMemory
 from wva.model.metrics import Sample
 from wva.model.policy import Policy
+from wva.model.records import replace
 from wva.model.snapshot import CollectionFailure, RequestCounts, Snapshot
 from wva.model.variant import Variant, VariantKey
 
@@ -33,7 +34,7 @@ SILENT: Load = (None, None)
 class Story:
     """One snapshot after another, with the memory of the last."""
 
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy = field(default_factory=policy)
     memory: Memory = field(default_factory=Memory)
     inventory: Inventory | None = None
     inventory_detail: str = ""

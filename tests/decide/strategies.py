@@ -6,7 +6,6 @@ Values sit on a coarse grid half of the time, so that thresholds are met exactly
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from wva.model.memory import Memory, VariantMemory
 from wva.model.metrics import ReplicaMetrics, Sample, SampleState
 from wva.model.policy import Compatibility, Policy, SaturationOverride, SaturationPolicy
 from wva.model.recording import Recording
+from wva.model.records import replace
 from wva.model.snapshot import CollectionFailure, Snapshot
 from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import variant
-from wva.decide.activation import Budget, Refusal, activate
+from wva.decide.start import Budget, Refusal, activate
 from wva.model.decision import Reason, Source
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
+from wva.model.records import replace
 from wva.model.variant import Bounds
 from wva.model.vllm_parameters import VllmParameters
 from wva.numbers import MAX_REPLICAS
@@ -104,8 +103,8 @@ def test_the_gpu_budget_bounds_the_start():
 @pytest.mark.parametrize(
     ("given_budget", "words"),
     [
-        (budget(free=1), "1 GPUs A100 free, 2 needed"),
-        (budget(free=8, quota=1), "1 GPUs left in ResourceQuota q, 2 needed"),
+        (budget(free=1), "1 GPUs left (gpu-limiter A100), 2 needed"),
+        (budget(free=8, quota=1), "1 GPUs left (ResourceQuota ns/q), 2 needed"),
         (Budget(Inventory.of([])), "no node has accelerator A100"),
         (Budget(None, "nodes cannot be read"), "the GPU budget is not known (nodes cannot be read)"),
     ],

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from tests.builders import variant
 from tests.decide.story import BUSY, FULL, IDLE, Story
-from wva.decide.enforce import enforce
 from wva.model.decision import Reason
-from wva.model.variant import Bounds
 
 
 def test_a_published_number_above_the_maximum_comes_down():
@@ -14,7 +12,7 @@ def test_a_published_number_above_the_maximum_comes_down():
     decision = Story().cycle(variant(replicas=3, desired=5, maximum=3), a=[(0.6, 1)] * 3)["a"]
     assert (decision.desired, decision.reason) == (3, Reason.BOUNDED)
     assert decision.message.startswith("5 is above the maximum 3 of the scaler; ")
-    assert (decision.steps[-1].stage, decision.steps[-1].before, decision.steps[-1].after) == ("enforce", 5, 3)
+    assert (decision.steps[-1].stage, decision.steps[-1].before, decision.steps[-1].after) == ("settle", 5, 3)
 
 
 def test_a_published_number_below_the_minimum_comes_up():
@@ -48,11 +46,3 @@ def test_a_held_number_is_bounded_too_but_stays_held():
     decision = Story().cycle(variant(replicas=3, desired=5, maximum=3), failure="refused")["a"]
     assert (decision.desired, decision.reason) == (3, Reason.PROMETHEUS_ERROR)
     assert decision.message.startswith("5 is above the maximum 3 of the scaler; refused")
-
-
-def test_within_bounds_nothing_changes_but_the_step():
-    """The stage leaves its trace without touching reason or message."""
-    before = Story().cycle(variant(replicas=2), a=[BUSY] * 2)["a"]
-    after = enforce(before, Bounds(1, 5))
-    assert (after.desired, after.reason, after.message) == (before.desired, before.reason, before.message)
-    assert after.steps[-1].reason == "within bounds"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,8 @@ import pytest
 from tests.builders import variant
 from tests.decide import test_departures
 from tests.decide.story import Story
-from wva.decide.limit import Claim, GpuBudget, limit
-from wva.decide.optimize.cost_aware import Candidate, grow, shrink
-from wva.decide.optimize.greedy import Need, share
-from wva.model.inventory import AcceleratorPool, Inventory
+from wva.decide.allocate import AllocationPolicy, Offer, SharingRule, Stock, Want, allocate
+from wva.model.inventory import Inventory
 from wva.model.policy import SaturationPolicy
 from wva.model.service import LOWEST_PRIORITY
 from wva.model.variant import ModelKey, VariantKey
@@ -56,55 +53,41 @@ def tables(title):
     return rows[1:], re.findall(r"```\n(.*?)```", chapter, re.DOTALL)[-1].splitlines()
 
 
-def test_cost_aware_example():
+def test_cheapest_plan_example():
     """Growth and shrinking of the variants in the table."""
-    rows, result = tables("Cost-aware")
-    variants = [
-        Candidate(VariantKey("ns", name), float(cost), float(carries), int(count), minimum=1, maximum=int(most))
-        for name, cost, carries, count, most in rows
-    ]
+    rows, result = tables("The cheapest plan")
     lines = []
-    for name, change in (("grow", grow), ("shrink", shrink)):
-        numbers = ", ".join(f"{one.key.name} {one.number}" for one in change(variants, 500.0))
-        lines.append(f"{name}: {numbers}")
+    for name, need in (("grow", 1300.0), ("shrink", 300.0)):
+        offers = []
+        for variant_name, cost, carries, count, most in rows:
+            floor, ceiling = (int(count), int(most)) if name == "grow" else (1, int(count))
+            key = VariantKey("ns", variant_name)
+            offers.append(Offer(key, float(cost), float(carries), int(count), int(count), floor, ceiling))
+        plan = allocate([Want(ModelKey("ns", "m"), need, tuple(offers), keeps_one=True)])
+        lines.append(f"{name}: {', '.join(f'{offer.key.name} {plan.numbers[offer.key]}' for offer in offers)}")
     assert lines == result
 
 
-def test_greedy_example():
+def shared(rows, free, sharing):
+    """Return what the models in a table get of so many GPUs."""
+    wants = []
+    for name, missing, priority, count in rows:
+        offer = Offer(VariantKey("ns", name), 10.0, 100.0, int(count), int(count), limits=("A100",))
+        importance = LOWEST_PRIORITY / int(priority)
+        need = int(count) * 100.0 + float(missing)
+        wants.append(Want(ModelKey("ns", name), need, (offer,), int(priority), importance))
+    stock = Stock({"A100": free}, Inventory())
+    return allocate(wants, stock, AllocationPolicy(sharing)).numbers
+
+
+def test_example_of_scarce_gpus():
     """What the models in the table get of a few GPUs."""
-    rows, result = tables("Greedy by score")
-    needs = [
-        Need(
-            ModelKey("ns", name),
-            float(missing),
-            (Candidate(VariantKey("ns", name), 10.0, 100.0, int(count), accelerator="A100"),),
-            LOWEST_PRIORITY / int(priority),
-        )
-        for name, missing, priority, count in rows
-    ]
+    rows, result = tables("Scarce GPUs")
     lines = []
-    for free in (3, 5):
-        numbers = (f"{model.model_id} {after[0].number}" for model, after in share(needs, {"A100": free}).items())
-        lines.append(f"{free} GPUs free: {', '.join(numbers)}")
-    assert lines == result
-
-
-def test_limiter_example():
-    """What the wishes in the table become."""
-    rows, result = tables("GPU limiter")
-    draft = Story().cycle(variant(), a=[(0.5, 0)])["a"]
-    claims = []
-    for name, gpus, count, wanted, spare in rows:
-        wish = variant(name, replicas=int(count), gpus_per_replica=int(gpus))
-        decision = replace(
-            draft, key=wish.key, current=int(count), desired=int(wanted), spare_capacity=float(spare), steps=()
-        )
-        claims.append(Claim(decision, wish))
-    budget = GpuBudget(Inventory.of([AcceleratorPool("A100", 10, 5)]))
-    lines = []
-    for decision in limit(claims, budget):
-        limits = "".join(f", limited by {step.limited_by}" for step in decision.limits)
-        lines.append(f"{decision.key.name}: {decision.desired}{limits}")
+    for rule in (SharingRule.PRIORITY, SharingRule.SCORE):
+        numbers = shared(rows, 5, rule)
+        found = ", ".join(f"{name} {numbers[VariantKey('ns', name)]}" for name, *_ in rows)
+        lines.append(f"{rule.value.lower()}: {found}")
     assert lines == result
 
 

@@ -5,11 +5,9 @@ Each test gives the same inputs to both modes and expects different numbers.
 
 from __future__ import annotations
 
-from tests.builders import policy, variant
+from tests.builders import policy, replica, variant
 from tests.decide.story import BUSY, FULL, HOT, IDLE, SILENT, Story, numbers
-from wva.decide.analyze.saturation_v05 import analyze
-from wva.decide.assessment_v05 import ReplicaLoad, VariantState
-from wva.decide.optimize.one_step_v05 import targets
+from wva.decide.v05.engine import analyze, targets
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.policy import (
     Compatibility,
@@ -148,8 +146,8 @@ def test_row_14_variants_without_samples_prevent_shrinking():
 
 def test_row_20_samples_without_a_variant():
     """The arithmetic gave a variant without state the target 0; ours decides for variants of the snapshot only."""
-    ghost = ReplicaLoad("ghost-0", "ghost", "A100", 10.0, 0.5, 1)
-    assert [target.target for target in targets(analyze([ghost], SaturationPolicy()), [VariantState("a", 1)])] == [0]
+    ghost = variant("ghost", replicas=0), [replica("ghost-0", variant="ghost", kv=0.5, queue=1)]
+    assert targets(analyze([ghost], SaturationPolicy())) == {"ghost": 0}
     assert numbers(Story().cycle(variant("a"), a=[BUSY], ghost=[FULL])) == {"a": 1}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.builders import NOW, sample, variant
@@ -16,19 +14,22 @@ from tests.decide.pipelines import (
     PROFILES,
     QUEUEING,
     QUEUEING_GREEDY,
+    TARGETS,
     Kind,
     known_for_long,
     policy_of,
     under,
 )
+from tests.decide.queueing.samples import steady
 from wva.decide.pipeline import decide
+from wva.model.demand import DemandMemory
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.memory import Memory, VariantMemory
 from wva.model.metrics import ReplicaMetrics
 from wva.model.optimizers import Analyzer
 from wva.model.policy import Policy, QueueingPolicy, QueueingRules, ScaleToZeroEntry, ScaleToZeroRules
-from wva.model.queueing import Backlog, QueueingMemory
 from wva.model.recording import Recording
+from wva.model.records import replace
 from wva.model.snapshot import RequestCounts, Snapshot
 from wva.model.variant import ModelKey, Variant
 
@@ -36,15 +37,24 @@ MODEL = ModelKey("ns", "m")
 
 
 def cycle(kind: Kind, *, load: float, **numbers: int) -> Recording:
-    """Return a cycle of equal variants with so many replicas each, all of which are known and report."""
+    """Return a cycle of equal variants with so many replicas each, which have reported the same for an hour."""
     variants: list[Variant] = [variant(name, replicas=count) for name, count in numbers.items()]
     pods = [ReplicaMetrics(f"{each.key.name}-{n}", each.key) for each in variants for n in range(each.current_replicas)]
     entries = tuple(VariantMemory(each.key, each.current_replicas, None, each.current_replicas) for each in variants)
     queueing = QueueingRules(QueueingPolicy(tuning_enabled=False) if kind.analyzer is Analyzer.QUEUEING else None)
-    policy = replace(policy_of(kind, Policy()), queueing=queueing, profiles=PROFILES, enable_limiter=True)
-    memory = Memory(entries, known_for_long([MODEL]), QueueingMemory((Backlog(MODEL, NOW - 60, 0.0),)))
+    policy = replace(
+        policy_of(kind, Policy()), queueing=queueing, profiles=PROFILES, service_targets=TARGETS, enable_limiter=True
+    )
+    memory = Memory(entries, known_for_long([MODEL]))
     snapshot = replace(Snapshot.of(variants, pods), inventory=Inventory.of([AcceleratorPool("A100", 1000, 0)]))
-    return under(Recording(NOW, policy, memory, snapshot), load)
+    found = under(Recording(NOW, policy, memory, snapshot), load)
+    before = steady(found.snapshot, policy)
+    # Demand has been looked for before, so that this is no first cycle.
+    looked = (DemandMemory(MODEL, at=NOW - 60.0),)
+    return replace(
+        found,
+        memory=replace(memory, queueing=before.queueing, demand=looked, foreseen=before.foreseen),
+    )
 
 
 def decided(recording: Recording) -> dict[str, int]:
@@ -56,7 +66,7 @@ def decided(recording: Recording) -> dict[str, int]:
 @pytest.mark.parametrize("kind", [QUEUEING, HYBRID, HYBRID_TOKENS], ids=str)
 def test_what_the_model_adds_goes_to_whoever_has_fewer(kind):
     """The queueing model gave every replica to the first of equal variants, which ended up with two more."""
-    assert decided(cycle(kind, load=0.6, a=2, b=1)) == {"a": 2, "b": 2}
+    assert decided(cycle(kind, load=0.9, a=2, b=1)) == {"a": 2, "b": 2}
 
 
 @pytest.mark.parametrize("kind", [GREEDY, QUEUEING_GREEDY], ids=str)

@@ -15,13 +15,12 @@ def test_low_kv_spare_grows_the_only_variant():
     assert (decision.desired, decision.reason, decision.source) == (3, Reason.SCALE_UP, Source.MEASURED)
     assert decision.action is Action.SCALE_UP
     assert decision.message == (
-        "mean spare KV 0.05 below trigger 0.1 on 2 replicas; 1 replica more, "
-        "cheapest variant without pending replicas: a (cost 20)"
+        "mean spare KV 0.05 below trigger 0.1 on 2 replicas; 1 replica more, the cheapest that can grow: a (cost 20)"
     )
     assert [(step.stage, step.before, step.after) for step in decision.steps] == [
-        ("analyze", 2, 2),
-        ("optimize", 2, 3),
-        ("enforce", 3, 3),
+        ("measure", 2, 2),
+        ("allocate", 2, 3),
+        ("settle", 3, 3),
     ]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -11,18 +9,19 @@ from hypothesis import strategies as st
 
 from tests.builders import NOW, policy, replica, variant
 from tests.decide import pipelines
-from wva.decide import model_cycle, pipeline
+from wva.decide import pipeline
 from wva.decide.pipeline import conclude
 from wva.decide.separate import separate
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
 from wva.model.memory import Memory, ModelMemory, VariantMemory
-from wva.model.policy import Compatibility, NamespacePolicy, SaturationPolicy, SaturationRules
+from wva.model.policy import NamespacePolicy, SaturationPolicy, SaturationRules
 from wva.model.recording import Recording
+from wva.model.records import replace
 from wva.model.snapshot import Snapshot, UnreadModel
 from wva.model.variant import ModelKey, VariantKey
 
 HOSTILE = ModelKey("ns", "hostile")
-STAGES = ("analyze", "with_opinions", "decide", "remembered")
+STAGES = ("terms", "settle", "explain", "_remembered")
 
 
 class Broken(Exception):  # noqa: N818 - named after what it is
@@ -44,7 +43,7 @@ def world(*names):
 
 def raising(monkeypatch, stage, *models):
     """Make a stage of deciding raise for some models."""
-    original = getattr(model_cycle, stage)
+    original = getattr(pipeline, stage)
 
     def broken(first, *args, **kwargs):
         seen = first if isinstance(first, list) else [first]
@@ -53,7 +52,7 @@ def raising(monkeypatch, stage, *models):
             raise Broken("secret of a tenant")
         return original(first, *args, **kwargs)
 
-    monkeypatch.setattr(model_cycle, stage, broken)
+    monkeypatch.setattr(pipeline, stage, broken)
 
 
 def numbers(outcome):
@@ -82,7 +81,7 @@ def test_a_model_that_raises_is_held_and_the_others_are_decided(monkeypatch, sta
 
 def test_the_message_names_class_and_place_and_no_text(monkeypatch):
     """What the exception says may come from a tenant."""
-    raising(monkeypatch, "analyze", HOSTILE)
+    raising(monkeypatch, "terms", HOSTILE)
     message = of(conclude(world("a", "hostile"), Memory(), policy(), NOW), "hostile").message
     assert message.startswith("deciding failed: Broken in wva.decide.pipeline, line ")
     assert message.endswith("; keeping 1 (previous-desired)")
@@ -93,7 +92,7 @@ def test_what_is_remembered_of_a_held_model_stays(monkeypatch):
     """The number, the clock and the history are there when it can be decided again."""
     known = VariantMemory(VariantKey("ns", "hostile"), 4, NOW - 10, 1)
     history = ModelMemory(HOSTILE)
-    raising(monkeypatch, "decide", HOSTILE)
+    raising(monkeypatch, "settle", HOSTILE)
     before = Memory((known,), models=(history,))
     outcome = conclude(world("a", "hostile"), before, policy(), NOW)
     assert outcome.memory.by_key()[known.key] == known
@@ -107,7 +106,7 @@ def test_a_model_that_can_be_decided_again_is(monkeypatch):
     """In the next cycle, and nothing says that it failed."""
     snapshot = world("a", "hostile")
     with monkeypatch.context() as patched:
-        raising(patched, "analyze", HOSTILE)
+        raising(patched, "terms", HOSTILE)
         memory = conclude(snapshot, Memory(), policy(), NOW).memory
     outcome = conclude(snapshot, memory, policy(), NOW + 60)
     assert (outcome.failures, outcome.memory.failing) == ((), ())
@@ -117,7 +116,7 @@ def test_a_model_that_can_be_decided_again_is(monkeypatch):
 def test_a_fault_that_stays_is_looked_at_once(monkeypatch):
     """A known culprit is not looked for again: its own try fails, that of the others does not."""
     snapshot = world(*(f"m{number:02}" for number in range(40)), "hostile")
-    raising(monkeypatch, "analyze", HOSTILE)
+    raising(monkeypatch, "terms", HOSTILE)
     memory = conclude(snapshot, Memory(), policy(), NOW).memory
     tries = []
     original = pipeline._conclude
@@ -126,15 +125,14 @@ def test_a_fault_that_stays_is_looked_at_once(monkeypatch):
     assert sorted(tries) == [1, 40]
 
 
-@pytest.mark.parametrize("compatibility", [None, Compatibility.V0_5])
-def test_the_gpus_of_a_held_model_are_not_given_away(monkeypatch, compatibility):
+def test_the_gpus_of_a_held_model_are_not_given_away(monkeypatch):
     """Its replicas and those that were granted to it count; what it asks for beyond does not."""
     hostile = variant("hostile", replicas=2, desired=3, model="hostile")
     variants, replicas = busy("a")
     inventory = Inventory.of([AcceleratorPool("A100", 4, 3)], [GpuQuota("ns", "nvidia.com/gpu", 4, 3, "q")])
     snapshot = replace(Snapshot.of([*variants, hostile], replicas), inventory=inventory)
-    limited = replace(policy(), enable_limiter=True, compatibility=compatibility)
-    raising(monkeypatch, "analyze", HOSTILE)
+    limited = replace(policy(), enable_limiter=True)
+    raising(monkeypatch, "terms", HOSTILE)
     assert numbers(conclude(snapshot, Memory(), limited, NOW)) == {"a": 1, "hostile": 3}
     roomy = replace(snapshot, inventory=Inventory.of([AcceleratorPool("A100", 5, 3)]))
     assert numbers(conclude(roomy, Memory(), limited, NOW)) == {"a": 2, "hostile": 3}
@@ -142,7 +140,7 @@ def test_the_gpus_of_a_held_model_are_not_given_away(monkeypatch, compatibility)
 
 def test_a_cycle_with_a_failing_model_is_replayed_bit_by_bit(monkeypatch):
     """The recording of such a cycle gives the same decisions and the same memory."""
-    raising(monkeypatch, "decide", HOSTILE)
+    raising(monkeypatch, "settle", HOSTILE)
     snapshot = replace(world("a", "hostile", "c"), unread=(UnreadModel(ModelKey("ns", "c"), "reading failed"),))
     recording = Recording(NOW, policy(), conclude(snapshot, Memory(), policy(), NOW).memory, snapshot)
     back = msgspec.json.decode(msgspec.json.encode(recording), type=Recording)
@@ -169,7 +167,7 @@ def test_an_unread_model_is_held_with_all_its_variants():
 
 def test_variants_at_zero_of_a_model_that_fails_stay_there_and_say_why(monkeypatch):
     """One that was called back and has not come yet keeps its number."""
-    raising(monkeypatch, "analyze", HOSTILE)
+    raising(monkeypatch, "terms", HOSTILE)
     asleep = [variant(name, replicas=0, model="hostile", spec_replicas=0, minimum=0) for name in ("a", "b")]
     called = VariantMemory(VariantKey("ns", "b"), 2, NOW - 10, 0)
     snapshot = Snapshot.of([*asleep, variant("c", desired=1, model="hostile")], [])
@@ -181,7 +179,7 @@ def test_variants_at_zero_of_a_model_that_fails_stay_there_and_say_why(monkeypat
 
 def test_a_held_model_without_gpus_in_the_inventory_takes_none(monkeypatch):
     """Its accelerator has no pool."""
-    raising(monkeypatch, "analyze", HOSTILE)
+    raising(monkeypatch, "terms", HOSTILE)
     variants, replicas = busy("a")
     hostile = variant("hostile", replicas=2, desired=9, model="hostile", accelerator="?")
     inventory = Inventory.of([AcceleratorPool("A100", 4, 3)])
@@ -192,21 +190,21 @@ def test_a_held_model_without_gpus_in_the_inventory_takes_none(monkeypatch):
 
 def test_a_held_number_stays_within_the_bounds(monkeypatch):
     """A maximum that a user lowers counts also for a model that cannot be decided."""
-    raising(monkeypatch, "analyze", HOSTILE)
+    raising(monkeypatch, "terms", HOSTILE)
     hostile = variant("hostile", replicas=3, desired=9, model="hostile", maximum=5)
     assert numbers(conclude(Snapshot.of([hostile], []), Memory(), policy(), NOW)) == {"hostile": 5}
 
 
 def test_the_configuration_of_a_namespace_that_makes_decisions_fail_does_not_count(monkeypatch):
     """The namespace is decided without it, and the outcome names the namespace; others keep theirs."""
-    original = model_cycle.analyze
+    original = pipeline.terms
 
-    def broken(key, variants, cycle):
-        if cycle.policy.saturation_for(key).kv_spare_trigger == 0.123:
+    def broken(model, *others):
+        if model.policy.kv_spare_trigger == 0.123:
             raise Broken
-        return original(key, variants, cycle)
+        return original(model, *others)
 
-    monkeypatch.setattr(model_cycle, "analyze", broken)
+    monkeypatch.setattr(pipeline, "terms", broken)
     hostile, victim = busy("h", "i", namespace="bad"), busy("v", namespace="good")
     snapshot = Snapshot.of([*hostile[0], *victim[0]], [*hostile[1], *victim[1]])
     bad = NamespacePolicy("bad", SaturationRules(SaturationPolicy(kv_spare_trigger=0.123)))
@@ -221,7 +219,7 @@ def test_the_configuration_of_a_namespace_that_makes_decisions_fail_does_not_cou
 
 def test_configuration_that_is_not_to_blame_stays_in_force(monkeypatch):
     """The model fails without it as well."""
-    raising(monkeypatch, "analyze", HOSTILE)
+    raising(monkeypatch, "terms", HOSTILE)
     outcome = conclude(world("a", "hostile"), Memory(), replace(policy(), namespaces=(NamespacePolicy("ns"),)), NOW)
     assert outcome.refused == ()
     assert [failure.model for failure in outcome.failures] == [HOSTILE]
@@ -233,7 +231,7 @@ def test_what_fails_without_any_model_is_raised(monkeypatch):
     def broken(*_):
         raise Broken
 
-    monkeypatch.setattr(model_cycle, "with_opinions", broken)
+    monkeypatch.setattr(pipeline, "foresee", broken)
     with pytest.raises(Broken):
         conclude(world("a", "b"), Memory(), policy(), NOW)
 
@@ -328,7 +326,7 @@ def test_every_variant_has_one_decision_whatever_fails(recording, data):
     """Those of a model that fails keep their number within their bounds; a second look decides the same."""
     models = sorted({each.model for each in recording.snapshot.variants})
     failing = data.draw(st.sets(st.sampled_from(models)) if models else st.just(set()))
-    stage = data.draw(st.sampled_from(("analyze", "decide")))
+    stage = data.draw(st.sampled_from(("terms", "settle")))
     with pytest.MonkeyPatch.context() as patched:
         raising(patched, stage, *failing)
         outcome = conclude(recording.snapshot, recording.memory, recording.policy, recording.now)

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 
 from tests.builders import NOW, variant
-from tests.decide.queueing.samples import KNOWN, pod
+from tests.decide.queueing.samples import KNOWN, pod, steady
 from wva.decide.pipeline import decide
 from wva.model.decision import Reason
 from wva.model.memory import Memory
 from wva.model.policy import Analyzer, Compatibility, SaturationPolicy
+from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 
 BUSY = Snapshot.of([variant(cost=40.0)], [pod(success_rate=40 / 60)])
 QUEUEING = replace(KNOWN, saturation=SaturationPolicy(analyzer_name=Analyzer.QUEUEING))
+HYBRID = replace(KNOWN, proactive_model=True)
 
 
 def test_its_number_is_the_need_of_a_model_that_has_it_as_analyzer():
-    """0.6667 requests/s at 0.5476 per replica take two; what it saw is remembered."""
-    (decision,), memory = decide(BUSY, Memory(), QUEUEING, NOW)
+    """0.6667 requests/s at 0.3944 per replica take two; what it saw is remembered."""
+    (decision,), memory = decide(BUSY, steady(BUSY, QUEUEING), QUEUEING, NOW)
     assert (decision.desired, decision.reason) == (2, Reason.SCALE_UP)
-    assert "requests/s missing" in decision.message
-    assert memory.queueing.backlogs
+    assert "requests/s needed" in decision.message
+    assert memory.queueing.models
 
 
 def test_without_an_opinion_the_number_is_held():
@@ -35,10 +36,11 @@ def test_without_an_opinion_the_number_is_held():
 
 def test_beside_the_percentage_analyzer_the_larger_number_counts():
     """The replica has spare, the model knows that it takes two."""
-    (decision,), memory = decide(BUSY, Memory(), replace(KNOWN, proactive_model=True), NOW)
-    assert (decision.desired, decision.reason) == (2, Reason.MODEL_BASED)
-    assert [step.stage for step in decision.steps] == ["analyze", "optimize", "arbitrate", "enforce"]
-    assert memory.queueing.backlogs
+    (decision,), memory = decide(BUSY, steady(BUSY, HYBRID), HYBRID, NOW)
+    assert (decision.desired, decision.reason) == (2, Reason.SCALE_UP)
+    assert "requests/s needed" in decision.message
+    assert [step.stage for step in decision.steps] == ["measure", "allocate", "settle"]
+    assert memory.queueing.models
 
 
 def test_nobody_asks_it_by_default_or_in_compatibility_mode():

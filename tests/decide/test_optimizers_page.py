@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import variant
+from tests.builders import policy, variant
 from tests.decide.story import Story
 from wva.model.optimizers import FITTING, Analyzer, Optimizer
-from wva.model.policy import Policy, SaturationPolicy
+from wva.model.policy import DEFAULT_ANALYZER
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "optimizers.md").read_text(encoding="utf-8")
@@ -40,7 +40,10 @@ def chapter(link):
 def test_every_analyzer_is_listed_with_the_optimizers_that_fit():
     """And nothing else is."""
     listed = {name: re.findall(r"`([\w-]+)`", row[3]) for name, row in rows("analyzerName").items()}
-    assert listed == {analyzer.value: [each.value for each in FITTING[analyzer]] for analyzer in Analyzer}
+    assert listed == {
+        analyzer.value or "percentage": [each.value for each in FITTING[analyzer]] for analyzer in Analyzer
+    }
+    assert next(iter(listed)) == DEFAULT_ANALYZER
 
 
 def test_every_optimizer_is_listed():
@@ -79,7 +82,7 @@ def told(table, optimizer):
         loads.setdefault(name, []).append((float(kv), float(queue)))
         costs[name] = float(cost)
     variants = [variant(name, replicas=len(loads[name]), cost=costs[name]) for name in loads]
-    story = Story(Policy(saturation=SaturationPolicy(optimizer_name=optimizer)))
+    story = Story(policy(optimizer_name=optimizer))
     lines = []
     for name, decision in story.cycle(*variants, **loads).items():
         line = f"{name}: {decision.current} -> {decision.desired} {decision.reason.value}"

@@ -45,7 +45,27 @@ def test_replicas_asked_for_a_moment_ago_get_time_to_show():
     decisions = story.cycle(*variants, after=29, a=[HOT], b=[HOT] * 7)
     assert numbers(decisions) == {"a": 2, "b": 7}
     assert reasons(decisions) == {"a": "ReplicasPending", "b": "ScaleUpSettling"}
-    assert "1 replica asked for or ready 29 s ago get time to show" in decisions["b"].message
+    assert "what is under way (1 replica) was asked for it, and demand has not risen since" in decisions["b"].message
+
+
+def test_a_variant_that_is_alone_is_sized_once_unless_demand_has_risen():
+    """Its replica is full while the second one loads: that is what it was asked for."""
+    story = Story()
+    assert story.cycle(variant(), a=[FULL])["a"].desired == 2
+    loading = variant(replicas=2, ready_replicas=1)
+    for seconds in (60, 120, 300):
+        decision = story.cycle(loading, after=seconds, a=[(0.95, 9 + seconds)])["a"]
+        assert (decision.desired, decision.reason) == (2, Reason.REPLICAS_PENDING)
+    assert "demand has not risen since" in decision.message
+
+
+def test_a_variant_that_is_alone_grows_again_when_demand_has_risen():
+    """Ten were at 0.72 when one more was asked for; now they are full."""
+    story = Story()
+    assert story.cycle(variant(replicas=9), a=[(0.71, 0)] * 9)["a"].desired == 10
+    loading = variant(replicas=10, ready_replicas=9)
+    assert story.cycle(loading, after=60, a=[(0.75, 1)] * 9)["a"].desired == 10
+    assert story.cycle(loading, after=90, a=[(0.79, 3)] * 9)["a"].desired > 10
 
 
 def test_replicas_asked_for_count_before_they_exist():
@@ -209,13 +229,13 @@ def test_new_replicas_that_never_report_become_a_gap():
 
 
 def test_new_silent_replicas_keep_their_variant_from_growing():
-    """Ten replicas, nine of them full and one new and silent: the variant waits, and says what for."""
+    """Ten replicas, nine of them full and one new and silent, which was asked for just that: the variant waits."""
     story = Story()
     story.cycle(variant(replicas=9, maximum=10), a=[HOT] * 9)
     story.cycle(variant(replicas=10, maximum=10), after=60, a=[*[HOT] * 9, SILENT])
     decision = story.cycle(variant(replicas=10, maximum=10), after=90, a=[*[HOT] * 9, SILENT])["a"]
-    assert (decision.desired, decision.reason) == (10, Reason.NO_CANDIDATE)
-    assert "a: 1 replica new and not reporting yet" in decision.message
+    assert (decision.desired, decision.reason) == (10, Reason.REPLICAS_PENDING)
+    assert decision.message.startswith("1 replica pending; 9 of 9 reporting replicas saturated; ")
 
 
 def test_more_ready_pods_than_replicas_wait_for_the_caches_to_agree():
@@ -223,3 +243,23 @@ def test_more_ready_pods_than_replicas_wait_for_the_caches_to_agree():
     decision = Story().cycle(variant(), a=[IDLE, IDLE])["a"]
     assert (decision.desired, decision.reason) == (1, Reason.STEADY)
     assert "until Ready pods and replicas agree" in decision.message
+
+
+def test_a_variant_at_its_maximum_names_its_new_replica_first():
+    """It has come, and its samples have not; then it is seen whether more is needed."""
+    full = variant(replicas=2, desired=2, maximum=2, settling_since=NOW - 60)
+    decision = Story().cycle(full, a=[FULL, SILENT])["a"]
+    assert (decision.desired, decision.reason) == (2, Reason.NO_CANDIDATE)
+    assert "a: 1 replica new and not reporting yet" in decision.message
+
+
+def test_a_pod_that_does_not_start_in_time_is_not_counted_on_whatever_came_after_it():
+    """The clock of the variant began anew with its last growth; the age of the oldest pod did not."""
+    story, late = Story(), NOW + 700.0
+    story.cycle(variant(replicas=3, ready_replicas=2), a=[BUSY] * 2)
+    stuck = variant(replicas=3, ready_replicas=2, oldest_unready_since=NOW)
+    for seconds in (650.0, 655.0):
+        decision = story.cycle(variant(replicas=3, ready_replicas=3), after=seconds, a=[BUSY] * 3)["a"]
+    assert decision.desired == 3
+    decision = story.cycle(stuck, after=late - NOW, a=[FULL] * 2)["a"]
+    assert (decision.reason, decision.desired > 3) == (Reason.SCALE_UP, True)

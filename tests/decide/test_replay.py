@@ -6,12 +6,15 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders import NOW, replica, variant
 from tests.decide.strategies import cycles
 from wva.decide.pipeline import decide
 from wva.model.decision import Decision
 from wva.model.memory import Memory
-from wva.model.policy import Compatibility, Policy
+from wva.model.optimizers import Analyzer
+from wva.model.policy import Compatibility, Policy, SaturationPolicy
 from wva.model.recording import FORMAT, Recording
+from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 
 any_cycles = cycles() | cycles(compatibility=Compatibility.V0_5)
@@ -55,6 +58,15 @@ def test_a_sequence_of_cycles_can_be_entered_anywhere(recordings):
         again, recorded = decide(recording.snapshot, recorded, recording.policy, now)
         assert again == decisions
         recorded = msgspec.json.decode(msgspec.json.encode(recorded), type=Memory)
+
+
+def test_pods_may_be_listed_in_any_order():
+    """Those of a variant are looked at by name."""
+    snapshot = Snapshot.of([variant("a", replicas=3)], [replica(f"a-{number}", kv=0.1 * number) for number in range(3)])
+    mixed = replace(snapshot, replicas=(snapshot.replicas[2], snapshot.replicas[0], snapshot.replicas[1]))
+    for analyzer in Analyzer:
+        policy = Policy(SaturationPolicy(analyzer_name=analyzer))
+        assert decide(mixed, Memory(), policy, NOW) == decide(snapshot, Memory(), policy, NOW)
 
 
 def test_recordings_name_their_format():

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.builders import NOW, variant
 from tests.decide.story import BUSY, IDLE, SILENT, Story, numbers, reasons
-from wva.decide.enforce import keep_one
 from wva.model.decision import Reason, Source
-from wva.model.policy import Compatibility, Policy, ScaleToZeroEntry, ScaleToZeroRules
+from wva.model.policy import Policy, ScaleToZeroEntry, ScaleToZeroRules
+from wva.model.records import replace
 from wva.model.snapshot import RequestCounts
 from wva.model.variant import ModelKey
 
@@ -29,7 +27,7 @@ def test_an_idle_model_goes_to_zero():
     decisions = story().cycle(variant("a", replicas=2), variant("b"), a=[IDLE] * 2, b=[IDLE])
     assert numbers(decisions) == {"a": 0, "b": 0}
     assert reasons(decisions) == {"a": "ScaledToZero", "b": "ScaledToZero"}
-    assert decisions["a"].message == "no request within 600 s and none in progress"
+    assert decisions["a"].message == "no request within the retention period and none in progress"
     assert decisions["a"].source is Source.MEASURED
 
 
@@ -69,13 +67,13 @@ def test_an_idle_model_that_stays_for_lack_of_history_says_so():
 def test_requests_in_the_engines_queues_keep_it():
     """Whatever the counters say."""
     decision = story().cycle(variant(), a=[(0.1, 1)])["a"]
-    assert (decision.desired, decision.steps[-2].reason) == (1, "not to zero: 1 requests wait")
+    assert (decision.desired, decision.steps[-1].reason) == (1, "not to zero: 1 requests wait")
 
 
 def test_incomplete_metrics_keep_it():
     """A silent replica may be serving; without Prometheus nobody knows anything."""
     decision = story().cycle(variant(replicas=2), a=[IDLE, SILENT])["a"]
-    assert (decision.desired, decision.steps[-2].reason) == (
+    assert (decision.desired, decision.steps[-1].reason) == (
         2,
         "not to zero: nothing is taken to zero on incomplete metrics (not every replica reports)",
     )
@@ -89,20 +87,20 @@ def test_an_unfinished_change_keeps_it():
     assert unfinished.cycle(variant(replicas=3), a=[IDLE] * 3)["a"].desired == 2
     unfinished.requests = NONE
     decision = unfinished.cycle(variant(replicas=3), after=30, a=[IDLE] * 3)["a"]
-    assert (decision.desired, decision.steps[-2].reason) == (2, "not to zero: unfinished change of a")
+    assert (decision.desired, decision.steps[-1].reason) == (2, "not to zero: unfinished change of a")
 
 
 def test_a_model_that_grows_is_not_idle():
     """Saturated replicas without a request in progress contradict each other."""
     decision = story().cycle(variant(), a=[(0.95, 0)])["a"]
-    assert (decision.desired, decision.steps[-2].reason) == (2, "not to zero: unfinished change of a")
+    assert (decision.desired, decision.steps[-1].reason) == (2, "not to zero: unfinished change of a")
 
 
 def test_a_model_that_was_just_started_gets_its_retention_period():
     """The first request may take longer than a cycle."""
     young = variant(activated_at=NOW - 599)
     decision = story().cycle(young, a=[IDLE])["a"]
-    assert (decision.desired, decision.steps[-2].reason) == (1, "not to zero: started 599 s ago, gets 600 s")
+    assert (decision.desired, decision.steps[-1].reason) == (1, "not to zero: started 599 s ago, gets 600 s")
     assert story().cycle(variant(activated_at=NOW - 600), a=[IDLE])["a"].desired == 0
 
 
@@ -118,34 +116,3 @@ def test_the_minimum_of_the_scaler_is_obeyed():
     """What it would not do is not asked for."""
     decision = story().cycle(variant(replicas=2, minimum=1), a=[IDLE] * 2)["a"]
     assert (decision.desired, decision.reason) == (1, Reason.BOUNDED)
-
-
-def test_the_cheapest_keeps_one_when_zero_is_not_allowed():
-    """Cost, then name; a model that has something, or is at rest, is left alone."""
-    decisions = tuple(
-        replace(decision, desired=0)
-        for decision in Story()
-        .cycle(variant("a", cost=5), variant("b", cost=5), variant("c", cost=50), a=[IDLE], b=[IDLE], c=[IDLE])
-        .values()
-    )
-    kept = keep_one(decisions)
-    assert [decision.desired for decision in kept] == [1, 0, 0]
-    assert (kept[0].reason, kept[0].message) == (
-        Reason.MODEL_MINIMUM,
-        "the model may not go to zero, and a is its cheapest variant",
-    )
-    assert keep_one(kept) == kept
-    assert keep_one(()) == ()
-
-
-def test_the_old_enforcer_knows_finished_requests_only():
-    """Compatibility: a model busy with its first long request is taken for idle, an unknown count for busy."""
-    busy = replace(NONE, in_progress=5.0)
-    old = story(busy, compatibility=Compatibility.V0_5)
-    decision = old.cycle(variant(replicas=2, desired=2), a=[(0.95, 9)] * 2)["a"]
-    assert (decision.desired, decision.reason) == (0, Reason.IDLE)
-    for unknown in (None, replace(busy, covered_seconds=540.0)):
-        old.requests = unknown
-        assert old.cycle(variant(replicas=2, desired=2), a=[BUSY] * 2)["a"].desired == 2
-    kept = story(busy, enabled=False, compatibility=Compatibility.V0_5)
-    assert kept.cycle(variant(replicas=2, desired=2), a=[BUSY] * 2)["a"].desired == 2

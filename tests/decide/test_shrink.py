@@ -21,7 +21,10 @@ def test_the_last_replica_stays():
     """An idle model keeps one replica; only scale-to-zero may take it."""
     decision = Story().cycle(variant(), a=[IDLE])["a"]
     assert (decision.desired, decision.reason) == (1, Reason.STEADY)
-    assert decision.message == "enough spare, and no variant can shrink"
+    assert (
+        decision.message
+        == "enough capacity; 1 of 1 replicas report, 0 saturated, mean spare KV 0.8, mean spare queue 5"
+    )
 
 
 def test_the_dearest_shrinks_and_the_other_waits():
@@ -52,6 +55,17 @@ def test_a_minimum_of_zero_still_keeps_one_replica():
     assert Story().cycle(variant(minimum=0), a=[IDLE])["a"].desired == 1
 
 
+def test_a_dear_sibling_with_a_minimum_of_zero_goes_when_the_cheap_one_suffices():
+    """Its scaler can bring it back; it stays at zero until the model is short of replicas."""
+    story = Story()
+    cheap, dear = variant("a", cost=5), variant("b", cost=50, minimum=0)
+    assert numbers(story.cycle(cheap, dear, a=[(0.2, 0)], b=[(0.1, 0)])) == {"a": 1, "b": 0}
+    gone = variant("b", replicas=0, cost=50, minimum=0)
+    assert numbers(story.cycle(cheap, gone, after=60, a=[(0.3, 0)])) == {"a": 1, "b": 0}
+    full = variant("a", cost=5, maximum=1)
+    assert numbers(story.cycle(full, gone, after=120, a=[FULL])) == {"a": 1, "b": 1}
+
+
 def test_equal_costs_shrink_the_variant_with_least_spare_kv():
     """Its replicas do worst."""
     decisions = Story().cycle(variant("a", replicas=2), variant("b", replicas=2), a=[(0.1, 0)] * 2, b=[(0.2, 0)] * 2)
@@ -66,10 +80,10 @@ def test_equal_kv_spare_shrinks_the_variant_with_least_spare_queue():
     assert numbers(decisions) == {"a": 2, "b": 2}
 
 
-def test_full_ties_shrink_the_first_name():
-    """Nothing is left to chance."""
+def test_full_ties_shrink_the_last_name():
+    """Nothing is left to chance, and the first one that grew is the last one that goes."""
     decisions = Story().cycle(variant("b", replicas=2), variant("a", replicas=2), a=[IDLE] * 2, b=[IDLE] * 2)
-    assert numbers(decisions) == {"a": 1, "b": 2}
+    assert numbers(decisions) == {"a": 2, "b": 1}
 
 
 def test_a_shrink_that_would_break_the_kv_trigger_is_unsafe():

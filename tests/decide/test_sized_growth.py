@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.builders import NOW, replica, variant
@@ -12,6 +10,7 @@ from wva.decide.pipeline import decide
 from wva.model.decision import Reason
 from wva.model.memory import Memory
 from wva.model.policy import Policy, SaturationPolicy
+from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 
 
@@ -42,6 +41,13 @@ def test_equal_variants_grow_evenly():
     """They differ by one at most."""
     decisions = Story().cycle(variant("a", replicas=2), variant("b", replicas=3), a=[FULL] * 2, b=[FULL] * 3)
     assert numbers(decisions) == {"a": 5, "b": 5}
+
+
+def test_equal_variants_do_not_share_a_step_that_their_scalers_would_ignore():
+    """Two more of forty: three to one of them, since its scaler ignores two."""
+    loads = {"a": [(0.72, 0)] * 20, "b": [(0.72, 0)] * 20}
+    found = numbers(Story().cycle(variant("a", replicas=20), variant("b", replicas=20), **loads))
+    assert sorted(found.values()) == [20, 23]
 
 
 def test_a_step_within_the_tolerance_is_enlarged():

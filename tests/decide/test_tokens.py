@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders import INVALID, NOW, stale, variant
 from tests.decide.tokens import MODEL, analyzed, capacity, long_known, pod, report
-from wva.decide.analyze.tokens import FIRM_OBSERVATIONS, RELEARNING_SECONDS
+from wva.decide.measure.tokens import FIRM_OBSERVATIONS, RELEARNING_SECONDS
 from wva.model.capacity import (
     CapacityBasis,
     CapacityMemory,
@@ -46,7 +46,7 @@ def test_a_model_grows_above_the_upper_threshold():
     pods = [pod(f"a-{number}", kv=0.79) for number in range(10)]
     found = capacity(report(*pods))
     assert found.required == pytest.approx(126_400 / 0.85 - 128_000)
-    assert (found.spare, found.growth_limit) == (0, None)
+    assert (found.spare, found.most_added) == (0, None)
 
 
 def test_between_the_thresholds_nothing_happens():
@@ -142,7 +142,6 @@ def test_a_variant_at_zero_is_judged_by_what_it_carried():
     found = capacity(report(pod("b-0", kv=0.5)), report(replicas=0), learned=learned)
     idle = found.variants[0]
     assert (idle.key.name, idle.ready, idle.per_replica, idle.basis) == ("a", 0, 12_800, CapacityBasis.RECORD)
-    assert (idle.accelerator, idle.cost) == ("A100", 10.0)
 
 
 def test_a_variant_never_seen_is_judged_by_its_deployment():
@@ -334,7 +333,7 @@ def test_a_process_that_has_just_begun_grows_by_one_replica_at_a_time():
     """However much seems to be missing, what is asked for is one replica of the smallest variant."""
     flooded = [pod(f"a-{number}", kv=0.8, queue=400) for number in range(3)]
     found = capacity(report(*flooded), learned=LearnedCapacity(MODEL, NOW))
-    assert (found.required, found.growth_limit) == (12_800, 1)
+    assert (found.required, found.most_added) == (12_800, 1)
     assert capacity(report(*flooded), learned=long_known(histories=(history(*[12_800] * 5),))).required > 12_800
 
 
@@ -366,22 +365,22 @@ def test_a_k2_seen_too_seldom_moves_one_replica_at_a_time():
     limits = []
     for _ in range(FIRM_OBSERVATIONS):
         found, learned = analyzed(flooded, learned=learned)
-        limits.append((found.growth_limit, found.required <= 1_600))
+        limits.append((found.most_added, found.required <= 1_600))
     assert limits == [(1, True), (1, True), (None, False)]
 
 
 def test_what_was_never_seen_to_queue_is_given_back_one_by_one():
     """Memory is only an upper bound of what a replica carries."""
     idle = report(*(pod(f"a-{number}", kv=0.1) for number in range(5)))
-    assert capacity(idle).shrink_limit == 1
-    assert capacity(idle, learned=long_known(histories=(history(9_000, 9_000),))).shrink_limit == 1
+    assert capacity(idle).most_removed == 1
+    assert capacity(idle, learned=long_known(histories=(history(9_000, 9_000),))).most_removed == 1
 
 
 def test_at_most_half_of_the_replicas_go_at_once():
     """Fewer replicas hold each request for longer: what is held now is too little to tell how few will do."""
     learned = long_known(histories=(history(9_000, 9_000, 9_000),))
     limits = [
-        capacity(report(*(pod(f"a-{number}", kv=0.1) for number in range(count))), learned=learned).shrink_limit
+        capacity(report(*(pod(f"a-{number}", kv=0.1) for number in range(count))), learned=learned).most_removed
         for count in (1, 2, 5, 8)
     ]
     assert limits == [1, 1, 2, 4]

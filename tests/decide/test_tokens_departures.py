@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tests.builders import NOW, variant
 from tests.decide.tokens import analyzed, capacity, long_known, pod, report
-from wva.decide.analyze.tokens_learning import compatible_sibling
-from wva.model.capacity import CapacityBasis, CapacityRecord, EngineKind, K2History, LearnedFrom, LengthBucket
+from wva.decide.measure.tokens_learning import compatible_sibling
+from wva.decide.pipeline import decide
+from wva.model.capacity import (
+    CapacityBasis,
+    CapacityMemory,
+    CapacityRecord,
+    EngineKind,
+    K2History,
+    LearnedFrom,
+    LengthBucket,
+)
+from wva.model.memory import Memory
+from wva.model.policy import Analyzer, Policy, SaturationPolicy
+from wva.model.records import replace
+from wva.model.snapshot import Snapshot
 from wva.model.variant import VariantKey
 from wva.model.vllm_parameters import VllmParameters
 
@@ -28,9 +39,14 @@ def test_a_fractional_queue_threshold_is_not_truncated():
 
 
 def test_an_empty_variant_has_its_own_cost_and_accelerator():
-    """Else it would look like the cheapest of all."""
-    found = capacity(report(pod("b-0", kv=0.5)), report(variant=variant("a", replicas=0, cost=40.0)))
-    assert (found.variants[0].cost, found.variants[0].accelerator) == (40.0, "A100")
+    """Else it would look like the cheapest of all, and grow instead of the busy one."""
+    engines = VllmParameters()
+    empty = variant("a", replicas=0, minimum=0, cost=40.0, parameters=engines)
+    seen = Snapshot.of([empty, variant("b", cost=10.0, parameters=engines)], [pod("b-0", kv=0.79)])
+    policy = Policy(SaturationPolicy(analyzer_name=Analyzer.TOKENS))
+    decisions, _ = decide(seen, Memory(capacity=CapacityMemory((long_known(),))), policy, NOW)
+    found = [(one.desired, one.cost, one.accelerator) for one in decisions]
+    assert found == [(0, 40.0, "A100"), (2, 10.0, "A100")]
 
 
 def test_engines_with_another_limit_of_sequences_are_not_compatible():

@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import variant
 from tests.decide.tokens import capacity, pod, report
-from wva.decide.analyze import tokens, tokens_arithmetic, tokens_readings
+from wva.decide.measure import tokens, tokens_learning, tokens_readings
 from wva.model.capacity import HISTORY_SECONDS, K2_WINDOW, RECORD_SECONDS
 from wva.model.policy import SaturationPolicy
 from wva.model.vllm_parameters import V0_BATCHED_TOKENS, V1_BATCHED_TOKENS
@@ -68,10 +68,10 @@ def test_parameters_have_the_defaults_of_the_code():
         f"last {K2_WINDOW} observations",
         f"after {HISTORY_SECONDS / 3600:g} hours",
         f"after {RECORD_SECONDS / 86400:g} days",
-        f"below {tokens_arithmetic.SHORT_ANSWER:g} tokens, below {tokens_arithmetic.MEDIUM_ANSWER:g}, or more",
+        f"below {tokens_learning.SHORT_ANSWER:g} tokens, below {tokens_learning.MEDIUM_ANSWER:g}, or more",
         f"else {V1_BATCHED_TOKENS} (V1) or {V0_BATCHED_TOKENS} (V0",
-        f"bytes/{tokens_arithmetic.BYTES_PER_TOKEN},",
-        f"below {tokens_readings._DRAINING:.0%} of the last minute's peak".replace("%", " %"),
+        f"bytes/{tokens_readings.BYTES_PER_TOKEN},",
+        f"below {tokens._DRAINING:.0%} of the last minute's peak".replace("%", " %"),
     ],
 )
 def test_numbers_on_the_page_are_those_of_the_code(words):

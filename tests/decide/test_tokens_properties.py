@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import msgspec
 from hypothesis import assume, given
@@ -12,9 +11,9 @@ from hypothesis import strategies as st
 from tests.builders import NOW, sample
 from tests.builders import variant as build_variant
 from tests.decide.strategies import samples
-from tests.decide.tokens import MODEL, analyzed, long_known, pod, report
-from wva.decide.analyze.tokens import RELEARNING_SECONDS
-from wva.decide.settling import Moment, progress_of
+from tests.decide.tokens import MODEL, Found, analyzed, long_known, pod, report
+from wva.decide.measure.tokens import RELEARNING_SECONDS
+from wva.decide.progress import Moment, progress_of
 from wva.model.capacity import (
     NOTHING_LEARNED,
     CapacityRecord,
@@ -23,10 +22,10 @@ from wva.model.capacity import (
     LearnedCapacity,
     LearnedFrom,
     LengthBucket,
-    ModelCapacity,
 )
 from wva.model.memory import Memory
 from wva.model.metrics import SampleState
+from wva.model.records import replace
 from wva.model.variant import Variant, VariantKey
 from wva.model.vllm_parameters import VllmParameters
 
@@ -160,7 +159,7 @@ def test_a_process_without_memory_never_shrinks_and_never_jumps(reports, queue):
         start = learned or LearnedCapacity(MODEL, NOW)
         found, learned = analyzed(*reports, learned=start, queue=queue, now=NOW + cycle)
         assert found.spare == 0
-        assert found.hold is not None or found.growth_limit == 1
+        assert found.hold is not None or found.most_added == 1
         assert all(found.required <= one.per_replica for one in found.variants if one.per_replica > 0)
 
 
@@ -194,15 +193,15 @@ def test_a_change_of_leader_is_smooth():
     before, _ = analyzed(report(*steady), learned=long_known(histories=histories))
     assert (before.required, before.spare) == (0, 0)
     learned = LearnedCapacity(MODEL, NOW)
-    results: list[ModelCapacity] = []
+    results: list[Found] = []
     for cycle in range(10):
         found, learned = analyzed(report(*steady), learned=learned, now=NOW + 30 * cycle)
         results.append(found)
     assert {(found.required, found.spare) for found in results} == {(0, 0)}
     later = NOW + RELEARNING_SECONDS
     found, _ = analyzed(report(*steady), learned=learned, now=later)
-    assert found.shrink_limit == 1
+    assert found.most_removed == 1
     queueing = [pod(f"a-{number}", kv=0.5, queue=6) for number in range(4)]
     found, learned = analyzed(report(*queueing), learned=learned, now=later)
     assert found.variants[0].per_replica == 8_000
-    assert found.growth_limit == 1
+    assert found.most_added == 1

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import NOW, variant
 from tests.decide.test_tokens_properties import learned_capacities, models
 from tests.decide.tokens import pod
-from wva.decide.analyze.tokens import RELEARNING_SECONDS
+from wva.decide.measure.tokens import RELEARNING_SECONDS
 from wva.decide.pipeline import decide
 from wva.model.capacity import CapacityMemory, EngineKind, K2History, LearnedCapacity, LengthBucket
 from wva.model.decision import Action
 from wva.model.memory import Memory
 from wva.model.policy import Analyzer, Policy, SaturationPolicy
+from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey
 

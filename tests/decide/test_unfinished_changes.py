@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from tests.builders import NOW, stale, variant
-from tests.decide.story import BUSY, FULL, HOT, IDLE, SILENT, Story, numbers, reasons
+from tests.builders import NOW, replica, stale, variant
+from tests.decide.story import BUSY, FULL, HOT, IDLE, SILENT, TIGHT, Story, numbers, reasons
+from wva.decide.pipeline import decide
 from wva.model.decision import Reason, Source
+from wva.model.memory import Memory, ModelMemory, PodPeak
+from wva.model.policy import Policy
+from wva.model.snapshot import Snapshot
+from wva.model.variant import ModelKey
 
 DEADLINE = 600.0
 
@@ -24,7 +29,8 @@ def test_an_unfinished_shrink_is_withdrawn_when_it_became_unsafe():
     story.cycle(variant(replicas=2), a=[IDLE] * 2)
     decision = story.cycle(variant(replicas=2), after=30, a=[BUSY, BUSY])["a"]
     assert (decision.desired, decision.reason) == (2, Reason.SHRINK_WITHDRAWN)
-    assert "the unfinished shrink to 1 is withdrawn: on 1 replica the mean spare KV would be -0.2" in decision.message
+    assert decision.message.startswith("2 replicas needed, 1 there (2 of 2 replicas report, ")
+    assert decision.message.endswith(", so the unfinished shrink to 1 is withdrawn")
     assert decision.settling_since is None
 
 
@@ -212,3 +218,41 @@ def test_an_overdue_shrink_is_held_while_there_are_more_ready_pods_than_replicas
     decision = Story().cycle(late, a=[IDLE] * 3)["a"]
     assert (decision.desired, decision.reason) == (1, Reason.SHRINK_UNFINISHED)
     assert "held until Ready pods and replicas agree" in decision.message
+
+
+def test_a_load_that_is_worked_off_withdraws_a_shrink_and_grows_nothing():
+    """What still serves is kept; the sibling waits, because the queues are shorter than in the cycle before."""
+    pods = [replica("a-0", kv=0.95, queue=20), replica("a-1", kv=0.95, queue=20)]
+    pods.append(replica("b-0", variant="b", kv=0.95, queue=20))
+    peaks = tuple(PodPeak(name, 0.95, 40) for name in ("a-0", "a-1", "b-0"))
+    seen = Snapshot.of([variant("a", replicas=2, desired=1), variant("b")], pods)
+    memory = Memory(models=(ModelMemory(ModelKey("ns", "m"), peaks),))
+    decisions = {decision.key.name: decision for decision in decide(seen, memory, Policy(), NOW)[0]}
+    assert numbers(decisions) == {"a": 2, "b": 1}
+    assert reasons(decisions) == {"a": "ScaleDownWithdrawn", "b": "ScaleUpSettling"}
+
+
+def test_a_withdrawn_shrink_that_covers_the_need_is_what_its_siblings_speak_of():
+    """They could grow, and need not: GPUs have nothing to do with it."""
+    story = Story()
+    dear, cheap = variant("a", replicas=2, cost=50), variant("b", cost=5)
+    assert numbers(story.cycle(dear, cheap, a=[IDLE] * 2, b=[BUSY])) == {"a": 1, "b": 1}
+    decisions = story.cycle(dear, cheap, after=30, a=[BUSY] * 2, b=[TIGHT])
+    assert numbers(decisions) == {"a": 2, "b": 1}
+    assert reasons(decisions) == {"a": "ScaleDownWithdrawn", "b": "SiblingGrows"}
+    assert decisions["b"].message.endswith("; withdrawing the unfinished shrink of a covers that")
+
+
+def test_what_a_maximum_takes_away_is_no_shrink_that_ends_the_wait_for_an_answer():
+    """One of two replicas must leave; the sibling has grown for it, and grows no second time at once."""
+    story = Story()
+    bound, sibling = variant("a", replicas=2, maximum=1), variant("b", replicas=3)
+    first = numbers(story.cycle(bound, sibling, a=[FULL] * 2, b=[FULL] * 3))
+    assert first["b"] > 3
+    assert numbers(story.cycle(bound, sibling, a=[FULL] * 2, b=[FULL] * 3)) == first
+
+
+def test_what_a_maximum_takes_away_is_not_added_beyond_twice_what_exists():
+    """Three exist and one of them must leave: three more, not four."""
+    bound, sibling = variant("a", replicas=2, maximum=1), variant("b")
+    assert numbers(Story().cycle(bound, sibling, a=[FULL] * 2, b=[FULL])) == {"a": 1, "b": 4}

@@ -73,6 +73,8 @@ def test_who_keeps_a_variant_at_zero_is_said():
     story = Story(Policy(enable_limiter=True), inventory=Inventory.of([AcceleratorPool("A100", 1, 1)]))
     decision = story.cycle(variant("a", **ASLEEP), variant("b", maximum=1), b=[HOT])["a"]
     assert (decision.desired, decision.reason) == (0, Reason.INACTIVE)
-    assert decision.message.startswith("scaled to zero; limited to 0: 1 replica fewer than wanted, gpu-limiter A100")
-    assert [(step.stage, step.limited_by, step.fewer) for step in decision.limits] == [("limit", "gpu-limiter A100", 1)]
+    assert decision.message.startswith("scaled to zero; limited to 0: 1 replica fewer than wanted (gpu-limiter A100)")
+    assert [(step.stage, step.limited_by, step.fewer) for step in decision.limits] == [
+        ("allocate", "gpu-limiter A100", 1)
+    ]
     assert story.remembers("a").desired == 0

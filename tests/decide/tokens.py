@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 from tests.builders import NAMESPACE, NOW, sample
 from tests.builders import variant as build_variant
-from wva.decide.analyze.saturation import VariantReport
-from wva.decide.analyze.tokens import TokenInputs, analyze_tokens
-from wva.decide.settling import Moment, progress_of
-from wva.model.capacity import LearnedCapacity, ModelCapacity
-from wva.model.memory import VariantMemory
+from wva.decide.measure.need import Need
+from wva.decide.measure.tokens import Tokens
+from wva.decide.measure.tokens_readings import read, totals
+from wva.decide.progress import Moment, progress_of
+from wva.decide.trust import ModelReadings, VariantReadings
+from wva.model.capacity import CapacityBasis, CapacityMemory, LearnedCapacity
+from wva.model.memory import Memory, ModelMemory, VariantMemory
 from wva.model.metrics import EngineSignals, ReplicaMetrics, Sample
-from wva.model.policy import SaturationPolicy
+from wva.model.policy import Policy, SaturationPolicy
 from wva.model.snapshot import SchedulerQueue
 from wva.model.variant import ModelKey, Variant, VariantKey
 
@@ -43,12 +47,12 @@ def pod(
 
 def report(
     *pods: ReplicaMetrics, variant: Variant | None = None, entry: VariantMemory | None = None, **fields: Any
-) -> VariantReport:
+) -> VariantReadings:
     """Return a variant whose replicas are these pods, all Ready, unless fields say otherwise."""
     name = pods[0].variant.name if pods else "a"
     built = variant or build_variant(name, replicas=fields.pop("replicas", len(pods)), **fields)
     moment = Moment(NOW, DEADLINE_SECONDS)
-    return VariantReport(progress_of(built, replicas=pods, entry=entry, moment=moment), pods)
+    return VariantReadings(built.key, progress_of(built, replicas=pods, entry=entry, moment=moment), pods)
 
 
 def long_known(**fields: Any) -> LearnedCapacity:
@@ -56,25 +60,89 @@ def long_known(**fields: Any) -> LearnedCapacity:
     return LearnedCapacity(MODEL, NOW - LEARNED_AGO_SECONDS, **fields)
 
 
+@dataclass(frozen=True)
+class FoundVariant:
+    """What was found of a variant."""
+
+    key: VariantKey
+    ready: int
+    pending: int
+    per_replica: float
+    basis: CapacityBasis
+    demand: float
+
+    @property
+    def utilization(self) -> float:
+        """Demand over supply, 0 without any."""
+        supply = self.ready * self.per_replica
+        return self.demand / supply if supply else 0.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """A need, and what follows from it: what is missing of the supply to come, and what is to spare of the present."""
+
+    need: Need
+    variants: tuple[FoundVariant, ...]
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the need says."""
+        return getattr(self.need, name)
+
+    @property
+    def supply(self) -> float:
+        """What the replicas carry that serve."""
+        return math.fsum(one.ready * one.per_replica for one in self.variants)
+
+    @property
+    def anticipated(self) -> float:
+        """What they carry with those on their way."""
+        return math.fsum((one.ready + one.pending) * one.per_replica for one in self.variants)
+
+    @property
+    def utilization(self) -> float:
+        """Demand over supply, 0 without any."""
+        return self.need.demand / self.supply if self.supply else 0.0
+
+    @property
+    def required(self) -> float:
+        """What is missing."""
+        return max(0.0, self.need.required - self.anticipated)
+
+    @property
+    def spare(self) -> float:
+        """What may go."""
+        return max(0.0, self.supply - self.need.sufficient)
+
+
 def analyzed(
-    *reports: VariantReport,
+    *reports: VariantReadings,
     learned: LearnedCapacity | None = None,
     now: float = NOW,
     queue: tuple[float | Sample | None, float | Sample | None] | None = None,
     failure: str | None = None,
     **thresholds: float,
-) -> tuple[ModelCapacity, LearnedCapacity]:
+) -> tuple[Found, LearnedCapacity]:
     """Analyse a model that has been known for long, unless told otherwise."""
     waiting = None if queue is None else SchedulerQueue(MODEL, sample(queue[0]), sample(queue[1]))
-    return analyze_tokens(
-        MODEL,
-        inputs=TokenInputs(reports, queue=waiting, failure=failure),
-        policy=SaturationPolicy(**thresholds),
-        learned=learned or long_known(),
-        now=now,
-    )
+    policy, history = SaturationPolicy(**thresholds), ModelMemory(MODEL)
+    model = ModelReadings(MODEL, policy, reports, (), None, False, waiting, None, history, failure)
+    memory = Memory(capacity=CapacityMemory((learned or long_known(),)))
+    (need,), after = Tokens().measure([model], memory, Policy(), now)
+    lesson = after.capacity.of(MODEL)
+    assert lesson is not None
+    ordered = sorted(reports, key=lambda report: report.key)
+    variants, _ = read(ordered)
+    demands = totals(variants, lambda reading: reading.demand)
+    found = []
+    for report, demand in zip(ordered, demands, strict=True):
+        progress, capacity = report.progress, need.capacities[report.key]
+        found.append(
+            FoundVariant(report.key, progress.serving, progress.in_flight, capacity.per_replica, capacity.basis, demand)
+        )
+    return Found(need, tuple(found)), lesson
 
 
-def capacity(*reports: VariantReport, **given: Any) -> ModelCapacity:
+def capacity(*reports: VariantReadings, **given: Any) -> Found:
     """Return the result of an analysis alone."""
     return analyzed(*reports, **given)[0]

@@ -10,9 +10,9 @@ import yaml
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import SecretStr
 
-from tests.docs import physics_tables
+from tests.docs import engine_differences, physics_tables
 from wva.api.crd import definition
-from wva.collect.queries import chunk_queries, engine_queries
+from wva.collect.queries import ANALYZER_QUERIES, chunk_queries
 from wva.instruments import Instruments
 from wva.publish import metrics
 from wva.publish.explanation import FAMILIES
@@ -98,7 +98,7 @@ def queries_table():
 def signals_table():
     """Return one row per expression of the queries that are sent for some analyzers only."""
     rows = []
-    for query in engine_queries(["ns"]):
+    for query in (make(["ns"]) for make in ANALYZER_QUERIES.values()):
         found = re.findall(r'label_replace\((.*?), "signal", "(\w+)", "", ""\)', query.text)
         rows += [(f"`{query.name}`", f"`{signal}`", _query(text)) for text, signal in found]
     return table(("Query", "`signal`", "PromQL"), rows)
@@ -254,6 +254,7 @@ TABLES = {
         "status": status_table,
     },
     "physics.md": physics_tables.TABLES,
+    "design/engine-differences.md": engine_differences.TABLES,
     "security.md": {"rights": rights_table},
     "configuration.md": {"settings": settings_table},
     "traffic.md": {"kinds": kinds_table, "traces": traces_table},

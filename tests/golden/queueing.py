@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.golden.original.queues import Queue
+from tests.golden.original.service import IterationTime, PrefillDecode, RequestSize
 from tests.golden.vectors import Better, Case, Verdict
-from wva.decide.queueing.service import IterationTime, PrefillDecode, Queue, RequestSize
 
 VERSIONS = ("v051", "v080")
 

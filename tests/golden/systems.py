@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
+from tests.golden.original.allocations import Allocation, BestEffort, Load, Options, Server
+from tests.golden.original.service import PrefillDecode
+from tests.golden.original.system import Accelerator, Profile, ServiceClass, System
+from tests.golden.original.targets import Target
 from tests.golden.vectors import Case
-from wva.decide.queueing.service import PrefillDecode
-from wva.decide.queueing.system import (
-    Accelerator,
-    Allocation,
-    BestEffort,
-    Load,
-    Options,
-    Profile,
-    Server,
-    ServiceClass,
-    System,
-)
-from wva.decide.queueing.targets import Target
 
 
 def system_of(rows: Case) -> System:

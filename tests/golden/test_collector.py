@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.collect.cluster import Cluster
 from tests.collect.doubles import NOW, FakePrometheus
+from tests.collect.doubles import series as series_of
 from tests.golden.vectors import Better, close, parameters, tally
 from wva.collect.answers import ErrorKind, InstantVector, PrometheusError, Series
 from wva.collect.queries import EngineSignal
@@ -108,7 +109,7 @@ def _put_engines(prometheus, case, answer):
     named = {} if signal is EngineSignal.CACHE_CONFIG else {"model_name": case["model"]}
     for series in answer["result"] or []:
         labels = {"namespace": case["namespace"], "signal": signal.value, **named, **series["metric"]}
-        found = Series(labels, (NOW, series["value"]))
+        found = series_of(labels, series["value"])
         prometheus.series.setdefault("engine_signals", []).append(found)
 
 

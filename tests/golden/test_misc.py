@@ -15,7 +15,7 @@ import yaml
 from tests.golden.vectors import Better, close, parameters, tally, tally_of, worked_examples
 from wva.collect.config.saturation import parse_saturation
 from wva.collect.promql import escape_label_value
-from wva.collect.queries import chunk_queries, engine_queries
+from wva.collect.queries import ANALYZER_QUERIES, chunk_queries
 from wva.collect.request_counts import request_query
 from wva.collect.retention import Window
 from wva.godurations import format_promql_duration, parse_duration, parse_positive_duration
@@ -39,9 +39,8 @@ def _rows(section, better=lambda _: None):
 @pytest.mark.parametrize("section", ["query_templates", "build_query"])
 def test_no_series_of_the_original_is_left_unasked(section):
     """Our grouped queries look at every metric that its queries for one model looked at."""
-    texts = [
-        query.text for query in (*chunk_queries(["ns"]), *engine_queries(["ns"]), request_query(["ns"], Window(600)))
-    ]
+    others = [make(["ns"]) for make in ANALYZER_QUERIES.values()]
+    texts = [query.text for query in (*chunk_queries(["ns"]), *others, request_query(["ns"], Window(600)))]
     asked = set(re.findall(METRIC, " ".join(texts)))
     for param in _rows(section):
         (row,) = param.values

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import yaml
 
+from tests.builders import NOW, variant
 from tests.golden.vectors import Better, Case, parameters, tally
 from wva.api.apps import Container, ResourceRequirements
 from wva.api.meta import Key
 from wva.collect.gpus import gpus_per_replica
 from wva.collect.live_policy import LivePolicy
-from wva.decide.enforce_v05 import idle_targets, kept_targets
-from wva.decide.limit_v05 import Request, grants, used
+from wva.decide.progress import Moment
+from wva.decide.v05.engine import enforced, grants, readings_of, unchanged, used
 from wva.godurations import parse_positive_duration
+from wva.model.decision import Decision
 from wva.model.inventory import normalize_accelerator
-from wva.model.variant import ModelKey
+from wva.model.records import replace
+from wva.model.variant import ModelKey, Variant
 from wva.settings import Settings
 
 NAME = "pipeline"
+UNKNOWN_COST = 10.0
+"""What the original took a replica to cost of which it knew nothing; here every variant has a cost."""
 
 
 def entries(case: Case) -> list[dict]:
@@ -69,28 +72,30 @@ def test_recorded_enforcer(case):
     policy = replace(live.current, scale_to_zero_default=default).scale_to_zero_for(
         ModelKey(case["namespace"], case["model"])
     )
-    if policy.enabled:
-        targets, applied = idle_targets(case["targets"], finished=case["request_count"])
-    else:
-        targets, applied = kept_targets(case["targets"], case["variant_costs"])
+    costs = dict.fromkeys(case["targets"], UNKNOWN_COST) | case["variant_costs"]
+    changed = enforced(case["targets"], costs, policy, case["request_count"])
     assert case["expected"] == {
-        "targets": targets,
-        "applied": applied,
+        "targets": case["targets"] if changed is None else changed,
+        "applied": changed is not None,
         "request_count_queried": policy.enabled,
         "retention_seconds_used": policy.retention_seconds if policy.enabled else 0,
     }
 
 
-def request_of(row: Case, accelerator: str) -> Request:
+def claim_of(row: Case, accelerator: str) -> tuple[Decision, Variant]:
     """Return a recorded decision as the limiter takes it."""
-    return Request(
-        accelerator,
-        row["current"],
-        row["target"],
-        row["gpus_per_replica"],
-        row["spare_capacity"],
-        row["cost"],
+    given = variant(row["variant"], accelerator=accelerator, gpus_per_replica=row["gpus_per_replica"], cost=row["cost"])
+    draft = unchanged(readings_of(given, (), None, Moment(NOW, 600.0), None), "")
+    wanted = replace(
+        draft, current=row["current"], desired=row["target"], spare_capacity=row["spare_capacity"], steps=()
     )
+    return wanted, given
+
+
+def grant_of(decision: Decision, given: Variant) -> tuple[int, int, bool, str]:
+    """Return a limited decision in the words of the recording: target, GPUs that it takes, limited or not, and why."""
+    gpus = max(0, decision.desired - decision.current) * max(1, given.gpus_per_replica)
+    return decision.desired, gpus, bool(decision.limits), decision.steps[-1].reason
 
 
 @pytest.mark.parametrize("case", parameters(NAME, section="greedy_single_pool"))
@@ -98,8 +103,9 @@ def test_recorded_allocation_from_one_pool(case):
     """Who gets how many GPUs, and what is left."""
     tally(NAME, "greedy_single_pool").run += 1
     free = {"pool": case["pool"]}
-    granted = grants([request_of(row, "pool") for row in case["decisions"]], free)
-    assert [(grant.target, grant.gpus_allocated, grant.was_limited) for grant in granted] == [
+    claims = [claim_of(row, "pool") for row in case["decisions"]]
+    granted = [grant_of(decision, given) for decision, (_, given) in zip(grants(claims, free), claims, strict=True)]
+    assert [grant[:3] for grant in granted] == [
         (row["target"], row["gpus_allocated"], row["was_limited"]) for row in case["expected"]
     ]
     assert free["pool"] == case["expected_remaining"]
@@ -117,17 +123,20 @@ def test_recorded_limiter(case):
         for product, count in products.items():
             name = normalize_accelerator(product)
             limit[name] = limit.get(name, 0) + count
-    requests = [request_of(row, row["accelerator"]) for row in case["decisions"]]
-    taken = used(requests)
+    claims = [claim_of(row, row["accelerator"]) for row in case["decisions"]]
+    taken = used(claims)
     available = {name: max(0, count - taken.get(name, 0)) for name, count in limit.items()}
     assert (limit, taken, available) == (
         case["expected_limit_by_type"],
         case["expected_used_by_type"],
         case["expected_available_by_type_before"],
     )
-    assert [
-        (grant.target, grant.gpus_allocated, grant.was_limited, grant.words) for grant in grants(requests, available)
-    ] == [(row["target"], row["gpus_allocated"], row["was_limited"], row["step_reason"]) for row in case["expected"]]
+    granted = [
+        grant_of(decision, given) for decision, (_, given) in zip(grants(claims, available), claims, strict=True)
+    ]
+    assert granted == [
+        (row["target"], row["gpus_allocated"], row["was_limited"], row["step_reason"]) for row in case["expected"]
+    ]
 
 
 @pytest.mark.parametrize("case", parameters(NAME, section="normalize_accelerator_name"))

@@ -1,14 +1,21 @@
-"""The compatibility arithmetic equals that of v0.5.1 on every recorded case: analysis, targets and decisions."""
+"""The compatibility arithmetic equals that of v0.5.1 on every recorded case: analysis, targets and decisions.
+
+The recording knows replicas and states of variants by name, either of which may be missing for a variant. Without any
+replica it names the current replicas as targets. The engine asks for no targets then, and the adapter below says so.
+"""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.builders import NOW, replica, variant
 from tests.golden.vectors import Case, near, parameters, tally, tally_of, worked_examples
-from wva.decide.analyze.saturation_v05 import analyze
-from wva.decide.assessment_v05 import ModelLoad, ReplicaLoad, Target, VariantState
-from wva.decide.optimize.one_step_v05 import targets
+from wva.decide.progress import Moment
+from wva.decide.trust import VariantReadings
+from wva.decide.v05.engine import Analysis, Load, analyze, decide_model, readings_of, saturated, targets, usage
+from wva.model.decision import Decision, Reason
 from wva.model.policy import SaturationPolicy
+from wva.model.variant import Variant
 
 NAME = "saturation_v1"
 
@@ -24,57 +31,85 @@ def test_recorded_case(case):
         config["kv_spare_trigger"],
         config["queue_spare_trigger"],
     )
-    analysis = analyze([replica_load(row) for row in case["replicas"]], policy)
-    found = targets(analysis, [VariantState(**state) for state in case["states"]])
+    model = standings(case)
+    analysis = analyze([(each.progress.variant, each.replicas) for each in model], policy)
+    found = [each for each in decide_model(model, policy, None) if each.reason is Reason.COMPATIBILITY]
     expected = case["expected"]
-    assert as_recorded(analysis) == expected_analysis(expected["analysis"])
-    assert {target.variant: target.target for target in found} == expected["targets"]
-    assert [decision(target) for target in found] == expected_decisions(expected["decisions"])
+    assert as_recorded(analysis, model, policy) == expected_analysis(expected["analysis"])
+    assert numbers(analysis, model) == expected["targets"]
+    variants = {each.key.name: each.progress.variant for each in model}
+    recorded = [decision(each, variants[each.key.name]) for each in found] or [unasked(each) for each in model]
+    assert recorded == expected_decisions(expected["decisions"])
 
 
 @pytest.mark.parametrize("case", worked_examples("saturation_v1"), ids=lambda case: case["id"])
 def test_worked_example(case):
     """What an example says of analysis and targets."""
     tally_of("engine_vectors.json.gz saturation_v1").run += 1
-    policy = SaturationPolicy(**case["config"])
-    analysis = analyze([replica_load(row) for row in case["replicas"]], policy)
-    found = as_recorded(analysis)
-    states = [VariantState(**state) for state in case["states"]]
-    found["targets"] = {target.variant: target.target for target in targets(analysis, states)}
+    policy, model = SaturationPolicy(**case["config"]), standings(case)
+    analysis = analyze([(each.progress.variant, each.replicas) for each in model], policy)
+    found = {**as_recorded(analysis, model, policy), "targets": numbers(analysis, model)}
     for name, expected in case["expected"].items():
         assert found[name] == (near(expected) if isinstance(expected, float) else expected), name
 
 
-def replica_load(row: Case) -> ReplicaLoad:
-    """Return a replica as the arithmetic takes it."""
-    return ReplicaLoad(row["pod"], row["variant"], row["accelerator"], row["cost"], row["kv"], row["queue"])
+def standings(case: Case) -> list[VariantReadings]:
+    """Return the variants of a case with their pods, sorted by name."""
+    states = {state["variant"]: state for state in case["states"]}
+    rows: dict[str, list[Case]] = {name: [] for name in states}
+    for row in case["replicas"]:
+        rows.setdefault(row["variant"], []).append(row)
+    return [_standing(name, states.get(name, {}), rows[name]) for name in sorted(rows)]
 
 
-def as_recorded(analysis: ModelLoad) -> Case:
+def _standing(name: str, state: Case, rows: list[Case]) -> VariantReadings:
+    current = state.get("current", 0)
+    found = variant(
+        name,
+        replicas=current,
+        ready_replicas=current - state.get("pending", 0),
+        desired=state.get("desired", 0),
+        gpus_per_replica=state.get("gpus_per_replica", 1),
+        accelerator=rows[0]["accelerator"] if rows else "",
+        cost=rows[0]["cost"] if rows else 0.0,
+    )
+    pods = tuple(replica(row["pod"], variant=name, kv=row["kv"], queue=row["queue"]) for row in rows)
+    return readings_of(found, pods, None, Moment(NOW, 600.0), None)
+
+
+def numbers(analysis: Analysis, model: list[VariantReadings]) -> dict[str, int]:
+    """Return the targets; those of the original where no replica reports."""
+    return targets(analysis) or {each.key.name: each.progress.current for each in model}
+
+
+def as_recorded(analysis: Analysis, model: list[VariantReadings], policy: SaturationPolicy) -> Case:
     """Return an analysis in the words of the recording."""
+    pods = {each.key: each.replicas for each in model}
     return {
-        "total_replicas": analysis.total_replicas,
-        "non_saturated": analysis.non_saturated,
-        "avg_spare_kv": analysis.mean_spare_kv,
-        "avg_spare_queue": analysis.mean_spare_queue,
-        "should_scale_up": analysis.should_scale_up,
-        "scale_up_reason": analysis.scale_up_reason,
-        "scale_down_safe": analysis.scale_down_safe,
-        "variants": [
-            {
-                "variant": load.variant,
-                "accelerator": load.accelerator,
-                "cost": load.cost,
-                "replica_count": load.replica_count,
-                "non_saturated": load.non_saturated,
-                "max_kv": load.max_kv_usage,
-                "max_queue": load.max_queue_length,
-                "avg_spare_kv": load.mean_spare_kv,
-                "avg_spare_queue": load.mean_spare_queue,
-                "saturated_pods": list(load.saturated_pods),
-            }
-            for load in analysis.variants
-        ],
+        "total_replicas": sum(load.pods for load in analysis.loads),
+        "non_saturated": analysis.open,
+        "avg_spare_kv": analysis.spare_kv,
+        "avg_spare_queue": analysis.spare_queue,
+        "should_scale_up": bool(analysis.shortage),
+        "scale_up_reason": analysis.shortage,
+        "scale_down_safe": analysis.may_shrink,
+        "variants": [_load(load, pods[load.variant.key], policy) for load in analysis.loads],
+    }
+
+
+def _load(load: Load, pods, policy: SaturationPolicy) -> Case:
+    usages = [(pod.pod, usage(pod)) for pod in pods]
+    return {
+        "variant": load.variant.key.name,
+        "accelerator": load.variant.accelerator,
+        "cost": load.variant.cost,
+        "replica_count": load.pods,
+        "non_saturated": load.open,
+        "max_kv": max(kv for _, (kv, _) in usages),
+        "max_queue": max(queue for _, (_, queue) in usages),
+        "avg_spare_kv": load.spare_kv,
+        "avg_spare_queue": load.spare_queue,
+        "saturated_pods": [name for name, (kv, queue) in usages if saturated(kv, queue, policy)],
     }
 
 
@@ -88,19 +123,36 @@ def floats(row: Case) -> Case:
     return {key: near(value) if key.startswith(("avg_", "max_", "cost")) else value for key, value in row.items()}
 
 
-def decision(target: Target) -> Case:
-    """Return a target in the words of the recording."""
+def decision(found: Decision, seen: Variant) -> Case:
+    """Return a decision in the words of the recording."""
     return {
-        "variant": target.variant,
-        "action": target.action,
-        "current": target.current,
-        "target": target.target,
-        "desired": target.desired,
-        "accelerator": target.accelerator,
-        "cost": target.cost,
-        "spare_capacity": target.spare_capacity,
-        "gpus_per_replica": target.gpus_per_replica,
-        "reason": target.reason,
+        "variant": found.key.name,
+        "action": found.action.value,
+        "current": found.current,
+        "target": found.desired,
+        "desired": seen.status_desired,
+        "accelerator": seen.accelerator,
+        "cost": found.cost,
+        "spare_capacity": found.spare_capacity,
+        "gpus_per_replica": max(1, seen.gpus_per_replica),
+        "reason": found.message.split(";")[0],
+    }
+
+
+def unasked(standing: VariantReadings) -> Case:
+    """Return what the original said of a variant when no replica of its model reported."""
+    seen = standing.progress.variant
+    return {
+        "variant": seen.key.name,
+        "action": "no-change",
+        "current": seen.current_replicas,
+        "target": seen.current_replicas,
+        "desired": seen.status_desired,
+        "accelerator": "",
+        "cost": 0.0,
+        "spare_capacity": 0.0,
+        "gpus_per_replica": max(1, seen.gpus_per_replica),
+        "reason": "saturation-only mode: no-change",
     }
 
 

@@ -6,8 +6,6 @@ absent apiVersion means ``apps/v1``.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 
@@ -16,9 +14,10 @@ from tests.golden.vectors import Better, parameters, tally
 from wva.api.inference import InferencePool
 from wva.collect.gateway_page import parse_queues
 from wva.collect.pools import PoolStores
-from wva.decide.activation import activate
+from wva.decide.start import activate
 from wva.kube.cache import Store
 from wva.model.decision import Decision
+from wva.model.records import replace
 from wva.model.variant import ModelKey, VariantKey
 
 HTTP_OK = 200

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.golden.original.results import Performance, Sizing
+from tests.golden.original.sizing import perform, size
+from tests.golden.original.targets import Target
 from tests.golden.queueing import better, queue, within
 from tests.golden.vectors import Case, parameters, tally
-from wva.decide.queueing.results import Performance, Sizing
-from wva.decide.queueing.sizing import perform, size
-from wva.decide.queueing.targets import Target
 
 NAME = "size"
 TIGHT = 1e-9

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from tests.golden.original.allocations import Allocation, Server
+from tests.golden.original.candidates import Candidates, candidates
+from tests.golden.original.service import derived_batch
+from tests.golden.original.solution import Solution, choose
+from tests.golden.original.solvers import solve
+from tests.golden.original.system import Profile, System, idle, saturated
+from tests.golden.original.targets import Target
 from tests.golden.queueing import within
 from tests.golden.systems import system_of
 from tests.golden.vectors import Case, parameters, tally
-from wva.decide.queueing.candidates import Candidates, candidates, derived_batch
-from wva.decide.queueing.solution import Solution, choose
-from wva.decide.queueing.solvers import solve
-from wva.decide.queueing.system import Allocation, Profile, Server, System
-from wva.decide.queueing.targets import Target
+from wva.model.records import replace
 
 NAME = "solver"
 
@@ -23,7 +24,7 @@ def incomparable(server: Server, profile: Profile, target: Target) -> str:
     tokens = max(server.load.output_tokens, 1)
     if profile.at_tokens == 0 and server.max_batch == 0:
         return "no tokens that the batch is for"
-    if (server.max_batch or derived_batch(profile, tokens)) == 1:
+    if (server.max_batch or derived_batch(profile.max_batch, profile.at_tokens, tokens)) == 1:
         return "batch of one"
     if 0 < target.tps < server.load.per_minute / 60 * server.load.output_tokens:
         return "more arrives than the TPS target promises"
@@ -80,7 +81,7 @@ def test_end_to_end(case):
 
 def by_pair(own: Candidates, recorded: Case) -> dict[str, Allocation]:
     """Return candidates by accelerator; that of a server without load and minimum stands for all accelerators."""
-    if own.server.load.idle and own.server.min_replicas == 0:
+    if idle(own.server.load) and own.server.min_replicas == 0:
         return dict.fromkeys(recorded, own.allocations[0]) if own.allocations else {}
     return {each.accelerator: each for each in own.allocations}
 
@@ -102,7 +103,7 @@ def check_candidate(found: Allocation, row: Case, server: Server) -> None:
     assert (found.replicas, found.batch) == (row["num_replicas"], row["max_batch"])
     assert found.cost == within(row["cost"], rel=1e-5, extra=1e-4)
     assert found.value == within(row["value"], rel=1e-5, extra=1e-4)
-    if server.load.input_tokens > 0 or server.load.idle:
+    if server.load.input_tokens > 0 or idle(server.load):
         assert found.itl == within(row["itl"], rel=1e-6)
         assert found.max_rpm == within(row["max_rpm"], rel=1e-4)
         assert found.ttft == within(row["ttft"], rel=2e-4, extra=1e-4 * response)
@@ -114,7 +115,7 @@ def check_accounts(solution: Solution, outcome: Case, system: System) -> None:
         allocation = solution.allocations[name]
         assert allocation.cost == within(row["cost"], rel=1e-5, extra=1e-4)
         assert allocation.value == within(row["value"], rel=1e-5, extra=1e-4)
-        assert allocation.saturated(system.servers[name].load.per_minute) == row["saturated"]
+        assert saturated(allocation, system.servers[name].load.per_minute) == row["saturated"]
     uses = {use.type: use for use in solution.by_type}
     assert set(uses) == set(outcome["by_type"] or {})
     for kind, row in (outcome["by_type"] or {}).items():

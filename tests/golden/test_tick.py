@@ -13,7 +13,6 @@ while it was for others.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 import yaml
@@ -34,6 +33,7 @@ from wva.decide.pipeline import decide
 from wva.instruments import Instruments
 from wva.model.inventory import AcceleratorPool, Inventory, normalize_accelerator
 from wva.model.memory import Memory
+from wva.model.records import replace
 from wva.model.snapshot import RequestCounts
 from wva.model.variant import ModelKey, VariantKey
 from wva.publish.ledger import Ledger
@@ -48,7 +48,7 @@ ONE_QUERY = Better(
 )
 NO_LABEL = Better(
     "variants without accelerator, which get their number all the same",
-    "decide/test_compatibility.py::test_a_variant_without_accelerator_gets_its_number",
+    "decide/v05/test_compatibility.py::test_a_variant_without_accelerator_gets_its_number",
 )
 COMPARED = ("wva_current_replicas", "wva_desired_replicas", "wva_desired_ratio")
 

@@ -63,10 +63,11 @@ def first_tick_with(loop, replicas):
 
 
 @pytest.mark.parametrize(("identifier", "original"), [("trace-00", 28), ("trace-01", 56)])
-def test_a_step_of_the_load_is_answered_within_two_pod_starts(identifier, original):
+def test_a_step_of_the_load_is_answered_within_three_pod_starts(identifier, original):
     """Load for more than five replicas at once; the original had the fifth after 14 and 28 minutes.
 
-    The second start begins with the cycle that sees the first one serve.
+    A variant that is alone doubles, and waits until that serves: what a full replica shows is not how many are missing.
+    Each start begins with the cycle that sees the one before serve.
     """
     case, loop, loads = replayed(identifier)
     surge = next(tick for tick, load in enumerate(loads) if load > 1)
@@ -74,7 +75,7 @@ def test_a_step_of_the_load_is_answered_within_two_pod_starts(identifier, origin
     taken = first_tick_with(loop, 5) - surge
     recorded = next(step["tick"] for step in case["steps"] if step["reporting_pods"] >= 5) - surge
     assert recorded >= original
-    assert taken <= 2 * start + 1
+    assert taken <= 3 * start
     assert loads[-1] / serving(loop) <= 0.7
 
 

@@ -6,14 +6,14 @@ import math
 
 import pytest
 
+from tests.golden.original.kalman import DEFAULT_STATE, KalmanState, guess, update
+from tests.golden.original.observed import Observation
+from tests.golden.original.queues import Queue
+from tests.golden.original.service import IterationTime, RequestSize
+from tests.golden.original.sizing import size
+from tests.golden.original.targets import Target, Traffic, derived_target
 from tests.golden.queueing import within
 from tests.golden.vectors import Case, parameters, tally
-from wva.decide.queueing.kalman import DEFAULT_STATE, KalmanState, guess, update
-from wva.decide.queueing.objectives import Traffic, derived_target
-from wva.decide.queueing.service import IterationTime, Queue, RequestSize
-from wva.decide.queueing.sizing import size
-from wva.decide.queueing.targets import Target
-from wva.model.queueing import Observation
 
 NAME = "tuner"
 

@@ -7,15 +7,15 @@ proper departs from this (``tests/decide/test_tokens_departures.py``).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.golden.vectors import Case, near, parameters, tally, tally_of, worked_examples
-from wva.decide.analyze import tokens_arithmetic as arithmetic
-from wva.decide.analyze.tokens_arithmetic import Workload
+from wva.decide.measure import tokens_learning as learning
+from wva.decide.measure.tokens import left_over, missing
+from wva.decide.measure.tokens_readings import Workload, mean
 from wva.model.capacity import CapacityRecord, EngineKind, K2History, LearnedFrom
 from wva.model.policy import SaturationPolicy
+from wva.model.records import replace
 from wva.model.variant import VariantKey
 from wva.model.vllm_parameters import EngineCommand, VllmParameters, read_parameters
 
@@ -65,14 +65,14 @@ class Original:
         variants = [self.variant(step, state, usable.get(state["variant"]), workload, policy) for state in states]
         queued = step.get("scheduler_queue") or {"queue_size": 0, "queue_bytes": 0}
         demand = sum(variant["total_demand"] for variant in variants)
-        demand += arithmetic.charge(queued["queue_size"], workload, size_bytes=queued["queue_bytes"])
+        demand += workload.charge(queued["queue_size"], size_bytes=queued["queue_bytes"])
         supply = sum(variant["total_capacity"] for variant in variants)
         anticipated = sum(
             (variant["replica_count"] + variant["pending_replicas"]) * variant["per_replica_capacity"]
             for variant in variants
         )
-        required = arithmetic.missing(demand=demand, anticipated=anticipated, policy=policy)
-        spare = arithmetic.left_over(demand=demand, supply=supply, policy=policy)
+        required = missing(demand=demand, anticipated=anticipated, policy=policy)
+        spare = left_over(demand=demand, supply=supply, policy=policy)
         return {
             "variants": variants,
             "total_supply": supply,
@@ -85,19 +85,19 @@ class Original:
     def replica(self, step: Case, row: Case, policy: SaturationPolicy, gpus: int) -> tuple[int, float]:
         """Return capacity and demand of a replica, and remember it."""
         key = (step["namespace"], step["model"], row["variant"])
-        bucket = arithmetic.bucket_of(row["avg_output_tokens"])
+        bucket = learning.bucket_of(row["avg_output_tokens"])
         history_key = f"{step['model']}|{row['accelerator']}|{bucket}"
         before = self.store.get(key)
         workload = Workload(row["avg_input_tokens"], row["avg_output_tokens"])
-        observed = arithmetic.compute_bound(row["queue"], row["tokens_in_use"], policy)
+        observed = learning.compute_bound(row["queue"], row["tokens_in_use"], policy)
         if observed > 0:
             past = self.history.get(history_key, K2History(EngineKind("", 0, 0, bucket), (), 0.0))
             self.history[history_key] = past.append(observed, now=0.0)
-        capacity, _ = arithmetic.effective(
-            arithmetic.memory_bound(row["total_kv_capacity_tokens"], policy),
+        capacity, _ = learning.effective(
+            learning.memory_bound(row["total_kv_capacity_tokens"], policy),
             observed=observed,
             history=self.history[history_key].mean if history_key in self.history else 0,
-            derived=arithmetic.derived_capacity(before.parameters if before else None, workload),
+            derived=learning.derived_capacity(before.parameters if before else None, workload),
         )
         self.sizes[key] = (row["num_gpu_blocks"], row["block_size"])
         self.store[key] = CapacityRecord(
@@ -111,7 +111,7 @@ class Original:
             before.parameters if before else None,
         )
         prompts = Workload(int(row["avg_input_tokens"]) if row["avg_input_tokens"] > 0 else 0)
-        return capacity, row["tokens_in_use"] + arithmetic.charge(row["queue"], prompts)
+        return capacity, row["tokens_in_use"] + prompts.charge(row["queue"])
 
     def variant(
         self,
@@ -125,10 +125,10 @@ class Original:
         first = next((row for row in step.get("replicas") or [] if row["variant"] == state["variant"]), None)
         record = self.store.get((step["namespace"], step["model"], state["variant"]))
         if usable:
-            capacity = arithmetic.median([replica for replica, _ in usable])
+            capacity = learning.median([replica for replica, _ in usable])
         else:
             sibling = self.compatible(step, state, record)
-            capacity, _ = arithmetic.idle_capacity(record, workload=workload, policy=policy, sibling=sibling)
+            capacity = learning.idle_capacity(record, workload=workload, policy=policy, sibling=sibling).tokens
         ready = max(0, state["current"] - state["pending"])
         demand = sum(used for _, used in usable or [])
         total = ready * capacity
@@ -197,7 +197,7 @@ def means(rows: list[Case]) -> Workload:
     """Return the plain means over the replicas that have finished anything."""
     busy = [row for row in rows if row["avg_input_tokens"] > 0 or row["avg_output_tokens"] > 0]
     keys = ("avg_input_tokens", "avg_output_tokens", "prefix_cache_hit_rate")
-    return Workload(*(arithmetic.mean([row[key] for row in busy]) or 0.0 for key in keys))
+    return Workload(*(mean([row[key] for row in busy]) for key in keys))
 
 
 def as_recorded(found: VllmParameters | None) -> Case | None:
@@ -280,21 +280,21 @@ def test_derived_capacity(case):
         assert case["expected"] == 0
         return
     workload = Workload(case["avg_input"], case["avg_output"])
-    assert arithmetic.derived_capacity(given, workload) == case["expected"]
+    assert learning.derived_capacity(given, workload) == case["expected"]
 
 
 @pytest.mark.parametrize("case", parameters(NAME, section="median"))
 def test_median(case):
     """The median of an even number is rounded down."""
     tally(NAME, "median").run += 1
-    assert arithmetic.median(case["values"] or []) == case["expected"]
+    assert learning.median(case["values"] or []) == case["expected"]
 
 
 @pytest.mark.parametrize("case", parameters(NAME, section="output_bucket"))
 def test_output_bucket(case):
     """Lengths of answers fall into three buckets."""
     tally(NAME, "output_bucket").run += 1
-    assert arithmetic.bucket_of(case["avg_output"]).value == case["expected"]
+    assert learning.bucket_of(case["avg_output"]).value == case["expected"]
 
 
 @pytest.mark.parametrize("case", parameters(NAME, section="parse_vllm_args"))

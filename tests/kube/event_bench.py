@@ -77,6 +77,7 @@ class Bench:
             clock=self.clock,
             instruments=Instruments(self.registry),
             token=lambda: f"{next(tokens):x}",
+            urgent={"Changed"},
         )
 
     def record(self, message="said", *, ref=VARIANT, type_="Normal", reason="Reason"):

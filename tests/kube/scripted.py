@@ -18,7 +18,7 @@ from wva.api.meta import ObjectList, ObjectMeta
 from wva.instruments import Instruments
 from wva.kube import errors
 from wva.kube.backoff import Backoff
-from wva.kube.watch import Change, Target, forever
+from wva.kube.watch import Change, WatchTarget, forever
 
 
 class Highest(Random):
@@ -154,7 +154,7 @@ class Played:
 
     client: ScriptedClient
     changes: list[Change[Pod]]
-    target: Target[Pod]
+    target: WatchTarget[Pod]
 
     @property
     def list_versions(self) -> list[str | None]:
@@ -184,7 +184,7 @@ class Played:
 
 async def play(client: ScriptedClient, *, backoff: Backoff | None = None, **options: Any) -> Played:
     """Watch until the script is used up. The back-off is predictable: 0.8, 1.6, 3.2 ... seconds."""
-    target = Target(
+    target = WatchTarget(
         client=client,
         resource=PODS,
         instruments=Instruments(CollectorRegistry()),

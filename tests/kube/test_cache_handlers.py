@@ -24,6 +24,31 @@ def test_handlers_of_a_list_see_the_whole_new_content() -> None:
     assert seen == [[Key("demo", "b"), Key("demo", "c")]] * 3
 
 
+def test_a_first_list_lets_others_run_between_its_objects_and_tells_them_when_all_are_there() -> None:
+    """A fleet has thousands; nothing reads them before the store has synced."""
+    store: Store[Pod] = Store()
+    told: list[tuple[int, bool]] = []
+    store.subscribe(lambda *_: told.append((len(store), store.synced.is_set())))
+    sizes = [len(store) for _ in store.replacing([pod("a", "1"), pod("b", "1"), pod("c", "1")], "1")]
+    assert sorted(set(sizes)) == [0, 1, 2, 3]
+    assert told == [(3, False)] * 3
+    assert store.synced.is_set()
+
+
+def test_a_later_list_is_taken_in_one_go() -> None:
+    """Its steps only find what differs; what is written meanwhile is newer than the list and stays."""
+    store: Store[Pod] = Store()
+    store.replace([pod("a", "1"), pod("b", "1")], "1")
+    told: list[tuple[Pod | None, Pod | None]] = []
+    store.subscribe(lambda old, new: told.append((old, new)))
+    for _ in store.replacing([pod("a", "2"), pod("c", "2")], "2"):
+        assert store.get(Key("demo", "b")) == pod("b", "1")
+        store.learn(pod("a", "3"), replaces=pod("a", "1"))
+        told.clear()
+    assert told == [(pod("b", "1"), None), (None, pod("c", "2"))]
+    assert store.get(Key("demo", "a")) == pod("a", "3")
+
+
 def test_deletion_tells_the_last_stored_state() -> None:
     """Handlers get what the store had, not what the event carried: deletions that were missed are told alike."""
     store: Store[Pod] = Store()

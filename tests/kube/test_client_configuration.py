@@ -218,3 +218,18 @@ def test_library_is_imported_late() -> None:
     code = "import sys, wva.kube.informer, wva.kube.client; print('kubernetes_asyncio' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - our own code
     assert run.stdout.strip() == "False"
+
+
+def test_finding_credentials_imports_no_model_of_the_library() -> None:
+    """They would take 38 MiB for as long as the controller runs. Who imports the library as usual gets all of it."""
+    code = """
+import sys
+from wva.kube.library import library
+found = library()
+print(sum(name.startswith("kubernetes_asyncio") for name in sys.modules))
+from kubernetes_asyncio.client import ApiClient, CoreV1Api, V1Pod
+from kubernetes_asyncio.config.kube_config import KubeConfigLoader
+print(found.configuration().verify_ssl, found.loader.__name__, V1Pod().kind, KubeConfigLoader is not found.loader)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - our own code
+    assert run.stdout.split() == ["0", "True", "KubeConfigLoader", "None", "True"]

@@ -273,3 +273,69 @@ async def test_recording_about_our_own_variant_needs_no_running_loop_task():
     bench.recorder.event(VARIANT, "Warning", "R", "m")
     await settle()
     assert bench.server.requests == []
+
+
+async def test_what_changes_a_number_goes_first_and_is_not_dropped(bench):
+    """5,400 holds, then 900 changes, while the API server is slow: all changes are posted before the next hold."""
+    bench.server.gate.clear()
+    bench.record(ref=_variant(0))
+    await settle()
+    for number in range(5400):
+        bench.record("held", ref=_variant(number))
+    for number in range(900):
+        bench.record("3 -> 4", ref=_variant(number), reason="Changed")
+    assert bench.count("dropped") == 5400 - MAX_WAITING
+    bench.server.gate.set()
+    for _ in range(500):
+        await settle()
+    assert bench.server.shown[1:901] == [("3 -> 4", 1)] * 900
+    assert len(bench.server.events) == 1 + 900 + MAX_WAITING
+
+
+async def test_events_give_way_to_what_is_more_important_but_not_for_ever(bench):
+    """One a second meanwhile, and the rest at once after it."""
+    busy = True
+    bench.recorder.gives_way = lambda: busy
+    for number in range(10):
+        bench.record("held", ref=_variant(number))
+    shown = []
+    for _ in range(12):
+        await settle()
+        await bench.clock.advance(0.25)
+        shown.append(len(bench.server.events))
+    assert (shown[2], shown[-1]) == (0, 3)
+    busy = False
+    await settle()
+    await bench.clock.advance(0.25)
+    for _ in range(10):
+        await settle()
+    assert len(bench.server.events) == 10
+    assert bench.recorder.idle
+
+
+async def test_changes_of_one_variant_are_combined_and_not_dropped(bench):
+    """Of forty changes the first ten are shown one by one, and one Event shows the newest and counts the others."""
+    for number in range(40):
+        bench.record(f"{number} -> {number + 1}", reason="Changed")
+        await settle()
+    assert bench.count("dropped") == 0
+    assert sum(count for _, count in bench.server.shown) == 40
+    assert len(bench.server.shown) == 11
+    assert bench.server.shown[-1] == ("(combined from similar events): 39 -> 40", 30)
+
+
+async def test_a_change_that_was_in_hand_is_posted_first_when_the_recorder_goes_on():
+    """The recorder is stopped in the middle of a request."""
+    bench = Bench()
+    bench.server.gate.clear()
+    async with bench.running():
+        for number in range(3):
+            bench.record(f"{number}", reason="Changed", ref=_variant(number))
+        await settle()
+    bench.server.gate.set()
+    await bench.recorder.drain(5.0)
+    assert bench.server.shown == [("0", 1), ("1", 1), ("2", 1)]
+
+
+def _variant(number):
+    return ObjectReference("llmd.ai/v1alpha1", "VariantAutoscaling", f"v{number}", f"ns-{number % 50}", f"uid-{number}")

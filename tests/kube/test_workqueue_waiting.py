@@ -43,6 +43,21 @@ async def test_get_waits_for_the_next_add(queue):
     assert waiting.result() == "a"
 
 
+async def test_many_keys_are_queued_at_once(queue, registry):
+    """Each once, in order; all workers that wait are woken, and the adds that were news are counted."""
+    async with asyncio.TaskGroup() as group:
+        waiting = [group.create_task(queue.get()) for _ in range(2)]
+        await settle()
+        queue.add_all(["a", "b", "a", "c"])
+    assert [task.result() for task in waiting] == ["a", "b"]
+    assert await queue.get() == "c"
+    assert len(queue) == 0
+    assert registry.get_sample_value("wva_workqueue_adds_total", {"queue": "test"}) == 3
+    queue.shut_down()
+    queue.add_all(["d"])
+    assert len(queue) == 0
+
+
 async def test_delays_pass_with_the_injected_clock(queue, clock):
     """A delayed key comes when the clock has moved far enough, whatever the loop's time is."""
     queue.add_after("a", 30.0)

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.builders import policy, replica, variant
 from wva.instruments import Instruments
-from wva.loops.optimizer import Optimizer, Ports
+from wva.loops.optimizer import OptimizerLoop, Ports
 from wva.model.snapshot import Snapshot
 from wva.model.variant import VariantKey
 from wva.publish.ledger import Ledger
@@ -52,7 +52,7 @@ class Scene:
             announce=lambda *event: self.events.append(event),
             record=self.record,
         )
-        self.optimizer = Optimizer(
+        self.optimizer = OptimizerLoop(
             ports,
             configuration=self.configuration,
             ledger=self.ledger,

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-from dataclasses import replace
-
 import pytest
-import structlog
 from structlog.testing import capture_logs
 
 from tests.builders import policy, replica, variant
-from tests.decide.queueing.samples import KNOWN, pod
 from tests.loops.optimizer_scene import INTERVAL, KEY, Scene
-from wva import log
-from wva.decide.activation import activate
+from wva.decide.start import activate
 from wva.model.decision import HOLD_REASONS
 from wva.model.memory import Memory
+from wva.model.records import replace
 from wva.model.snapshot import CollectionFailure, Snapshot
 from wva.model.variant import VariantKey
 
@@ -301,35 +296,3 @@ async def test_a_start_from_zero_is_not_taken_back_by_a_cycle_that_saw_zero(scen
         scene.snapshot = Snapshot.of([variant("a", replicas=3)], [])
         await scene.advance(60, 65)
         assert scene.ledger.get(KEY).desired == 3
-
-
-@pytest.fixture(name="at_level")
-def _at_level():
-    """Return how to set the level of the log, which is put back afterwards."""
-    before, root = structlog.get_config(), logging.getLogger().level
-    yield log.set_level
-    structlog.configure(**before)
-    logging.getLogger().setLevel(root)
-
-
-@pytest.mark.parametrize(("level", "told"), [("debug", 1), ("info", 0)])
-async def test_the_solution_of_the_model_based_optimizer_is_a_debug_line(scene, at_level, level, told):
-    """Per variant what its replicas would do, and the accounts of the cards; at another level nothing is computed."""
-    at_level(level)
-    scene.configuration.policy = replace(KNOWN, proactive_model=True)
-    scene.snapshot = Snapshot.of([variant("a", cost=40.0)], [pod(success_rate=40 / 60)])
-    with capture_logs() as lines:
-        await scene.optimizer.cycle()
-    found = [line["solution"] for line in lines if line.get("event_name") == "solution_found"]
-    assert len(found) == told
-    for solution in found:
-        assert solution[0].startswith("s=a:ns; c=Premium; m=m; rate=40; tk=178; sol=1, sat=false, alloc={acc=A100; ")
-        assert solution[-1] == "totalCost=80"
-
-
-async def test_nobody_hears_of_a_solution_where_the_model_was_not_asked(scene, at_level):
-    """The percentage analyzer decides alone."""
-    at_level("debug")
-    with capture_logs() as lines:
-        await scene.optimizer.cycle()
-    assert [line for line in lines if line.get("event_name") == "solution_found"] == []

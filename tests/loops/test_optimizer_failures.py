@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
 
 from tests.builders import policy, replica, variant
 from tests.loops.optimizer_scene import INTERVAL, KEY, Scene
-from wva.decide import model_cycle
+from wva.decide import pipeline
 from wva.model.decision import Reason, Source
 from wva.model.policy import NamespacePolicy, SaturationPolicy, SaturationRules
+from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.variant import VariantKey
 
@@ -156,14 +156,14 @@ async def test_a_model_that_fails_is_logged_once_with_its_traceback(scene, monke
     two = [variant(name, replicas=1, desired=1, model=name) for name in ("a", "b")]
     reports = [replica(f"{name}-0", variant=name, kv=0.95, queue=9) for name in ("a", "b")]
     scene.snapshot = Snapshot.of(two, reports)
-    original = model_cycle.analyze
+    original = pipeline.terms
 
-    def broken(key, variants, cycle):
-        if key.model_id == "a":
+    def broken(model, need, *rest):
+        if model.key.model_id == "a":
             raise ValueError("text of a tenant")
-        return original(key, variants, cycle)
+        return original(model, need, *rest)
 
-    monkeypatch.setattr(model_cycle, "analyze", broken)
+    monkeypatch.setattr(pipeline, "terms", broken)
     with capture_logs() as lines:
         async with scene.running():
             await scene.advance(60, 120)
@@ -211,14 +211,14 @@ async def test_configuration_that_makes_decisions_fail_is_refused_by_name(scene,
     scene.configuration.policy = replace(
         policy(), namespaces=(NamespacePolicy("ns", SaturationRules(SaturationPolicy(kv_spare_trigger=0.123))),)
     )
-    original = model_cycle.analyze
+    original = pipeline.terms
 
-    def broken(key, variants, cycle):
-        if cycle.policy.saturation_for(key).kv_spare_trigger == 0.123:
+    def broken(model, need, *rest):
+        if model.policy.kv_spare_trigger == 0.123:
             raise ValueError
-        return original(key, variants, cycle)
+        return original(model, need, *rest)
 
-    monkeypatch.setattr(model_cycle, "analyze", broken)
+    monkeypatch.setattr(pipeline, "terms", broken)
     (decision,) = await scene.optimizer.cycle()
     assert decision.desired > 1
     ((namespace, cause),) = refused
@@ -238,14 +238,14 @@ async def test_configuration_that_was_mended_while_a_cycle_ran_is_not_refused(sc
         for each in (0.123, 0.2)
     )
     scene.configuration.policy = bad
-    original = model_cycle.analyze
+    original = pipeline.terms
 
-    def broken(key, variants, cycle):
-        if cycle.policy.saturation_for(key).kv_spare_trigger == 0.123:
+    def broken(model, need, *rest):
+        if model.policy.kv_spare_trigger == 0.123:
             scene.configuration.policy = good
             raise ValueError
-        return original(key, variants, cycle)
+        return original(model, need, *rest)
 
-    monkeypatch.setattr(model_cycle, "analyze", broken)
+    monkeypatch.setattr(pipeline, "terms", broken)
     (decision,) = await scene.optimizer.cycle()
     assert (decision.desired > 1, refused) == (True, [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -13,11 +12,12 @@ from tests.builders import variant
 from wva.collect.activations import ACTIVATION_SECONDS, Activations
 from wva.collect.gateway_queue import GatewayError
 from wva.collect.pools import Pool
-from wva.decide.activation import Budget
+from wva.decide.start import Budget
 from wva.instruments import Instruments
-from wva.kube.errors import Forbidden
+from wva.kube.errors import Conflict, Forbidden
 from wva.loops.scale_from_zero import POLL_SECONDS, Ports, ScaleFromZero
 from wva.model.inventory import Inventory
+from wva.model.records import replace
 from wva.sim.world.clock import VirtualClock
 
 
@@ -39,6 +39,9 @@ class Scene:
         self.pools = {"a": [Pool("ns", "p", "epp")]}
         self.waiting = {"p": {}}
         self.looks = 0
+        self.looked_at = []
+        self.slow = False
+        self.known = None
         self.reads = []
         self.hanging = set()
         self.released = asyncio.Event()
@@ -52,6 +55,8 @@ class Scene:
         self.order = []
         self.changed = asyncio.Event()
         ports = Ports(
+            at_zero=lambda: {made.model for made in self.variants if not made.active},
+            marked=self.marked,
             variants=self.look,
             pools=lambda made: self.pools.get(made.key.name, []),
             waiting=self.read,
@@ -66,10 +71,22 @@ class Scene:
         )
         self.loop = ScaleFromZero(ports, activations=self.activations, clock=self.clock, instruments=self.instruments)
 
-    async def look(self, now, namespace):
-        """Return the variants, and count the looks at all of them."""
-        self.looks += namespace is None
-        return [self.activations.apply(made, now) for made in self.variants]
+    def marked(self):
+        """Return all models if the scene has been changed since the last call, as the caches would tell."""
+        world = (list(self.variants), dict(self.pools))
+        if world == self.known:
+            return set()
+        before, self.known = self.known, world
+        return {made.model for made in (*self.variants, *(before[0] if before else ()))}
+
+    async def look(self, now, models):
+        """Return the variants of some models, and count the looks."""
+        self.looks += 1
+        self.looked_at.append(set(models))
+        found = [self.activations.apply(made, now) for made in self.variants if made.model in self.looked_at[-1]]
+        if self.slow:
+            await asyncio.sleep(0)
+        return found
 
     async def read(self, pool):
         """Answer for a pool: numbers, an error, or never."""
@@ -179,10 +196,11 @@ async def test_a_variant_without_a_pool_waits_for_one(scene):
 
 
 async def test_many_changes_in_a_row_are_looked_at_once_per_poll(scene):
-    """A look goes through all variants, and a change of any Deployment in the cluster may ask for one."""
+    """A look goes through what may have changed, and a change of any Deployment in the cluster may ask for one."""
     scene.variants = [variant("a", replicas=1)]
     async with scene.running():
         for _ in range(20):
+            scene.known = None
             scene.changed.set()
             await scene.advance(POLL_SECONDS / 10)
     assert 2 <= scene.looks <= 10
@@ -417,3 +435,110 @@ async def test_state_of_pools_that_are_gone_is_forgotten(scene):
         before = len(scene.reads)
         await scene.advance(0.25)
     assert len(scene.reads) == before + 1
+
+
+async def test_two_pools_over_one_model_start_one_variant(scene):
+    """Each has a variant of its own behind it, and both pickers answer while the other's answer is being looked at."""
+    scene.variants = [asleep("a", cost=20), asleep("b", cost=40)]
+    scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
+    scene.waiting = {"p": {"m": 1.0}, "q": {"m": 1.0}}
+    scene.slow = True
+    async with scene.running():
+        await scene.advance(3.0)
+    assert scene.scaled == [("a", 1)]
+
+
+async def test_of_two_pools_with_requests_the_cheaper_variant_is_started(scene):
+    """Not the variant behind the pool that is read first: the answer of the other pool is waited for."""
+    scene.variants = [asleep("a", cost=40), asleep("b", cost=20)]
+    scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
+    scene.waiting = {"p": {"m": 1.0}, "q": {"m": 300.0}}
+    async with scene.running():
+        await scene.advance(3.0)
+    assert scene.scaled == [("b", 2)]
+
+
+async def test_requests_at_one_of_two_pools_start_what_serves_them(scene):
+    """The cheaper variant stands behind the other pool, whose picker does not send them there."""
+    scene.variants = [asleep("a", cost=40), asleep("b", cost=20)]
+    scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
+    scene.waiting = {"p": {"m": 1.0}, "q": {}}
+    async with scene.running():
+        await scene.advance(3.0)
+    assert scene.scaled == [("a", 1)]
+
+
+async def test_a_cheaper_variant_that_cannot_start_leaves_the_other_pool_its_own(scene):
+    """Requests wait at both pools; the cheaper variant is at its maximum 0."""
+    scene.variants = [asleep("a", cost=40), asleep("b", cost=20, maximum=0)]
+    scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
+    scene.waiting = {"p": {"m": 1.0}, "q": {"m": 1.0}}
+    async with scene.running():
+        await scene.advance(3.0)
+    assert scene.scaled == [("a", 1)]
+
+
+@pytest.mark.parametrize(
+    ("failure", "polls"),
+    [(None, 2), (GatewayError("it answered 500"), 1), (ValueError("text"), 1)],
+    ids=["no-answer", "error", "unexpected"],
+)
+async def test_a_pool_without_an_answer_delays_the_start_by_one_poll_at_most(scene, failure, polls):
+    """The other pool of the model has requests; a failure is an answer, however soon the next try comes."""
+    scene.variants = [asleep("a", cost=40), asleep("b", cost=20)]
+    scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
+    scene.waiting = {"p": {"m": 1.0}, "q": failure}
+    scene.hanging = {"q"} if failure is None else set()
+    async with scene.running():
+        await scene.advance(polls * POLL_SECONDS)
+    assert scene.scaled == [("a", 1)]
+
+
+async def test_a_start_that_could_not_be_written_keeps_the_other_pool_from_starting_another_variant(scene):
+    """Its number is published, and a scaler may obey it; the write is tried again and the other variant is left."""
+    scene.variants = [asleep("a", cost=20), asleep("b", cost=40)]
+    scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
+    scene.waiting = {"p": {"m": 1.0}, "q": {"m": 1.0}}
+    scene.scale_error = Conflict(409, "Conflict", "the object has been modified")
+    async with scene.running():
+        await scene.advance(1.0)
+        assert [decision.key.name for decision in scene.published] == ["a"] * len(scene.published)
+        scene.scale_error = None
+        await scene.advance(10.0)
+    assert scene.scaled == [("a", 1)]
+    assert {decision.key.name for decision in scene.published} == {"a"}
+
+
+async def test_a_start_that_nobody_tries_again_does_not_keep_the_others_for_ever(scene):
+    """Nothing waits at its pool any more, and requests at the other one are served after half a minute."""
+    scene.variants = [asleep("a", cost=20), asleep("b", cost=40)]
+    scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
+    scene.waiting = {"p": {"m": 1.0}, "q": {}}
+    scene.scale_error = Conflict(409, "Conflict", "the object has been modified")
+    async with scene.running():
+        await scene.advance(0.1)
+        scene.scale_error = None
+        scene.waiting = {"p": {}, "q": {"m": 1.0}}
+        await scene.advance(ACTIVATION_SECONDS - 2)
+        assert scene.scaled == []
+        await scene.advance(10.0)
+    assert scene.scaled == [("b", 1)]
+
+
+async def test_only_what_changed_is_looked_at_again(scene):
+    """A hundred models at rest, of which one is changed: the pools of the others are read on without a look."""
+    scene.variants = [asleep(f"v{number}", model=f"m{number}") for number in range(100)]
+    scene.pools = {made.key.name: [Pool("ns", made.key.name, "epp")] for made in scene.variants}
+    scene.waiting = {made.key.name: {} for made in scene.variants}
+    everything = {made.model for made in scene.variants}
+    async with scene.running():
+        assert scene.looked_at == [everything]
+        scene.loop._ports = replace(scene.loop._ports, marked=lambda: {scene.variants[7].model})
+        await scene.advance(0.5)
+        assert scene.looked_at[1:] == [{scene.variants[7].model}] * 2
+        scene.loop._ports = replace(scene.loop._ports, marked=set)
+        await scene.advance(20.0)
+        assert len(scene.looked_at) == 3
+        await scene.advance(10.0)
+        assert scene.looked_at[3:] == [everything]
+    assert len({pool for _, pool in scene.reads}) == 100

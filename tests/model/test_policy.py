@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 
-from wva.model.optimizers import SolverPolicy
+from wva.model.optimizers import Optimizer, SolverPolicy
 from wva.model.policy import (
     Analyzer,
     NamespacePolicy,
@@ -22,6 +20,7 @@ from wva.model.policy import (
     ScaleToZeroPolicy,
     ScaleToZeroRules,
 )
+from wva.model.records import replace
 from wva.model.service import AcceleratorCost, PerformanceProfile, ServiceTarget
 from wva.model.variant import ModelKey
 
@@ -51,8 +50,8 @@ def test_the_entries_of_a_namespace_hold_there_alone():
 
 def test_what_a_namespace_takes_over_is_laid_over_its_default():
     """The fields that the entry names are its own, the others those of the namespace; a contradiction gives way."""
-    default = SaturationPolicy(kv_cache_threshold=0.5, queue_length_threshold=9.0)
-    for trigger, expected in ((0.3, SaturationPolicy(0.5, 9.0, 0.3)), (0.7, default)):
+    default = replace(saturation(0.5), queue_length_threshold=9.0)
+    for trigger, expected in ((0.3, replace(default, kv_spare_trigger=0.3)), (0.7, default)):
         taken = SaturationOverride(
             "o", CHAT.model_id, None, SaturationPolicy(kv_spare_trigger=trigger), given=(("kv_spare_trigger", trigger),)
         )
@@ -64,12 +63,47 @@ def test_what_a_namespace_takes_over_is_laid_over_its_default():
         assert policy.misfits(ModelKey("dev", CHAT.model_id)) == ()
 
 
+@pytest.mark.parametrize(
+    ("analyzer", "engines", "counters"),
+    [
+        (Analyzer.PERCENTAGE, False, False),
+        (Analyzer.TOKENS, True, False),
+        (Analyzer.QUEUEING, True, True),
+        (Analyzer.DEMAND, False, True),
+    ],
+)
+def test_each_analyzer_asks_for_what_it_reads(analyzer, engines, counters):
+    """And the second opinion of HYBRID mode for all of it."""
+    policy = Policy(SaturationPolicy(analyzer_name=analyzer))
+    assert (policy.asks_engines(CHAT), policy.asks_counters(CHAT)) == (engines, counters)
+    hybrid = replace(policy, proactive_model=True)
+    assert (hybrid.asks_engines(CHAT), hybrid.asks_counters(CHAT)) == (True, True)
+
+
 def test_an_analyzer_that_contradicts_the_default_of_a_namespace_is_not_taken_over():
     """Its thresholds would never let go; where they fit, the name goes with the entry."""
     taken = override(0.7, analyzer=Analyzer.TOKENS)
-    for up, expected in ((0.5, Analyzer.PERCENTAGE), (0.9, Analyzer.TOKENS)):
+    for up, expected in ((0.5, Analyzer.DEMAND), (0.9, Analyzer.TOKENS)):
         local = NamespacePolicy("prod", saturation=SaturationRules(SaturationPolicy(scale_up_threshold=up)))
         assert Policy(overrides=(taken,), namespaces=(local,)).analyzer_for(CHAT) is expected
+
+
+@pytest.mark.parametrize(
+    ("given", "optimizer", "expected"),
+    [
+        ((("kv_spare_trigger", 0.2),), None, Analyzer.PERCENTAGE),
+        ((), Optimizer.ONE_STEP, Analyzer.PERCENTAGE),
+        ((("transition_deadline_seconds", 60.0),), None, Analyzer.DEMAND),
+    ],
+)
+def test_thresholds_that_a_namespace_takes_over_hold_over_its_demand_analyzer(given, optimizer, expected):
+    """What sets the percentage analyzer asks for it, wherever the analyzer would come from."""
+    own = SaturationPolicy(optimizer_name=optimizer or Optimizer.BY_ANALYZER)
+    taken = SaturationOverride("o", CHAT.model_id, None, own, given=given, names_optimizer=optimizer is not None)
+    local = NamespacePolicy("prod", saturation=SaturationRules(SaturationPolicy()))
+    policy = Policy(overrides=(taken,), namespaces=(local,))
+    assert policy.analyzer_for(CHAT) is expected
+    assert policy.misfits(CHAT) == ()
 
 
 def test_a_queueing_entry_that_is_taken_over_is_laid_over_the_default_of_the_namespace():
@@ -210,7 +244,7 @@ def test_what_was_recorded_before_a_field_existed_means_its_default():
         b'"overrides":[{"name":"o","model_id":"m","namespace":null,"policy":{}}],"compatibility":null}'
     )
     read = msgspec.json.decode(old, type=Policy)
-    assert read == Policy(saturation(0.5), (SaturationOverride("o", "m", None, SaturationPolicy()),))
+    assert read == Policy(SaturationPolicy(0.5), (SaturationOverride("o", "m", None, SaturationPolicy()),))
 
 
 @pytest.mark.parametrize(

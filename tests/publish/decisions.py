@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
 from wva.model.decision import Decision, MetricsVerdict, Reason, Source, Step
 from wva.model.metrics import Coverage
+from wva.model.records import replace
 from wva.model.variant import ModelKey, VariantKey
 
 NOW = 1_700_000_000.0

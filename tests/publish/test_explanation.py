@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.publish.decisions import KEY, NOW, decision, held
 from wva.model.decision import Reason, Step
+from wva.model.metrics import Coverage
 from wva.model.variant import Bounds, ModelKey
 from wva.publish.explanation import FAMILIES, ExplanationCollector
 from wva.publish.ledger import Ledger
@@ -51,6 +52,7 @@ wva_desired_step_replicas{namespace="ns",stage="enforce",variant_name="va"} 7.0
 wva_desired_step_replicas{namespace="ns",stage="limit",variant_name="va"} 3.0
 wva_desired_limited_replicas{limit="maximum",limited_by="HPA va",namespace="ns",stage="enforce",variant_name="va"} 2.0
 wva_desired_limited_replicas{limit="gpus",limited_by="gpu-limiter A",namespace="ns",stage="limit",variant_name="va"} 4.0
+wva_coverage_ratio{namespace="ns",variant_name="va"} 1.0
 wva_maximum_replicas{namespace="ns",variant_name="va"} 7.0
 wva_settling_since_timestamp_seconds{namespace="ns",variant_name="va"} 1.7e+09
 wva_variant_cost{accelerator_type="H100",model_name="org/model",namespace="ns",variant_name="va"} 10.0
@@ -70,8 +72,18 @@ def test_what_is_not_so_has_no_series(scene):
     assert {line.partition("{")[0] for line in scene.page()} == {
         "wva_desired_reason",
         "wva_desired_step_replicas",
+        "wva_coverage_ratio",
         "wva_variant_cost",
     }
+
+
+def test_coverage_is_the_share_of_replicas_that_report(scene):
+    """It follows each decision; without replicas, and before the first decision, there is none."""
+    for coverage, values in ((Coverage(1, 4), ["0.25"]), (Coverage(0, 4), ["0.0"]), (Coverage(0, 0), [])):
+        scene.ledger.record([decision(coverage=coverage)])
+        assert [line.split()[-1] for line in scene.page("wva_coverage_ratio")] == values
+    scene.ledger.record([held(reason=Reason.NOT_DECIDED)])
+    assert scene.page("wva_coverage_ratio") == []
 
 
 def test_a_held_number_says_so(scene):

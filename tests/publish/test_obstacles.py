@@ -10,7 +10,7 @@ from tests.loops.test_scale_from_zero import Scene
 from tests.publish.decisions import KEY, NOW, decision, held
 from tests.publish.statuses import CONFLICT, FOUND, GONE, UNSUPPORTED, condition, patched, va
 from wva.api.variantautoscaling import TargetReason, VariantAutoscalingStatus
-from wva.decide.activation import Budget
+from wva.decide.start import Budget
 from wva.kube.errors import Forbidden
 from wva.model.decision import HOLD_REASONS, Reason, Source, Step
 from wva.model.inventory import Inventory
@@ -65,7 +65,11 @@ def read(status):
 def page(statuses, *, leading=True, instance=""):
     """Return the series about obstacles."""
     registry = CollectorRegistry()
-    registry.register(ObstacleCollector(lambda: statuses, leading=lambda: leading, instance=instance))
+    registry.register(
+        ObstacleCollector(
+            lambda: [*dict(statuses)], conditions=dict(statuses).get, leading=lambda: leading, instance=instance
+        )
+    )
     return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 
 import msgspec
@@ -10,10 +11,15 @@ from structlog.testing import capture_logs
 
 from tests.builders import NOW, policy, replica, variant
 from wva.decide.pipeline import decide
+from wva.model.demand import Foresight, Level
 from wva.model.memory import Memory
+from wva.model.metrics import EngineCounters
 from wva.model.recording import FORMAT, Recording
+from wva.model.records import replace
 from wva.model.snapshot import Snapshot
+from wva.model.variant import ModelKey
 from wva.model.vllm_parameters import VllmParameters
+from wva.numbers import NumberError
 from wva.publish.recordings import KEPT, RecordingWriter, read_recording
 
 
@@ -35,6 +41,43 @@ def test_a_recording_read_back_decides_the_same(tmp_path):
     assert again == decide(first.snapshot, first.memory, first.policy, first.now)
 
 
+COUNTERS = EngineCounters(NOW - 5.125, 1e6, 3.0, -60.5, 1e6, 1e9, 1e6, 2.5e7, 1e9)
+
+
+def test_the_counters_of_engines_are_in_a_recording(tmp_path):
+    """With their time and that of the pod, and with the reason where there are none."""
+    seen = [
+        replace(replica("a-0", kv=0.9, queue=7), counters=COUNTERS, created=NOW - 600),
+        replace(replica("a-1", kv=0.9, queue=7), counters_detail="no counter gaps"),
+    ]
+    written = Recording(now=NOW, policy=policy(), memory=Memory(), snapshot=Snapshot.of([variant("a")], seen))
+    RecordingWriter(str(tmp_path)).write(written)
+    (path,) = tmp_path.iterdir()
+    assert read_recording(path.read_bytes()) == written
+
+
+def test_a_recording_of_before_the_counters_is_read(tmp_path):
+    """Its replicas have none."""
+    RecordingWriter(str(tmp_path)).write(recording())
+    (path,) = tmp_path.iterdir()
+    old = json.loads(path.read_bytes())
+    for each in old["snapshot"]["replicas"]:
+        for name in ("counters", "counters_detail", "created"):
+            del each[name]
+    assert read_recording(json.dumps(old).encode()) == recording()
+
+
+@pytest.mark.parametrize("number", [1e19, -1e19])
+def test_counters_that_no_cycle_has_seen_are_refused(tmp_path, number):
+    """A recording may come from anywhere."""
+    seen = replace(replica("a-0", kv=0.9, queue=7), counters=replace(COUNTERS, gaps=number))
+    written = Recording(now=NOW, policy=policy(), memory=Memory(), snapshot=Snapshot.of([variant("a")], [seen]))
+    RecordingWriter(str(tmp_path)).write(written)
+    (path,) = tmp_path.iterdir()
+    with pytest.raises(NumberError, match=r"counters\.gaps"):
+        read_recording(path.read_bytes())
+
+
 def test_a_recording_with_arguments_below_zero_is_read(tmp_path):
     """The arguments of an engine are taken as a tenant writes them, and so they are in a recording."""
     hostile = variant("a", parameters=VllmParameters(max_num_seqs=-1, block_size=-5))
@@ -42,6 +85,19 @@ def test_a_recording_with_arguments_below_zero_is_read(tmp_path):
     RecordingWriter(str(tmp_path)).write(written)
     (path,) = tmp_path.iterdir()
     assert read_recording(path.read_bytes()) == written
+
+
+def test_a_level_of_demand_below_one_request_per_second_is_read():
+    """Its number is an exponent; one of which the level is no number is refused."""
+    for number, fits in ((-16, True), (10**6, False)):
+        foresight = Foresight(ModelKey("ns", "m"), levels=(Level(number, NOW),))
+        given = replace(recording(), memory=Memory(foreseen=(foresight,)))
+        data = msgspec.json.encode(given)
+        if fits:
+            assert read_recording(data) == given
+        else:
+            with pytest.raises(NumberError, match=r"memory\.foreseen\.levels\.number"):
+                read_recording(data)
 
 
 def test_a_missing_folder_is_made(tmp_path):
@@ -87,3 +143,11 @@ def test_a_recording_holds_nothing_confidential(tmp_path, word):
     (path,) = tmp_path.iterdir()
     assert word not in path.read_text(encoding="utf-8").lower()
     assert stat.S_ISREG(path.stat().st_mode)
+
+
+def test_levels_of_demand_have_numbers_below_zero():
+    """They are powers: a level of less than one request per second."""
+    level = Level(-16, reached=NOW)
+    foresight = Foresight(ModelKey("ns", "m"), levels=(level,))
+    kept = replace(recording(), memory=replace(recording().memory, foreseen=(foresight,)))
+    assert read_recording(msgspec.json.encode(kept)).memory.foreseen == (foresight,)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import NOW, policy, replica, variant
 from tests.decide.strategies import cycles as any_cycle
+from tests.publish import samples
 from wva.decide.pipeline import conclude
+from wva.decide.settle import Rule
 from wva.model.decision import Reason
 from wva.model.memory import Memory, VariantMemory
 from wva.model.policy import SaturationPolicy
-from wva.model.recording import WITHOUT_DECISIONS, Recording
+from wva.model.recording import Recording
+from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.variant import VariantKey
-from wva.publish.replay import Link, differences, link, repeat, under
+from wva.publish.kinds import Kind
+from wva.publish.replay import Link, differences, kinds, link, repeat, under
 
 A = VariantKey("ns", "a")
 USAGES = (0.3, 0.62, 0.62, 0.75, 0.75)
@@ -71,12 +73,74 @@ def test_a_decision_that_is_missing_or_too_many_is_named():
     assert more.differing == (other.key,)
 
 
-def test_a_recording_without_decisions_is_not_compared():
-    """Those of format 2 have none."""
-    (recording,) = recorded((0.5,))
-    (cycle,) = repeat([replace(recording, decisions=(), version=WITHOUT_DECISIONS)])
-    assert cycle.differing == ()
-    assert cycle.outcome.decisions == recording.decisions
+def of_before(recordings):
+    """Return recordings as an older engine would have left them, with other numbers and nothing known to this one."""
+    changed = []
+    for recording in recordings:
+        decisions = tuple(replace(decision, desired=decision.desired + 1) for decision in recording.decisions)
+        changed.append(replace(recording, decisions=decisions, version=3))
+    return changed
+
+
+def test_a_recording_of_an_older_engine_is_not_said_to_differ():
+    """It is compared otherwise; of a format without decisions there is nothing to compare."""
+    for recordings in (of_before(recorded()), [replace(each, decisions=(), version=2) for each in recorded()]):
+        cycles = list(repeat(recordings))
+        assert [cycle.differing for cycle in cycles] == [()] * len(USAGES)
+        assert [cycle.link for cycle in cycles] == [Link(started=True), *[Link()] * (len(USAGES) - 1)]
+
+
+def test_a_cycle_after_an_upgrade_is_compared_with_none_before():
+    """What the older engine had learned is not what this one would have."""
+    old, new = recorded()[:2], recorded()[3:]
+    cycles = list(repeat([*of_before(old), *new]))
+    assert [cycle.link.torn for cycle in cycles] == [()] * len(cycles)
+
+
+def test_decisions_of_an_older_engine_are_those_of_the_recording():
+    """Each is set against what this engine decides on the numbers of the recording."""
+    recordings = of_before(recorded())
+    pairs = list(under(repeat(recordings), lambda recorded_policy: recorded_policy))
+    assert [pair.then for pair in pairs] == [recording.decisions for recording in recordings]
+    assert all(pair.engines for pair in pairs)
+    (difference,) = differences(pairs)
+    assert difference.differing == len(USAGES)
+    assert {span.kind for span in difference.spans} <= {kind.value for kind in Kind}
+    assert sum(each.decisions for each in kinds(pairs)) == len(USAGES)
+    assert [each.kind for each in kinds(pairs)] == sorted(
+        (each.kind for each in kinds(pairs)), key=[kind.value for kind in Kind].index
+    )
+
+
+def test_one_engine_has_no_kinds():
+    """Another policy is not another engine."""
+    pairs = list(under(repeat(recorded()), eager))
+    assert kinds(pairs) == ()
+    (difference,) = differences(pairs)
+    assert [span.kind for span in difference.spans] == [""]
+    assert [span.rule_now for span in difference.spans] == [Rule.GROWS.value]
+
+
+def test_what_is_learned_of_older_cycles_is_carried_along():
+    """The numbers are those of the recording at every cycle, also where this engine asked for another one."""
+    recordings = of_before(recorded())
+    entry = replace(recordings[3].memory.variants[0], desired=4)
+    recordings[3] = replace(recordings[3], memory=replace(Memory(), variants=(entry,)))
+    pairs = list(under(repeat(recordings), lambda recorded_policy: recorded_policy))
+    assert [pair.other[0].previous for pair in pairs][3] == 4
+
+
+@pytest.mark.parametrize("name", samples.NAMES)
+def test_what_the_release_before_recorded_is_compared(name):
+    """Every difference has a kind; what this version has added is as if it were not known."""
+    recordings = samples.recordings(name)
+    assert {recording.version for recording in recordings} == {3}
+    assert all(pod.counters is None for recording in recordings for pod in recording.snapshot.replicas)
+    assert all(recording.memory.demand == () for recording in recordings)
+    pairs = list(under(repeat(recordings), lambda recorded_policy: recorded_policy))
+    found = {each.kind: each.decisions for each in kinds(pairs)}
+    assert sum(found.values()) == sum(len(recording.decisions) for recording in recordings)
+    assert Kind.OTHER.value not in found
 
 
 def test_a_cycle_that_is_missing_shows_in_the_memory():

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
 from tests.publish.decisions import decision
 from wva.api.meta import Condition
+from wva.model.records import replace
 from wva.model.variant import VariantKey
 from wva.publish.explanation import ExplanationCollector
 from wva.publish.ledger import Ledger
@@ -73,5 +72,7 @@ def test_what_cannot_be_explained_takes_nothing_of_the_others_away():
 def test_obstacles_of_one_variant_that_cannot_be_told_hide_no_others():
     """Conditions are those of the cache."""
     condition = Condition("OptimizationReady", "False", "ModelFailed", "failed")
-    collector = ObstacleCollector(lambda: [(BAD, (None,)), (GOOD, (condition,))], leading=lambda: True)
+    collector = ObstacleCollector(
+        lambda: [BAD, GOOD], conditions={BAD: (None,), GOOD: (condition,)}.get, leading=lambda: True
+    )
     assert 'wva_variant_obstacle{namespace="ns",reason="ModelFailed",variant_name="good"} 1.0' in page(collector)

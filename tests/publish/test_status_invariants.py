@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +11,7 @@ from tests.publish.statuses import BROKEN, CONFLICT, FOUND, GONE, UNSUPPORTED, V
 from wva.api.crd import definition
 from wva.api.kinds import VARIANT_AUTOSCALINGS
 from wva.api.meta import Key
+from wva.model.records import replace
 from wva.model.trouble import Trouble
 from wva.publish.status import ConfigurationView
 from wva.sim.apiserver import ApiError, Patch, Store, StoreOptions, kind_from_definition

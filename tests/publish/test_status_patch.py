@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.publish.decisions import NOW, decision, held
 from tests.publish.statuses import BROKEN, CONFLICT, FOUND, GONE, UNSUPPORTED, VALID, condition, patched, va
 from wva.model.decision import Reason, Step
+from wva.model.records import replace
 from wva.model.trouble import Trouble
 from wva.publish.status import HEARTBEAT_SECONDS, ConfigurationView, status_patch
 

@@ -19,6 +19,7 @@ from wva.serve.connection import Limits
 from wva.serve.pages import metrics_handler
 
 LIMITS = Limits(request_seconds=0.2, handshake_seconds=0.2, idle_seconds=0.2, connections=16)
+TRIES = 20
 GOOD = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer good\r\nConnection: close\r\n\r\n"
 
 METHODS = st.sampled_from([b"GET", b"HEAD", b"POST", b"OPTIONS", b"CONNECT", b"PRI", b"get", b"G\x00T", b"", b"\xff"])
@@ -85,10 +86,14 @@ class Fortress:
         """Assert that it holds nothing and still answers a scraper."""
         await until(lambda: self.server.open_connections == 0)
         assert self.server._by_protocol == {}
-        answer = await exchange(self.server.port, GOOD, context=context)
-        assert answer.startswith(b"HTTP/1.1 200")
         served = self.guarded.metric("wva_endpoint_requests_total", server="metrics", code="200")
-        assert served == 1, "somebody else got in"
+        assert not served, "somebody else got in"
+        for _ in range(TRIES):
+            # A process that gets no core for the time of its limits ends this connection, too.
+            answer = await exchange(self.server.port, GOOD, context=context)
+            if answer.startswith(b"HTTP/1.1 200"):
+                return
+        pytest.fail(f"the scraper was not answered, last with {answer!r}")
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -75,6 +75,11 @@ class Application:
         """Whether nothing is being decided, reconciled or recorded: all that happens next waits for time or news."""
         return self.decisions.idle and self.leadership.recorder.idle
 
+    @property
+    def paused(self) -> bool:
+        """Whether the queries that are open all wait for the clock before they are sent again."""
+        return self.decisions.paused
+
     def cache_versions(self) -> dict[str, str]:
         """Return the resourceVersion that each cache has reached, by resource name."""
         return self._informers.versions()
@@ -91,7 +96,9 @@ class Application:
             async with AsyncExitStack() as stack:
                 pages = {CONFIG_PAGE: self.decisions.configuration.describe}
                 unhealthy = self.supervisor.unhealthy
-                await self._servers.start(stack, not_ready=self.not_ready, unhealthy=unhealthy, pages=pages)
+                await self._servers.start(
+                    stack, not_ready=self.not_ready, unhealthy=unhealthy, pages=pages, series=self.decisions.series
+                )
                 self.decisions.connect(await stack.enter_async_context(prometheus_client(self._env)))
                 async with self._background():
                     await self._lead(stop)

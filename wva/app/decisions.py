@@ -11,8 +11,9 @@ from wva.api.meta import Key
 from wva.app.election import Leadership
 from wva.app.environment import Environment
 from wva.app.informers import Informers
+from wva.app.page import followed_series
 from wva.app.troubles import Troubles
-from wva.app.waking import Surroundings, Waking
+from wva.app.waking import Waking, WakingSurroundings
 from wva.collect.activations import Activations
 from wva.collect.background import BackgroundFetch
 from wva.collect.claims import Claims
@@ -26,17 +27,18 @@ from wva.controllers.namespaces import Followers, NamespaceController
 from wva.controllers.variantautoscaling import Dependencies, VariantAutoscalingController
 from wva.kube.controller import Controller
 from wva.kube.supervision import Supervisor
-from wva.loops.optimizer import Optimizer, Ports
+from wva.loops.optimizer import OptimizerLoop, Ports
 from wva.model.inventory import Inventory, UnknownInventory
-from wva.model.optimizers import Analyzer
 from wva.model.variant import ModelKey, VariantKey
 from wva.publish.explanation import ExplanationCollector
 from wva.publish.ledger import Ledger
 from wva.publish.metrics import VariantCollector
 from wva.publish.obstacles import ObstacleCollector
 from wva.publish.recordings import RecordingWriter
+from wva.publish.series import SeriesText
 
-_WORKERS: Final = 4
+_WORKERS: Final = 8
+"""How many statuses are written at once: while one worker waits for the API server, another prepares the next patch."""
 
 
 class Decisions:
@@ -79,10 +81,10 @@ class Decisions:
                 announce=self.announce,
             ),
         )
-        self._register_series()
+        self.series = self._build_series()
         self.configuration.subscribe(self.variants.enqueue_all)
         self._collector: Collector | None = None
-        self._optimizer: Optimizer | None = None
+        self._optimizer: OptimizerLoop | None = None
         self._prometheus: PrometheusClient | None = None
         self._background: BackgroundFetch | None = None
 
@@ -92,6 +94,11 @@ class Decisions:
         if self._optimizer is None or self._optimizer.busy:
             return False
         return self.variants.queue.idle and self.config_maps.queue.idle
+
+    @property
+    def paused(self) -> bool:
+        """Whether the queries that are open all wait for the clock before they are sent again."""
+        return self._prometheus is not None and self._prometheus.paused
 
     def not_ready(self) -> list[str]:
         """Return what the last cycles met with, one line per reason: Prometheus, or an error of their own."""
@@ -111,12 +118,15 @@ class Decisions:
                 freshness=lambda: self.configuration.freshness,
                 activations=self.activations,
                 engines_of=self._asks_engines,
+                counters_of=self._asks_counters,
                 retention_of=self._retention_of,
                 inventory=self._inventory,
                 cache=lambda: self.configuration.settings.metrics_cache,
             ),
         )
         self._optimizer = self._build_optimizer(self._collector)
+        # The statuses go first: in a change of the whole fleet their Events would be a third of all requests.
+        self._leadership.recorder.gives_way = lambda: len(self.variants.queue) > 0
         self._supervisor.watch(self._optimizer.stuck)
         background = self._background = BackgroundFetch(
             self._collector.refresh,
@@ -172,9 +182,10 @@ class Decisions:
         ]
 
     def _asks_engines(self, model: ModelKey) -> bool:
-        """Tell whether more than the two signals of V1 decides on a model."""
-        policy = self.configuration.policy
-        return policy.proactive_model or policy.analyzer_for(model) is not Analyzer.PERCENTAGE
+        return self.configuration.policy.asks_engines(model)
+
+    def _asks_counters(self, model: ModelKey) -> bool:
+        return self.configuration.policy.asks_counters(model)
 
     def _retention_of(self, model: ModelKey) -> float | None:
         """Return after how many seconds without a request a model may go to zero; None when it may not."""
@@ -190,8 +201,8 @@ class Decisions:
     def _inventory(self) -> tuple[Inventory | None, str] | None:
         return read_inventory(self._informers.inventory) if self.configuration.policy.counts_gpus else None
 
-    def _surroundings(self, prometheus: PrometheusClient) -> Surroundings:
-        return Surroundings(
+    def _surroundings(self, prometheus: PrometheusClient) -> WakingSurroundings:
+        return WakingSurroundings(
             client=self._leadership.client,
             prometheus=prometheus,
             claims=self._claims,
@@ -227,24 +238,29 @@ class Decisions:
     def _revisit(self, namespace: str | None) -> None:
         self.variants.enqueue_all(namespace)
 
-    def _register_series(self) -> None:
+    def _build_series(self) -> SeriesText:
+        """Register the series about variants, and return their text, which is kept up with what changes."""
         registry, instance = self._env.instruments.registry, self._env.settings.controller_instance
         leading = self._leadership.publishes
-        registry.register(
-            VariantCollector(
-                self.ledger,
-                current=self.variants.current_replicas,
-                leading=leading,
-                instance=instance,
-                aliases=self._env.settings.inferno_metric_aliases,
-            )
+        variants = VariantCollector(
+            self.ledger,
+            current=self.variants.current_replicas,
+            leading=leading,
+            instance=instance,
+            aliases=self._env.settings.inferno_metric_aliases,
         )
-        registry.register(
-            ExplanationCollector(self.ledger, bounds=self.variants.bounds, leading=leading, instance=instance)
+        explanations = ExplanationCollector(
+            self.ledger, bounds=self.variants.bounds, leading=leading, instance=instance
         )
-        registry.register(ObstacleCollector(self.variants.statuses, leading=leading, instance=instance))
+        obstacles = ObstacleCollector(
+            self.variants.statuses, conditions=self.variants.conditions, leading=leading, instance=instance
+        )
+        collectors = (variants, explanations, obstacles)
+        for collector in collectors:
+            registry.register(collector)
+        return followed_series(collectors, ledger=self.ledger, informers=self._informers, leading=leading)
 
-    def _build_optimizer(self, collector: Collector) -> Optimizer:
+    def _build_optimizer(self, collector: Collector) -> OptimizerLoop:
         folder = self._env.settings.record_dir
         ports = Ports(
             collect=collector.collect,
@@ -252,8 +268,9 @@ class Decisions:
             announce=self.announce,
             record=RecordingWriter(folder).keep if folder else None,
             refuse=self._refuse,
+            around=self._env.cycle,
         )
-        return Optimizer(
+        return OptimizerLoop(
             ports,
             configuration=self.configuration,
             ledger=self.ledger,

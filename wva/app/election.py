@@ -23,6 +23,7 @@ from wva.kube.informer import Informer
 from wva.kube.leader import LeaderElector
 from wva.kube.leader_times import Durations
 from wva.kube.supervision import Supervisor
+from wva.publish.announce import CHANGES
 from wva.settings import Settings
 
 COMPONENT: Final = "workload-variant-autoscaler"
@@ -55,6 +56,7 @@ class Leadership:
             resource=EVENTS,
             clock=environment.clock,
             instruments=environment.instruments,
+            urgent=CHANGES,
         )
         self._lease: Informer[Lease] | None = None
         if self.elector is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from random import Random
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
@@ -19,7 +21,8 @@ class Environment:
     """What the application runs in; the embedded world passes its own clock.
 
     ``probes`` is a server of probes that listens already; without it the application starts its own. ``synced`` is
-    called once every cache has been filled.
+    called once every cache has been filled, and each cycle of decisions runs within ``cycle``. ``random`` spreads the
+    pauses before a query is sent again.
     """
 
     settings: Settings
@@ -29,6 +32,8 @@ class Environment:
     clock: Clock = field(default_factory=SystemClock)
     probes: Probes | None = None
     synced: Callable[[], None] = lambda: None
+    cycle: Callable[[], AbstractContextManager[None]] = nullcontext
+    random: Random = field(default_factory=Random)
 
 
 def new_registry() -> CollectorRegistry:

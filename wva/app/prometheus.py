@@ -10,7 +10,9 @@ from wva.settings import Settings
 def prometheus_client(environment: Environment) -> PrometheusClient:
     """Return the client, which connects when it is entered."""
     settings = prometheus_settings(environment.settings)
-    return PrometheusClient(settings, clock=environment.clock, instruments=environment.instruments)
+    return PrometheusClient(
+        settings, clock=environment.clock, instruments=environment.instruments, random=environment.random
+    )
 
 
 def prometheus_settings(settings: Settings) -> PrometheusSettings:

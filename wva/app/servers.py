@@ -10,6 +10,7 @@ from typing import Final
 
 from wva import log
 from wva.app.environment import Environment
+from wva.publish.series import SeriesText
 from wva.serve.address import Address, AddressError
 from wva.serve.authn import Authenticator
 from wva.serve.authz import Authorizer
@@ -74,10 +75,11 @@ class Servers:
         not_ready: ProbeCheck,
         unhealthy: ProbeCheck = list,
         pages: Mapping[str, JsonPage] | None = None,
+        series: SeriesText | None = None,
     ) -> None:
         """Start listening until the stack unwinds; ``pages`` stand beside ``/metrics`` where it is protected.
 
-        Raises AddressError.
+        ``series`` is the text of the series about variants. Raises AddressError.
         """
         probes = self._env.probes
         if probes is not None and probes.address == self._probes:
@@ -94,7 +96,8 @@ class Servers:
                     setting="--metrics-secure=false",
                     effect="anybody who reaches the port reads it, and so does anybody on the way",
                 )
-            handler = metrics_handler(self._env.instruments.registry, gate=gate, pages=pages if gate else None)
+            registry = self._env.instruments.registry
+            handler = metrics_handler(registry, gate=gate, pages=pages if gate else None, series=series)
             self.metrics_port = await self._listen(stack, handler, self._metrics, name="metrics")
 
     async def _listen(self, stack: AsyncExitStack, handler: Handler, address: Address, *, name: str) -> int:

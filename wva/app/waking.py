@@ -15,6 +15,7 @@ from wva.app.environment import Environment
 from wva.app.informers import Informers
 from wva.collect.activations import Activations
 from wva.collect.answers import Querier
+from wva.collect.at_rest import AtRest
 from wva.collect.claims import Claims
 from wva.collect.faults import Faults
 from wva.collect.gateway_queue import GatewayError, GatewayQueues, GatewaySettings
@@ -22,7 +23,7 @@ from wva.collect.inventory import read_inventory
 from wva.collect.pools import Pool
 from wva.collect.variants import accepted_in_slices
 from wva.collect.visibility import TargetLabels, wait_visible
-from wva.decide.activation import Budget
+from wva.decide.start import Budget
 from wva.kube.client import KubeClient
 from wva.kube.errors import NotFound
 from wva.loops.scale_from_zero import Ports, ScaleFromZero
@@ -32,7 +33,7 @@ from wva.model.variant import ModelKey, Variant, VariantKey
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class WakingSurroundings:
     """What the loop shares with the rest of the process.
 
     ``client`` writes only while this process leads, ``prometheus`` is where autoscalers read. ``limited`` tells whether
@@ -55,20 +56,16 @@ class Surroundings:
 class Waking:
     """Builds the loop and runs it."""
 
-    def __init__(self, environment: Environment, surroundings: Surroundings) -> None:
+    def __init__(self, environment: Environment, surroundings: WakingSurroundings) -> None:
         """Follow the caches; nothing runs before ``run``."""
         self._env = environment
         self._around = surroundings
         self._changed = asyncio.Event()
         self._throttle = log.Throttle()
         self._reader: GatewayQueues | None = None
+        informers = surroundings.informers
+        self._at_rest = AtRest(informers.stores, informers.pools, wake=self._changed.set)
         self._loop = self._build()
-        stores = surroundings.informers.stores
-        for store in (stores.variant_autoscalings, stores.deployments):
-            store.subscribe(lambda _old, _new: self._changed.set())
-        pools = surroundings.informers.pools
-        pools.pools.subscribe(lambda _old, _new: self._changed.set())
-        pools.pools_alpha.subscribe(lambda _old, _new: self._changed.set())
 
     async def run(self) -> None:
         """Run the loop until cancelled."""
@@ -79,6 +76,8 @@ class Waking:
         """Return the loop. The same one goes on after an error, so that it can take back its reports."""
         around = self._around
         ports = Ports(
+            at_zero=self._at_rest.all,
+            marked=self._at_rest.take_marked,
             variants=self._variants,
             pools=self._pools,
             waiting=self._waiting,
@@ -113,12 +112,12 @@ class Waking:
     async def _service(self, key: Key) -> Service:
         return await self._env.client.get(SERVICES, key)
 
-    async def _variants(self, now: float, namespace: str | None) -> Iterable[Variant]:
-        """Return the variants; a model of which one cannot be read is left alone, as the cycle does."""
+    async def _variants(self, now: float, models: Iterable[ModelKey]) -> Iterable[Variant]:
+        """Return the variants of some models; a model of which one cannot be read is left alone, as the cycle does."""
         around, faults = self._around, Faults(now, throttle=self._throttle)
         accepted = await accepted_in_slices(
             around.informers.stores,
-            namespace=namespace,
+            only=self._at_rest.variants_of(models),
             claims=around.claims,
             now=now,
             activations=around.activations,

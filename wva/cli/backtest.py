@@ -12,7 +12,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -30,6 +29,7 @@ from wva.collect.prometheus import PrometheusClient, PrometheusSettings
 from wva.godurations import parse_duration
 from wva.instruments import Instruments
 from wva.model.policy import Policy, QueueingRules, ScaleToZeroEntry, ScaleToZeroRules
+from wva.model.records import replace
 from wva.model.variant import ModelKey
 from wva.numbers import Real
 from wva.settings import Given, load

@@ -17,7 +17,7 @@ from wva.cli.flags import fail, fail_on_system
 
 if TYPE_CHECKING:
     from wva.sim.scorecard.quality import Plan, Progress
-    from wva.sim.scorecard.runs import Outcome
+    from wva.sim.scorecard.runs import RunOutcome
 
 _NEEDED: Final = ("highspy", "numba", "numpy", "plotly", "rich")
 """What of the bench extra must be there."""
@@ -166,7 +166,7 @@ def _quality(plan: Plan, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _failed(failed: Sequence[Outcome]) -> int:
+def _failed(failed: Sequence[RunOutcome]) -> int:
     """Say which runs have no result, and why."""
     for each in failed[:_TOLD_FAILURES]:
         sys.stderr.write(f"wva: {each.scenario}, {each.policy}, seed {each.seed}: {each.problem}\n")
@@ -186,7 +186,7 @@ def progress_bar() -> Iterator[Progress]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("runs", total=None)
 
-        def progress(outcome: Outcome, expected: int) -> None:
+        def progress(outcome: RunOutcome, expected: int) -> None:
             nonlocal told
             counts[outcome.kept] += 1
             if not console.is_terminal and time.monotonic() - told >= _TOLD_EVERY_SECONDS:

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, Literal, NamedTuple
 
 from prometheus_client import CollectorRegistry
@@ -24,6 +24,7 @@ from wva.cli.flags import fail, given_flags
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.kube.errors import ConfigurationError
+from wva.model.records import replace
 from wva.settings import Given, Loaded, Settings, fatal_problems, load
 from wva.settings.describe import SettingInForce, describe
 from wva.settings.load import unknown_keys

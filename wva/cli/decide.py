@@ -1,7 +1,4 @@
-"""``wva decide FILE``: decide on a recorded cycle again and print its decisions, as JSON or step by step for people.
-
-For people the solution of the model-based optimizer follows, where it was asked.
-"""
+"""``wva decide FILE``: decide on a recorded cycle again and print its decisions, as JSON or step by step for people."""
 
 from __future__ import annotations
 
@@ -12,10 +9,7 @@ import msgspec
 from wva import log
 from wva.cli.flags import fail
 from wva.cli.recorded import UnreadRecordingError, read_one
-from wva.decide.pipeline import Outcome
-from wva.decide.queueing.trace import fleet_trace
 from wva.model.decision import Decision
-from wva.model.recording import Recording
 from wva.publish.replay import repeat
 
 
@@ -28,18 +22,10 @@ def run(arguments: argparse.Namespace) -> int:
     (cycle,) = repeat([recording])
     outcome = cycle.outcome
     if arguments.explain:
-        print("\n\n".join([*(_explained(decision) for decision in outcome.decisions), *_solution(outcome, recording)]))
+        print("\n\n".join(map(_explained, outcome.decisions)))
     else:
         print(msgspec.json.format(msgspec.json.encode(outcome.decisions), indent=2).decode())
     return 0
-
-
-def _solution(outcome: Outcome, recording: Recording) -> list[str]:
-    """Return what the model-based optimizer has found, if it was asked."""
-    if not outcome.opinions:
-        return []
-    lines = fleet_trace(outcome.opinions, recording.snapshot.inventory, recording.policy.accelerator_costs)
-    return ["\n".join(log.printable(line) for line in ("Solution of the model-based optimizer:", *lines))]
 
 
 def _explained(decision: Decision) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -180,7 +181,9 @@ async def _controller(world: World, endpoints: Endpoints, more: Given) -> AsyncI
     stop = asyncio.Event()
     with _kubeconfig(endpoints.kubeconfig):
         async with KubeClient.connect(instruments=instruments) as client, asyncio.TaskGroup() as group:
-            application = Application(Environment(load(given).settings, given, client, instruments, world.clock))
+            random = Random(f"{world.seed}/controller")  # noqa: S311 - a run is a function of its seed
+            environment = Environment(load(given).settings, given, client, instruments, world.clock, random=random)
+            application = Application(environment)
             group.create_task(application.run(stop))
             world.attach(application)
             try:

@@ -7,12 +7,12 @@ import asyncio
 import os
 import signal
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wva.cli.flags import fail
 from wva.clock import SystemClock
 from wva.godurations import parse_duration
+from wva.model.records import replace
 
 if TYPE_CHECKING:
     from wva.sim.fleet.parameters import EngineParameters

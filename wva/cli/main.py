@@ -97,8 +97,9 @@ def _add_demo(demo: Parser) -> None:
 def _add_replay(replay: Parser) -> None:
     replay.description = (
         "Decide again on cycles that `wva run` or `wva demo` recorded with --record-dir. Without --policy the "
-        "decisions are compared with the recorded ones, bit for bit. With --policy the report says what the ConfigMaps "
-        "of a file would have decided."
+        "decisions are compared with the recorded ones, bit for bit; those of an older version need not be the same, "
+        "and the report says what differs and why. With --policy the report says what the ConfigMaps of a file would "
+        "have decided."
     )
     replay.epilog = "Exit status: 0, 1 when something cannot be read or a decision differs, 2 on a wrong flag."
     replay.add_argument("path", metavar="DIR|FILE", help="a folder of recordings, or one; - reads standard input")

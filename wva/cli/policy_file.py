@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from wva.api.meta import Key
@@ -15,6 +15,7 @@ from wva.collect.config.names import CANONICAL, MapKind
 from wva.collect.live_policy import LivePolicy
 from wva.migration.manifests import Manifests, UnreadableError
 from wva.model.policy import NamespacePolicy, Policy
+from wva.model.records import replace
 from wva.settings import Given, load
 
 _GLOBAL: Final = {

@@ -1,6 +1,7 @@
 """``wva replay DIR|FILE``: decide on recorded cycles again, with the same inputs or under another policy.
 
-With the same inputs the decisions must be those of the recording, bit for bit: status 1 when one is not.
+With the same inputs the decisions must be those of the recording, bit for bit: status 1 when one is not. Cycles on
+which an older engine decided are compared instead: what this one decides, the kind of each difference, and why.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from wva import log
 from wva.cli.flags import fail
 from wva.cli.policy_file import PolicyFile, PolicyFileError, read_policy
 from wva.cli.recorded import UnreadRecordingError, read_all
+from wva.model.policy import Policy
 from wva.model.recording import Recording
-from wva.publish.replay import Cycle, Difference, Pair, differences, repeat, under
+from wva.publish.replay import Cycle, Difference, Pair, differences, kinds, repeat, under
 
 _SHOWN: Final = 20
 """Spans of a variant that are shown to people; JSON has all."""
@@ -26,6 +28,18 @@ _SHOWN: Final = 20
 _OPEN_LOOP: Final = (
     "Each cycle saw the world as it was. Other numbers would have changed the load of each replica, so read the first "
     "difference of a variant as certain and what follows as an estimate."
+)
+_STEP_BY_STEP: Final = (
+    "Each cycle saw the world and the published numbers as they were, so each difference is one of a single decision: "
+    "the cycles after it show the world that the older numbers made."
+)
+_NO_MEMORY: Final = (
+    "An older format has no memory of demand, and not what a shrink had carried before: this version has learned it "
+    "from the first cycle on, and takes any demand for higher than that before an older shrink."
+)
+_NO_COUNTERS: Final = (
+    "An older format has no counters of engines: the demand analyzer counts from the means that the recording has, and "
+    "falls back to the percentage rule where it has none."
 )
 _NOT_ASKED: Final = {
     "inventory": "the other policy counts GPUs, and the recording has none: growth is as if they were unknown",
@@ -46,39 +60,56 @@ def run(arguments: argparse.Namespace) -> int:
     except PolicyFileError as error:
         return max(fail(log.printable(line)) for line in str(error).splitlines())
     cycles = list(repeat(recordings))
+    as_json = arguments.output == "json"
     if other is None:
-        return _repeated(cycles, as_json=arguments.output == "json")
+        return _again(cycles, as_json=as_json)
     pairs = list(under(cycles, other.over))
-    notes = list(_notes(recordings, pairs))
-    if arguments.output == "json":
-        _print_json(_compared_document(pairs, other, notes))
+    notes = [*_notes(recordings, pairs), *_not_recorded(cycles, pairs)]
+    if as_json:
+        _print_json(_compared_document(pairs, notes, other))
     else:
-        _print_compared(pairs, other, notes)
+        print(_title([pair.now for pair in pairs]))
+        print(log.printable(f"the other policy replaces: {other.title}"))
+        _print_compared(pairs, notes)
     return 0
 
 
-def _repeated(cycles: Sequence[Cycle], *, as_json: bool) -> int:
-    """Say whether the decisions came out again."""
-    old = [cycle for cycle in cycles if not cycle.recording.has_decisions]
-    differing = [cycle for cycle in cycles if cycle.differing]
-    torn = [cycle for cycle in cycles if cycle.link.torn]
+def _again(cycles: Sequence[Cycle], *, as_json: bool) -> int:
+    """Tell what comes out of the same inputs: the same of cycles of this engine, what differs of those before it."""
+    before = [cycle for cycle in cycles if cycle.recording.of_before]
+    own = [cycle for cycle in cycles if not cycle.recording.of_before]
+    pairs = [pair for pair in under(before, lambda recorded: recorded) if pair.engines]
+    notes = list(_not_recorded(before, pairs))
     if as_json:
-        _print_json(_repeated_document(cycles))
-    else:
-        print(_title([cycle.recording.now for cycle in cycles]))
-        compared = [cycle for cycle in cycles if cycle.recording.has_decisions]
-        count = sum(len(cycle.outcome.decisions) for cycle in compared)
-        if compared:
-            same = "are not all the same" if differing else "are the same, bit for bit"
-            print(f"{_counted(count, 'decision')} of {_counted(len(compared), 'cycle')} {same}")
-        if old:
-            print(f"{_counted(len(old), 'cycle')} of an older format without decisions: only their memory was compared")
-        for line in _links(cycles):
-            print(log.printable(line))
-        for cycle in differing:
-            for key in cycle.differing:
-                print(log.printable(f"{_time(cycle.recording.now)} {key}: {_both(cycle, key)}"))
-    return 1 if differing or torn else 0
+        documents: dict[str, Any] = _repeated_document(own) if own else {"same": None, "cycles": []}
+        _print_json(documents | ({"before": _compared_document(pairs, notes)} if before else {}))
+        return _status(own)
+    if own:
+        _print_repeated(own)
+    if before:
+        print(_title([cycle.recording.now for cycle in before]))
+        formats = ", ".join(str(each) for each in sorted({cycle.recording.version for cycle in before}))
+        print(f"format {formats}: an older version has decided, and this one need not decide the same")
+        _print_compared(pairs, notes)
+    return _status(own)
+
+
+def _status(cycles: Sequence[Cycle]) -> int:
+    return 1 if any(cycle.differing or cycle.link.torn for cycle in cycles) else 0
+
+
+def _print_repeated(cycles: Sequence[Cycle]) -> None:
+    """Say whether the decisions came out again."""
+    differing = [cycle for cycle in cycles if cycle.differing]
+    print(_title([cycle.recording.now for cycle in cycles]))
+    count = sum(len(cycle.outcome.decisions) for cycle in cycles)
+    same = "are not all the same" if differing else "are the same, bit for bit"
+    print(f"{_counted(count, 'decision')} of {_counted(len(cycles), 'cycle')} {same}")
+    for line in _links(cycles):
+        print(log.printable(line))
+    for cycle in differing:
+        for key in cycle.differing:
+            print(log.printable(f"{_time(cycle.recording.now)} {key}: {_both(cycle, key)}"))
 
 
 def _links(cycles: Sequence[Cycle]) -> Iterator[str]:
@@ -116,7 +147,6 @@ def _repeated_document(cycles: Sequence[Cycle]) -> dict[str, Any]:
         {
             "now": cycle.recording.now,
             "decisions": len(cycle.outcome.decisions),
-            "compared": cycle.recording.has_decisions,
             "differing": [str(key) for key in cycle.differing],
             "started": cycle.link.started,
             "overtaken": [str(key) for key in cycle.link.overtaken],
@@ -124,13 +154,13 @@ def _repeated_document(cycles: Sequence[Cycle]) -> dict[str, Any]:
         }
         for cycle in cycles
     ]
-    same = not any(cycle.differing or cycle.link.torn for cycle in cycles)
-    return {"same": same, "cycles": rows}
+    return {"same": _status(cycles) == 0, "cycles": rows}
 
 
 def _notes(recordings: Sequence[Recording], pairs: Sequence[Pair]) -> Iterator[str]:
     """Yield what the recording cannot tell of the other policy."""
-    yield _OPEN_LOOP
+    if not all(pair.engines for pair in pairs):
+        yield _OPEN_LOOP
     asked = set()
     for recording, pair in zip(recordings, pairs, strict=True):
         snapshot, old, new = recording.snapshot, recording.policy, pair.policy
@@ -145,13 +175,34 @@ def _notes(recordings: Sequence[Recording], pairs: Sequence[Pair]) -> Iterator[s
     yield from (text for name, text in _NOT_ASKED.items() if name in asked)
 
 
-def _compared_document(pairs: Sequence[Pair], other: PolicyFile, notes: list[str]) -> dict[str, Any]:
+def _not_recorded(cycles: Sequence[Cycle], pairs: Sequence[Pair]) -> Iterator[str]:
+    """Yield what recordings of older formats do not have, and what stands for it."""
+    before = [cycle.recording for cycle in cycles if cycle.recording.of_before]
+    silent = sum(not recording.has_decisions for recording in before)
+    if silent:
+        yield f"{_counted(silent, 'cycle')} of an older format without decisions: there is nothing to compare with"
+    if silent < len(before):
+        yield _STEP_BY_STEP
+        yield _NO_MEMORY
+    if any(_wants_counters(recording, pair.policy) for recording, pair in zip(before, pairs, strict=False)):
+        yield _NO_COUNTERS
+
+
+def _wants_counters(recording: Recording, policy: Policy) -> bool:
+    return any(policy.asks_counters(variant.model) for variant in recording.snapshot.variants)
+
+
+def _compared_document(pairs: Sequence[Pair], notes: Sequence[str], other: PolicyFile | None = None) -> dict[str, Any]:
     found = differences(pairs)
-    return {
-        "cycles": len(pairs),
-        "from": pairs[0].now,
-        "to": pairs[-1].now,
-        "replaces": other.title,
+    document: dict[str, Any] = {"cycles": len(pairs)}
+    if pairs:
+        document |= {"from": pairs[0].now, "to": pairs[-1].now}
+    if other is not None:
+        document["replaces"] = other.title
+    counted = kinds(pairs)
+    if counted:
+        document["kinds"] = [{**msgspec.to_builtins(each), "reasons": dict(each.reasons)} for each in counted]
+    return document | {
         "variants": [{**msgspec.to_builtins(each), "key": str(each.key)} for each in found],
         "totals": _totals(found),
         "notes": notes,
@@ -163,23 +214,25 @@ def _totals(found: Sequence[Difference]) -> dict[str, float]:
     return {name: sum(getattr(each, name) for each in found) for name in names}
 
 
-def _print_compared(pairs: Sequence[Pair], other: PolicyFile, notes: Sequence[str]) -> None:
-    print(_title([pair.now for pair in pairs]))
-    print(log.printable(f"the other policy replaces: {other.title}"))
+def _print_compared(pairs: Sequence[Pair], notes: Sequence[str]) -> None:
+    for entry in kinds(pairs):
+        print(f"{_counted(entry.decisions, 'decision')}: {entry.kind} ({entry.why})")
     found = differences(pairs)
     for each in found:
         print(log.printable(f"{each.key}: another number in {each.differing} of {_counted(each.cycles, 'cycle')}"))
         for span in each.spans[:_SHOWN]:
             period = f"{_time(span.start)} ({_counted(span.cycles, 'cycle')})"
-            print(f"  {period}: {span.then} {span.reason_then} -> {span.now} {span.reason_now}")
+            kind = f" ({span.kind})" if span.kind else ""
+            print(f"  {period}: {span.then} {span.reason_then} -> {span.now} {span.reason_now}{kind}")
             print(log.printable(f"    then: {span.message_then}"))
             print(log.printable(f"    now:  {span.message_now}"))
         if len(each.spans) > _SHOWN:
             print(f"  and {len(each.spans) - _SHOWN} more: --output json has all")
         print(f"  replica hours {_change(each.replica_hours_then, each.replica_hours_now)}")
     totals = _totals(found)
-    print(f"total: replica hours {_change(totals['replica_hours_then'], totals['replica_hours_now'])}, ", end="")
-    print(f"cost {_change(totals['cost_then'], totals['cost_now'])}")
+    if found:
+        print(f"total: replica hours {_change(totals['replica_hours_then'], totals['replica_hours_now'])}, ", end="")
+        print(f"cost {_change(totals['cost_then'], totals['cost_now'])}")
     for note in notes:
         print(f"note: {note}")
 

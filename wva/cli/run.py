@@ -14,7 +14,6 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import replace
 from typing import Final
 
 from wva import __version__, log
@@ -31,9 +30,11 @@ from wva.app import (
 from wva.cli.first_read import read_until_known
 from wva.cli.flags import fail, given_flags
 from wva.clock import SystemClock
+from wva.garbage import searched_afterwards, young_only
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.kube.errors import ConfigurationError
+from wva.model.records import replace
 from wva.serve.address import Address, AddressError
 from wva.serve.certs import CertificateError
 from wva.settings import Given, Loaded, Settings, fatal_problems, load
@@ -102,7 +103,15 @@ class _Start:
             async with self._connect(settings) as client:
                 # Objects in the caches live long. If the collector looked at all of them again and again, everything
                 # else would wait: a quarter of a second with 30,000 pods.
-                environment = Environment(settings, given, client, self._instruments, probes=probes, synced=gc.freeze)
+                environment = Environment(
+                    settings,
+                    given,
+                    client,
+                    self._instruments,
+                    probes=probes,
+                    synced=young_only(),
+                    cycle=searched_afterwards,
+                )
                 problems = [*_problems(loaded, given), *server_problems(environment)]
                 if problems:
                     return _refuse(problems)

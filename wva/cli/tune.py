@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from wva.cli.backtest import CannotRunError, guarded, played, prepared
+from wva.model.records import replace
 
 if TYPE_CHECKING:
     from wva.sim.backtest.scenario import Backtest

@@ -6,9 +6,9 @@ them would publish 0, and an autoscaler would take the start back.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
+from wva.model.records import replace
 from wva.model.variant import Variant, VariantKey
 
 ACTIVATION_SECONDS: Final = 30.0
@@ -25,6 +25,10 @@ class Activations:
     def __len__(self) -> int:
         """Return how many starts the caches do not show yet."""
         return len(self._started)
+
+    def __contains__(self, key: VariantKey) -> bool:
+        """Tell whether a variant was started and the caches were not seen to show it."""
+        return key in self._started
 
     def note(self, key: VariantKey, desired: int, now: float) -> None:
         """Remember that a variant was started with so many replicas at ``now`` (seconds since the epoch)."""

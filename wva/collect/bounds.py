@@ -8,13 +8,14 @@ is left out: KEDA itself scales below the minimum of that HPA, so only the Scale
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from wva.api.meta import Key
 from wva.api.scalers import SCALED_OBJECT_KIND, HorizontalPodAutoscaler, ScaledObject
 from wva.api.variantautoscaling import VariantAutoscaling
 from wva.kube.cache import Store
+from wva.model.records import replace
 from wva.model.variant import Bounds
 from wva.numbers import REPLICAS, NumberError
 

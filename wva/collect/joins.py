@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
 from wva.collect.answer_cache import Answers
-from wva.collect.engines import EngineJoin
+from wva.collect.engines import CounterJoin, EngineJoin
 from wva.collect.faults import Faults
-from wva.collect.queries import ENGINE_SIGNALS, SCHEDULER_QUEUE
+from wva.collect.queries import ENGINE_COUNTERS, ENGINE_SIGNALS, SCHEDULER_QUEUE
 from wva.collect.replicas import ReplicaJoin
 from wva.collect.samples import Classifier
 from wva.collect.scheduler_queue import SchedulerQueueJoin
@@ -25,7 +25,8 @@ class Joins:
     """The joins of one cycle; make them with ``of``."""
 
     replicas: ReplicaJoin
-    engines: EngineJoin
+    analyzers: Mapping[str, EngineJoin | CounterJoin | SchedulerQueueJoin]
+    """Those of the queries that only some analyzers want, by query name."""
     queues: SchedulerQueueJoin
 
     @classmethod
@@ -34,35 +35,32 @@ class Joins:
         accepted: list[AcceptedVariant],
         *,
         instruments: Instruments,
-        asked: Callable[[ModelKey], bool],
+        asked: Callable[[ModelKey], frozenset[str]],
         faults: Faults | None = None,
     ) -> Self:
-        """Return empty joins; ``asked`` tells for which models engines and queues are asked about.
+        """Return empty joins; ``asked`` tells which of the queries that only some analyzers want are for a model.
 
         Models whose samples cannot be taken in are noted in ``faults``.
         """
         faults = Faults() if faults is None else faults
-        engines = EngineJoin(accepted, asked=asked)
-        models = {entry.variant.model for entry in accepted if entry.variant.active}
+        engines = EngineJoin(accepted, asked=lambda model: ENGINE_SIGNALS in asked(model))
+        counters = CounterJoin(accepted, asked=lambda model: ENGINE_COUNTERS in asked(model))
+        models = sorted({entry.variant.model for entry in accepted if entry.variant.active})
+        queues = SchedulerQueueJoin([model for model in models if SCHEDULER_QUEUE in asked(model)], faults=faults)
         return cls(
-            ReplicaJoin(accepted, instruments=instruments, engines=engines, faults=faults),
-            engines,
-            SchedulerQueueJoin([model for model in sorted(models) if asked(model)], faults=faults),
+            ReplicaJoin(accepted, instruments=instruments, engines=engines, counters=counters, faults=faults),
+            {ENGINE_SIGNALS: engines, ENGINE_COUNTERS: counters, SCHEDULER_QUEUE: queues},
+            queues,
         )
 
     def fail(self, query: str, namespace: str, message: str) -> None:
         """Note why a query that is not essential has no answer about a namespace."""
-        join: EngineJoin | SchedulerQueueJoin = self.engines if query == ENGINE_SIGNALS else self.queues
-        join.fail([namespace], message)
+        self.analyzers[query].fail([namespace], message)
 
     def add(self, namespaces: Iterable[str], answers: Answers) -> None:
         """Take over the answers about a chunk of namespaces. One that is empty and warns says nothing at all."""
-        others: dict[str, EngineJoin | SchedulerQueueJoin] = {
-            ENGINE_SIGNALS: self.engines,
-            SCHEDULER_QUEUE: self.queues,
-        }
         for name, answer in answers.items():
-            join = others.get(name)
+            join = self.analyzers.get(name)
             if join is None:
                 self.replicas.add(name, answer)
             elif answer.warnings and not answer.series:

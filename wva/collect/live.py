@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from wva.api.meta import Key
 from wva.api.variantautoscaling import VariantAutoscaling
-from wva.collect.live_policy import LivePolicy, Outcome, nowhere
+from wva.collect.live_policy import AppliedConfigMap, LivePolicy, nowhere
 from wva.collect.live_settings import LiveSettings, Taken
 from wva.model.metrics import Freshness
 from wva.model.policy import Policy
+from wva.model.records import replace
 from wva.settings import Given, Settings
 from wva.settings.describe import SettingInForce
 from wva.slices import Steps, at_once
@@ -68,11 +68,11 @@ class LiveConfiguration:
         """Return what is wrong with the configuration of one variant, empty when nothing is."""
         return self._maps.problem_for(va)
 
-    def apply(self, key: Key, data: Mapping[str, str] | None) -> Outcome | None:
+    def apply(self, key: Key, data: Mapping[str, str] | None) -> AppliedConfigMap | None:
         """Take the data of a policy ConfigMap (None: it is gone); return what came of it, None if it is not ours."""
         return at_once(self.apply_in_steps(key, data))
 
-    def apply_in_steps(self, key: Key, data: Mapping[str, str] | None) -> Steps[Outcome | None]:
+    def apply_in_steps(self, key: Key, data: Mapping[str, str] | None) -> Steps[AppliedConfigMap | None]:
         """Do the same as ``apply``, entry by entry. No other policy ConfigMap may be taken before the last step."""
         outcome = yield from self._maps.apply_in_steps(key, data)
         if outcome is not None:

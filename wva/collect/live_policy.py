@@ -34,7 +34,7 @@ _TOLD_WARNINGS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AppliedConfigMap:
     """What came of a ConfigMap.
 
     ``problems`` is what is wrong with it. ``ignored``: another ConfigMap is in force, though this one might be.
@@ -108,11 +108,11 @@ class LivePolicy:
         ]
         return "; ".join(told)
 
-    def apply(self, key: Key, data: Mapping[str, str] | None) -> Outcome | None:
+    def apply(self, key: Key, data: Mapping[str, str] | None) -> AppliedConfigMap | None:
         """Take the data of a ConfigMap (None: it is gone); return what came of it, None if it is none of ours."""
         return at_once(self.apply_in_steps(key, data))
 
-    def apply_in_steps(self, key: Key, data: Mapping[str, str] | None) -> Steps[Outcome | None]:
+    def apply_in_steps(self, key: Key, data: Mapping[str, str] | None) -> Steps[AppliedConfigMap | None]:
         """Do the same as ``apply``, entry by entry. No other ConfigMap may be taken before the last step."""
         local = key.namespace != self._own
         kinds = self.names.kinds_of(key.name, local=local)
@@ -125,14 +125,14 @@ class LivePolicy:
             self._texts.pop(key, None)
         else:
             self._texts[key] = data
-        outcomes: tuple[Outcome, ...] = ()
+        outcomes: tuple[AppliedConfigMap, ...] = ()
         for kind in kinds:
             outcomes += ((yield from self._settle(kind, key)),)
         self._current = None
         failure = [str(self._failure(key.namespace))] if local and key in self._chosen.values() else []
         if refusal and data is not None:
-            return Outcome(refused=refusal)
-        return Outcome(
+            return AppliedConfigMap(refused=refusal)
+        return AppliedConfigMap(
             (*(problem for outcome in outcomes for problem in outcome.problems), *filter(None, failure)),
             "; ".join(outcome.ignored for outcome in outcomes if outcome.ignored),
             gone="; ".join(outcome.gone for outcome in outcomes if outcome.gone),
@@ -168,7 +168,7 @@ class LivePolicy:
             told[kind.value] = f"{found}, local in {len(namespaces)} namespaces" if namespaces else found
         return told
 
-    def _settle(self, kind: MapKind, key: Key) -> Steps[Outcome]:
+    def _settle(self, kind: MapKind, key: Key) -> Steps[AppliedConfigMap]:
         """Make what is in force of a kind in the namespace of a ConfigMap agree with the ConfigMaps that are there."""
         place = "" if key.namespace == self._own else key.namespace
         held, before = self._held[kind], self._chosen.get((kind, place))
@@ -185,12 +185,12 @@ class LivePolicy:
         self._current = None
         self._tell_change(kind, place, old, held.good(place))
         if key in self._texts and chosen != key:
-            return Outcome(ignored=f"{chosen} is there as well, and its name comes first")
+            return AppliedConfigMap(ignored=f"{chosen} is there as well, and its name comes first")
         if chosen != key:
-            return Outcome(gone=self._without(kind, place, chosen) if before == key else "")
+            return AppliedConfigMap(gone=self._without(kind, place, chosen) if before == key else "")
         for warning in held.warnings(place)[:_TOLD_WARNINGS]:
             self._logger.warning("config_warning", kind=kind.value, config_map=str(key), warning=warning)
-        return Outcome(tuple(str(error) for error in held.errors(place)))
+        return AppliedConfigMap(tuple(str(error) for error in held.errors(place)))
 
     def _take(self, held: Held, place: str, text: Mapping[str, str]) -> Steps[None]:
         """Take what a ConfigMap says. One of a namespace with which that fails is put out of force."""

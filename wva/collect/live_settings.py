@@ -8,12 +8,13 @@ once for each content of the ConfigMap. Deleting the ConfigMap changes no settin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from wva import log
 from wva.collect.answer_cache import CacheSettings
 from wva.model.metrics import Freshness
+from wva.model.records import replace
 from wva.settings import Given, Loaded, Problem, Settings, load, origin_of
 from wva.settings.changes import Change, static_changes, summary
 from wva.settings.describe import SettingInForce, describe

@@ -10,10 +10,10 @@ only.
 from __future__ import annotations
 
 import asyncio
-import random
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from random import Random
 from types import TracebackType
 from typing import Final, Generic, Protocol, Self, TypeAlias, TypeVar
 
@@ -35,6 +35,7 @@ from wva.collect.credentials import BearerToken, CredentialError, TlsFiles
 from wva.collect.prometheus_settings import PrometheusSettings
 from wva.collect.sessions import Sessions
 from wva.instruments import Instruments
+from wva.slices import Steps, in_slices
 
 __all__ = ["ErrorKind", "InstantVector", "PrometheusClient", "PrometheusError", "PrometheusSettings"]
 
@@ -63,7 +64,7 @@ A_co = TypeVar("A_co", covariant=True)
 
 
 class _Decode(Protocol[A_co]):
-    def __call__(self, body: bytes, *, secret: str) -> A_co: ...
+    def __call__(self, body: bytes, *, secret: str) -> Steps[A_co]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +80,26 @@ class _Question(Generic[A]):
 class PrometheusClient:
     """Asks one Prometheus; an async context manager, since it holds connections."""
 
-    def __init__(self, settings: PrometheusSettings, *, clock: Clock, instruments: Instruments) -> None:
-        """Take valid settings. Raises ValueError when they are not; the files they name may be missing for now."""
+    def __init__(
+        self,
+        settings: PrometheusSettings,
+        *,
+        clock: Clock,
+        instruments: Instruments,
+        random: Random | None = None,
+    ) -> None:
+        """Take valid settings. Raises ValueError when they are not; the files they name may be missing for now.
+
+        ``random`` spreads the pauses before a query is sent again.
+        """
         problems = settings.validate_values()
         if problems:
             raise ValueError("; ".join(problems))
         self._settings = settings
         self._clock = clock
         self._instruments = instruments
+        self._random = random or Random()  # noqa: S311 - spreads load, guards no secret
+        self._attempts = self._pauses = 0
         self._url = settings.base_url.rstrip("/") + "/api/v1/"
         usable = instruments.prometheus_credentials_usable
         self._token = BearerToken(settings, usable=lambda yes: usable.labels("token").set(yes))
@@ -105,6 +118,11 @@ class PrometheusClient:
         sessions, self._sessions = self._sessions, None
         if sessions is not None:
             await sessions.close()
+
+    @property
+    def paused(self) -> bool:
+        """Whether queries are open and all of them wait for the clock before they are sent again."""
+        return self._pauses > 0 and self._attempts == 0
 
     async def query(self, promql: str, *, name: str, at: float) -> InstantVector:
         """Answer an instant query at a time (seconds since the epoch); ``name`` is what metrics call it.
@@ -157,19 +175,27 @@ class PrometheusClient:
                     raise
                 failures.append(error)
             # Queries that failed together do not return together.
-            jitter = 1 + random.uniform(0, _JITTER)  # noqa: S311 - no secret depends on it
-            await self._clock.sleep(pause_seconds * jitter)
+            jitter = 1 + self._random.uniform(0, _JITTER)
+            self._pauses += 1
+            try:
+                await self._clock.sleep(pause_seconds * jitter)
+            finally:
+                self._pauses -= 1
         return await self._attempt(question)
 
     async def _attempt(self, question: _Question[A]) -> A:
         """Ask once, and again at once if the server refused a token that has been replaced meanwhile."""
-        credentials = self._credentials()
+        self._attempts += 1
         try:
-            return await self._send(question, credentials)
-        except PrometheusError as error:
-            if error.kind is not ErrorKind.UNAUTHORIZED or self._credentials() == credentials:
-                raise
-        return await self._send(question, self._credentials())
+            credentials = self._credentials()
+            try:
+                return await self._send(question, credentials)
+            except PrometheusError as error:
+                if error.kind is not ErrorKind.UNAUTHORIZED or self._credentials() == credentials:
+                    raise
+            return await self._send(question, self._credentials())
+        finally:
+            self._attempts -= 1
 
     async def _send(self, question: _Question[A], credentials: _Credentials) -> A:
         if self._sessions is None:
@@ -195,7 +221,7 @@ class PrometheusClient:
             cause = shorten(str(error) or type(error).__name__, secret=token)
             message = f"{self._settings.base_url} cannot be reached: {cause}"
             raise PrometheusError(ErrorKind.UNREACHABLE, message) from error
-        return question.decode(body, secret=token)
+        return await in_slices(question.decode(body, secret=token))
 
     def _credentials(self) -> _Credentials:
         try:

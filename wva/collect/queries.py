@@ -1,22 +1,22 @@
 """Every PromQL text of a cycle, in one place.
 
-There are four queries for each chunk of at most 100 namespaces, for any number of models, variants and pods in them:
+There are four queries for each chunk of at most 100 namespaces and 4,000 pods, for any number of models in them:
 the two signals, and for each the time of its last sample. The time is needed because an instant query stamps its
 results with the evaluation time, and ``max_over_time`` shows a series for a minute after its last sample.
 
 A signal is the highest value of the last minute over the engines of a pod, as in v0.5.1. It is also grouped by model
 and namespace, since one answer has all of them.
 
-Two more queries are sent for each chunk in which the analyzer of some model needs them, restricted to the namespaces of
-such models: ``engine_signals`` has all that these analyzers need to know of an engine, and ``scheduler_queue`` the
-requests that endpoint pickers hold back. Each joins several expressions by ``or`` and tells them apart by the label
-``signal``. Other analyzers decide without them. No series that a pod exposes can make them fail: series are aggregated
-before anything is matched.
+More queries are sent for each chunk in which the analyzer of some model needs them, restricted to the namespaces of
+such models. ``engine_signals`` has what the token analyzer and the queueing model need to know of an engine,
+``engine_counters`` what the demand analyzer does, and ``scheduler_queue`` the requests that endpoint pickers hold back.
+Each joins several expressions by ``or`` and tells them apart by the label ``signal``. Other analyzers decide without
+them. No series that a pod exposes can make them fail: series are aggregated before anything is matched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -24,6 +24,8 @@ from typing import Final
 from wva.collect.promql import namespace_matcher
 
 MAX_NAMESPACES_PER_CHUNK: Final = 100
+MAX_PODS_PER_CHUNK: Final = 4_000
+"""An answer with the counters of so many pods has 56,000 series and less than 16 MiB (``answers``)."""
 
 KV_CACHE_USAGE: Final = "kv_cache_usage"
 QUEUE_LENGTH: Final = "queue_length"
@@ -31,6 +33,7 @@ KV_CACHE_USAGE_TIMESTAMP: Final = "kv_cache_usage_timestamp"
 QUEUE_LENGTH_TIMESTAMP: Final = "queue_length_timestamp"
 
 ENGINE_SIGNALS: Final = "engine_signals"
+ENGINE_COUNTERS: Final = "engine_counters"
 SCHEDULER_QUEUE: Final = "scheduler_queue"
 
 TIMESTAMP_QUERIES: Final = frozenset({KV_CACHE_USAGE_TIMESTAMP, QUEUE_LENGTH_TIMESTAMP})
@@ -44,7 +47,6 @@ _GROUPING: Final = "max by (namespace, model_name, pod)"
 
 
 _BY_POD: Final = "by (namespace, model_name, pod)"
-_BY_ENGINE: Final = "by (namespace, model_name, pod, engine)"
 _QUEUE_LABELS: Final = "by (namespace, model_name, target_model_name)"
 _QUEUE_SERIES: Final = "by (namespace, pod, inference_pool, fairness_id, priority, model_name, target_model_name)"
 """All labels of the picker's series: what is scraped twice is counted once."""
@@ -63,6 +65,28 @@ class EngineSignal(StrEnum):
     SUCCESS_RATE = "success_rate"
     TIME_TO_FIRST_TOKEN = "time_to_first_token"  # noqa: S105 - no secret
     INTER_TOKEN_LATENCY = "inter_token_latency"  # noqa: S105 - no secret
+
+
+class CounterSignal(StrEnum):
+    """What ``engine_counters`` tells of a pod, as the label ``signal`` calls it: counters, and what they are read with.
+
+    All of it is of one scrape, whose time is ``TIME``.
+    """
+
+    TIME = "time"
+    CACHE_CONFIG = "cache_config"
+    KV_USAGE = "kv_usage"
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+    ABORTED = "aborted"
+    PROMPT_TOKENS = "prompt_tokens"
+    CACHED_TOKENS = "cached_tokens"
+    PROMPTS = "prompts"
+    ANSWER_TOKENS = "answer_tokens"
+    ANSWERS = "answers"
+    GAP_SECONDS = "gap_seconds"
+    GAPS = "gaps"
 
 
 class QueueSignal(StrEnum):
@@ -85,13 +109,20 @@ class Query:
     essential: bool = True
 
 
-def chunks(namespaces: Iterable[str]) -> list[tuple[str, ...]]:
-    """Return the namespaces sorted, without repetition, in groups of at most 100."""
-    ordered = sorted(set(namespaces))
-    return [
-        tuple(ordered[start : start + MAX_NAMESPACES_PER_CHUNK])
-        for start in range(0, len(ordered), MAX_NAMESPACES_PER_CHUNK)
-    ]
+def chunks(namespaces: Iterable[str], pods: Mapping[str, int] = {}) -> list[tuple[str, ...]]:
+    """Return the namespaces sorted, without repetition, in groups of at most 100 and with at most 4,000 ``pods``.
+
+    A namespace with more pods is a group of its own.
+    """
+    found: list[list[str]] = []
+    count = MAX_PODS_PER_CHUNK + 1
+    for each in sorted(set(namespaces)):
+        count += pods.get(each, 0)
+        if count > MAX_PODS_PER_CHUNK or len(found[-1]) >= MAX_NAMESPACES_PER_CHUNK:
+            found.append([])
+            count = pods.get(each, 0)
+        found[-1].append(each)
+    return [tuple(group) for group in found]
 
 
 def chunk_queries(namespaces: Sequence[str]) -> tuple[Query, ...]:
@@ -107,13 +138,46 @@ def chunk_queries(namespaces: Sequence[str]) -> tuple[Query, ...]:
     return (*values, *timestamps)
 
 
-def engine_queries(namespaces: Sequence[str]) -> tuple[Query, ...]:
-    """Return the two queries about the engines and pickers of some namespaces; raises as ``chunk_queries`` does."""
-    matchers = namespace_matcher(namespaces)
-    return (
-        Query(ENGINE_SIGNALS, _joined(_engine_expressions(matchers)), essential=False),
-        Query(SCHEDULER_QUEUE, _joined(_queue_expressions(matchers)), essential=False),
-    )
+def engine_signals(namespaces: Sequence[str]) -> Query:
+    """Return the query about the engines of some namespaces; raises as ``chunk_queries`` does."""
+    return Query(ENGINE_SIGNALS, _joined(_engine_expressions(namespace_matcher(namespaces))), essential=False)
+
+
+def engine_counters(namespaces: Sequence[str]) -> Query:
+    """Return the query about the counters of engines of some namespaces; raises as ``chunk_queries`` does."""
+    return Query(ENGINE_COUNTERS, _joined(_counter_expressions(namespace_matcher(namespaces))), essential=False)
+
+
+def scheduler_queue(namespaces: Sequence[str]) -> Query:
+    """Return the query about the endpoint pickers of some namespaces; raises as ``chunk_queries`` does."""
+    return Query(SCHEDULER_QUEUE, _joined(_queue_expressions(namespace_matcher(namespaces))), essential=False)
+
+
+ANALYZER_QUERIES: Final[Mapping[str, Callable[[Sequence[str]], Query]]] = {
+    ENGINE_SIGNALS: engine_signals,
+    ENGINE_COUNTERS: engine_counters,
+    SCHEDULER_QUEUE: scheduler_queue,
+}
+"""By name, the queries that are sent only where an analyzer wants them."""
+
+
+def _per_engine(aggregation: str, metric: str, *more_labels: str) -> str:
+    """Return an aggregate of pods over their engines; what is scraped twice is counted once."""
+    engines = f"by ({', '.join(('namespace', 'model_name', 'pod', 'engine', *more_labels))})"
+    return f"{aggregation} {_BY_POD} (max {engines} ({metric}))"
+
+
+def _cache_config(matchers: str) -> str:
+    return f"max by (namespace, model_name, pod, engine, num_gpu_blocks, block_size) (vllm:cache_config_info{matchers})"
+
+
+def _gauges(matchers: str) -> dict[str, str]:
+    """Return the expressions of what an engine shows of its state, as of the last scrape."""
+    return {
+        EngineSignal.KV_USAGE: _per_engine("avg", f"vllm:kv_cache_usage_perc{matchers}"),
+        EngineSignal.WAITING: _per_engine("sum", f"vllm:num_requests_waiting{matchers}"),
+        EngineSignal.RUNNING: _per_engine("sum", f"vllm:num_requests_running{matchers}"),
+    }
 
 
 def _engine_expressions(matchers: str) -> dict[str, str]:
@@ -125,9 +189,6 @@ def _engine_expressions(matchers: str) -> dict[str, str]:
     vLLM 0.11 names the counters of the prefix cache ``..._total`` and the time between tokens
     ``inter_token_latency``; before, both had other names.
     """
-
-    def per_engine(aggregation: str, metric: str) -> str:
-        return f"{aggregation} {_BY_POD} (max {_BY_ENGINE} ({metric}{matchers}))"
 
     def rate(*metrics: str, window: str) -> str:
         return " or ".join(f"sum {_BY_POD} (rate({metric}{matchers}[{window}]))" for metric in metrics)
@@ -141,24 +202,51 @@ def _engine_expressions(matchers: str) -> dict[str, str]:
     success = f"vllm:request_success_total{matchers}"
     hits, queries = "vllm:prefix_cache_hits", "vllm:prefix_cache_queries"
     return {
-        EngineSignal.CACHE_CONFIG: (
-            "max by (namespace, model_name, pod, engine, num_gpu_blocks, block_size)"
-            f" (vllm:cache_config_info{matchers})"
-        ),
-        EngineSignal.KV_USAGE: per_engine("avg", "vllm:kv_cache_usage_perc"),
-        EngineSignal.WAITING: per_engine("sum", "vllm:num_requests_waiting"),
-        EngineSignal.RUNNING: per_engine("sum", "vllm:num_requests_running"),
+        EngineSignal.CACHE_CONFIG: _cache_config(matchers),
+        **_gauges(matchers),
         EngineSignal.INPUT_TOKENS: average("vllm:request_prompt_tokens", window="5m"),
         EngineSignal.OUTPUT_TOKENS: average("vllm:request_generation_tokens", window="5m"),
         EngineSignal.PREFIX_HIT_RATE: ratio((f"{hits}_total", hits), (f"{queries}_total", queries), "5m"),
-        EngineSignal.SUCCESS_RATE: (
-            f"sum {_BY_POD} (max by (namespace, model_name, pod, engine, finished_reason)"
-            f" ((rate({success}[1m]) and {success} offset 1m) or irate({success}[1m])))"
+        EngineSignal.SUCCESS_RATE: _per_engine(
+            "sum", f"(rate({success}[1m]) and {success} offset 1m) or irate({success}[1m])", "finished_reason"
         ),
         EngineSignal.TIME_TO_FIRST_TOKEN: average("vllm:time_to_first_token_seconds", window="1m"),
         EngineSignal.INTER_TOKEN_LATENCY: average(
             "vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds", window="1m"
         ),
+    }
+
+
+def _counter_expressions(matchers: str) -> dict[str, str]:
+    """Return the expressions of ``engine_counters``: values as they were scraped, since a rate would hide the scrape.
+
+    Of several names of a counter the first is taken that a pod has: the time between tokens had another name before
+    vLLM 0.11, and the tokens found in the prefix cache are counted together with those of the prompt
+    (``prompt_tokens_cached``) since https://github.com/vllm-project/vllm/pull/33290.
+    """
+
+    def total(*metrics: str) -> str:
+        return " or ".join(_per_engine("sum", f"{metric}{matchers}") for metric in metrics)
+
+    def finished(more: str) -> str:
+        selector = f"vllm:request_success_total{matchers[:-1]}{more}}}"
+        return _per_engine("sum", selector, "finished_reason")
+
+    answers, gaps = "vllm:request_generation_tokens", "vllm:inter_token_latency_seconds"
+    gaps_before, hits = "vllm:time_per_output_token_seconds", "vllm:prefix_cache_hits"
+    return {
+        CounterSignal.TIME: f"max {_BY_POD} (timestamp(vllm:num_requests_running{matchers}))",
+        CounterSignal.CACHE_CONFIG: _cache_config(matchers),
+        **_gauges(matchers),
+        CounterSignal.FINISHED: finished(""),
+        CounterSignal.ABORTED: finished(',finished_reason="abort"'),
+        CounterSignal.PROMPT_TOKENS: total("vllm:prompt_tokens_total"),
+        CounterSignal.CACHED_TOKENS: total("vllm:prompt_tokens_cached_total", f"{hits}_total", hits),
+        CounterSignal.PROMPTS: total("vllm:time_to_first_token_seconds_count"),
+        CounterSignal.ANSWER_TOKENS: total(f"{answers}_sum"),
+        CounterSignal.ANSWERS: total(f"{answers}_count"),
+        CounterSignal.GAP_SECONDS: total(f"{gaps}_sum", f"{gaps_before}_sum"),
+        CounterSignal.GAPS: total(f"{gaps}_count", f"{gaps_before}_count"),
     }
 
 

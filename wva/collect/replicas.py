@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from wva.api.meta import parse_time
 from wva.collect.answers import InstantVector, Series
-from wva.collect.engines import EngineJoin
+from wva.collect.engines import CounterJoin, EngineJoin
 from wva.collect.faults import Faults
 from wva.collect.queries import KV_CACHE_USAGE, KV_CACHE_USAGE_TIMESTAMP, QUEUE_LENGTH, QUEUE_LENGTH_TIMESTAMP
 from wva.collect.samples import REQUESTS, SHARE, Classifier, Reading, Signal
@@ -46,6 +47,7 @@ class _Pod:
     model: ModelKey
     ready: bool
     ready_since: float | None
+    creation_timestamp: str | None
     series: dict[str, list[Series]] = field(default_factory=dict)
     other_model: str | None = None
 
@@ -59,22 +61,25 @@ class ReplicaJoin:
         *,
         instruments: Instruments,
         engines: EngineJoin | None = None,
+        counters: CounterJoin | None = None,
         faults: Faults | None = None,
     ) -> None:
-        """Note the pods of the variants; ``engines`` knows what those of some of them tell beside the two signals.
+        """Note the pods of the variants; ``engines`` and ``counters`` know what those of some of them tell beside.
 
         ``faults`` takes the models whose pods or samples cannot be read.
         """
         self._faults = Faults() if faults is None else faults
         self._instruments = instruments
         self._engines = engines
+        self._counters = counters
         self._pods: dict[tuple[str, str], _Pod] = {}
         for accepted in variants:
             variant = accepted.variant
             for pod in accepted.pods:
                 metadata = pod.metadata
                 try:
-                    noted = _Pod(variant.key, variant.model, pod.ready, pod.ready_since)
+                    since = metadata.creation_timestamp
+                    noted = _Pod(variant.key, variant.model, pod.ready, pod.ready_since, since)
                 except Exception as error:  # noqa: BLE001 - the other models' pods are read all the same
                     self._faults.note(variant.model, f"reading pod {metadata.name}", error)
                 else:
@@ -88,10 +93,11 @@ class ReplicaJoin:
                 self._instruments.samples_ignored.labels(cause).inc(ignored[cause])
 
     def replicas(self, *, now: float, freshness: Freshness) -> list[ReplicaMetrics]:
-        """Return one entry for every Ready pod, classified at ``now`` (seconds since the epoch)."""
+        """Return one entry for every Ready pod, classified at ``now`` (seconds since the epoch). Then forget them."""
         classifier = Classifier(now, freshness)
         found = []
-        for (namespace, name), pod in self._pods.items():
+        for namespace, name in list(self._pods):
+            pod = self._pods.pop((namespace, name))  # freed one by one: all at once would take too long
             if not pod.ready:
                 continue
             try:
@@ -109,7 +115,22 @@ class ReplicaJoin:
         if self._engines is not None:
             time = Reading.of(pod.series.get(KV_CACHE_USAGE_TIMESTAMP, []))
             engine = self._engines.signals((namespace, name), time=time, classifier=classifier)
-        return ReplicaMetrics(name, pod.variant, kv_usage, queue, engine, ready_since=pod.ready_since)
+        counted = None
+        if self._counters is not None:
+            counted = self._counters.counted((namespace, name), classifier=classifier)
+        if counted is None:
+            return ReplicaMetrics(name, pod.variant, kv_usage, queue, engine, ready_since=pod.ready_since)
+        return ReplicaMetrics(
+            name,
+            pod.variant,
+            kv_usage,
+            queue,
+            counted.gauges if engine is None else engine,
+            ready_since=pod.ready_since,
+            counters=counted.counters,
+            counters_detail=counted.detail,
+            created=parse_time(pod.creation_timestamp),
+        )
 
     def _count(self, signal: str, states: Counter[SampleState]) -> None:
         for state, count in states.items():

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from wva.collect.answers import Series
-from wva.model.metrics import Freshness, Sample, SampleState
+from wva.model.metrics import MISSING, Freshness, Sample, SampleState
 from wva.numbers import FINITE, Real, shown
 
 FUTURE_TOLERANCE_SECONDS: Final = 30.0
@@ -33,6 +33,8 @@ SHARE: Final = Signal(Real(0, 1))
 AMOUNT: Final = Signal(Real(0, 1e9))
 """Of requests, tokens per request, seconds: no engine has more. A larger number is broken, or an attempt to break a sum
 over replicas."""
+COUNTED: Final = Signal(Real(0, 1e15))
+"""Of anything since an engine started: a million tokens per second for thirty years."""
 REQUESTS: Final = Signal(AMOUNT.range, whole=True)
 
 
@@ -45,7 +47,7 @@ class Reading:
     @staticmethod
     def of(series: list[Series]) -> Reading:
         """Return the reading of the series found for one replica."""
-        return Reading(tuple(None if found.value is None else found.value[1] for found in series))
+        return Reading(tuple([None if found.value is None else found.value[1] for found in series]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,39 +59,57 @@ class Classifier:
 
     def sample(self, signal: Signal, *, value: Reading, time: Reading) -> Sample:
         """Classify one signal of one replica."""
+        return self.moment(time).sample(signal, value)
+
+    def moment(self, time: Reading) -> Moment:
+        """Judge the time of a scrape, which all of its values share."""
+        if not time.texts:
+            return Moment(SampleState.MISSING, None, "no time for the value: the pod no longer reports")
+        if len(time.texts) > 1:
+            return Moment(SampleState.INVALID, None, f"{len(time.texts)} times for one pod")
+        timestamp = FINITE.find(time.texts[0])
+        if timestamp is None:
+            return Moment(SampleState.INVALID, None, f"the time {_shown(time.texts[0])} is not a number")
+        age = self.now - timestamp
+        if age < -FUTURE_TOLERANCE_SECONDS:
+            return Moment(SampleState.INVALID, timestamp, f"{_seconds(-age)} in the future")
+        state = self.freshness.classify(max(0.0, age))
+        detail = "" if state is SampleState.FRESH else f"{_seconds(age)} old"
+        return Moment(state, timestamp, detail, age if age >= 0 else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The state that the time of a scrape gives its values, and why that is not fresh.
+
+    ``age_seconds`` is None when it is not known, or below zero.
+    """
+
+    state: SampleState
+    timestamp: float | None
+    detail: str
+    age_seconds: float | None = None
+
+    def sample(self, signal: Signal, value: Reading) -> Sample:
+        """Classify one value of the scrape."""
         if not value.texts:
-            return self._without_value(time)
+            return self._without_value()
         if len(value.texts) > 1:
             return _invalid(f"{len(value.texts)} series for one pod")
         number = signal.range.find(value.texts[0])
         if number is None:
             kind = "out of range" if FINITE.find(value.texts[0]) is not None else "not a number"
             return _invalid(f"{_shown(value.texts[0])} is {kind}")
-        return self._at(float(math.trunc(number)) if signal.whole else number, time)
+        if self.state is not SampleState.FRESH and self.state is not SampleState.STALE:
+            return Sample(self.state, timestamp=self.timestamp, detail=self.detail)
+        return Sample(self.state, float(math.trunc(number)) if signal.whole else number, self.timestamp, self.detail)
 
-    def _at(self, number: float, time: Reading) -> Sample:
-        if not time.texts:
-            return Sample(SampleState.MISSING, detail="no time for the value: the pod no longer reports")
-        if len(time.texts) > 1:
-            return _invalid(f"{len(time.texts)} times for one pod")
-        timestamp = FINITE.find(time.texts[0])
-        if timestamp is None:
-            return _invalid(f"the time {_shown(time.texts[0])} is not a number")
-        age = self.now - timestamp
-        if age < -FUTURE_TOLERANCE_SECONDS:
-            return Sample(SampleState.INVALID, timestamp=timestamp, detail=f"{_seconds(-age)} in the future")
-        state = self.freshness.classify(max(0.0, age))
-        if state is SampleState.MISSING:
-            return Sample(state, timestamp=timestamp, detail=f"{_seconds(age)} old")
-        return Sample(state, number, timestamp, "" if state is SampleState.FRESH else f"{_seconds(age)} old")
-
-    def _without_value(self, time: Reading) -> Sample:
+    def _without_value(self) -> Sample:
         """No value within the last minute, but perhaps an older one: its age tells people what happened."""
-        timestamp = FINITE.find(time.texts[0]) if len(time.texts) == 1 else None
-        if timestamp is None or timestamp > self.now:
-            return Sample(SampleState.MISSING)
-        detail = f"last one is {_seconds(self.now - timestamp)} old"
-        return Sample(SampleState.MISSING, timestamp=timestamp, detail=detail)
+        if self.age_seconds is None:
+            return MISSING
+        detail = f"last one is {_seconds(self.age_seconds)} old"
+        return Sample(SampleState.MISSING, timestamp=self.timestamp, detail=detail)
 
 
 def _seconds(seconds: float) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from typing import Final
 
 from wva.collect.answers import InstantVector, Series
@@ -19,6 +18,7 @@ from wva.collect.faults import Faults
 from wva.collect.queries import QueueSignal
 from wva.collect.samples import Classifier, Reading, Signal
 from wva.model.metrics import Sample, SampleState
+from wva.model.records import replace
 from wva.model.snapshot import SchedulerQueue
 from wva.model.variant import ModelKey
 from wva.numbers import FINITE, Real

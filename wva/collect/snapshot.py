@@ -13,8 +13,8 @@ Only cancellation raises. A cycle with failures still has variants; the decision
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -26,7 +26,15 @@ from wva.collect.claims import Claims
 from wva.collect.faults import Faults
 from wva.collect.joins import Joins
 from wva.collect.promql import validate_namespace
-from wva.collect.queries import ENGINE_SIGNALS, SCHEDULER_QUEUE, Query, chunk_queries, chunks, engine_queries
+from wva.collect.queries import (
+    ANALYZER_QUERIES,
+    ENGINE_COUNTERS,
+    ENGINE_SIGNALS,
+    SCHEDULER_QUEUE,
+    Query,
+    chunk_queries,
+    chunks,
+)
 from wva.collect.request_counts import REQUEST_COUNTS, count_requests
 from wva.collect.shared_queries import Failure, Make, Round, SharedQueries
 from wva.collect.stores import CollectStores
@@ -34,14 +42,16 @@ from wva.collect.variants import AcceptedVariant, accepted_in_slices
 from wva.instruments import Instruments
 from wva.model.failures import cause_of
 from wva.model.inventory import Inventory
-from wva.model.metrics import Freshness, ReplicaMetrics
+from wva.model.metrics import Freshness
+from wva.model.records import replace
 from wva.model.snapshot import CollectionFailure, RequestCounts, Snapshot
-from wva.model.variant import ModelKey, VariantKey
+from wva.model.variant import ModelKey
 from wva.slices import beside
 
 _log = log.get("collect")
 
 _ESSENTIAL: Final = "essential"
+_NO_QUERIES: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +61,10 @@ class CollectorSettings:
     ``claims`` says which VAs. ``freshness`` is asked in each cycle, since the age limits may change
     while the process runs, and so is ``cache``. ``deadline_seconds`` bounds all queries of a cycle together.
     ``activations`` are starts from zero that the caches may not show yet. ``engines_of`` tells whether the analyzer of
-    a model wants to know more than the two signals of its replicas. ``retention_of`` returns the seconds without a
-    request after which a model may go to zero, None for one that may not. ``inventory`` returns the GPUs of the
-    cluster, or None and why they are not known; None instead of both when no model needs them.
+    a model wants to know more than the two signals of its replicas, ``counters_of`` whether it wants what the engines
+    have counted. ``retention_of`` returns the seconds without a request after which a model may go to zero, None for
+    one that may not. ``inventory`` returns the GPUs of the cluster, or None and why they are not known; None instead of
+    both when no model needs them.
     """
 
     claims: Claims = Claims()  # noqa: RUF009 - frozen
@@ -62,6 +73,7 @@ class CollectorSettings:
     deadline_seconds: float = 20.0
     activations: Activations | None = None
     engines_of: Callable[[ModelKey], bool] = lambda _: False
+    counters_of: Callable[[ModelKey], bool] = lambda _: False
     retention_of: Callable[[ModelKey], float | None] = lambda _: None
     inventory: Callable[[], tuple[Inventory | None, str] | None] = lambda: None
 
@@ -82,7 +94,6 @@ class Collector:
         """Cycle and background do not ask the same at the same time: who comes second finds the answer of the first."""
         self._status: str | None = None
         self._throttle = log.Throttle()
-        self._covered: set[VariantKey] = set()
 
     def prometheus_status(self) -> str | None:
         """Return why the last round of queries had no answer about any namespace; None when it had, or asked none."""
@@ -108,7 +119,6 @@ class Collector:
             failures = await self._gather(accepted, joins, round_, asked_about=asked, faults=faults)
         freshness = settings.freshness()
         replicas, queues = await beside(size, lambda: joins.result(now=now, freshness=freshness))
-        self._publish_coverage(replicas)
         snapshot = await beside(size, lambda: Snapshot.of([entry.variant for entry in accepted], replicas, failures))
         inventory, detail = self._inventory()
         return replace(
@@ -128,14 +138,18 @@ class Collector:
             _log.exception("inventory_failed")
             return None, f"counting GPUs failed: {cause_of(error)}"
 
-    def _asked(self, accepted: list[AcceptedVariant], faults: Faults) -> Callable[[ModelKey], bool]:
-        """Return what tells whether more is to be known of the engines of a model, asked once for each."""
-        read = self._settings.engines_of
+    def _asked(self, accepted: list[AcceptedVariant], faults: Faults) -> Callable[[ModelKey], frozenset[str]]:
+        """Return what tells which of the queries that only some analyzers want are for a model, asked once for each."""
         known = {
-            model: faults.attempt(model, "reading its policy", lambda model=model: read(model), default=False)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+            model: faults.attempt(model, "reading its policy", partial(self._wanted, model), default=_NO_QUERIES)
             for model in {entry.variant.model for entry in accepted}
         }
         return known.__getitem__
+
+    def _wanted(self, model: ModelKey) -> frozenset[str]:
+        wanted = {ENGINE_SIGNALS} if self._settings.engines_of(model) else set[str]()
+        wanted |= {ENGINE_COUNTERS} if self._settings.counters_of(model) else set()
+        return frozenset(wanted | {SCHEDULER_QUEUE}) if wanted else _NO_QUERIES
 
     async def refresh(self, now: float) -> None:
         """Fetch kept answers again that the last cycle used, as far as they are due. A failure leaves the kept ones."""
@@ -171,7 +185,7 @@ class Collector:
         joins: Joins,
         round_: Round,
         *,
-        asked_about: Callable[[ModelKey], bool],
+        asked_about: Callable[[ModelKey], frozenset[str]],
         faults: Faults,
     ) -> list[CollectionFailure]:
         """Bring the answers about the namespaces of active variants into the joins; return what failed."""
@@ -229,14 +243,12 @@ class Collector:
 
     async def _ask_chunk(self, chunk: _Chunk, round_: Round) -> _Found:
         """Ask the queries of one chunk; a namespace without all of the essential ones has no answer."""
-        makes = {query.name: _make(chunk_queries, index) for index, query in enumerate(chunk_queries(chunk.namespaces))}
-        more = {ENGINE_SIGNALS: _make(engine_queries, 0), SCHEDULER_QUEUE: _make(engine_queries, 1)}
+        makes = {query.name: _make(index) for index, query in enumerate(chunk_queries(chunk.namespaces))}
         async with asyncio.TaskGroup() as group:
             essential = group.create_task(self._shared.settle(_ESSENTIAL, makes, chunk.namespaces, round_))
             others = {
-                name: group.create_task(self._shared.settle(name, {name: make}, chunk.more, round_))
-                for name, make in more.items()
-                if chunk.more
+                name: group.create_task(self._shared.settle(name, {name: ANALYZER_QUERIES[name]}, some, round_))
+                for name, some in chunk.more
             }
         settled = essential.result()
         found = _Found(settled.answers, settled.failed)
@@ -247,29 +259,16 @@ class Collector:
             self._cache.keep(chunk.queries, chunk.pods, found.answers, now=round_.now)
         return found
 
-    def _publish_coverage(self, replicas: list[ReplicaMetrics]) -> None:
-        """Set the share of replicas that report completely, and remove the series of variants without replicas."""
-        expected: dict[VariantKey, int] = {}
-        complete: dict[VariantKey, int] = {}
-        for replica in replicas:
-            expected[replica.variant] = expected.get(replica.variant, 0) + 1
-            complete[replica.variant] = complete.get(replica.variant, 0) + replica.complete
-        for gone in self._covered - expected.keys():
-            self._instruments.coverage.remove(gone.name, gone.namespace)
-        for key, count in expected.items():
-            self._instruments.coverage.labels(key.name, key.namespace).set(complete[key] / count)
-        self._covered = set(expected)
-
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
     """What is asked together: up to a hundred namespaces, their queries, and the Ready pods that they concern.
 
-    The queries about engines are about those of the namespaces in ``more``.
+    ``more`` are the queries that only some analyzers want, by name, each with those of the namespaces that it is about.
     """
 
     namespaces: tuple[str, ...]
-    more: tuple[str, ...]
+    more: tuple[tuple[str, tuple[str, ...]], ...]
     queries: tuple[Query, ...]
     pods: Pods
 
@@ -308,31 +307,32 @@ def _series(answers: Answers) -> int:
     return sum(len(vector.series) for vector in answers.values()) // _SERIES_PER_VARIANT
 
 
-def _make(build: Callable[[Sequence[str]], Sequence[Query]], index: int) -> Make:
-    return lambda namespaces: build(namespaces)[index]
+def _make(index: int) -> Make:
+    return lambda namespaces: chunk_queries(namespaces)[index]
 
 
 def _chunks(
     accepted: list[AcceptedVariant],
-    engines_of: Callable[[ModelKey], bool],
+    asked_about: Callable[[ModelKey], frozenset[str]],
     faults: Faults,
     suspected: frozenset[str],
 ) -> list[_Chunk]:
     """Return what to ask about the active variants."""
     pods: dict[str, set[tuple[str, str]]] = {}
-    more: set[str] = set()
+    more: dict[str, set[str]] = {name: set() for name in ANALYZER_QUERIES}
     for entry in accepted:
         if entry.variant.active and _refuse(entry.variant.key.namespace) is None:
             ready = faults.attempt(
                 entry.variant.model, "reading its pods", partial(_ready, entry), list[tuple[str, str]]()
             )
             pods.setdefault(entry.variant.key.namespace, set()).update(ready)
-            if engines_of(entry.variant.model):
-                more.add(entry.variant.key.namespace)
+            for name in asked_about(entry.variant.model):
+                more[name].add(entry.variant.key.namespace)
+    counts = {namespace: len(found) for namespace, found in pods.items()}
     return [
         _chunk(names, more, pods)
         for part in (pods.keys() - suspected, pods.keys() & suspected)
-        for names in chunks(part)
+        for names in chunks(part, counts)
     ]
 
 
@@ -340,9 +340,12 @@ def _ready(entry: AcceptedVariant) -> list[tuple[str, str]]:
     return [(pod.metadata.namespace, pod.metadata.name) for pod in entry.pods if pod.ready]
 
 
-def _chunk(namespaces: tuple[str, ...], more: set[str], pods: Mapping[str, set[tuple[str, str]]]) -> _Chunk:
-    some = tuple(namespace for namespace in namespaces if namespace in more)
-    queries = (*chunk_queries(namespaces), *(engine_queries(some) if some else ()))
+def _chunk(
+    namespaces: tuple[str, ...], more: Mapping[str, set[str]], pods: Mapping[str, set[tuple[str, str]]]
+) -> _Chunk:
+    found = {name: tuple(each for each in namespaces if each in wanting) for name, wanting in more.items()}
+    some = tuple((name, about) for name, about in found.items() if about)
+    queries = (*chunk_queries(namespaces), *(ANALYZER_QUERIES[name](about) for name, about in some))
     ready = frozenset[tuple[str, str]]().union(*(pods[namespace] for namespace in namespaces))
     return _Chunk(namespaces, some, queries, ready)
 

@@ -50,13 +50,13 @@ class AcceptedVariant:
 async def accepted_in_slices(
     stores: CollectStores,
     *,
-    namespace: str | None = None,
+    only: Iterable[Key] | None = None,
     claims: Claims = _EVERYTHING,
     now: float | None = None,
     activations: Activations | None = None,
     faults: Faults | None = None,
 ) -> list[AcceptedVariant]:
-    """Return every variant that this controller decides on, with its pods, of one namespace or of all, in no order.
+    """Return every variant that this controller decides on, or those of ``only`` that it does, with its pods.
 
     ``now`` is in seconds since the epoch; without it no pod counts as unschedulable, and no activation and no
     claim of another controller counts. A variant that cannot be read is noted in ``faults``, and what is known of it
@@ -67,7 +67,8 @@ async def accepted_in_slices(
     """
     faults = Faults() if faults is None else faults
     slices, accepted = Slices(), []
-    for va in stores.variant_autoscalings.list(namespace):
+    vas = stores.variant_autoscalings
+    for va in vas.list() if only is None else [va for key in only if (va := vas.get(key)) is not None]:
         await slices.rest()
         found = _read(va, stores, claims, now, activations, faults)
         if found is not None:

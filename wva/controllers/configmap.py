@@ -45,7 +45,7 @@ class ConfigMaps(Protocol):
         ...
 
 
-class Outcome(Protocol):
+class ConfigMapResult(Protocol):
     """What came of a ConfigMap."""
 
     @property
@@ -69,10 +69,10 @@ class Outcome(Protocol):
         ...
 
 
-class Configuration(Protocol):
+class PolicyConfiguration(Protocol):
     """Where the text goes."""
 
-    def apply_in_steps(self, key: Key, data: dict[str, str] | None) -> Steps[Outcome | None]:
+    def apply_in_steps(self, key: Key, data: dict[str, str] | None) -> Steps[ConfigMapResult | None]:
         """Take the data of a ConfigMap (None: it is gone), entry by entry; return what came of it.
 
         None if it is not ours.
@@ -95,7 +95,7 @@ class ConfigMapController:
         self,
         config_maps: ConfigMaps,
         *,
-        configuration: Configuration,
+        configuration: PolicyConfiguration,
         record: Recorder,
         clock: Clock,
         instruments: Instruments,

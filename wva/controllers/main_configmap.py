@@ -34,7 +34,7 @@ class Taken(Protocol):
         ...
 
 
-class Configuration(Protocol):
+class SettingsConfiguration(Protocol):
     """Where the text goes."""
 
     main: Key
@@ -58,7 +58,12 @@ class MainConfigMap:
     """Follows the main ConfigMap in the cache."""
 
     def __init__(
-        self, store: Store[ConfigMap], *, configuration: Configuration, record: Recorder, instruments: Instruments
+        self,
+        store: Store[ConfigMap],
+        *,
+        configuration: SettingsConfiguration,
+        record: Recorder,
+        instruments: Instruments,
     ) -> None:
         """Subscribe to the cache."""
         self._store = store

@@ -10,8 +10,8 @@ cache is behind, and the key comes back with backoff.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from wva import log
@@ -41,6 +41,7 @@ from wva.kube.errors import ApiError, Conflict, NotFound, WriteRefused
 from wva.kube.workqueue import WorkQueue
 from wva.model.decision import Decision, Reason
 from wva.model.failures import cause_of
+from wva.model.records import replace
 from wva.model.trouble import UNTROUBLED, Trouble
 from wva.model.variant import Bounds, Variant, VariantKey
 from wva.publish.ledger import Ledger
@@ -57,7 +58,7 @@ looked at thousands of times.
 _UNRESOLVABLE = frozenset({TargetKind.NOT_FOUND, TargetKind.UNSUPPORTED})
 
 
-class Configuration(Protocol):
+class VariantConfiguration(Protocol):
     """The part of the live configuration that a VA's status tells about."""
 
     def problem_for(self, va: VariantAutoscaling) -> str:
@@ -109,7 +110,7 @@ class Dependencies:
     client: KubeClient
     stores: CollectStores
     ledger: Ledger
-    configuration: Configuration
+    configuration: VariantConfiguration
     clock: Clock
     instruments: Instruments
     claims: Claims = Claims()  # noqa: RUF009 - frozen
@@ -126,6 +127,8 @@ class VariantAutoscalingController:
         self._logger = log.get("variantautoscaling")
         self._throttle = log.Throttle()
         self._replaced: set[Key] = set()
+        self._learning: Key | None = None
+        """The VA of which the store takes the answer to our own patch right now: no reason to look at it again."""
         self._rivals = Rivals(dependencies.claims, announce=dependencies.announce, clock=dependencies.clock)
         dependencies.instruments.variants_left.set_function(self._rivals.__len__)
         self.queue: WorkQueue[Key] = WorkQueue(
@@ -140,8 +143,7 @@ class VariantAutoscalingController:
 
     def enqueue_all(self, namespace: str | None = None) -> None:
         """Look at every VA again, or at those of a namespace, for example after a change of configuration."""
-        for va in self._deps.stores.variant_autoscalings.list(namespace):
-            self.queue.add(va.metadata.key)
+        self.queue.add_all(va.metadata.key for va in self._deps.stores.variant_autoscalings.list(namespace))
 
     def known(self, key: VariantKey) -> bool:
         """Tell whether a variant still has a target to scale."""
@@ -156,16 +158,14 @@ class VariantAutoscalingController:
             return None
         return deployment.current_replicas if deployment.spec_replicas else deployment.existing_replicas
 
-    def statuses(self) -> Iterator[tuple[VariantKey, tuple[Condition, ...]]]:
-        """Yield the conditions of the variants that this controller decides on, from the cache."""
-        for va in self._deps.stores.variant_autoscalings.list():
-            try:
-                ours = self._handles(va)
-            except Exception as error:  # noqa: BLE001 - the page has all the others
-                self._tell_failure(va, error)
-                continue
-            if ours:
-                yield VariantKey(*va.metadata.key), va.status.conditions
+    def statuses(self) -> list[VariantKey]:
+        """Return all variants that the cache has, in order."""
+        return [VariantKey(*va.metadata.key) for va in self._deps.stores.variant_autoscalings.list()]
+
+    def conditions(self, key: VariantKey) -> tuple[Condition, ...]:
+        """Return the conditions of a variant, from the cache; none when this controller does not decide on it."""
+        va = self._deps.stores.variant_autoscalings.get(Key(key.namespace, key.name))
+        return va.status.conditions if va is not None and self._handles(va) else ()
 
     def bounds(self, key: VariantKey) -> Bounds | None:
         """Return what the scaler of a variant can reach, from the caches; None when the variant is gone."""
@@ -233,7 +233,9 @@ class VariantAutoscalingController:
         for announcement in begun(va.status.conditions, answer.status.conditions):
             self._deps.announce(VariantKey(*va.metadata.key), *announcement)
         # The next number may be there before the watch tells of this patch; its patch must not conflict with ours.
+        self._learning = va.metadata.key
         self._deps.stores.variant_autoscalings.learn(answer, replaces=va)
+        self._learning = None
 
     def _problems(self, va: VariantAutoscaling, deployment: Deployment | None) -> str:
         """Return what is written for this variant and not in force, in one line; empty when all of it is."""
@@ -315,7 +317,8 @@ class VariantAutoscalingController:
         if new is None or not self._handles(new):
             # At once and not in the reconcile: another controller may be publishing its number by then.
             self._deps.ledger.drop(VariantKey(*va.metadata.key))
-        self.queue.add(va.metadata.key, low=old is None)
+        if va.metadata.key != self._learning:
+            self.queue.add(va.metadata.key, low=old is None)
         targets = {target_key(entry) for entry in (old, new) if entry is not None}
         presence_changed = old is None or new is None or old.metadata.deleting != new.metadata.deleting
         if presence_changed or len(targets) > 1:

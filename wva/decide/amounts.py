@@ -8,14 +8,16 @@ number of replicas or a threshold beyond its range is the nearest one of the ran
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
+from collections.abc import Sequence
+from dataclasses import fields
+from operator import attrgetter
 from typing import Final, TypeVar
 
-from wva.decide.queueing.targets import Target
 from wva.model.metrics import EngineSignals, ReplicaMetrics, Sample, SampleState
 from wva.model.policy import QueueingPolicy, SaturationPolicy
+from wva.model.records import replace
 from wva.model.snapshot import Snapshot
-from wva.model.variant import Bounds, Variant
+from wva.model.variant import Variant
 from wva.numbers import REPLICAS, Real, Whole
 
 LARGEST: Final = 1e15
@@ -28,16 +30,15 @@ COUNTLESS: Final = 2**53
 """More replicas than anything can count, and the last number up to which floats have every whole number."""
 
 AMOUNT: Final = Real(0, LARGEST)
+_SIGNALS: Final = EngineSignals.__struct_fields__
 _GPUS: Final = Whole(0, 1_000_000)
 
-P = TypeVar("P", SaturationPolicy, QueueingPolicy, Target)
+P = TypeVar("P", SaturationPolicy, QueueingPolicy)
 
 
 def rounded_up(replicas: float) -> int:
     """Return a quotient as a whole number of replicas, at most ``COUNTLESS``, and 0 for NaN."""
-    if replicas < COUNTLESS:
-        return math.ceil(replicas) if replicas > -COUNTLESS else -COUNTLESS
-    return COUNTLESS if replicas >= COUNTLESS else 0
+    return 0 if math.isnan(replicas) else math.ceil(min(max(replicas, -COUNTLESS), COUNTLESS))
 
 
 def rounded_down(replicas: float) -> int:
@@ -46,7 +47,7 @@ def rounded_down(replicas: float) -> int:
 
 
 def bounded_policy(policy: P) -> P:
-    """Return a policy, or the targets that follow from it, with every number between 0 and ``LARGEST``."""
+    """Return a policy with every number between 0 and ``LARGEST``."""
     numbers = {field.name: getattr(policy, field.name) for field in fields(policy) if field.type == "float"}
     lies = {name: min(max(0.0, number), LARGEST) for name, number in numbers.items() if AMOUNT.find(number) is None}
     return replace(policy, **lies) if lies else policy
@@ -54,30 +55,50 @@ def bounded_policy(policy: P) -> P:
 
 def bounded_snapshot(snapshot: Snapshot) -> Snapshot:
     """Return a snapshot of which every number can be calculated with; the same one, if that is so already."""
-    variants = tuple(map(_variant, snapshot.variants))
-    replicas = tuple(map(_replica, snapshot.replicas))
+    variants, replicas = snapshot.variants, snapshot.replicas
+    if not all(map(_usual, variants)):
+        variants = tuple(map(_variant, variants))
+    if not _all_usual(replicas):
+        replicas = tuple(map(_replica, replicas))
     queues = tuple(
         replace(queue, size=_sample(queue.size), size_bytes=_sample(queue.size_bytes)) for queue in snapshot.queues
     )
     return replace(snapshot, variants=variants, replicas=replicas, queues=queues)
 
 
+def _all_usual(replicas: Sequence[ReplicaMetrics]) -> bool:
+    """Tell whether every sample can be calculated with. A fleet has too many to look at them one by one."""
+    columns = [[pod.kv_usage for pod in replicas], [pod.queue_length for pod in replicas]]
+    engines = [pod.engine for pod in replicas if pod.engine is not None]
+    columns += [list(map(attrgetter(name), engines)) for name in _SIGNALS if engines]
+    for column in columns:
+        values = [value for sample in column if (value := sample.value) is not None]
+        if values and (min(values) < 0 or max(values) > LARGEST):
+            return False
+    return True
+
+
+def _usual(variant: Variant) -> bool:
+    """Tell whether every number of a variant is within its range."""
+    bounds = variant.bounds
+    counts = [variant.spec_replicas, variant.current_replicas, variant.ready_replicas, variant.status_desired or 0]
+    counts += [variant.unschedulable_pods, variant.unplaced_pods, bounds.minimum or 0, bounds.maximum or 0]
+    return (
+        min(counts) >= REPLICAS.minimum
+        and max(counts) <= REPLICAS.maximum
+        and _GPUS.minimum <= variant.gpus_per_replica <= _GPUS.maximum
+        and 0.0 <= variant.cost <= LARGEST
+        and 0.0 <= bounds.tolerance <= 1.0
+    )
+
+
 def _replica(replica: ReplicaMetrics) -> ReplicaMetrics:
     kv, queue, engine = _sample(replica.kv_usage), _sample(replica.queue_length), replica.engine
-    signals = None if engine is None else _engine(engine)
-    if kv is replica.kv_usage and queue is replica.queue_length and signals is engine:
-        return replica
-    return replace(replica, kv_usage=kv, queue_length=queue, engine=signals)
-
-
-_SIGNALS: Final = tuple(field.name for field in fields(EngineSignals))
+    return replace(replica, kv_usage=kv, queue_length=queue, engine=None if engine is None else _engine(engine))
 
 
 def _engine(engine: EngineSignals) -> EngineSignals:
-    lies = {
-        name: sample for name in _SIGNALS if (sample := _sample(getattr(engine, name))) is not getattr(engine, name)
-    }
-    return replace(engine, **lies) if lies else engine
+    return replace(engine, **{name: _sample(getattr(engine, name)) for name in _SIGNALS})
 
 
 def _sample(sample: Sample) -> Sample:
@@ -88,7 +109,7 @@ def _sample(sample: Sample) -> Sample:
 
 def _variant(variant: Variant) -> Variant:
     bounds = variant.bounds
-    bounded = replace(
+    return replace(
         variant,
         cost=min(max(0.0, variant.cost), LARGEST),
         spec_replicas=REPLICAS.clamp(variant.spec_replicas),
@@ -98,12 +119,10 @@ def _variant(variant: Variant) -> Variant:
         unschedulable_pods=REPLICAS.clamp(variant.unschedulable_pods),
         unplaced_pods=REPLICAS.clamp(variant.unplaced_pods),
         gpus_per_replica=_GPUS.clamp(variant.gpus_per_replica),
-        bounds=Bounds(
-            None if bounds.minimum is None else REPLICAS.clamp(bounds.minimum),
-            None if bounds.maximum is None else REPLICAS.clamp(bounds.maximum),
-            bounds.minimum_origin,
-            bounds.maximum_origin,
-            min(max(0.0, bounds.tolerance), 1.0),
+        bounds=replace(
+            bounds,
+            minimum=None if bounds.minimum is None else REPLICAS.clamp(bounds.minimum),
+            maximum=None if bounds.maximum is None else REPLICAS.clamp(bounds.maximum),
+            tolerance=min(max(0.0, bounds.tolerance), 1.0),
         ),
     )
-    return variant if bounded == variant else bounded

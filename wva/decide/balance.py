@@ -6,24 +6,8 @@ This is the definition. The code needs no such steps, since a change may be of a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Final
 
 from wva.model.variant import VariantKey
-
-_UNBOUNDED: Final[Mapping[VariantKey, int]] = MappingProxyType({})
-
-
-def balanced(numbers: Mapping[VariantKey, int], change: int) -> dict[VariantKey, int]:
-    """Return the numbers of equal variants with so many replicas more (negative: fewer) in all.
-
-    Each replica goes to the smallest number or is taken from the largest, names break ties: who began with more keeps
-    more when they grow, and numbers that are one apart at most stay so.
-    """
-    if change >= 0:
-        return raised(numbers, change, ties=sorted(numbers))
-    mirrored = raised({key: -number for key, number in numbers.items()}, -change, ties=sorted(numbers, reverse=True))
-    return {key: -number for key, number in mirrored.items()}
 
 
 def raised(
@@ -31,7 +15,7 @@ def raised(
     count: int,
     *,
     ties: Sequence[VariantKey],
-    most: Mapping[VariantKey, int] = _UNBOUNDED,
+    most: Mapping[VariantKey, int],
 ) -> dict[VariantKey, int]:
     """Return the numbers after ``count`` replicas were added, each to the smallest number that may still grow.
 

@@ -1,31 +1,120 @@
 """Models that make a cycle fail: they keep their last numbers, and all others are decided as if they asked for nothing.
 
-``apart`` returns the inputs without such models. Their pods still take the GPUs that they have, and those on their way
-the GPUs that they will have: what a held model was granted is not given away. ``held`` returns the number that a
-variant keeps.
+``isolated`` runs an engine over all models that it can decide on. ``apart`` returns the inputs without the others.
+Their pods still take the GPUs that they have, and those on their way the GPUs that they will have: what a held model
+was granted is not given away. ``held`` returns the number that a variant keeps, ``asleep`` that of one at zero.
+
+If the namespace of a failing model has ConfigMaps of its own, and the models of the namespace can be decided without
+them, these decisions count, and the outcome names the namespace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from wva.decide.settling import previous_of
+from wva.decide.amounts import bounded_snapshot
+from wva.decide.outcome import FailedModel, Outcome
+from wva.decide.separate import separate
 from wva.model.decision import Decision, MetricsVerdict, Reason, Source, Step
+from wva.model.failures import cause_of
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
-from wva.model.memory import VariantMemory
+from wva.model.memory import Memory, VariantMemory, previous_of
 from wva.model.metrics import Coverage
+from wva.model.policy import Policy
+from wva.model.records import replace
 from wva.model.snapshot import Snapshot
-from wva.model.variant import UNKNOWN_ACCELERATOR, ModelKey, Variant, VariantKey
+from wva.model.variant import ModelKey, Variant, VariantKey
+
+Entry = tuple[Decision, VariantMemory]
+
+Engine = Callable[[Snapshot, Memory, Policy, float], Outcome]
+"""Decides on all variants of a snapshot; it raises what any of its models makes it raise."""
 
 
-@dataclass(frozen=True, slots=True)
-class FailedModel:
-    """A model that could not be decided on, why in words, and the exception for the log."""
+def isolated(
+    engine: Engine, snapshot: Snapshot, memory: Memory, policy: Policy, now: float, *, counts_pods: bool = False
+) -> Outcome:
+    """Return what the engine decides of all models that it can decide on; the others keep their numbers.
 
-    model: ModelKey
-    cause: str
-    error: Exception = field(compare=False)
+    ``counts_pods``: see ``apart``. Raises only what is raised without any model.
+    """
+    snapshot = bounded_snapshot(snapshot)
+    unread = {entry.model: entry.message for entry in snapshot.unread}
+    remembered = memory.by_key()
+
+    def attempt(models: Collection[ModelKey], policy: Policy = policy) -> Outcome:
+        return engine(apart(snapshot, models, remembered, counts_pods=counts_pods), memory, policy, now)
+
+    known = dict.fromkeys([variant.model for variant in snapshot.variants])
+    models = sorted([model for model in known if model not in unread] if unread else known)
+    outcome, errors = separate(models, attempt, suspects=memory.failing)
+    refused = _refused(errors, models, policy, attempt)
+    if refused:
+        without = _without_local(policy, refused.keys())
+        outcome, errors = separate(models, lambda kept: attempt(kept, without), suspects=errors.keys())
+    causes = unread | {model: f"deciding failed: {cause_of(error)}" for model, error in errors.items()}
+    if not causes:
+        return replace(outcome, refused=tuple(sorted(refused.items())))
+    entries = [
+        _held(variant, remembered.get(variant.key), causes[variant.model])
+        for variant in snapshot.variants
+        if variant.model in causes
+    ]
+    failures = (FailedModel(model, causes[model], error) for model, error in errors.items())
+    return replace(
+        outcome,
+        decisions=tuple(
+            sorted((*outcome.decisions, *(decision for decision, _ in entries)), key=lambda each: each.key)
+        ),
+        memory=_with_held(outcome.memory, memory, [entry for _, entry in entries if entry is not None], causes.keys()),
+        failures=tuple(sorted(failures, key=lambda failure: failure.model)),
+        refused=tuple(sorted(refused.items())),
+    )
+
+
+def _refused(
+    errors: Mapping[ModelKey, Exception],
+    models: Sequence[ModelKey],
+    policy: Policy,
+    attempt: Callable[[Collection[ModelKey], Policy], Outcome],
+) -> dict[str, str]:
+    """Return the namespaces that can be decided on without their own configuration alone, with what failed with it."""
+    refused = {}
+    for model, error in sorted(errors.items(), key=lambda each: each[0]):
+        namespace = model.namespace
+        if namespace in refused or all(local.namespace != namespace for local in policy.namespaces):
+            continue
+        neighbours = [other for other in models if other.namespace == namespace]
+        try:
+            attempt(neighbours, _without_local(policy, {namespace}))
+        except Exception:  # noqa: BLE001, S112 - then it is not the configuration
+            continue
+        refused[namespace] = cause_of(error)
+    return refused
+
+
+def _without_local(policy: Policy, namespaces: Collection[str]) -> Policy:
+    return replace(policy, namespaces=tuple(each for each in policy.namespaces if each.namespace not in namespaces))
+
+
+def _held(variant: Variant, entry: VariantMemory | None, cause: str) -> tuple[Decision, VariantMemory | None]:
+    """Keep the number of a variant, and what is remembered of it; one that is at zero stays there."""
+    decision = held(variant, entry, cause)
+    if not variant.active and decision.desired == 0:
+        kept, forgotten = asleep(variant)
+        return replace(kept, message=f"{kept.message}; {cause}"), forgotten
+    return decision, entry
+
+
+def _with_held(after: Memory, before: Memory, entries: Iterable[VariantMemory], models: Collection[ModelKey]) -> Memory:
+    """Return the memory of a cycle with what was remembered of the models that it did not decide on."""
+    histories = (*after.models, *(entry for entry in before.models if entry.key in models))
+    return replace(
+        after,
+        variants=tuple(sorted((*after.variants, *entries), key=lambda entry: entry.key)),
+        models=tuple(sorted(histories, key=lambda entry: entry.key)),
+        failing=tuple(sorted(models)),
+    )
 
 
 def apart(
@@ -92,7 +181,7 @@ def held(variant: Variant, entry: VariantMemory | None, cause: str) -> Decision:
     return Decision(
         key=variant.key,
         model=variant.model,
-        accelerator=variant.accelerator or variant.status_accelerator or UNKNOWN_ACCELERATOR,
+        accelerator=variant.known_accelerator,
         cost=variant.cost,
         current=variant.current_replicas if variant.active else 0,
         desired=number,
@@ -113,3 +202,26 @@ def _number(variant: Variant, entry: VariantMemory | None) -> int:
     if previous is None:
         previous = max(1, variant.current_replicas) if variant.active else 0
     return variant.bounds.clamp(previous) if previous else 0
+
+
+def asleep(variant: Variant) -> Entry:
+    """Keep a variant at zero. When it comes back it begins anew: its past says nothing."""
+    message = "scaled to zero"
+    decision = Decision(
+        key=variant.key,
+        model=variant.model,
+        accelerator=variant.known_accelerator,
+        cost=variant.cost,
+        current=0,
+        desired=0,
+        previous=variant.status_desired,
+        reason=Reason.INACTIVE,
+        message=message,
+        source=Source.CURRENT_REPLICAS,
+        metrics=MetricsVerdict(
+            available=False, reason="MetricsUnavailable", message="scaled to zero: no replica to report"
+        ),
+        coverage=Coverage(0, 0),
+        steps=(Step("analyze", message, 0, 0),),
+    )
+    return decision, VariantMemory(variant.key, 0, None, 0)

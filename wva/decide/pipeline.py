@@ -1,62 +1,38 @@
 """``decide``: Snapshot, Memory, Policy and now in; one Decision per variant and the next Memory out.
 
-Each model is analyzed, optimized and enforced. Then all models are limited together. Growth that finds no GPUs goes to
-the next variant of its model (``overflow``). The function is pure and independent of the order in which objects are
-listed: the same inputs give the same decisions, bit by bit, so that a recorded cycle can be replayed.
+``_conclude`` names the six steps of a cycle, each a module: trust, measure, foresee, allocate, settle, explain. All
+models go through each step together. The function is pure and independent of the order in which objects are listed: the
+same inputs give the same decisions, bit by bit, so that a recorded cycle can be replayed.
 
-A model on which an exception is raised does not take the others with it: it is held with its last number, and the
-others are decided without it (``separate``, ``failed``). If its namespace has ConfigMaps of its own, and the models of
-the namespace can be decided without them, these decisions count, and the outcome names the namespace.
+A model on which an exception is raised does not take the others with it (``failed``). ``compatibility: v0.5`` has an
+engine of its own (``v05``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 
-from wva.decide import model_cycle
-from wva.decide.amounts import bounded_snapshot
-from wva.decide.failed import FailedModel, apart, held
-from wva.decide.limit import Claim, GpuBudget, Stock, limit
-from wva.decide.limit_v05 import limit_v05
-from wva.decide.model_cycle import Cycle, ModelCycle, Shared
-from wva.decide.optimize.by_capacity import Gap
-from wva.decide.optimize.cost_aware import Candidate, spread
-from wva.decide.optimize.greedy import Need, share
-from wva.decide.overflow import Budgeting, Drafts, overflow
-from wva.decide.separate import separate
-from wva.decide.settling import Progress, settle
-from wva.decide.wording import LIMITER
-from wva.model.decision import Decision, Limit, MetricsVerdict, Reason, Source, Step
-from wva.model.failures import cause_of
-from wva.model.inventory import Inventory
-from wva.model.memory import Memory, ModelMemory, VariantMemory
-from wva.model.metrics import Coverage
+from wva.decide.allocate import UNLIMITED, AllocationPolicy, SharingRule, Stock, Want
+from wva.decide.explain import explain
+from wva.decide.failed import Entry, asleep, isolated
+from wva.decide.fitted import fitted
+from wva.decide.foresee import foresee
+from wva.decide.measure import measure
+from wva.decide.measure.need import REPLICAS, Need
+from wva.decide.outcome import Outcome
+from wva.decide.progress import clocked
+from wva.decide.settle import MOVES, Course, Rule, Terms, Verdict, settle, terms, want
+from wva.decide.trust import ModelReadings, VariantReadings, believe
+from wva.decide.v05 import engine as v05
+from wva.model import optimizers
+from wva.model.decision import Decision
+from wva.model.memory import Memory, ModelMemory, Shrink
 from wva.model.optimizers import Optimizer
 from wva.model.policy import Compatibility, Policy
-from wva.model.queueing import ModelOpinion
+from wva.model.records import replace
 from wva.model.service import LOWEST_PRIORITY
 from wva.model.snapshot import Snapshot
-from wva.model.variant import UNKNOWN_ACCELERATOR, ModelKey, Variant
-
-Entry = tuple[Decision, VariantMemory]
-
-_SEVERAL = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a cycle: decisions and memory, and what the model-based optimizer said of the models it judged.
-
-    ``failures`` are the models that could not be decided on, sorted. ``refused`` are the namespaces that were decided
-    on without their own configuration, because it makes decisions fail, each with the cause; sorted.
-    """
-
-    decisions: tuple[Decision, ...]
-    memory: Memory
-    opinions: tuple[ModelOpinion, ...] = ()
-    failures: tuple[FailedModel, ...] = ()
-    refused: tuple[tuple[str, str], ...] = ()
+from wva.model.variant import DEFAULT_COST, VariantKey
 
 
 def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> tuple[tuple[Decision, ...], Memory]:
@@ -73,260 +49,124 @@ def conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> 
 
     Raises only what is raised without any model.
     """
-    snapshot = bounded_snapshot(snapshot)
-    unread = {entry.model: entry.message for entry in snapshot.unread}
-    remembered = memory.by_key()
-
-    def attempt(models: Collection[ModelKey], policy: Policy = policy) -> Outcome:
-        compatible = policy.compatibility is not None
-        return _conclude(apart(snapshot, models, remembered, counts_pods=compatible), memory, policy, now)
-
-    models = sorted({variant.model for variant in snapshot.variants} - unread.keys())
-    outcome, errors = separate(models, attempt, suspects=memory.failing)
-    refused = _refused(errors, models, policy, attempt)
-    if refused:
-        without = _without_local(policy, refused.keys())
-        outcome, errors = separate(models, lambda kept: attempt(kept, without), suspects=errors.keys())
-    causes = unread | {model: f"deciding failed: {cause_of(error)}" for model, error in errors.items()}
-    if not causes:
-        return replace(outcome, refused=tuple(sorted(refused.items())))
-    entries = [
-        _held(variant, remembered.get(variant.key), causes[variant.model])
-        for variant in snapshot.variants
-        if variant.model in causes
-    ]
-    failures = (FailedModel(model, causes[model], error) for model, error in errors.items())
-    return replace(
-        outcome,
-        decisions=tuple(
-            sorted((*outcome.decisions, *(decision for decision, _ in entries)), key=lambda each: each.key)
-        ),
-        memory=_with_held(outcome.memory, memory, [entry for _, entry in entries if entry is not None], causes.keys()),
-        failures=tuple(sorted(failures, key=lambda failure: failure.model)),
-        refused=tuple(sorted(refused.items())),
-    )
-
-
-def _refused(
-    errors: Mapping[ModelKey, Exception],
-    models: Sequence[ModelKey],
-    policy: Policy,
-    attempt: Callable[[Collection[ModelKey], Policy], Outcome],
-) -> dict[str, str]:
-    """Return the namespaces that can be decided on without their own configuration alone, with what failed with it."""
-    refused = {}
-    for model, error in sorted(errors.items(), key=lambda each: each[0]):
-        namespace = model.namespace
-        if namespace in refused or all(local.namespace != namespace for local in policy.namespaces):
-            continue
-        neighbours = [other for other in models if other.namespace == namespace]
-        try:
-            attempt(neighbours, _without_local(policy, {namespace}))
-        except Exception:  # noqa: BLE001, S112 - then it is not the configuration
-            continue
-        refused[namespace] = cause_of(error)
-    return refused
-
-
-def _without_local(policy: Policy, namespaces: Collection[str]) -> Policy:
-    return replace(policy, namespaces=tuple(each for each in policy.namespaces if each.namespace not in namespaces))
-
-
-def _held(variant: Variant, entry: VariantMemory | None, cause: str) -> tuple[Decision, VariantMemory | None]:
-    """Keep the number of a variant, and what is remembered of it; one that is at zero stays there."""
-    decision = held(variant, entry, cause)
-    if not variant.active and decision.desired == 0:
-        kept, asleep = _inactive(variant)
-        return replace(kept, message=f"{kept.message}; {cause}"), asleep
-    return decision, entry
-
-
-def _with_held(after: Memory, before: Memory, entries: Iterable[VariantMemory], models: Collection[ModelKey]) -> Memory:
-    """Return the memory of a cycle with what was remembered of the models that it did not decide on."""
-    histories = (*after.models, *(entry for entry in before.models if entry.key in models))
-    return replace(
-        after,
-        variants=tuple(sorted((*after.variants, *entries), key=lambda entry: entry.key)),
-        models=tuple(sorted(histories, key=lambda entry: entry.key)),
-        failing=tuple(sorted(models)),
-    )
+    if policy.compatibility is Compatibility.V0_5:
+        return v05.conclude(snapshot, memory, policy, now)
+    return isolated(_conclude, snapshot, memory, policy, now)
 
 
 def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> Outcome:
-    cycle = Cycle.of(snapshot, memory, policy, now)
-    running, asleep = _models(snapshot.variants)
-    analyzed = [model_cycle.analyze(key, running[key], cycle) for key in sorted(running)]
-    models, observed = model_cycle.with_opinions(analyzed, cycle)
-    limited = _within_budget(models, cycle, _budget(snapshot, policy))
-    progresses = [progress for model in models for progress in model.progresses]
-    entries = [_entry(decision, progress, now) for decision, progress in zip(limited, progresses, strict=True)]
-    taking_part = {decision.key for decision in limited}
-    entries += [_inactive(variant) for variant in asleep if variant.key not in taking_part]
+    # 1 trust: what of the samples can be believed
+    models, sleeping = believe(snapshot, memory, policy, now)
+    # 2 measure: what each model needs, in the unit of its analyzer
+    needs, after = measure(models, memory, policy, now)
+    # 3 foresee: what it will need when a replica that is ordered now serves
+    needs, after = foresee(needs, models, after, policy, now)
+    # 4 allocate: the cheapest numbers of all models, within bounds, quotas and GPUs
+    known = (snapshot.inventory, snapshot.variants)
+    stock = Stock.of(*known, unknown=policy.unknown_inventory) if policy.counts_gpus else UNLIMITED
+    prices = {model.key: _prices(model, policy) for model in models}
+    courses = [terms(model, need, prices[model.key]) for model, need in zip(models, needs, strict=True)]
+    rules = _sharing(models, courses, policy)
+    wants = [
+        _in_turn(want(model, need, course, prices[model.key], stock, policy), need, course, rules.sharing, policy)
+        for model, need, course in zip(models, needs, courses, strict=True)
+        if stock.counted or course.course in MOVES
+    ]
+    plan = fitted(wants, {need.key: need for need in needs}, stock, rules)
+    # 5 settle: which rule holds for each variant
+    entries: list[Entry] = []
+    ruled: dict[VariantKey, Rule] = {}
+    histories = {entry.key: entry for entry in after.models}
+    remembered: list[ModelMemory] = []
+    gpus = (snapshot.inventory_detail or "not read") if stock.frozen else ""
+    for model, need, course in zip(models, needs, courses, strict=True):
+        zero = policy.scale_to_zero_for(model.key)
+        verdicts = settle(model, need, course, plan, prices[model.key], zero, now)
+        ruled |= {each.key: verdict.rule for each, verdict in zip(model.variants, verdicts, strict=True)}
+        # 6 explain: the decisions in words, and what the next cycle must know
+        decisions = explain(model, need, course, verdicts, gpus=gpus)
+        kept = _remembered(histories.get(model.key, model.memory), need, course, decisions, verdicts, now)
+        if kept.peaks or kept != ModelMemory(model.key):
+            remembered.append(kept)
+        entries += [_entry(decision, each, now) for decision, each in zip(decisions, model.variants, strict=True)]
+    entries += [asleep(variant) for variant in sleeping]
     entries.sort(key=lambda entry: entry[0].key)
-    learned = [model.learned for model in models if model.learned is not None]
-    opinions = [model.answer or model.opinion for model in models]
     return Outcome(
-        tuple(decision for decision, _ in entries),
-        Memory(
-            tuple(remembered for _, remembered in entries),
-            memory.capacity.updated(learned, now=now),
-            observed,
-            _histories(models, limited, cycle),
-        ),
-        tuple(opinion for opinion in opinions if opinion is not None),
+        tuple([decision for decision, _ in entries]),
+        replace(after, variants=tuple([entry for _, entry in entries]), models=tuple(remembered), failing=()),
+        rules=ruled,
     )
 
 
-def _histories(models: Sequence[ModelCycle], decisions: Iterable[Decision], cycle: Cycle) -> tuple[ModelMemory, ...]:
-    of_model: dict[ModelKey, list[Decision]] = {}
-    for decision in decisions:
-        of_model.setdefault(decision.model, []).append(decision)
-    found = [model_cycle.remembered(model, of_model[model.key], cycle) for model in models]
-    return tuple(sorted((entry for entry in found if entry is not None), key=lambda entry: entry.key))
+def _sharing(models: Sequence[ModelReadings], courses: Sequence[Terms], policy: Policy) -> AllocationPolicy:
+    """Return how scarce GPUs are shared: by score if a growing model asks for that, else by the policy of best effort.
 
-
-def _models(variants: Iterable[Variant]) -> tuple[dict[ModelKey, list[Variant]], list[Variant]]:
-    """Return the variants of every model that runs, sorted, and all variants at zero."""
-    ordered = sorted(variants, key=lambda variant: variant.key)
-    running = {variant.model for variant in ordered if variant.active}
-    models: dict[ModelKey, list[Variant]] = {}
-    for variant in ordered:
-        if variant.model in running:
-            models.setdefault(variant.model, []).append(variant)
-    return models, [variant for variant in ordered if not variant.active]
-
-
-def _budget(snapshot: Snapshot, policy: Policy) -> GpuBudget | None:
-    """Return the GPU budget, None when there is no limit."""
-    if not policy.limited:
-        return None
-    inventory = snapshot.inventory
-    if inventory is not None:
-        inventory = Inventory.of(list(inventory.pools), list(inventory.quotas))
-    return GpuBudget(inventory, snapshot.inventory_detail, policy.unknown_inventory)
-
-
-def _within_budget(models: Sequence[ModelCycle], cycle: Cycle, budget: GpuBudget | None) -> tuple[Decision, ...]:
-    """Return the decisions of all models, in their order."""
-
-    def draft(seen: Sequence[ModelCycle]) -> Drafts:
-        shared = _shared(seen, cycle, budget)
-        return {model.key: model_cycle.decide(model, cycle, shared=shared.get(model.key)) for model in seen}
-
-    def grant(drafts: Drafts) -> tuple[Decision, ...]:
-        return _limited(_claims(models, drafts, cycle.policy), cycle.policy, budget)
-
-    drafts = draft(models)
-    decisions = grant(drafts)
-    if budget is None or budget.inventory is None or cycle.policy.compatibility is not None:
-        return decisions
-    return overflow(models, drafts, Budgeting(draft, grant), decisions=decisions)
-
-
-def _claims(models: Sequence[ModelCycle], drafts: Drafts, policy: Policy) -> list[Claim]:
-    return [
-        Claim(decision, progress.variant, _priority(policy, decision.model))
-        for model in models
-        for decision, progress in zip(drafts[model.key], model.progresses, strict=True)
-    ]
-
-
-def _shared(models: Sequence[ModelCycle], cycle: Cycle, budget: GpuBudget | None) -> dict[ModelKey, Shared]:
-    """Share the free GPUs among the models in need, if their number is known.
-
-    Several models have to be in need, or one whose optimizer was chosen to share.
+    Without either, by priority.
     """
-    growing = [
-        (model.gap, choice)
-        for model in models
-        if model.gap is not None and (choice := _sharing(model, model.gap, cycle.policy)) is not None
-    ]
-    chosen = any(choice is Optimizer.GREEDY_BY_SCORE for _, choice in growing)
-    if budget is None or budget.inventory is None or not (chosen or len(growing) >= _SEVERAL):
-        return {}
-    stock = Stock.of(budget.inventory, (progress.variant for model in models for progress in model.progresses))
-    needs = [_need(gap, budget.inventory, cycle.policy) for gap, _ in growing]
-    served = share(needs, stock.free_by_accelerator())
-    equal = {need.model: tuple(spread(need.candidates, served[need.model])) for need in needs}
-    return {gap.capacity.key: _served(gap, equal[gap.capacity.key]) for gap, _ in growing}
+    growing = [model.key for model, found in zip(models, courses, strict=True) if found.course is Course.GROW]
+    if any(policy.optimizer_for(key) is Optimizer.GREEDY_BY_SCORE for key in growing):
+        return AllocationPolicy(SharingRule.SCORE)
+    if policy.solver.best_effort is not optimizers.BestEffort.NONE:
+        return AllocationPolicy(SharingRule(policy.solver.best_effort.value), delayed=policy.solver.delayed)
+    return AllocationPolicy()
 
 
-def _sharing(model: ModelCycle, gap: Gap, policy: Policy) -> Optimizer | None:
-    """Return the optimizer of a model that grows, if it is one that shares GPUs."""
-    if not gap.growing or model.held:
-        return None
-    optimizer = policy.optimizer_for(model.key)
-    return optimizer if optimizer in {Optimizer.BY_ANALYZER, Optimizer.GREEDY_BY_SCORE} else None
+def _in_turn(wanted: Want, need: Need, found: Terms, sharing: SharingRule, policy: Policy) -> Want:
+    """Return it with the place of its model: its priority, and by how much it weighs among those of its priority."""
+    target = policy.service_target_for(wanted.key)
+    priority = LOWEST_PRIORITY if target is None else target.priority
+    weight = need.demand / found.present if found.present > 0 else 1.0
+    if sharing is SharingRule.SCORE:
+        smallest = min([offer.capacity for offer in wanted.offers if offer.capacity > 0], default=1.0)
+        weight = LOWEST_PRIORITY / priority / smallest
+    return replace(wanted, priority=priority, weight=weight)
 
 
-def _served(gap: Gap, candidates: tuple[Candidate, ...]) -> Shared:
-    """Return what a model got, and what its variants would have got alone and with GPUs enough."""
-    numbers = {candidate.key: candidate.number for candidate in candidates}
-    return Shared(
-        candidates,
-        {
-            wanted.key: Limit(f"{LIMITER} {wanted.accelerator}", wanted.number - numbers[wanted.key])
-            for wanted in gap.grown()
-            if wanted.number > numbers[wanted.key]
-        },
-    )
+def _prices(model: ModelReadings, policy: Policy) -> dict[VariantKey, float]:
+    """Return what a replica of each variant costs.
+
+    What the variants say counts. Where none of them says anything, the unit costs of their accelerators do, if all are
+    known: costs of two kinds cannot be compared.
+    """
+    variants = [each.progress.variant for each in model.variants]
+    prices = {variant.key: variant.cost for variant in variants}
+    if policy.accelerator_costs and all(variant.cost == DEFAULT_COST for variant in variants):
+        units = [policy.accelerator_cost(variant.accelerator) for variant in variants]
+        known = [unit for unit in units if unit is not None]
+        if len(known) == len(units):
+            for variant, unit in zip(variants, known, strict=True):
+                prices[variant.key] = unit * max(1, variant.gpus_per_replica)
+    return prices
 
 
-def _need(gap: Gap, inventory: Inventory, policy: Policy) -> Need:
-    """Return what a model needs, with the accelerators of its variants under the names of the inventory."""
-    candidates = []
-    for candidate in gap.candidates():
-        pool = inventory.pool_of(candidate.accelerator)
-        candidates.append(replace(candidate, accelerator="" if pool is None else pool.accelerator))
-    key = gap.capacity.key
-    importance = LOWEST_PRIORITY / _priority(policy, key)
-    return Need(key, gap.capacity.required, tuple(candidates), importance, gap.capacity.growth_limit)
+def _remembered(
+    history: ModelMemory,
+    need: Need,
+    found: Terms,
+    decisions: Sequence[Decision],
+    verdicts: Sequence[Verdict],
+    now: float,
+) -> ModelMemory:
+    """Return what the next cycle must know of a model: what was asked for, and what was given up."""
+    answered = history.answered if found.coming or found.course is Course.HOLD else None
+    rules = {verdict.rule for verdict in verdicts}
+    if Rule.GROWS in rules and need.unit == REPLICAS:
+        answered = max(answered or 0.0, need.demand)
+    shrunk = history.shrunk
+    if Rule.SHRINKS in rules and need.unit == REPLICAS:
+        shrunk = Shrink(sum([decision.desired for decision in decisions]), need.demand, now)
+    return ModelMemory(history.key, history.peaks, shrunk, history.regretted, answered)
 
 
-def _limited(claims: Sequence[Claim], policy: Policy, budget: GpuBudget | None) -> tuple[Decision, ...]:
-    if budget is None:
-        return tuple(claim.decision for claim in claims)
-    if policy.compatibility is Compatibility.V0_5:
-        return limit_v05(claims, budget.inventory)
-    return limit(claims, budget)
-
-
-def _priority(policy: Policy, model: ModelKey) -> int:
-    target = policy.service_target_for(model)
-    return LOWEST_PRIORITY if target is None else target.priority
-
-
-def _entry(decision: Decision, progress: Progress, now: float) -> Entry:
+def _entry(decision: Decision, each: VariantReadings, now: float) -> Entry:
     """Return the decision with its clock; a variant that stays at zero has neither number nor clock.
 
     Who kept it there is said all the same.
     """
-    if progress.variant.active or decision.desired > 0:
-        return settle(decision, progress, now=now)
-    kept, remembered = _inactive(progress.variant)
+    variant = each.progress.variant
+    if variant.active or decision.desired > 0:
+        return clocked(decision, each.progress, now=now)
+    kept, remembered = asleep(variant)
     if decision.limits:
         kept = replace(kept, message=f"{kept.message}; {decision.message}", steps=decision.steps)
     return kept, remembered
-
-
-def _inactive(variant: Variant) -> Entry:
-    """Keep a variant at zero. When it comes back it begins anew: its past says nothing."""
-    message = "scaled to zero"
-    decision = Decision(
-        key=variant.key,
-        model=variant.model,
-        accelerator=variant.accelerator or variant.status_accelerator or UNKNOWN_ACCELERATOR,
-        cost=variant.cost,
-        current=0,
-        desired=0,
-        previous=variant.status_desired,
-        reason=Reason.INACTIVE,
-        message=message,
-        source=Source.CURRENT_REPLICAS,
-        metrics=MetricsVerdict(
-            available=False, reason="MetricsUnavailable", message="scaled to zero: no replica to report"
-        ),
-        coverage=Coverage(0, 0),
-        steps=(Step("analyze", message, 0, 0),),
-    )
-    return decision, VariantMemory(variant.key, 0, None, 0)

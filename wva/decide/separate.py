@@ -10,8 +10,7 @@ costs about one more try, and one that has gone is seen at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, Generic, TypeVar
 
 K = TypeVar("K")
@@ -21,118 +20,77 @@ _MOST_REJOINING: Final = 8
 """Suspects that work alone and not with all others are tried one by one up to this number: each try is a whole one."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Raised:
-    error: Exception
-
-
 def separate(
     keys: Sequence[K], attempt: Callable[[tuple[K, ...]], T], *, suspects: Collection[K] = ()
 ) -> tuple[T, dict[K, Exception]]:
     """Return what ``attempt`` gives for the keys that work together, and the error of each key that was set aside.
 
-    ``attempt`` must not mind the order of its keys. Raises what it raises without any key.
+    ``attempt`` must not mind the order of its keys, and is asked once for the same ones. Raises what it raises without
+    any key.
     """
-    return _Search(attempt).run(
-        tuple(key for key in keys if key not in suspects), tuple(key for key in keys if key in suspects)
-    )
+    tries = _Tries(attempt)
+    kept = tries.joined((), tuple([key for key in keys if key not in suspects]), suspected=False)
+    kept = tries.joined(kept, tuple([key for key in keys if key in suspects]), suspected=True)
+    found = tries.of(kept)
+    if kept and isinstance(found, Exception):
+        tries.failed |= dict.fromkeys(kept, found)
+        found = tries.of(())
+    if isinstance(found, Exception):
+        raise found
+    return found[0], tries.failed
 
 
-class _Search(Generic[K, T]):
-    """One pass over the keys."""
+class _Tries(Generic[K, T]):
+    """What came of the work, by its keys, and which keys were set aside."""
 
     def __init__(self, attempt: Callable[[tuple[K, ...]], T]) -> None:
         self._attempt = attempt
+        self._known: dict[tuple[K, ...], tuple[T] | Exception] = {}
+        self.failed: dict[K, Exception] = {}
 
-    def run(self, trusted: tuple[K, ...], suspects: tuple[K, ...]) -> tuple[T, dict[K, Exception]]:
-        kept, failed, outcome = self._working(trusted)
-        if suspects:
-            found = self._try(suspects)
-            if isinstance(found, _Raised):
-                failed |= self._alone(suspects, found.error)
-            again = tuple(key for key in suspects if key not in failed)
-            if again:
-                kept, refused, joined = self._joined(again, onto=kept, most=_MOST_REJOINING)
-                failed |= refused
-                outcome = joined or outcome
-        if isinstance(outcome, _Raised):
-            raise outcome.error
-        return outcome[0], failed
+    def of(self, keys: tuple[K, ...]) -> tuple[T] | Exception:
+        if keys not in self._known:
+            try:
+                self._known[keys] = (self._attempt(keys),)
+            except Exception as error:  # noqa: BLE001 - this is what isolates
+                self._known[keys] = error
+        return self._known[keys]
 
-    def _try(self, keys: Iterable[K]) -> tuple[T] | _Raised:
-        try:
-            return (self._attempt(tuple(keys)),)
-        except Exception as error:  # noqa: BLE001 - this is what isolates
-            return _Raised(error)
+    def joined(self, kept: tuple[K, ...], keys: tuple[K, ...], *, suspected: bool) -> tuple[K, ...]:
+        """Return those of keys that work together with the kept ones.
 
-    def _working(self, keys: tuple[K, ...]) -> tuple[tuple[K, ...], dict[K, Exception], tuple[T] | _Raised]:
-        """Return the keys that work together, the errors of the others, and what came of the work."""
-        outcome = self._try(keys)
-        if not keys or not isinstance(outcome, _Raised):
-            return keys, {}, outcome
-        failed = self._alone(keys, outcome.error)
-        rest = tuple(key for key in keys if key not in failed)
-        if failed:
-            outcome = self._try(rest)
-        if rest and isinstance(outcome, _Raised):
-            rest, refused, joined = self._joined(rest)
-            failed |= refused
-            outcome = joined or self._try(())
-        return rest, failed, outcome
-
-    def _alone(self, keys: tuple[K, ...], error: Exception) -> dict[K, Exception]:
-        """Return those of keys that raise together which raise alone, too."""
-        if len(keys) == 1:
-            return {keys[0]: error}
-        failed: dict[K, Exception] = {}
-        for half in _halves(keys):
-            outcome = self._try(half)
-            if isinstance(outcome, _Raised):
-                failed |= self._alone(half, outcome.error)
-        return failed
-
-    def _joined(
-        self, keys: tuple[K, ...], *, onto: tuple[K, ...] = (), most: int | None = None
-    ) -> tuple[tuple[K, ...], dict[K, Exception], tuple[T] | None]:
-        """Let keys that work alone join others as far as all work together; with whom one does not, both are left out.
-
-        With ``most`` a larger number of keys is not divided: all of them join, or none, and the others stay.
+        With whom a key does not work is left out, too, unless the key is suspected. Of many suspects all join or none.
         """
-        kept, failed = list(onto), dict[K, Exception]()
-        last: tuple[T] | None = None
-        waiting = [keys]
+        self._set_aside(keys)
+        waiting = [tuple([key for key in keys if key not in self.failed])]
         while waiting:
             group = waiting.pop()
-            outcome = self._try((*kept, *group))
-            if not isinstance(outcome, _Raised):
+            found = self.of(kept + group)
+            if not isinstance(found, Exception):
                 kept += group
-                last = outcome
-            elif len(group) > 1 and (most is None or len(group) <= most):
+            elif len(group) > 1 and not (suspected and len(group) > _MOST_REJOINING):
                 waiting += reversed(_halves(group))
-            else:
-                failed |= dict.fromkeys(group, outcome.error)
-                partner = None if most is not None else self._partner(group[0], tuple(kept))
-                if partner is not None:
-                    kept.remove(partner)
-                    failed[partner] = outcome.error
-                    last = None
-        if last is None and tuple(kept) != onto:
-            outcome = self._try(kept)
-            if isinstance(outcome, _Raised):
-                failed |= dict.fromkeys(kept, outcome.error)
-                kept = []
-            else:
-                last = outcome
-        return tuple(kept), failed, last
+            elif group:
+                apart = group if suspected else group + self._partner(group[0], kept)
+                self.failed |= dict.fromkeys(apart, found)
+                kept = tuple([key for key in kept if key not in self.failed])
+        return kept
 
-    def _partner(self, key: K, others: tuple[K, ...]) -> K | None:
-        """Return the one with which a key raises; None when it takes more than one."""
+    def _set_aside(self, keys: tuple[K, ...]) -> None:
+        """Set those of keys aside that raise alone, too."""
+        found = self.of(keys) if keys else None
+        if isinstance(found, Exception) and len(keys) == 1:
+            self.failed[keys[0]] = found
+        elif isinstance(found, Exception):
+            for half in _halves(keys):
+                self._set_aside(half)
+
+    def _partner(self, key: K, others: tuple[K, ...]) -> tuple[K, ...]:
+        """Return the one with which a key raises; none when it takes more than one."""
         while len(others) > 1:
             first, second = _halves(others)
-            others = first if isinstance(self._try((*first, key)), _Raised) else second
-        if not others or not isinstance(self._try((*others, key)), _Raised):
-            return None
-        return others[0]
+            others = first if isinstance(self.of((*first, key)), Exception) else second
+        return others if isinstance(self.of((*others, key)), Exception) else ()
 
 
 def _halves(keys: tuple[K, ...]) -> tuple[tuple[K, ...], tuple[K, ...]]:

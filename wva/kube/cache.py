@@ -2,8 +2,8 @@
 
 In come lists and changes from ``watch``; out go objects by key, by index, and calls to handlers with the state before
 and after. A list *replaces* the content, but handlers see only the difference: what came, what changed, what went while
-the watch was interrupted. Everything is synchronous and happens in the event loop's thread, so a reader never sees half
-a change.
+the watch was interrupted. Every change happens in one go in the event loop's thread, so a reader never sees half of
+one. Only the first list, which nothing reads before it is complete, comes in step by step.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Generic, TypeAlias
 
 from wva import log
 from wva.api.meta import Key, T, is_older
+from wva.slices import Steps, at_once
 
 Handler: TypeAlias = Callable[[T | None, T | None], None]
 """Called with (old, new): (None, new) for an addition, (old, None) for a deletion."""
@@ -131,19 +132,40 @@ class Store(Generic[T]):
 
         An object that is already known in a newer state than its item keeps it, unless all of the content goes back.
         """
-        back = is_older(resource_version, self.resource_version)
-        fresh = {obj.metadata.key: obj for obj in items}
-        gone = [key for key in self._ordered() if key not in fresh]
-        changes: builtins.list[tuple[T | None, T | None]] = [(self._store(key, None), None) for key in gone]
+        at_once(self.replacing(items, resource_version))
+
+    def replacing(self, items: Iterable[T], resource_version: str) -> Steps[None]:
+        """Do what ``replace`` does, with a step for each object, so that other tasks can run between them.
+
+        The first content comes in step by step: nothing reads it before ``synced``. Of a later one the steps find what
+        differs, and that is taken in one go.
+        """
+        back, fresh, differing = is_older(resource_version, self.resource_version), {}, []
+        for obj in items:
+            fresh[obj.metadata.key] = obj
+            yield
         for key, obj in fresh.items():
-            old = self._objects.get(key)
-            if old is None or (not _same(old, obj) and (back or not _newer(old, obj))):
-                changes.append((old, self._kept(obj)))
+            if self._is_news(key, obj, back=back):
+                differing.append(key)
+            yield
+        gone = sorted(key for key in self._objects if key not in fresh)
+        changes: builtins.list[tuple[T | None, T | None]] = [(self._store(key, None), None) for key in gone]
+        for key in differing:
+            if self._is_news(key, fresh[key], back=back):
+                changes.append((self._objects.get(key), self._kept(fresh[key])))
                 self._store(key, changes[-1][1])
+            if not self.synced.is_set():
+                yield
         self.resource_version = resource_version
-        self.synced.set()
         for old, new in changes:
             self._notify(old, new)
+            if not self.synced.is_set():
+                yield
+        self.synced.set()
+
+    def _is_news(self, key: Key, obj: T, *, back: bool) -> bool:
+        old = self._objects.get(key)
+        return old is None or (not _same(old, obj) and (back or not _newer(old, obj)))
 
     def upsert(self, obj: T) -> None:
         """Add or change one object. The same version again calls no handler, and neither does an older one."""

@@ -1,9 +1,9 @@
-"""The only module that touches the Kubernetes library: requests in, bytes and structs out, errors as our own classes.
+"""Typed access to the API server: requests in, bytes and structs out, errors as our own classes.
 
-kubernetes_asyncio is used for what is hard and well kept there, which is finding and keeping credentials: kubeconfig,
-in-cluster, exec plug-ins, TLS. Its models (100x slower than msgspec), its ``Watch`` (no back-off, no idle limit) and
-its body handling are not used: requests go through an own aiohttp session, whose TLS follows the files that the library
-found.
+kubernetes_asyncio (``library``) is used for what is hard and well kept there, which is finding and keeping credentials:
+kubeconfig, in-cluster, exec plug-ins, TLS. Its models (100x slower than msgspec), its ``Watch`` (no back-off, no idle
+limit) and its body handling are not used: requests go through an own aiohttp session, whose TLS follows the files that
+the library found.
 
 That session does not read the environment (``trust_env`` is off, though the library switches it on): aiohttp does not
 understand the CIDR blocks that NO_PROXY has in clusters and would send API traffic to an egress proxy, and it would
@@ -30,6 +30,7 @@ from wva.api.resource import Resource
 from wva.instruments import Instruments
 from wva.kube import errors
 from wva.kube.credentials import Renewal, TlsFiles, TokenFile
+from wva.kube.library import library
 from wva.kube.transport import READ_BUFFER_BYTES, Call, Guard, Transport, guarding
 from wva.slices import Slices
 
@@ -281,17 +282,13 @@ async def _open_transport(
     stack: AsyncExitStack, instruments: Instruments, timeout_seconds: float, context: str | None
 ) -> Transport:
     """Find credentials and open a connection pool that ``stack`` closes. Raises ConfigurationError."""
-    # Importing the library costs 0.4 s, which commands like --help should not pay.
-    from kubernetes_asyncio.client import ApiClient, Configuration  # noqa: PLC0415 - see above
-
-    configuration = Configuration()
+    configuration = library().configuration()
     # Python 3.13 began to insist on certificate extensions that the CAs of many clusters lack; Go never did.
     configuration.disable_strict_ssl_verification = True
     try:
         async with asyncio.timeout(timeout_seconds):
             renewal = await _configure(configuration, context)
         tls = TlsFiles(configuration)
-        api = await stack.enter_async_context(ApiClient(configuration))
     except errors.ConfigurationError:
         raise
     except Exception as error:
@@ -300,7 +297,9 @@ async def _open_transport(
 
     async def authorize(headers: dict[str, str]) -> None:
         tls.renew()
-        await api.update_params_for_auth(headers, [], ["BearerToken"])
+        bearer = (await configuration.auth_settings()).get("BearerToken")
+        if bearer is not None and bearer["value"]:
+            headers[bearer["key"]] = bearer["value"]
 
     session = await stack.enter_async_context(
         aiohttp.ClientSession(
@@ -328,14 +327,12 @@ def _nothing() -> None:
 
 async def _configure(configuration: Configuration, context: str | None) -> Renewal | None:
     """Fill ``configuration`` from the first source that is there."""
-    from kubernetes_asyncio.config import load_incluster_config  # noqa: PLC0415 - slow to import
-
     paths = os.environ.get("KUBECONFIG", "")
     if paths:
         return await _configure_from_files(configuration, paths, context)
     token_file = SERVICE_ACCOUNT / "token"
     if context is None and os.environ.get("KUBERNETES_SERVICE_HOST") and token_file.is_file():
-        load_incluster_config(  # type: ignore[no-untyped-call] # the library has no types here
+        library().load_incluster_config(
             client_configuration=configuration,
             try_refresh_token=False,
             token_filename=str(token_file),
@@ -347,15 +344,13 @@ async def _configure(configuration: Configuration, context: str | None) -> Renew
 
 
 async def _configure_from_files(configuration: Configuration, paths: str, context: str | None) -> Renewal | None:
-    from kubernetes_asyncio.config.kube_config import KubeConfigLoader, KubeConfigMerger  # noqa: PLC0415 - slow to import
-
     if not _any_file(paths):
         raise errors.ConfigurationError(
             f"no way to a Kubernetes API server: kubeconfig {paths} does not exist, and this is not a pod "
             "with a service account"
         )
-    merged = KubeConfigMerger(paths)
-    loader = KubeConfigLoader(config_dict=merged.config, config_base_path=None, active_context=context)
+    merged = library().merger(paths)
+    loader = library().loader(config_dict=merged.config, config_base_path=None, active_context=context)
     await loader.load_and_set(configuration)
     user, folder = _user(merged, loader)
     if "tokenFile" in user:

@@ -22,7 +22,7 @@ REFUSED_SECONDS: Final = 10.0
 _log = log.get("kube.credentials")
 
 
-class Configuration(Protocol):
+class ClientConfiguration(Protocol):
     """The library's configuration, as far as it is used here."""
 
     api_key: dict[str, str]
@@ -68,7 +68,7 @@ class TokenFile:
         self._path = path
         self._seen: tuple[int, int, int] | None = None
 
-    def __call__(self, configuration: Configuration) -> None:
+    def __call__(self, configuration: ClientConfiguration) -> None:
         """Put the current token into ``configuration``; an unreadable or empty file leaves the last one."""
         try:
             stat = self._path.stat()
@@ -103,7 +103,7 @@ class Renewal:
         """Note that the server did not accept the credentials."""
         self._refused = True
 
-    async def __call__(self, configuration: Configuration) -> None:
+    async def __call__(self, configuration: ClientConfiguration) -> None:
         """Renew when due. A failure is logged and leaves the old credentials: the server will say what it thinks."""
         if not self._due():
             return

@@ -11,13 +11,17 @@ a fault that repeats every second costs the API server next to nothing:
 What passed waits in a bounded buffer: when the API server does not answer, new Events are dropped and counted, and
 the caller is never delayed. Namespaces take turns, and none has more than a quarter of the buffer. An Event that waits
 already only has its count raised, also in a full buffer.
+
+Some reasons are *urgent*. Their Events have a buffer of their own, which is posted before the other one. It has room
+for what a large fleet says at once, no share limits a namespace there, and there is no limit on posts about one object:
+from the eleventh text on there is one Event that is changed again and again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -42,6 +46,8 @@ BURST: Final = 25
 REFILL_SECONDS: Final = 300.0
 MAX_REMEMBERED: Final = 4096  # client-go's cache sizes: what is forgotten only starts counting afresh
 MAX_WAITING: Final = 1000
+MAX_URGENT: Final = 20_000
+"""Twice as many as a fleet of 10,000 variants says in one cycle. Each has a kilobyte or two."""
 MAX_MESSAGE_BYTES: Final = 1024  # the API server refuses longer notes in events.k8s.io, which is the same store
 MAX_NAME_CHARACTERS: Final = 253
 CLUSTER_NAMESPACE: Final = "default"  # where Events about cluster-scoped objects belong
@@ -49,6 +55,8 @@ MAX_ATTEMPTS: Final = 6
 RETRY_BASE_SECONDS: Final = 1.0
 RETRY_CAP_SECONDS: Final = 10.0
 REQUEST_SECONDS: Final = 10.0
+GIVE_WAY_SECONDS: Final = 1.0
+"""How long an Event waits at most for more important requests than itself."""
 
 _log = log.get("kube.events")
 
@@ -122,7 +130,8 @@ class _Texts:
     """The texts of one topic since it was last quiet for the window."""
 
     last: float
-    messages: set[str] = field(default_factory=set)
+    messages: set[int] = field(default_factory=set)
+    """Hashes: thousands of topics have ten texts of a kilobyte each."""
 
 
 @dataclass(slots=True)
@@ -170,17 +179,68 @@ class Correlator:
         if now - texts.last > WINDOW_SECONDS:
             texts.messages.clear()
         texts.last = now
-        if note.message in texts.messages or len(texts.messages) < MAX_SIMILAR:
-            texts.messages.add(note.message)
+        said = hash(note.message)
+        if said in texts.messages or len(texts.messages) < MAX_SIMILAR:
+            texts.messages.add(said)
             return note, note.message
         return note._replace(message=_cut(COMBINED_PREFIX + note.message)), COMBINED_PREFIX
+
+
+class _Buffer:
+    """Events that wait to be posted: in the order in which they came, one namespace after the other."""
+
+    def __init__(self, size: int, share: int) -> None:
+        """Have room for ``size`` Events; once ``share`` of them wait, no namespace has more than that."""
+        self._size = size
+        self._share = share
+        self._length = 0
+        self._namespaces: dict[str, dict[Series, None]] = {}  # the one whose turn it is first
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __contains__(self, series: Series) -> bool:
+        return series in self._namespaces.get(series.note.ref.namespace, ())
+
+    def full_for(self, namespace: str) -> bool:
+        """Tell whether there is no room for an Event of a namespace."""
+        waiting = len(self._namespaces.get(namespace, ()))
+        return self._length >= self._size or waiting >= self._share
+
+    def add(self, series: Series) -> None:
+        self._namespaces.setdefault(series.note.ref.namespace, {})[series] = None
+        self._length += 1
+
+    def put_back(self, series: Series) -> None:
+        """Make it the first again."""
+        namespace = series.note.ref.namespace
+        others = self._namespaces.pop(namespace, {})
+        self._length += series not in others
+        self._namespaces = {namespace: {series: None} | others} | self._namespaces
+
+    def take(self) -> Series:
+        """Remove and return the oldest Event of the namespace whose turn it is: the API server may be slow for one."""
+        namespace = next(iter(self._namespaces))
+        waiting = self._namespaces.pop(namespace)
+        series = next(iter(waiting))
+        del waiting[series]
+        if waiting:
+            self._namespaces[namespace] = waiting
+        self._length -= 1
+        return series
+
+    def clear(self) -> None:
+        self._namespaces.clear()
+        self._length = 0
 
 
 @dataclass(slots=True)
 class EventRecorder:
     """Records Events in the name of ``component``; ``instance`` is this process (its pod's name).
 
-    ``run`` must run somewhere, otherwise only ``drain`` posts.
+    ``urgent`` has the reasons that are posted first and not limited by what was posted before. While ``gives_way``, the
+    API server has more important things to do, and an Event is posted once a second. ``run`` must run somewhere,
+    otherwise only ``drain`` posts.
     """
 
     client: EventClient
@@ -191,10 +251,12 @@ class EventRecorder:
     clock: Clock
     instruments: Instruments
     token: Callable[[], str] = lambda: secrets.token_hex(8)
+    urgent: Collection[str] = ()
+    gives_way: Callable[[], bool] = lambda: False
 
     _correlator: Correlator = field(default_factory=Correlator, init=False)
-    _waiting: dict[Series, None] = field(default_factory=dict, init=False)  # oldest first
-    _turns: dict[str, int] = field(default_factory=dict, init=False)  # by namespace: when its last Event was taken
+    _first: _Buffer = field(default_factory=lambda: _Buffer(MAX_URGENT, MAX_URGENT), init=False)
+    _others: _Buffer = field(default_factory=lambda: _Buffer(MAX_WAITING, MAX_WAITING // 4), init=False)
     _posting: int = field(default=0, init=False)
     _resting: int = field(default=0, init=False)  # those of _posting that wait for their next try
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -203,38 +265,27 @@ class EventRecorder:
         """Note that ``reason`` happened to the object ``ref``; ``message`` is for people. Never waits, never fails."""
         note = Note(ref, type_, reason, _cut(message))
         series, wanted = self._correlator.see(note, wall=self.clock.now(), now=self.clock.monotonic())
-        if series in self._waiting:
+        buffer = self._buffer_of(series)
+        if series in buffer:
             self._count("aggregated")
-        elif not wanted or self._full_for(ref.namespace):
+        elif buffer.full_for(ref.namespace) or not (wanted or reason in self.urgent):
             self._count("dropped")
         else:
-            self._waiting[series] = None
+            buffer.add(series)
             self._wake()
 
-    def _full_for(self, namespace: str) -> bool:
-        """Tell whether there is no room for an Event of a namespace: one alone gets a quarter of the buffer."""
-        share = MAX_WAITING // 4
-        if len(self._waiting) < share:
-            return False
-        waiting = sum(series.note.ref.namespace == namespace for series in self._waiting)
-        return waiting >= share or len(self._waiting) >= MAX_WAITING
+    def _buffer_of(self, series: Series) -> _Buffer:
+        return self._first if series.note.reason in self.urgent else self._others
 
-    def _take(self) -> Series:
-        """Remove and return the oldest Event of the namespace whose turn it is: the one that has waited longest for it.
-
-        The API server may be slow for one namespace alone.
-        """
-        present = {series.note.ref.namespace for series in self._waiting}
-        self._turns = {namespace: turn for namespace, turn in self._turns.items() if namespace in present}
-        series = min(self._waiting, key=lambda one: self._turns.get(one.note.ref.namespace, 0))
-        self._turns[series.note.ref.namespace] = 1 + max(self._turns.values(), default=0)
-        del self._waiting[series]
-        return series
+    @property
+    def _waiting(self) -> int:
+        return len(self._first) + len(self._others)
 
     async def run(self) -> None:
         """Post what was recorded, for ever."""
         while True:
             while self._waiting:
+                await self._give_way()
                 await self._post_next()
             await self.clock.wait(self._changed, None)
 
@@ -248,24 +299,35 @@ class EventRecorder:
                     else:
                         await self._changed.wait()
         except TimeoutError:
-            _log.warning("events_dropped", events=len(self._waiting))
-        for _ in self._waiting:
+            _log.warning("events_dropped", events=self._waiting)
+        for _ in range(self._waiting):
             self._count("dropped")
-        self._waiting.clear()
+        self._first.clear()
+        self._others.clear()
 
     @property
     def idle(self) -> bool:
         """Whether nothing will happen here before the clock moves or a caller records an Event."""
         return self._posting == self._resting and not (self._waiting and not self._resting)
 
+    async def _give_way(self) -> None:
+        """Wait while others need the API server, but not for long: there may always be others."""
+        latest = self.clock.monotonic() + GIVE_WAY_SECONDS
+        self._posting += 1
+        try:
+            while self.gives_way() and self.clock.monotonic() < latest:
+                await self._rest(GIVE_WAY_SECONDS / 4)
+        finally:
+            self._posting -= 1
+
     async def _post_next(self) -> None:
         """Post the Event whose turn it is; when this is cancelled, it goes back to the front of the buffer."""
-        series = self._take()
+        series = (self._first or self._others).take()
         self._posting += 1
         try:
             await self._post_with_retries(series)
         except asyncio.CancelledError:
-            self._waiting = {series: None} | self._waiting
+            self._buffer_of(series).put_back(series)
             raise
         finally:
             self._posting -= 1

@@ -11,7 +11,8 @@ from wva.api.meta import T
 from wva.api.resource import Resource
 from wva.instruments import Instruments
 from wva.kube.cache import Store
-from wva.kube.watch import Change, Contact, Deleted, Listed, Lister, Target, Upserted, forever
+from wva.kube.watch import Contact, Deleted, Listed, Lister, Progressed, Upserted, WatchTarget, forever
+from wva.slices import in_slices
 
 SILENCE_LIMIT_SECONDS: Final = 180.0
 """A healthy watch shows signs of life at least every idle limit (70 s); more than two of them missing is an outage."""
@@ -46,7 +47,7 @@ class Informer(Generic[T]):
         self.store: Store[T] = Store(name=resource.name, transform=transform)
         self._contact = Contact()
         self._counted = 0
-        self._target = Target(
+        self._target = WatchTarget(
             client=client,
             resource=resource,
             instruments=instruments,
@@ -84,7 +85,11 @@ class Informer(Generic[T]):
         """Follow the collection; ends only by cancellation."""
         async with aclosing(forever(self._target)) as changes:
             async for change in changes:
-                self._apply(change)
+                if isinstance(change, Listed):
+                    await in_slices(self.store.replacing(change.items, change.resource_version))
+                else:
+                    self._apply(change)
+                self._count()
 
     def status(self) -> str | None:
         """Return why the store may not be trusted, for ``/readyz``; None when it may. Holds no secrets.
@@ -104,16 +109,16 @@ class Informer(Generic[T]):
             else None
         )
 
-    def _apply(self, change: Change[T]) -> None:
+    def _apply(self, change: Upserted[T] | Deleted[T] | Progressed) -> None:
         match change:
-            case Listed():
-                self.store.replace(change.items, change.resource_version)
             case Upserted():
                 self.store.upsert(change.obj)
             case Deleted():
                 self.store.delete(change.obj)
             case _:
                 self.store.progress(change.resource_version)
+
+    def _count(self) -> None:
         # Added up, not set: two namespaces of the same kind share the series.
         gauge = self._target.instruments.cache_objects.labels(resource=self.resource.name)
         gauge.inc(len(self.store) - self._counted)

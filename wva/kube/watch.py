@@ -166,7 +166,7 @@ class Contact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target(Generic[T]):
+class WatchTarget(Generic[T]):
     """What is watched, with whose help, and what is remembered of it: its version, its failures, the last log lines.
 
     The memory outlives ``forever``, which may be started again after an error of this program.
@@ -260,7 +260,7 @@ class Target(Generic[T]):
         await asyncio.sleep(self.backoff.next(now, retry_after_seconds=error.retry_after_seconds))
 
 
-async def forever(target: Target[T]) -> AsyncGenerator[Change[T], None]:
+async def forever(target: WatchTarget[T]) -> AsyncGenerator[Change[T], None]:
     """Yield the changes of a collection; ends only by closing or cancellation.
 
     No list that comes out is older than anything that came out before it, unless the newest state of the server is.
@@ -302,7 +302,7 @@ def _to(change: Listed[T]) -> dict[str, str]:
     return {"resource_version": change.resource_version, "in_force": "the state that the server has now"}
 
 
-async def from_list(target: Target[T], *, resource_version: str | None) -> AsyncGenerator[Change[T], None]:
+async def from_list(target: WatchTarget[T], *, resource_version: str | None) -> AsyncGenerator[Change[T], None]:
     """List, then watch from there, resuming after every failure that does not call for a new list.
 
     Raises Gone when the server has forgotten our version, and another ApiError when the list fails or a watch is
@@ -336,7 +336,7 @@ async def from_list(target: Target[T], *, resource_version: str | None) -> Async
                 await target.wait_after(error)
 
 
-async def one_request(target: Target[T], *, resource_version: str) -> AsyncGenerator[Change[T], None]:
+async def one_request(target: WatchTarget[T], *, resource_version: str) -> AsyncGenerator[Change[T], None]:
     """Yield the changes of one watch request; ends when the server ends it.
 
     Raises ApiError: Gone for an expired version, by status or in the stream; StreamIdle for silence; Unavailable for
@@ -369,7 +369,7 @@ async def one_request(target: Target[T], *, resource_version: str) -> AsyncGener
     target.alive()
 
 
-async def _list(target: Target[T], resource_version: str | None) -> ObjectList[T]:
+async def _list(target: WatchTarget[T], resource_version: str | None) -> ObjectList[T]:
     """Read the collection; count and log what did not decode. Raises ApiError."""
     listed = await target.client.list(
         target.resource,
@@ -385,7 +385,7 @@ async def _list(target: Target[T], resource_version: str | None) -> ObjectList[T
     return listed
 
 
-def _changes(target: Target[T], line: bytes) -> Iterator[Change[T]]:
+def _changes(target: WatchTarget[T], line: bytes) -> Iterator[Change[T]]:
     """Decode one line: none or one change, and for an object that does not decode, its readable parts.
 
     Raises the ApiError that an ERROR event tells.

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Final, Generic, TypeVar
 
 from wva.clock import Clock
@@ -164,6 +164,13 @@ class WorkQueue(Generic[K]):
             return
         if self._core.add(key, low=low):
             self._adds.inc()
+        self._notify()
+
+    def add_all(self, keys: Iterable[K]) -> None:
+        """Queue keys now, and wake the workers once: a fleet has thousands."""
+        if self._shut_down:
+            return
+        self._adds.inc(sum([self._core.add(key) for key in keys]))
         self._notify()
 
     def add_after(self, key: K, seconds: float) -> None:

@@ -9,32 +9,30 @@ numbers published last stay, and say so. What fails for one model or one variant
 from __future__ import annotations
 
 import asyncio
-import logging
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 from wva import log
 from wva.clock import Clock
-from wva.decide.pipeline import Outcome, conclude
-from wva.decide.queueing.trace import fleet_trace
+from wva.decide.outcome import Outcome
+from wva.decide.pipeline import conclude
 from wva.instruments import Instruments
 from wva.model.decision import HOLD_REASONS, Decision, Reason, Source
 from wva.model.failures import cause_of
 from wva.model.memory import Memory, VariantMemory
 from wva.model.policy import NamespacePolicy, Policy
 from wva.model.recording import Recording
+from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey, VariantKey
 from wva.publish.announce import announcements, log_decision
 from wva.publish.fallback import fallbacks
 from wva.publish.ledger import Ledger
-from wva.slices import Slices, beside
-
-SOLUTION_MESSAGE: Final = "Optimization solution"
-"""Debug line with what the model-based optimizer has found; the text is the one that the original logged."""
+from wva.slices import Slices, beside, forget
 
 FAILED_CYCLES: Final = 3
 """So many failed cycles in a row make the process unready: its numbers do not follow the load."""
@@ -70,7 +68,8 @@ class Ports:
 
     ``collect`` builds the Snapshot; ``known`` tells whether a variant is still there when its decision is published
     (it may have been deleted while Prometheus was being asked); ``announce`` records a Kubernetes event; ``record``
-    keeps a recording of the cycle; ``refuse`` puts the configuration of a namespace out of force, and takes the cause.
+    keeps a recording of the cycle; ``refuse`` puts the configuration of a namespace out of force, and takes the cause;
+    each cycle runs within ``around``.
     """
 
     collect: Callable[[float], Awaitable[Snapshot]]
@@ -78,9 +77,10 @@ class Ports:
     announce: Callable[[VariantKey, str, str, str], None]
     record: Callable[[Recording], Awaitable[None]] | None = None
     refuse: Callable[[str, str], None] = lambda _namespace, _cause: None
+    around: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
-class Optimizer:
+class OptimizerLoop:
     """Runs the cycles."""
 
     def __init__(
@@ -113,7 +113,8 @@ class Optimizer:
         while True:
             self.busy = True
             self._started = started = self._clock.monotonic()
-            await self._guarded_cycle()
+            with self._ports.around():
+                await self._guarded_cycle()
             self._started = None
             await self._wait(started)
 
@@ -203,22 +204,16 @@ class Optimizer:
         policy, memory = self._configuration.policy, self._recall()
         with duration.labels("decide").time():
             size = len(snapshot.variants) + len(snapshot.replicas) // _REPLICAS_PER_VARIANT
-            outcome = await beside(size, lambda: conclude(snapshot, memory, policy, now))
+            outcome = await beside(size, partial(conclude, snapshot, memory, policy, now))
         self._memory = self._without_outdated(outcome.memory)
-        if outcome.opinions and self._logger.is_enabled_for(logging.DEBUG):
-            self._show_solution(outcome, snapshot, policy)
         self._tell_failures(outcome, policy)
         with duration.labels("publish").time():
             published = await self._publish(outcome.decisions)
         await self._record(Recording(now, policy, memory, snapshot, outcome.decisions))
+        over = [*snapshot.replicas, *memory.demand, *memory.foreseen, *memory.models]
+        del snapshot, memory
+        await forget(over)
         return published
-
-    def _show_solution(self, outcome: Outcome, snapshot: Snapshot, policy: Policy) -> None:
-        try:
-            trace = fleet_trace(outcome.opinions, snapshot.inventory, policy.accelerator_costs)
-            self._logger.debug(SOLUTION_MESSAGE, event_name="solution_found", solution=list(trace))
-        except Exception:  # what was decided does not depend on it
-            self._logger.exception("solution_not_shown")
 
     async def _record(self, recording: Recording) -> None:
         if self._ports.record is None:

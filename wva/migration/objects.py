@@ -16,7 +16,7 @@ from wva.api.resource import Resource
 from wva.api.scalers import ScaledTarget
 
 
-class Target(msgspec.Struct, frozen=True, rename="camel"):
+class TargetReference(msgspec.Struct, frozen=True, rename="camel"):
     """``spec.scaleTargetRef`` of a variant."""
 
     api_version: str = ""
@@ -27,7 +27,7 @@ class Target(msgspec.Struct, frozen=True, rename="camel"):
 class VariantSpec(msgspec.Struct, frozen=True, rename="camel"):
     """``spec`` of a VariantAutoscaling; before 0.5 it had no target."""
 
-    scale_target_ref: Target | None = None
+    scale_target_ref: TargetReference | None = None
     model_id: str = msgspec.field(name="modelID", default="")
     variant_cost: str | int | float | None = None
 

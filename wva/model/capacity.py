@@ -1,23 +1,17 @@
-"""Capacity of a model: what its variants carry, what is asked of them, and what has been learned of both.
+"""What has been learned of the capacity of models.
 
-From an analyzer to an optimizer: ``ModelCapacity`` with one ``VariantCapacity`` per variant. The optimizer turns
-``required`` into replicas and ``spare`` into fewer: both are amounts in ``unit``, and ``per_replica`` says how much of
-it one replica of a variant carries.
-
-From one cycle to the next: ``LearnedCapacity`` per model, made of a ``CapacityRecord`` per variant and a ``K2History``
-per kind of engine and length of answers. ``CapacityMemory`` holds those of all models and forgets what is too old.
+``LearnedCapacity`` per model is made of a ``CapacityRecord`` per variant and a ``K2History`` per kind of engine and
+length of answers. ``CapacityMemory`` holds those of all models and forgets what is too old.
 """
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from wva.model.absence import Absence
 from wva.model.variant import ModelKey, VariantKey
 from wva.model.vllm_parameters import VllmParameters
 
@@ -40,79 +34,6 @@ class CapacityBasis(StrEnum):
     RECORD = "record"
     BORROWED = "borrowed"
     UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class VariantCapacity:
-    """One variant of a model, also at zero replicas.
-
-    ``ready`` replicas serve; ``pending`` ones are on their way (asked for or starting) and count as supply to come.
-    ``per_replica`` is what one replica carries, 0 when it is unknown; ``demand`` what its replicas carry and queue now.
-    """
-
-    key: VariantKey
-    accelerator: str
-    cost: float
-    ready: int
-    pending: int
-    per_replica: float
-    demand: float
-    gpus_per_replica: int = 1
-    basis: CapacityBasis = CapacityBasis.UNKNOWN
-
-    @property
-    def supply(self) -> float:
-        """What the ready replicas carry."""
-        return self.ready * self.per_replica
-
-    @property
-    def anticipated(self) -> float:
-        """What the ready replicas and those on their way carry."""
-        return (self.ready + self.pending) * self.per_replica
-
-    @property
-    def utilization(self) -> float:
-        """Demand over supply; above 1 when overloaded, 0 without supply."""
-        return self.demand / self.supply if self.supply else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class ModelCapacity:
-    """What a model needs, and what it could do without.
-
-    ``required`` > 0: grow by that much. ``spare`` > 0: up to that much can go. At most one of them is above 0.
-    ``hold`` says why nothing can be decided at all (both are 0 then), ``objection`` why nothing may shrink now (spare
-    is 0 then). ``growth_limit`` and ``shrink_limit`` are the most replicas that may be added to or taken from the model
-    in this cycle, None without a limit. ``demand`` includes what waits outside of the replicas; ``summary`` says in
-    words what was measured. ``unit`` is what all amounts are in.
-    """
-
-    key: ModelKey
-    variants: tuple[VariantCapacity, ...]
-    demand: float = 0.0
-    required: float = 0.0
-    spare: float = 0.0
-    hold: Absence | None = None
-    objection: str = ""
-    growth_limit: int | None = None
-    shrink_limit: int | None = None
-    summary: str = ""
-    unit: str = "tokens"
-
-    @property
-    def supply(self) -> float:
-        """What the ready replicas of all variants carry."""
-        return math.fsum(variant.supply for variant in self.variants)
-
-    @property
-    def anticipated(self) -> float:
-        """What the ready replicas and those on their way carry."""
-        return math.fsum(variant.anticipated for variant in self.variants)
-
-    @property
-    def utilization(self) -> float:
-        """Demand over supply; 0 without supply."""
-        return self.demand / self.supply if self.supply else 0.0
 
 
 class LearnedFrom(StrEnum):

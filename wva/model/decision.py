@@ -6,11 +6,13 @@ published number can be traced back to its inputs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from wva.model.metrics import Coverage
+from wva.model.records import replace
 from wva.model.variant import ModelKey, VariantKey
 
 
@@ -54,8 +56,6 @@ class Reason(StrEnum):
     SCALE_FROM_ZERO = "ScaleFromZero"
     INACTIVE = "Inactive"
     COMPATIBILITY = "SaturationOnlyMode"
-    MODEL_BASED = "ModelBased"
-    SAFETY_OVERRIDE = "SaturationSafetyOverride"
     METRICS_MISSING = "MetricsMissing"
     METRICS_STALE = "MetricsStale"
     METRICS_INVALID = "MetricsInvalid"
@@ -65,6 +65,9 @@ class Reason(StrEnum):
     NOT_DECIDED = "NotDecidedYet"
     ANALYSIS_FAILED = "AnalysisFailed"
     MODEL_FAILED = "ModelFailed"
+    # Recordings of older versions have these.
+    MODEL_BASED = "ModelBased"
+    SAFETY_OVERRIDE = "SaturationSafetyOverride"
 
 
 HOLD_REASONS = frozenset(
@@ -93,8 +96,7 @@ class Limit(NamedTuple):
 NO_LIMIT: Final = Limit("", 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True, gc=False):
     """What one stage did to the number.
 
     ``limited_by`` names what kept it from being larger, empty without a limit. ``fewer`` is by how many replicas; 0 is
@@ -121,8 +123,7 @@ class Step:
         return f"limited by {self.limited_by}: {self.fewer} fewer" if self.fewer else f"limited by {self.limited_by}"
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsVerdict:
+class MetricsVerdict(Struct, frozen=True, gc=False):
     """Whether this variant has metrics to decide on; becomes the MetricsAvailable condition."""
 
     available: bool
@@ -130,8 +131,7 @@ class MetricsVerdict:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True, gc=False):
     """The number of replicas a variant should have.
 
     ``desired`` is what we publish, ``current`` what exists, ``previous`` what was published before (None: nothing).

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from msgspec import Struct
+
 from wva.model.variant import VariantKey
 
 
@@ -46,8 +48,7 @@ class Freshness:
         return SampleState.STALE if age_seconds < self.unavailable_seconds else SampleState.MISSING
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True, gc=False):
     """A value with its time and state. ``value`` is a number exactly when the state is fresh or stale."""
 
     state: SampleState
@@ -58,7 +59,7 @@ class Sample:
     def __post_init__(self) -> None:
         """Hold the invariant between state and value."""
         has_value = self.value is not None and math.isfinite(self.value)
-        if has_value != (self.state in {SampleState.FRESH, SampleState.STALE}):
+        if has_value != (self.state is SampleState.FRESH or self.state is SampleState.STALE):
             raise ValueError(f"a {self.state} sample cannot have the value {self.value!r}")
 
     @property
@@ -75,8 +76,7 @@ SAMPLE_WINDOW_SECONDS: Final = 60.0
 _HALF: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSignals:
+class EngineSignals(Struct, frozen=True, gc=False):
     """What the token analyzer and the queueing analyzer want to know of a pod beside its two signals.
 
     Counts and sizes are sums over the pod's engines, ``kv_usage`` is their mean; unlike the two signals of a pod these
@@ -100,14 +100,42 @@ class EngineSignals:
     inter_token_latency: Sample = MISSING
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaMetrics:
+class EngineCounters(Struct, frozen=True, gc=False):
+    """What the engines of a pod have counted since they started, as of the pod's last scrape ``at``; sums over engines.
+
+    ``finished`` are requests that ended for any reason that vLLM counts, ``aborted`` those of them with the reason
+    ``abort``. ``prompt_tokens`` were computed for ``prompts`` prompts, without tokens found in the prefix cache;
+    ``answer_tokens`` are those of ``answers`` finished requests. ``gap_seconds`` is the sum of the times between tokens
+    of all answers, ``gaps`` their number. ``at`` is in seconds since the epoch.
+
+    All numbers but ``prompt_tokens`` only grow, until the engine starts anew. Before vLLM has ``prompt_tokens_cached``,
+    a hit counts when its prompt begins and the prompt when it ends, so ``prompt_tokens`` may fall a little, and below
+    zero. What is not counted: vLLM (0.10.1 and 0.28.0 were measured) counts a request whose client went away neither in
+    ``finished`` nor in ``aborted`` nor in ``answers``, only in ``prompts`` and ``prompt_tokens`` if its first token
+    came. docs/metrics.md has the sources.
+    """
+
+    at: float
+    finished: float
+    aborted: float
+    prompt_tokens: float
+    prompts: float
+    answer_tokens: float
+    answers: float
+    gap_seconds: float
+    gaps: float
+
+
+class ReplicaMetrics(Struct, frozen=True, gc=False):
     """What one Ready pod reports.
 
     ``kv_usage`` is the used share of the KV cache (0 to 1, vllm:kv_cache_usage_perc), ``queue_length`` the requests
     waiting (vllm:num_requests_waiting); both are the highest value of the last minute over the pod's engines.
     ``engine`` is None when no analyzer of its model asks for more. ``ready_since`` is when the pod became Ready, in
-    seconds since the epoch, None when that is not known.
+    seconds since the epoch, None when that is not known. ``counters`` are None when no analyzer of its model asks for
+    them, and when they cannot be believed; then ``counters_detail`` says why, for people. With them come ``created``,
+    when the pod was created (seconds since the epoch), and of ``engine`` at least the KV cache and what runs and waits,
+    of the same scrape.
     """
 
     pod: str
@@ -116,6 +144,9 @@ class ReplicaMetrics:
     queue_length: Sample = MISSING
     engine: EngineSignals | None = None
     ready_since: float | None = None
+    counters: EngineCounters | None = None
+    created: float | None = None
+    counters_detail: str = ""
 
     @property
     def tokens_in_use(self) -> Sample:
@@ -140,8 +171,7 @@ class ReplicaMetrics:
         return SampleState.FRESH in {self.kv_usage.state, self.queue_length.state}
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(Struct, frozen=True, gc=False):
     """Replicas with fresh samples of both signals, and replicas expected to report."""
 
     fresh: int

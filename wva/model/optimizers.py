@@ -1,7 +1,8 @@
 """Which optimizer turns the need of a model into replicas, and how the model-based one shares scarce GPUs.
 
 An optimizer belongs to an analyzer: the percentage analyzer finds too little spare, which ``sized`` and ``one-step``
-answer; analyzers that know capacities say how much is missing, which the others do.
+answer; analyzers that know capacities say how much is missing, which the others do. The demand analyzer, which is the
+default, has no choice of optimizers.
 """
 
 from __future__ import annotations
@@ -17,6 +18,13 @@ class Analyzer(StrEnum):
     PERCENTAGE = ""
     TOKENS = "saturation"
     QUEUEING = "queueing"
+    DEMAND = "demand"
+
+
+ANALYZERS_BY_NAME: Final = {
+    name: each for each in Analyzer for name in ((each.value,) if each.value else ("percentage", ""))
+}
+"""What ``analyzerName`` may say; version 0.5 had the empty name for the percentage analyzer."""
 
 
 class Optimizer(StrEnum):
@@ -34,8 +42,9 @@ FITTING: Final = {
     Analyzer.PERCENTAGE: (Optimizer.SIZED, Optimizer.ONE_STEP),
     Analyzer.TOKENS: (Optimizer.COST_AWARE, Optimizer.GREEDY_BY_SCORE),
     Analyzer.QUEUEING: (Optimizer.MODEL_BASED, Optimizer.COST_AWARE, Optimizer.GREEDY_BY_SCORE),
+    Analyzer.DEMAND: (),
 }
-"""The optimizers of each analyzer, the one that it has by itself first."""
+"""The optimizers of each analyzer, the one that it has by itself first; none where there is no choice."""
 
 
 def fits(optimizer: Optimizer, analyzer: Analyzer) -> bool:

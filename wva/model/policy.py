@@ -8,19 +8,28 @@ merged onto the ``default`` of the namespace when it is asked for. So a policy i
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol, TypeVar
 
 from wva.model.capacity import DEFAULT_SCALE_DOWN_BOUNDARY, DEFAULT_SCALE_UP_THRESHOLD
 from wva.model.inventory import UnknownInventory
 from wva.model.optimizers import BY_BUDGET, FITTING, Analyzer, Optimizer, SolverPolicy, fits
+from wva.model.records import replace
 from wva.model.service import AcceleratorCost, PerformanceProfile, ServiceTarget
 from wva.model.variant import ModelKey
 
 DEFAULT_TRANSITION_DEADLINE_SECONDS: Final = 600.0
 DEFAULT_RETENTION_SECONDS: Final = 600.0
 DEFAULT_SLO_MULTIPLIER: Final = 3.0
+MAX_KEEP_WARM_SECONDS: Final = 86_400.0
+"""A day: what comes back later than that is no reason to keep replicas."""
+DEFAULT_ANALYZER: Final = Analyzer.DEMAND
+_THRESHOLDS: Final = frozenset(
+    {"kv_cache_threshold", "queue_length_threshold", "kv_spare_trigger", "queue_spare_trigger"}
+)
+"""What sets the percentage analyzer. The demand analyzer reads them only while it knows nothing."""
 
 
 class Compatibility(StrEnum):
@@ -36,14 +45,15 @@ class Compatibility(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SaturationPolicy:
-    """Thresholds of the saturation analyzers, complete and valid.
+    """Analyzer of a model and the thresholds of the saturation analyzers, complete and valid.
 
     A replica is saturated at ``kv_cache_threshold`` (K, share of the KV cache) or ``queue_length_threshold`` (Q,
     waiting requests). The model grows when the mean spare KV is below ``kv_spare_trigger`` (k) or the mean spare
     queue below ``queue_spare_trigger`` (q). After ``transition_deadline_seconds`` an unfinished change stops counting
     as on its way. ``analyzer_name`` is which analyzer the entry or its default asks for, ``optimizer_name`` which
     optimizer; the token analyzer grows above the utilization ``scale_up_threshold`` and may shrink below
-    ``scale_down_boundary``.
+    ``scale_down_boundary``. ``keep_warm`` is the longest time in seconds that the demand analyzer keeps replicas for
+    demand that has gone and is known to come back; 0 is never, a day is as long as it finds right.
     """
 
     kv_cache_threshold: float = 0.80
@@ -51,10 +61,11 @@ class SaturationPolicy:
     kv_spare_trigger: float = 0.1
     queue_spare_trigger: float = 3.0
     transition_deadline_seconds: float = DEFAULT_TRANSITION_DEADLINE_SECONDS
-    analyzer_name: Analyzer = Analyzer.PERCENTAGE
+    analyzer_name: Analyzer = DEFAULT_ANALYZER
     scale_up_threshold: float = DEFAULT_SCALE_UP_THRESHOLD
     scale_down_boundary: float = DEFAULT_SCALE_DOWN_BOUNDARY
     optimizer_name: Optimizer = Optimizer.BY_ANALYZER
+    keep_warm: float = MAX_KEEP_WARM_SECONDS
 
     @property
     def kv_fits(self) -> bool:
@@ -70,6 +81,17 @@ class SaturationPolicy:
     def optimizer_fits(self) -> bool:
         """Whether the optimizer, if one is named, can answer what the analyzer finds."""
         return fits(self.optimizer_name, self.analyzer_name)
+
+
+def analyzer_without_a_name(beneath: Analyzer, given: Iterable[str], optimizer: Optimizer | None) -> Analyzer:
+    """Return the analyzer of an entry that names none: the one beneath it.
+
+    ``given`` are the fields of the policy that the entry gives. Where the demand analyzer would follow, an entry with
+    thresholds of the percentage analyzer, or with an optimizer of it, asks for that one: such entries are older than
+    the demand analyzer.
+    """
+    asks = optimizer in FITTING[Analyzer.PERCENTAGE] or not _THRESHOLDS.isdisjoint(given)
+    return Analyzer.PERCENTAGE if asks and beneath is Analyzer.DEMAND else beneath
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +112,15 @@ class SaturationOverride:
 
     def over(self, default: SaturationPolicy) -> SaturationPolicy | None:
         """Return the entry laid over another default; None when the two contradict each other."""
-        inherits = default.optimizer_name if not self.names_analyzer else Optimizer.BY_ANALYZER
+        given = dict(self.given)
+        optimizer = self.policy.optimizer_name if self.names_optimizer else None
+        if self.names_analyzer:
+            analyzer, inherits = self.policy.analyzer_name, Optimizer.BY_ANALYZER
+        else:
+            analyzer = analyzer_without_a_name(default.analyzer_name, given, optimizer)
+            inherits = default.optimizer_name
         merged = replace(
-            default,
-            **dict(self.given),
-            analyzer_name=self.policy.analyzer_name if self.names_analyzer else default.analyzer_name,
-            optimizer_name=self.policy.optimizer_name if self.names_optimizer else inherits,
+            default, **given, analyzer_name=analyzer, optimizer_name=inherits if optimizer is None else optimizer
         )
         return merged if merged.kv_fits and merged.tokens_fit and merged.optimizer_fits else None
 
@@ -237,12 +262,10 @@ class Policy:
     def saturation_for(self, model: ModelKey) -> SaturationPolicy:
         """Return the thresholds of one model: its own override, else one for any namespace, else the default."""
         local = self._local(model.namespace).saturation
-        own = _entry_for(local.overrides, model)
-        if own is not None:
-            return own.policy
-        taken = self._taken(local, model)
-        if taken is not None:
-            return taken.policy
+        if local.overrides or self.overrides:
+            override = _entry_for(local.overrides, model) or self._taken(local, model)
+            if override is not None:
+                return override.policy
         return self.saturation if local.default is None else local.default
 
     def scale_to_zero_for(self, model: ModelKey) -> ScaleToZeroPolicy:
@@ -260,10 +283,12 @@ class Policy:
         A model that asks for the queueing analyzer by ``analyzerName`` alone has none: it takes ``QueueingPolicy()``.
         """
         local = self._local(model.namespace).queueing
+        default = local.default or self.queueing.default
+        if not (local.overrides or self.queueing.overrides):
+            return default
         own = _entry_for(local.overrides, model)
         if own is not None:
             return own.policy
-        default = local.default or self.queueing.default
         taken = _entry_for(self.queueing.overrides, model)
         if taken is None:
             return default
@@ -273,15 +298,24 @@ class Policy:
         """Return which analyzer judges a model.
 
         The ``analyzerName`` of the model's own entry wins; else an entry of the queueing ConfigMap, also its
-        ``default``, selects the queueing analyzer; else the ``default`` saturation entry says.
+        ``default``, selects the queueing analyzer; else what holds for the model says, see ``analyzer_without_a_name``.
         """
         local = self._local(model.namespace).saturation
-        override = _entry_for(local.overrides, model) or self._taken(local, model)
-        if override is not None and override.names_analyzer:
-            return override.policy.analyzer_name
-        if self.queueing_for(model) is not None:
+        override = None
+        if local.overrides or self.overrides:
+            override = _entry_for(local.overrides, model) or self._taken(local, model)
+        if (override is None or not override.names_analyzer) and self.queueing_for(model) is not None:
             return Analyzer.QUEUEING
-        return (self.saturation if local.default is None else local.default).analyzer_name
+        default = self.saturation if local.default is None else local.default
+        return (default if override is None else override.policy).analyzer_name
+
+    def asks_engines(self, model: ModelKey) -> bool:
+        """Tell whether something that judges a model wants to know means and rates of its engines."""
+        return self.proactive_model or self.analyzer_for(model) in {Analyzer.TOKENS, Analyzer.QUEUEING}
+
+    def asks_counters(self, model: ModelKey) -> bool:
+        """Tell whether something that judges a model wants to know what its engines have counted."""
+        return self.proactive_model or self.analyzer_for(model) in {Analyzer.DEMAND, Analyzer.QUEUEING}
 
     def optimizer_for(self, model: ModelKey) -> Optimizer:
         """Return what turns the need of a model into replicas: what it asks for if that fits its analyzer.
@@ -292,7 +326,8 @@ class Policy:
         analyzer, wanted = self.analyzer_for(model), self.saturation_for(model).optimizer_name
         if wanted is not Optimizer.BY_ANALYZER and fits(wanted, analyzer):
             return wanted
-        return Optimizer.BY_ANALYZER if analyzer is Analyzer.TOKENS else FITTING[analyzer][0]
+        own = () if analyzer is Analyzer.TOKENS else FITTING[analyzer]
+        return own[0] if own else Optimizer.BY_ANALYZER
 
     def misfits(self, model: ModelKey) -> tuple[str, ...]:
         """Return the names of global entries that contradict the defaults of the model's namespace."""
@@ -334,6 +369,8 @@ class Policy:
         return next((found for found in self.profiles[position : position + 1] if _profile_key(found) == wanted), None)
 
     def _local(self, namespace: str) -> NamespacePolicy:
+        if not self.namespaces:
+            return _NOTHING_SAID
         position = bisect_left(self.namespaces, namespace, key=lambda local: local.namespace)
         found = self.namespaces[position : position + 1]
         return next((local for local in found if local.namespace == namespace), _NOTHING_SAID)

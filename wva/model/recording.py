@@ -1,7 +1,8 @@
 """A recorded cycle: everything a decision depends on, what was decided, and nothing else.
 
 ``decide(recording.snapshot, recording.memory, recording.policy, recording.now)`` gives the decisions of that cycle
-again, bit by bit. It holds no token, no URL and no labels, so that it can be handed to other people.
+again, bit by bit, if an engine of this format made them. It holds no token, no URL and no labels, so that it can be
+handed to other people.
 """
 
 from __future__ import annotations
@@ -14,11 +15,17 @@ from wva.model.memory import Memory
 from wva.model.policy import Policy
 from wva.model.snapshot import Snapshot
 
-FORMAT: Final = 3
-"""Counted up whenever an older recording can no longer be read, would be decided on differently, or lacks something."""
+FORMAT: Final = 4
+"""Counted up whenever an older recording can no longer be read, would be decided on differently, or lacks something.
+
+Format 4 has what the engines counted, and the memory of demand.
+"""
 
 WITHOUT_DECISIONS: Final = 2
-"""The last format that held the inputs of a cycle alone. It is still read."""
+"""The last format that held the inputs of a cycle alone."""
+
+READ: Final = (2, 3, FORMAT)
+"""The formats that are read. What an older one does not have is as if it were not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +47,8 @@ class Recording:
     def has_decisions(self) -> bool:
         """Whether the format holds what was decided."""
         return self.version > WITHOUT_DECISIONS
+
+    @property
+    def of_before(self) -> bool:
+        """Whether an older engine decided, so that this one may decide otherwise on the same inputs."""
+        return self.version < FORMAT

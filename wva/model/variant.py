@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
+
 from wva.model.vllm_parameters import VllmParameters
 from wva.numbers import MAX_REPLICAS, REPLICAS
 
@@ -28,8 +30,7 @@ COUNTED_BY: Final = "Kubernetes, which counts no more replicas"
 _ROUNDING: Final = 1e-9
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ModelKey:
+class ModelKey(Struct, frozen=True, gc=False, order=True, cache_hash=True):
     """A served model id in a namespace."""
 
     namespace: str
@@ -40,8 +41,7 @@ class ModelKey:
         return f"{self.model_id} in {self.namespace}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class VariantKey:
+class VariantKey(Struct, frozen=True, gc=False, order=True, cache_hash=True):
     """Identity of a VariantAutoscaling."""
 
     namespace: str
@@ -70,7 +70,9 @@ class Bounds:
         """Return the nearest reachable number of replicas; a minimum above the maximum yields the maximum."""
         if self.minimum is not None:
             replicas = max(replicas, self.minimum)
-        return REPLICAS.clamp(replicas if self.maximum is None else min(replicas, self.maximum))
+        if self.maximum is not None:
+            replicas = min(replicas, self.maximum)
+        return replicas if 0 <= replicas <= MAX_REPLICAS else REPLICAS.clamp(replicas)
 
     @property
     def ceiling_origin(self) -> str:
@@ -119,6 +121,11 @@ class Variant:
     def pending_replicas(self) -> int:
         """Replicas that exist but do not serve yet."""
         return max(0, self.current_replicas - self.ready_replicas)
+
+    @property
+    def known_accelerator(self) -> str:
+        """The accelerator that its label says, else the one of its status, else a word for none."""
+        return self.accelerator or self.status_accelerator or UNKNOWN_ACCELERATOR
 
     @property
     def active(self) -> bool:

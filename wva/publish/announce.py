@@ -16,6 +16,8 @@ from wva.publish.obstacles import HOLD_EVENT, LIMITED_EVENT, Announcement, limit
 
 SCALE_UP_EVENT: Final = "ScaleUpRecommended"
 SCALE_DOWN_EVENT: Final = "ScaleDownRecommended"
+CHANGES: Final = frozenset({SCALE_UP_EVENT, SCALE_DOWN_EVENT})
+"""Reasons of a changed number: such an event goes before all others, and none is dropped."""
 RESUME_EVENT: Final = "DesiredReplicasMeasured"
 CLAIMED_TWICE_EVENT: Final = "VariantClaimedTwice"
 

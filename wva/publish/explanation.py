@@ -1,23 +1,23 @@
 """The series that explain the numbers: the reason of each, its stages, and the limits that kept it from being larger.
 
 They are for alerts and dashboards, beside the product's output (``publish.metrics``). Like that they are read from the
-ledger at every scrape, shown by the leader only, and gone with their variant. Label values are reasons, stages and
+ledger, shown by the leader only, and gone with their variant. Label values are reasons, stages and
 names of Kubernetes objects. ``model_name`` is what the user wrote in ``spec.modelID``, so that it can be joined with
 vLLM's label of that name. Every variant has a ``wva_desired_reason``. The other series exist only while they apply.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.samples import Sample
 
-from wva.model.decision import Decision
+from wva.model.decision import Decision, Reason
 from wva.model.variant import Bounds, VariantKey
-from wva.publish.leader_collector import LeaderCollector
+from wva.publish.leader_collector import Head, LeaderCollector
 from wva.publish.ledger import Ledger
 
 MAXIMUM: Final = "maximum"
@@ -67,6 +67,11 @@ def _limits(decision: Decision, bounds: Bounds) -> list[Row]:
     return [((stage, MAXIMUM if by in maxima else GPUS, by), fewer) for (stage, by), fewer in last.items()]
 
 
+def _coverage(decision: Decision, _: Bounds) -> list[Row]:
+    fresh, expected = decision.coverage.fresh, decision.coverage.expected
+    return [] if decision.reason is Reason.NOT_DECIDED or not expected else [((), fresh / expected)]
+
+
 def _settling(decision: Decision, _: Bounds) -> list[Row]:
     return [] if decision.settling_since is None else [((), decision.settling_since)]
 
@@ -80,8 +85,8 @@ FAMILIES: Final = (
     ),
     Family(
         "wva_desired_step_replicas",
-        "The number after each stage of the decision: analyze, optimize, arbitrate, enforce, limit; hold if the number "
-        "was held, activate if a model was started from zero.",
+        "The number after each stage of the decision: measure, allocate, settle, zero; hold if the model failed, "
+        "activate if it was started from zero; with compatibility v0.5: analyze, optimize, enforce, limit.",
         ("stage",),
         _steps,
     ),
@@ -91,6 +96,12 @@ FAMILIES: Final = (
         "name of the limit; 0 is an unknown amount, and there is no series without a limit.",
         ("stage", "limit", "limited_by"),
         _limits,
+    ),
+    Family(
+        "wva_coverage_ratio",
+        "Replicas with fresh samples of both signals over replicas expected to report; absent without replicas.",
+        (),
+        _coverage,
     ),
     Family(
         "wva_maximum_replicas",
@@ -114,6 +125,9 @@ FAMILIES: Final = (
 )
 
 
+_HEADS: Final = tuple(Head(family.name, family.help) for family in FAMILIES)
+
+
 def _rows(family: Family, decision: Decision, bounds: Bounds) -> list[Row]:
     return [(values, float(value)) for values, value in family.rows(decision, bounds)]
 
@@ -122,22 +136,30 @@ class ExplanationCollector(LeaderCollector):
     """Yields the series of every variant in the ledger."""
 
     def __init__(self, ledger: Ledger, *, bounds: BoundsOf, leading: Callable[[], bool], instance: str = "") -> None:
-        """Read ``ledger`` and ``bounds`` at each scrape; ``instance`` adds the ``controller_instance`` label."""
+        """Read ``ledger`` and ``bounds``; ``instance`` adds the ``controller_instance`` label."""
         self._ledger = ledger
         self._bounds = bounds
         super().__init__(leading=leading, instance=instance)
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield all families; they are empty while this process does not lead."""
-        decisions = self._ledger.decisions() if self._leading() else []
-        known = [
-            (decision, self._read(decision.key, partial(self._bounds, decision.key)) or Bounds())
-            for decision in decisions
+    @property
+    def heads(self) -> Sequence[Head]:
+        """The families."""
+        return _HEADS
+
+    def keys(self) -> Iterable[VariantKey]:
+        """Return the variants of the ledger."""
+        return [decision.key for decision in self._ledger.decisions()]
+
+    def samples_of(self, key: VariantKey) -> Sequence[Sequence[Sample]]:
+        """Return the samples of one variant; none when the ledger does not know it."""
+        decision = self._ledger.get(key)
+        if decision is None:
+            return [()] * len(FAMILIES)
+        bounds = self._read(key, partial(self._bounds, key)) or Bounds()
+        return [
+            [
+                self._sample(family.name, key, value, **dict(zip(family.labels, values, strict=True)))
+                for values, value in self._read(key, partial(_rows, family, decision, bounds)) or []
+            ]
+            for family in FAMILIES
         ]
-        for family in FAMILIES:
-            metric = GaugeMetricFamily(family.name, family.help, labels=(*family.all_labels, *self._instance_label))
-            for decision, bounds in known:
-                key = decision.key
-                for values, value in self._read(key, partial(_rows, family, decision, bounds)) or []:
-                    metric.add_metric([key.name, key.namespace, *values, *self._instance_value], value)
-            yield metric

@@ -9,9 +9,9 @@ condition, event and log line say that the number is not measured, as for any ot
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from wva.model.decision import Decision, Reason, Source, Step
+from wva.model.records import replace
 
 
 def fallbacks(

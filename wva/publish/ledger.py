@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from wva.model.decision import Decision, MetricsVerdict, Reason, Source, Step
 from wva.model.metrics import Coverage
-from wva.model.variant import UNKNOWN_ACCELERATOR, Variant, VariantKey
+from wva.model.variant import Variant, VariantKey
 
 Listener = Callable[[VariantKey, Decision | None, Decision | None], None]
 
@@ -60,7 +60,7 @@ class Ledger:
         decision = Decision(
             key=variant.key,
             model=variant.model,
-            accelerator=variant.accelerator or variant.status_accelerator or UNKNOWN_ACCELERATOR,
+            accelerator=variant.known_accelerator,
             cost=variant.cost,
             current=variant.current_replicas if variant.active else 0,
             desired=desired,

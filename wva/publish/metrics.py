@@ -1,8 +1,9 @@
 """The series about variants: the product's output, with the names and labels of v0.5.1.
 
-Nothing is stored here: every scrape reads the ledger and the Deployment cache. So each known variant has exactly one
-series, a removed variant has none from the next scrape on, and a change of the accelerator cannot leave two series.
-``wva_desired_replicas`` comes from the ledger, ``wva_current_replicas`` from the cache at scrape time.
+Nothing is stored here: the ledger and the Deployment cache are read for every page that shows a change of theirs
+(``publish.series``). So each known variant has exactly one series, a removed variant has none from the next scrape on,
+and a change of the accelerator cannot leave two series. ``wva_desired_replicas`` comes from the ledger,
+``wva_current_replicas`` from the cache.
 
 Only the leader publishes them: an HPA would add the numbers of a standby to those of the leader.
 """
@@ -10,15 +11,15 @@ Only the leader publishes them: an HPA would add the numbers of a standby to tho
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.samples import Sample
 
 from wva.model.decision import Decision
 from wva.model.variant import VariantKey
-from wva.publish.leader_collector import LeaderCollector
+from wva.publish.leader_collector import Head, LeaderCollector
 from wva.publish.ledger import Ledger
 
 CURRENT_REPLICAS: Final = "wva_current_replicas"
@@ -28,6 +29,7 @@ REPLICA_SCALING: Final = "wva_replica_scaling"
 DESIRED_SOURCE: Final = "wva_desired_source"
 
 BASE_LABELS: Final = ("variant_name", "namespace", "accelerator_type")
+"""The labels of the gauges."""
 
 HELP: Final = {
     CURRENT_REPLICAS: "Replicas of the variant that exist.",
@@ -55,37 +57,44 @@ class VariantCollector(LeaderCollector):
         instance: str = "",
         aliases: bool = False,
     ) -> None:
-        """Read ``ledger`` and ``current`` at each scrape.
+        """Read ``ledger`` and ``current``.
 
         ``instance`` adds the ``controller_instance`` label, ``aliases`` each gauge a second time as ``inferno_*``.
         """
         super().__init__(leading=leading, instance=instance)
         self._aliases = aliases
+        self._heads = _heads(aliases=aliases)
         self._ledger = ledger
         self._current = current
         self._scalings: dict[VariantKey, Counter[tuple[str, str]]] = {}
         ledger.subscribe(self._count)
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield all families; they are empty while this process does not lead."""
-        for family in self._families():
-            yield family
-            if self._aliases and family.type == "gauge":
-                yield _alias(family)
+    @property
+    def heads(self) -> Sequence[Head]:
+        """The gauges, each followed by its alias if there are any, and the counter of changes."""
+        return self._heads
 
-    def _families(self) -> Iterator[Metric]:
-        decisions = self._ledger.decisions() if self._leading() else []
-        yield from self._gauges(decisions)
-        yield self._scaling_counter(decisions)
-        yield self._sources(decisions)
+    def keys(self) -> Iterable[VariantKey]:
+        """Return the variants of the ledger."""
+        return [decision.key for decision in self._ledger.decisions()]
 
-    def _gauges(self, decisions: list[Decision]) -> Iterator[Metric]:
-        families = {name: self._gauge(name) for name in (CURRENT_REPLICAS, DESIRED_REPLICAS, DESIRED_RATIO)}
-        for decision in decisions:
-            values = self._read(decision.key, partial(self._values, decision)) or {}
-            for name, value in values.items():
-                families[name].add_metric(self._labels(decision, decision.accelerator), value)
-        yield from families.values()
+    def samples_of(self, key: VariantKey) -> Sequence[Sequence[Sample]]:
+        """Return the samples of one variant; none when the ledger does not know it."""
+        decision = self._ledger.get(key)
+        if decision is None:
+            return [()] * len(self._heads)
+        values = self._read(key, partial(self._values, decision)) or {}
+        accelerator = {"accelerator_type": decision.accelerator}
+        found = {name: [self._sample(name, key, value, **accelerator)] for name, value in values.items()}
+        found[DESIRED_SOURCE] = [self._sample(DESIRED_SOURCE, key, 1.0, source=decision.source.value)]
+        found[REPLICA_SCALING] = [
+            self._sample(f"{REPLICA_SCALING}_total", key, float(count), direction=direction, reason=reason)
+            for (direction, reason), count in sorted(self._scalings.get(key, Counter()).items())
+        ]
+        for name in [*found] if self._aliases else ():
+            alias = _alias_of(name)
+            found[alias] = [sample._replace(name=alias) for sample in found[name]]
+        return [found.get(head.name, ()) for head in self._heads]
 
     def _values(self, decision: Decision) -> dict[str, float]:
         """Return the numbers of a variant; its replicas are those of the decision if the cache does not tell."""
@@ -98,27 +107,6 @@ class VariantCollector(LeaderCollector):
             DESIRED_RATIO: desired / current if current else float(desired),
         }
 
-    def _gauge(self, name: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(name, HELP[name], labels=(*BASE_LABELS, *self._instance_label))
-
-    def _scaling_counter(self, decisions: list[Decision]) -> Metric:
-        labels = ("variant_name", "namespace", "direction", "reason", *self._instance_label)
-        family = CounterMetricFamily(REPLICA_SCALING, HELP[REPLICA_SCALING], labels=labels)
-        for key in sorted({decision.key for decision in decisions} & self._scalings.keys()):
-            for (direction, reason), count in sorted(self._scalings[key].items()):
-                family.add_metric([key.name, key.namespace, direction, reason, *self._instance_value], count)
-        return family
-
-    def _sources(self, decisions: list[Decision]) -> Metric:
-        labels = ("variant_name", "namespace", "source", *self._instance_label)
-        family = GaugeMetricFamily(DESIRED_SOURCE, HELP[DESIRED_SOURCE], labels=labels)
-        for decision in decisions:
-            family.add_metric(self._labels(decision, decision.source.value), 1)
-        return family
-
-    def _labels(self, decision: Decision, third: str) -> list[str]:
-        return [decision.key.name, decision.key.namespace, third, *self._instance_value]
-
     def _count(self, key: VariantKey, old: Decision | None, new: Decision | None) -> None:
         """Count changes of the number; forget the counts of a variant that is gone."""
         if new is None:
@@ -128,10 +116,16 @@ class VariantCollector(LeaderCollector):
             self._scalings.setdefault(key, Counter())[direction, new.reason.value] += 1
 
 
-def _alias(family: Metric) -> Metric:
-    """Return a gauge under the name that the HPAs of older manifests ask for, with the same labels and values."""
-    name = _ALIAS_PREFIX + family.name.removeprefix(_PREFIX)
-    alias = Metric(name, f"Alias of {family.name}.", family.type)
-    for sample in family.samples:
-        alias.add_sample(name, sample.labels, sample.value)
-    return alias
+def _heads(*, aliases: bool) -> tuple[Head, ...]:
+    heads = []
+    for name in (CURRENT_REPLICAS, DESIRED_REPLICAS, DESIRED_RATIO, REPLICA_SCALING, DESIRED_SOURCE):
+        kind = "counter" if name == REPLICA_SCALING else "gauge"
+        heads.append(Head(name, HELP[name], kind))
+        if aliases and kind == "gauge":
+            heads.append(Head(_alias_of(name), f"Alias of {name}."))
+    return tuple(heads)
+
+
+def _alias_of(name: str) -> str:
+    """Return the name that the HPAs of older manifests ask for."""
+    return _ALIAS_PREFIX + name.removeprefix(_PREFIX)

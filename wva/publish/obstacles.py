@@ -4,24 +4,23 @@ An obstacle is a reason that a condition of the variant gives. While the status 
 series with this reason. When it begins, the event of the table is recorded. The writer of the status records it, except
 for the reasons of a decision or of a start from zero: those are recorded with the decision, whose steps the event has.
 
-The metric is read from the cached statuses at every scrape, so it cannot differ from the conditions.
+The metric is read from the cached statuses, so it cannot differ from the conditions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, Literal, NamedTuple
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.samples import Sample
 
 from wva.api.meta import Condition
 from wva.api.variantautoscaling import ConditionType, TargetReason
 from wva.model.decision import Decision, Reason
 from wva.model.trouble import TroubleReason
 from wva.model.variant import VariantKey
-from wva.publish.leader_collector import LeaderCollector
+from wva.publish.leader_collector import Head, LeaderCollector
 
 OBSTACLE: Final = "wva_variant_obstacle"
 OBSTACLE_HELP: Final = "1 for each reason why the variant is not scaled, as its conditions give it; absent without any."
@@ -35,7 +34,8 @@ FAILED_EVENT: Final = TroubleReason.START_FAILED.value
 PARTLY_LIMITED: Final = "PartlyLimited"
 """Reason of Limited where the decision has another one: the number grew or stayed, and should be larger."""
 
-Statuses = Callable[[], Iterable[tuple[VariantKey, tuple[Condition, ...]]]]
+Statuses = Callable[[], Iterable[VariantKey]]
+ConditionsOf = Callable[[VariantKey], tuple[Condition, ...]]
 
 
 class Announcement(NamedTuple):
@@ -196,18 +196,33 @@ def _standing(conditions: Iterable[Condition]) -> list[tuple[Obstacle, str]]:
     return list(standing(conditions))
 
 
+_HEADS: Final = (Head(OBSTACLE, OBSTACLE_HELP),)
+
+
 class ObstacleCollector(LeaderCollector):
     """Yields a series for each variant and reason why it is not scaled."""
 
-    def __init__(self, statuses: Statuses, *, leading: Callable[[], bool], instance: str = "") -> None:
-        """Read ``statuses`` at each scrape; ``instance`` adds the ``controller_instance`` label."""
+    def __init__(
+        self, statuses: Statuses, *, conditions: ConditionsOf, leading: Callable[[], bool], instance: str = ""
+    ) -> None:
+        """``statuses`` returns the variants with a status, ``conditions`` those of one, none when it is not ours.
+
+        ``instance`` adds the ``controller_instance`` label.
+        """
         self._statuses = statuses
+        self._conditions = conditions
         super().__init__(leading=leading, instance=instance)
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield the family; it is empty while this process does not lead."""
-        family = GaugeMetricFamily(OBSTACLE, OBSTACLE_HELP, labels=(*OBSTACLE_LABELS, *self._instance_label))
-        for key, conditions in self._statuses() if self._leading() else ():
-            for obstacle, _ in self._read(key, partial(_standing, conditions)) or []:
-                family.add_metric([key.name, key.namespace, obstacle.reason, *self._instance_value], 1.0)
-        yield family
+    @property
+    def heads(self) -> Sequence[Head]:
+        """The one family."""
+        return _HEADS
+
+    def keys(self) -> Iterable[VariantKey]:
+        """Return the variants with a status."""
+        return self._statuses()
+
+    def samples_of(self, key: VariantKey) -> Sequence[Sequence[Sample]]:
+        """Return the samples of one variant."""
+        found = self._read(key, lambda: _standing(self._conditions(key))) or []
+        return [[self._sample(OBSTACLE, key, 1.0, reason=obstacle.reason) for obstacle, _ in found]]

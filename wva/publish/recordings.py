@@ -20,7 +20,7 @@ import msgspec
 
 from wva import log
 from wva.api import wire
-from wva.model.recording import FORMAT, WITHOUT_DECISIONS, Recording
+from wva.model.recording import FORMAT, READ, Recording
 from wva.model.vllm_parameters import COUNT_ARGUMENT, VllmParameters
 from wva.numbers import REPLICAS, Real, Whole, shown
 
@@ -32,10 +32,19 @@ _ANY: Final = Real(-1e18, 1e18)
 _WHOLES: Final = {
     **dict.fromkeys(("kv_tokens", "effective", "values"), _TOKENS),
     **dict.fromkeys(("before", "after", "fewer"), Whole(-(10**15), 10**15)),
+    "number": Whole(-1_000, 1_000),  # the exponent of a level of demand
     **{field.name: COUNT_ARGUMENT for field in fields(VllmParameters)},
 }
 """The whole numbers that are no count of replicas, pods, GPUs or requests, or one on the way to such a count."""
 
+
+class _Version(msgspec.Struct):
+    """The format of a recording alone."""
+
+    version: int = FORMAT
+
+
+_version: Final = msgspec.json.Decoder(_Version)
 _decoder: Final = msgspec.json.Decoder(Recording)
 
 
@@ -45,10 +54,13 @@ def read_recording(data: bytes) -> Recording:
     Raises msgspec.DecodeError when they are none or have another format, NumberError for a number that no cycle could
     have seen.
     """
+    # The format comes first: what another one holds need not be what this one expects.
+    version = wire.decode(_version, data).version
+    if version not in READ:
+        newer = ", which a newer version of WVA has written" if version > FORMAT else ""
+        expected = f"{', '.join(str(each) for each in READ[:-1])} or {FORMAT}"
+        raise msgspec.ValidationError(f"it has format {shown(version)}{newer}: expected {expected}")
     recording = wire.decode(_decoder, data)
-    if recording.version not in (WITHOUT_DECISIONS, FORMAT):
-        text = f"it has format {shown(recording.version)}, expected {WITHOUT_DECISIONS} or {FORMAT}"
-        raise msgspec.ValidationError(text)
     for name, number in _numbers("recording", recording):
         field = name.rpartition(".")[2]
         border = _ANY if isinstance(number, float) else _WHOLES.get(field, REPLICAS)
@@ -67,6 +79,9 @@ def _numbers(name: str, value: object) -> Iterator[tuple[str, int | float]]:
     elif isinstance(value, tuple):
         for item in value:
             yield from _numbers(name, item)
+    elif isinstance(value, msgspec.Struct):
+        for field_name in value.__struct_fields__:
+            yield from _numbers(f"{name}.{field_name}", getattr(value, field_name))
     elif is_dataclass(value):
         for field in fields(value):
             yield from _numbers(f"{name}.{field.name}", getattr(value, field.name))

@@ -210,17 +210,15 @@ def _trouble_conditions(va: VariantAutoscaling, configuration: ConfigurationView
 
 def _merge(va: VariantAutoscaling, wanted: list[Condition], now: float) -> list[Condition]:
     """Return all conditions: ours with their times, then those of others untouched."""
-    merged = [_timed(va, condition, now) for condition in wanted]
+    known = {condition.type: condition for condition in reversed(va.status.conditions)}
+    merged = [_timed(condition, known.get(condition.type), va.metadata.generation, now) for condition in wanted]
     return merged + [condition for condition in va.status.conditions if condition.type not in _OWNED]
 
 
-def _timed(va: VariantAutoscaling, condition: Condition, now: float) -> Condition:
-    old = va.status.condition(condition.type)
+def _timed(condition: Condition, old: Condition | None, generation: int, now: float) -> Condition:
     same = old is not None and old.status == condition.status and old.last_transition_time
     since = old.last_transition_time if old is not None and same else format_time(now)
-    return Condition(
-        condition.type, condition.status, condition.reason, condition.message, since, va.metadata.generation
-    )
+    return Condition(condition.type, condition.status, condition.reason, condition.message, since, generation)
 
 
 def _conditions_news(va: VariantAutoscaling, conditions: list[Condition]) -> bool:

@@ -20,6 +20,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
+from wva.publish.leader_collector import Head
+from wva.publish.series import SeriesText
 from wva.serve.gate import Gate, plain
 from wva.serve.http import Handler
 from wva.slices import Slices, beside
@@ -38,19 +40,30 @@ _WORTH_COMPRESSING_BYTES: Final = 4096
 _SAMPLES_PER_VARIANT: Final = 30
 """That cost about as much to render as a decision."""
 
+_PIECES_PER_SAMPLE: Final = 20
+"""Pieces of text that are ready: to join and compress them takes so many times less than to render a sample."""
+
+_END: Final = b"# EOF\n"
+"""The last line of OpenMetrics."""
+
 _VERSION: Final = re.compile(r"version=([^;]*)")
 _VERSIONS: Final = frozenset({"0.0.1", "0.0.4", "1.0.0"})
 
 
 def metrics_handler(
-    registry: CollectorRegistry, *, gate: Gate | None, pages: Mapping[str, JsonPage] | None = None
+    registry: CollectorRegistry,
+    *,
+    gate: Gate | None,
+    pages: Mapping[str, JsonPage] | None = None,
+    series: SeriesText | None = None,
 ) -> Handler:
     """Return what serves ``/metrics`` and ``pages`` (path to a function whose result is sent as JSON).
 
-    ``gate`` None lets all clients in.
+    ``gate`` None lets all clients in. ``series`` has the text of the families about variants. Without it they are
+    rendered like all others.
     """
     known: dict[str, _Page] = {path: _json(page) for path, page in (pages or {}).items()}
-    known[METRICS_PATH] = partial(_exposition, registry)
+    known[METRICS_PATH] = partial(_exposition, registry, series)
     if gate is None:
         return _serve(known, _all_pass)
     return _serve(known, lambda request: gate.refusal(request, pages=known))
@@ -116,29 +129,40 @@ class _Collected:
         return self._families
 
 
-async def _collect(registry: CollectorRegistry) -> list[Metric]:
-    """Return all families, and let other tasks run between them: for thousands of variants each takes a while."""
+async def _collect(registry: CollectorRegistry, *, left_out: frozenset[str]) -> list[Metric]:
+    """Return the families, and let other tasks run between them: for thousands of variants each takes a while."""
     slices, families = Slices(), []
     for family in registry.collect():
-        families.append(family)
+        if family.name not in left_out:
+            families.append(family)
         await slices.rest()
     return families
 
 
-async def _exposition(registry: CollectorRegistry, request: web.BaseRequest) -> web.Response:
+async def _exposition(registry: CollectorRegistry, series: SeriesText | None, request: web.BaseRequest) -> web.Response:
     """Return the page in the format and encoding that the scraper asks for."""
     encode, content_type = choose_encoder(_known_versions(request.headers.get("Accept", "")))
     headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
     zipped = gzip_accepted(request.headers.get("Accept-Encoding", ""))
-    families = await _collect(registry)
+    left_out = frozenset(head.name for head in series.heads) if series is not None else frozenset()
+    families = await _collect(registry, left_out=left_out)
+    about_variants = [] if series is None else await series.page(partial(_heading, encode))
 
     def render() -> tuple[bytes, bool]:
-        body: bytes = encode(_Collected(families))
+        own: bytes = encode(_Collected(families))
+        end = _END if own.endswith(_END) else b""
+        body = b"".join((own.removesuffix(end), *about_variants, end))
         if zipped and len(body) >= _WORTH_COMPRESSING_BYTES:
             return gzip.compress(body, _GZIP_LEVEL, mtime=0), True
         return body, False
 
-    body, compressed = await beside(sum(len(family.samples) for family in families) // _SAMPLES_PER_VARIANT, render)
+    size = sum(len(family.samples) for family in families) + len(about_variants) // _PIECES_PER_SAMPLE
+    body, compressed = await beside(size // _SAMPLES_PER_VARIANT, render)
     if compressed:
         headers["Content-Encoding"] = "gzip"
     return web.Response(body=body, headers=headers)
+
+
+def _heading(encode: Callable[[_Collected], bytes], head: Head) -> bytes:
+    """Return what stands above the series of a family."""
+    return encode(_Collected([Metric(head.name, head.help, head.type)])).removesuffix(_END)

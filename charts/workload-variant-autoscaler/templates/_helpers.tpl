@@ -104,7 +104,7 @@ annotations:
 
 {{/* "true" when the controller of this release has the queueing model for all models or for some: nothing else reads objectives. */}}
 {{- define "wva.readsObjectives" -}}
-{{- $analyzers := list .Values.wva.capacityScaling.default.analyzerName }}
+{{- $analyzers := list (include "wva.analyzer" .) }}
 {{- range .Values.wva.capacityScaling.overrides }}
 {{- $analyzers = append $analyzers (default "" .analyzerName) }}
 {{- end }}
@@ -169,6 +169,25 @@ annotations:
 {{- end }}
 {{- end }}
 {{- toYaml $entry }}
+{{- end }}
+
+{{/*
+Analyzer of the entry `default` of the saturation ConfigMap. `auto` is the demand analyzer. Where thresholds are not those of
+values.yaml, or an optimizer is named, it is none: the controller then takes the percentage analyzer, for which they are.
+*/}}
+{{- define "wva.analyzer" -}}
+{{- $entry := .Values.wva.capacityScaling.default }}
+{{- if ne (default "" $entry.analyzerName) "auto" }}
+{{- $entry.analyzerName }}
+{{- else }}
+{{- $found := ternary "" "demand" (not (empty $entry.optimizerName)) }}
+{{- range $key, $shipped := dict "kvCacheThreshold" 0.8 "queueLengthThreshold" 5 "kvSpareTrigger" 0.1 "queueSpareTrigger" 3 }}
+{{- if and (hasKey $entry $key) (ne (float64 (get $entry $key)) (float64 $shipped)) }}
+{{- $found = "" }}
+{{- end }}
+{{- end }}
+{{- $found }}
+{{- end }}
 {{- end }}
 
 {{/* Data of a ConfigMap with `default` and `overrides`. */}}

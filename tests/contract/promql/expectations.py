@@ -12,7 +12,15 @@ from dataclasses import dataclass
 
 from tests.contract.promql.history import A0, A1, A1_SECOND, B0
 from tests.contract.promql.scope import Labels, Result, by_pod, labels
-from wva.collect.queries import EngineSignal, QueueSignal, chunk_queries, engine_queries
+from wva.collect.queries import (
+    CounterSignal,
+    EngineSignal,
+    QueueSignal,
+    chunk_queries,
+    engine_counters,
+    engine_signals,
+    scheduler_queue,
+)
 from wva.collect.request_counts import RequestSignal, request_query
 from wva.collect.retention import Window
 
@@ -183,7 +191,6 @@ GROUPED_QUERIES = [
 
 _NAMESPACES = ("team-a", "team-b")
 _KV_QUERY, _, _, _ = chunk_queries(_NAMESPACES)
-_ENGINE_QUERY, _QUEUE_QUERY = engine_queries(_NAMESPACES)
 _A0_ONLY = {"namespace": "team-a", "model_name": "llama", "pod": "a-0"}
 _A1_ONLY = {"namespace": "team-a", "model_name": "llama", "pod": "a-1"}
 _B0_ONLY = {"namespace": "team-b", "model_name": "qwen", "pod": "b-0"}
@@ -195,7 +202,7 @@ _QWEN = {"namespace": "team-b", "model_name": "qwen"}
 _ALIAS_TIME = labels(signal=QueueSignal.TIMESTAMP.value, **_ALIAS)
 
 
-def _signals(signal: EngineSignal | RequestSignal, *found: tuple[dict[str, str], float]) -> Result:
+def _signals(signal: EngineSignal | CounterSignal | RequestSignal, *found: tuple[dict[str, str], float]) -> Result:
     """Return elements of an answer that tells its signals apart by a label."""
     return {labels(signal=signal.value, **identity): value for identity, value in found}
 
@@ -208,7 +215,7 @@ SENT_QUERIES = [
     # Every text that WVA sends, as it sends it.
     Expectation(_KV_QUERY.text, 600, {_GROUP_A0: 0.4, _GROUP_A1: 0.25}),
     Expectation(
-        _ENGINE_QUERY.text,
+        engine_signals(_NAMESPACES).text,
         600,
         {
             # a-1 has two engines, one of which shows NaN; a-1 has finished nothing, so that its means are not there.
@@ -230,7 +237,35 @@ SENT_QUERIES = [
         },
     ),
     Expectation(
-        _QUEUE_QUERY.text,
+        engine_counters(_NAMESPACES).text,
+        600,
+        {
+            # The values of the last scrape: the restart of a-0 shows. The gaps of a-1 have the name of yesterday, its
+            # hits both names, and what two jobs scrape of it counts once.
+            **_signals(CounterSignal.TIME, (_A0_ONLY, 600), (_A1_ONLY, 600)),
+            **_signals(
+                CounterSignal.CACHE_CONFIG,
+                (_config("a-0", "0", "1000"), 1),
+                (_config("a-1", "0", "2000"), 1),
+                (_config("a-1", "1", "2000"), 1),
+            ),
+            **_signals(CounterSignal.KV_USAGE, (_A0_ONLY, 0.4), (_A1_ONLY, math.nan)),
+            **_signals(CounterSignal.WAITING, (_A0_ONLY, math.nan), (_B0_ONLY, 2)),
+            **_signals(CounterSignal.RUNNING, (_A0_ONLY, 5), (_A1_ONLY, 7)),
+            **_signals(CounterSignal.FINISHED, (_A0_ONLY, 285), (_A1_ONLY, 1060), (_B0_ONLY, 7 + 3)),
+            **_signals(CounterSignal.ABORTED, (_B0_ONLY, 3)),
+            **_signals(CounterSignal.PROMPT_TOKENS, (_A0_ONLY, 60_000), (_A1_ONLY, 700 + 800)),
+            **_signals(CounterSignal.CACHED_TOKENS, (_A0_ONLY, 1800), (_A1_ONLY, 100)),
+            **_signals(CounterSignal.PROMPTS, (_A0_ONLY, 120)),
+            **_signals(CounterSignal.ANSWER_TOKENS, (_A0_ONLY, 18_000), (_A1_ONLY, 500)),
+            **_signals(CounterSignal.ANSWERS, (_A0_ONLY, 120), (_A1_ONLY, 10)),
+            **_signals(CounterSignal.GAP_SECONDS, (_A0_ONLY, 360), (_A1_ONLY, 180)),
+            **_signals(CounterSignal.GAPS, (_A0_ONLY, 18_000), (_A1_ONLY, 6_000)),
+        },
+        times=tuple(_signals(CounterSignal.TIME, (_A0_ONLY, 600), (_A1_ONLY, 600))),
+    ),
+    Expectation(
+        scheduler_queue(_NAMESPACES).text,
         600,
         {
             labels(signal=QueueSignal.SIZE.value, **_MISTRAL): 6,

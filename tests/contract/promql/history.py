@@ -82,6 +82,14 @@ HISTORY = [
     _series("vllm:request_success_total", _every_step(lambda time: time if time <= 300 else time - 315), **A0),
     _series("vllm:request_success_total", _every_step(lambda time: 1000 + time - 540, start=540), **A1),
     _series("vllm:request_success_total", _every_step("7"), **B0),
+    # Some were given up; counters of one engine that two jobs scrape, and of another; hits under two names.
+    _series("vllm:request_success_total", _every_step("3"), finished_reason="abort", **B0),
+    _series("vllm:prompt_tokens_total", _every_step(lambda time: 100 * time), **A0),
+    _series("vllm:prompt_tokens_total", _every_step("700"), **A1),
+    _series("vllm:prompt_tokens_total", _every_step("700"), job="contract-job-twice", **A1),
+    _series("vllm:prompt_tokens_total", _every_step("800"), **A1_SECOND),
+    _series("vllm:prompt_tokens_cached_total", _every_step("100"), **A1),
+    _series("vllm:prefix_cache_hits_total", _every_step("90"), **A1),
     # Histogram: per step 1 up to 0.1, 2 up to 1, 1 up to 10.
     *(
         _series("vllm:time_to_first_token_seconds_bucket", _every_step(count), le=bound, **A0)

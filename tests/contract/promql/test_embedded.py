@@ -8,7 +8,7 @@ from tests.contract.promql.expectations import ERRORS, EXPECTATIONS, ErrorExpect
 from tests.contract.promql.history import history_page
 from tests.contract.promql.live import SCENARIOS, LiveScenario
 from tests.contract.promql.scope import scoped
-from wva.sim.prometheus import EmbeddedPrometheus, InProcess, Target
+from wva.sim.prometheus import EmbeddedPrometheus, InProcess, ScrapeTarget
 
 BASE = 1_700_000_000
 SUFFIX = "-s"
@@ -19,7 +19,7 @@ async def history():
     """Serve the contract's history and give a function that asks a query."""
     page = history_page(BASE, SUFFIX)
     async with EmbeddedPrometheus(now=lambda: BASE + 900.0) as prometheus, aiohttp.ClientSession() as session:
-        target = Target(InProcess(lambda: page), {"job": "contract", "instance": "i"}, honor_labels=True)
+        target = ScrapeTarget(InProcess(lambda: page), {"job": "contract", "instance": "i"}, honor_labels=True)
         prometheus.scraper.add(target)
         await prometheus.scrape()
 
@@ -61,7 +61,7 @@ async def test_live_scenario(scenario: LiveScenario):
                     assert_vector(vector(await response.json()), expected, suffix=SUFFIX, query=query)
 
         given = {"job": "contract-job", "instance": "i", **scenario.target_labels}
-        target = Target(
+        target = ScrapeTarget(
             InProcess(lambda: page[0]),
             {name: scoped(value, SUFFIX) for name, value in given.items()},
             honor_labels=scenario.honor_labels,

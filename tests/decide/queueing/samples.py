@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.builders import NAMESPACE, NOW, sample, variant
-from wva.decide.analyze.queueing import QueueingInputs, analyze_queueing
-from wva.decide.analyze.saturation import VariantReport
-from wva.decide.settling import Moment, progress_of
-from wva.model.memory import VariantMemory
-from wva.model.metrics import EngineSignals, ReplicaMetrics
-from wva.model.policy import Policy, QueueingOverride, QueueingPolicy, QueueingRules
-from wva.model.queueing import NOTHING_OBSERVED, ModelOpinion, QueueingMemory
+from wva.decide.measure.need import Need
+from wva.decide.measure.queueing import Queueing
+from wva.decide.progress import Moment, progress_of
+from wva.decide.trust import ModelReadings, VariantReadings, believe
+from wva.model.demand import Foresight, Slot
+from wva.model.memory import Memory, ModelMemory, VariantMemory
+from wva.model.metrics import EngineSignals, ReplicaMetrics, SampleState
+from wva.model.policy import Policy, QueueingOverride, QueueingPolicy, QueueingRules, SaturationPolicy
+from wva.model.records import replace
 from wva.model.service import PerformanceProfile, ServiceTarget
-from wva.model.snapshot import SchedulerQueue
+from wva.model.snapshot import SchedulerQueue, Snapshot
 from wva.model.variant import Variant, VariantKey
 
 MODEL = "m"
@@ -41,13 +44,48 @@ def pod(name: str = "a", number: int = 0, *, kv: float | None = 0.3, **signals: 
     return ReplicaMetrics(f"{name}-{number}", VariantKey(NAMESPACE, name), sample(kv), sample(0), engine)
 
 
+def told_at(replica: ReplicaMetrics, now: float) -> ReplicaMetrics:
+    """Return a pod whose samples were taken five seconds ago."""
+    if replica.engine is None:
+        return replica
+    signals = {name: getattr(replica.engine, name) for name in EngineSignals.__struct_fields__}
+    fresh = {
+        name: replace(each, timestamp=now - 5) for name, each in signals.items() if each.state is SampleState.FRESH
+    }
+    return replace(replica, engine=replace(replica.engine, **fresh))
+
+
+def steady(snapshot: Snapshot, policy: Policy, *, now: float = NOW) -> Memory:
+    """Return what is remembered a minute after a cycle with the same reports, and after an hour of the same load."""
+    snapshot = replace(snapshot, replicas=tuple(told_at(each, now - 60) for each in snapshot.replicas))
+    models, _ = believe(snapshot, Memory(), policy, now - 60)
+    _, memory = Queueing().measure(models, Memory(), policy, now - 60)
+    loads = {
+        model.key: sum(
+            pod.engine.success_rate.fresh_value or 0.0 for own in model.variants for pod in own.replicas if pod.engine
+        )
+        for model in models
+    }
+    foreseen = [
+        Foresight(
+            key,
+            now - 3600,
+            now - 60,
+            tuple(Slot(now - 60 * ago, 60.0, load * 60) for ago in range(14, 0, -1)),
+            dispersion=0.0,
+        )
+        for key, load in loads.items()
+    ]
+    return replace(memory, foreseen=tuple(foreseen))
+
+
 @dataclass
 class Analysis:
     """Cycles of one model, a minute apart; memory and published numbers go from one to the next."""
 
     policy: Policy = KNOWN
     now: float = NOW
-    memory: QueueingMemory = NOTHING_OBSERVED
+    memory: Memory = field(default_factory=Memory)
     published: dict[VariantKey, VariantMemory] = field(default_factory=dict)
 
     def cycle(
@@ -56,24 +94,43 @@ class Analysis:
         *,
         queue: SchedulerQueue | None = None,
         failure: str | None = None,
-    ) -> ModelOpinion:
-        """Return the opinion about the model that all the variants serve."""
-        self.now += 60
+        seconds: float = 60,
+    ) -> Need:
+        """Return the need of the model that all the variants serve."""
+        self.now += seconds
         moment = Moment(self.now, 600)
-        reports = [
-            VariantReport(progress_of(one, replicas=own, entry=self.published.get(one.key), moment=moment), tuple(own))
-            for one, own in pods.items()
-        ]
-        model = next(iter(pods)).model
-        (opinion,), self.memory = analyze_queueing(
-            [QueueingInputs(model, reports, queue, failure)], policy=self.policy, memory=self.memory, now=self.now
+        reports = tuple(
+            VariantReadings(
+                one.key,
+                progress_of(one, replicas=own, entry=self.published.get(one.key), moment=moment),
+                tuple(told_at(pod, self.now) for pod in own),
+            )
+            for one, own in sorted(pods.items(), key=lambda item: item[0].key)
         )
-        return opinion
+        key = next(iter(pods)).model
+        history = ModelMemory(key)
+        model = ModelReadings(key, SaturationPolicy(), reports, (), None, True, queue, None, history, failure)
+        (need,), self.memory = Queueing().measure([model], self.memory, self.policy, self.now)
+        return need
 
-    def desired(self, replicas: int, **signals: object) -> int | None:
-        """Return the number for the only variant, whose pods all report the same."""
-        opinion = self.cycle({variant(replicas=replicas): [pod(number=n, **signals) for n in range(replicas)]})
-        return opinion.variants[0].desired
+    def twice(self, pods: dict[Variant, list[ReplicaMetrics]], **fields: Any) -> Need:
+        """Return the need after two cycles of the same: it takes two to know what arrives."""
+        self.cycle(pods, **fields)
+        return self.cycle(pods, **fields)
+
+    def alike(self, replicas: int, **signals: object) -> Need:
+        """Return the need after one cycle of a model with one variant, whose pods all report the same."""
+        return self.cycle({variant(replicas=replicas): [pod(number=n, **signals) for n in range(replicas)]})
+
+    def alike_twice(self, replicas: int, **signals: object) -> Need:
+        """Return the need after two such cycles."""
+        self.alike(replicas, **signals)
+        return self.alike(replicas, **signals)
+
+
+def rate(need: Need, name: str = "a") -> float:
+    """Return what one replica of a variant takes, in requests per second."""
+    return need.capacities[VariantKey(NAMESPACE, name)].per_replica
 
 
 def targets(ttft: float, itl: float) -> QueueingRules:

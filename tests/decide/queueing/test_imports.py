@@ -7,15 +7,14 @@ import sys
 
 PROGRAM = """
 import sys
-import wva.app.application, wva.cli.main, wva.decide.arbitrate, wva.decide.pipeline
-import wva.decide.queueing.cover, wva.decide.queueing.objectives, wva.decide.queueing.service
-import wva.decide.queueing.solvers, wva.decide.queueing.trace, wva.model.queueing
+import wva.app.application, wva.cli.main, wva.decide.pipeline
+import wva.decide.queueing.service, wva.model.queueing, wva.decide.measure.need
 from tests.decide.story import Story
 from tests.builders import variant
 decisions = Story().cycle(variant("a", replicas=2), a=[(0.9, 6.0), (0.5, 0.0)])
 assert decisions["a"].desired == 3, decisions
 assert "numpy" not in sys.modules
-import wva.decide.analyze.queueing
+import wva.decide.measure.queueing
 assert "numpy" in sys.modules
 """
 

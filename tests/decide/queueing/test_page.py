@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 from tests.builders import variant
 from tests.decide.queueing.samples import A100, H100, MODEL, PREMIUM, UNTUNED, Analysis, pod
-from tests.decide.story import Story
-from wva.decide.analyze.queueing_parameters import DEFAULT_BATCH, FIRM_ERROR, FIRM_OBSERVATIONS, STEADY_SHARE
-from wva.decide.arbitrate import arbitrate
-from wva.decide.queueing.cover import SHRINK_SHARE, Carrier
-from wva.decide.queueing.fleet import Fleet, FleetNeed, Gpus, plan
-from wva.decide.queueing.service import MAX_BATCH, QUEUE_TO_BATCH
-from wva.decide.queueing.system import Options
-from wva.model.decision import Reason
+from wva.decide.allocate import UNLIMITED, AllocationPolicy, Offer, SharingRule, Stock, Want, allocate
+from wva.decide.measure.queueing import BELIEVED_SHARE, DEFAULT_BATCH, KV_SHARE, RELAXED
+from wva.decide.queueing.assured import ATTAINMENT, DEVIATIONS, MISSED
+from wva.decide.queueing.mixing import MISSED_BY_SLOW, WORTH
+from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.optimizers import BestEffort
 from wva.model.policy import DEFAULT_SLO_MULTIPLIER, Policy
-from wva.model.queueing import OBSERVATION_SECONDS, WINDOW, VariantOpinion
-from wva.model.variant import Bounds, ModelKey, VariantKey
+from wva.model.records import replace
+from wva.model.variant import ModelKey, VariantKey
 
 PAGE = (Path(__file__).parents[3] / "docs" / "queueing-model.md").read_text(encoding="utf-8")
 
@@ -48,12 +44,18 @@ def computed():
             for name, cost, count in (("a100", 40.0, small), ("h100", 100.0, large))
             if count
         }
-        opinion = analysis.cycle(pods)
-        numbers = ", ".join(
-            f"{one.key.name} {len(pods[v])} -> {one.desired} ({one.rate:.4g} requests/s each)"
-            for one, v in zip(opinion.variants, pods, strict=True)
+        need = analysis.cycle(pods)
+        if need.hold is not None:
+            lines.append(f"{minute:g}: {need.hold.message}")
+            continue
+        takes = ", ".join(
+            f"one {key.name} takes {each.per_replica:.4g} ({each.limit})" for key, each in need.capacities.items()
         )
-        lines.append(f"{minute:g}: {opinion.summary.split(' within')[0]}; {numbers}")
+        here = {one.key: len(own) for one, own in pods.items()}
+        together = sum(count * need.capacities[key].per_replica for key, count in here.items())
+        lines.append(
+            f"{minute:g}: {need.demand:.4g} requests/s arrive, {need.backlog:g} wait; {takes}; together {together:.4g}"
+        )
     return lines
 
 
@@ -72,33 +74,37 @@ def rows(title):
 
 
 def fleet_of_the_page():
-    """Return the models of the optimizer's example, and the types of their GPUs."""
+    """Return what the models of the optimizer's example want."""
     variants, models = {}, {}
     for model, priority, demand, name, cost, carries, count in rows("Example of the optimizer")[0]:
-        key = VariantKey(model, name)
-        one = Carrier(key, float(cost), float(carries), int(count), int(count), int(count))
+        key, there = VariantKey(model, name), int(count)
+        limits = (f"gpu-limiter {name.upper()}",)
+        one = Offer(key, float(cost), float(carries), there, there, floor=there, limits=limits)
         variants.setdefault(model, []).append(one)
         models[model] = int(priority), float(demand)
-    needs = [
-        FleetNeed(ModelKey("ns", model), rank, demand, tuple(variants[model]), shrinks=False)
-        for model, (rank, demand) in models.items()
+    return [
+        Want(ModelKey("ns", model), demand, tuple(variants[model]), rank) for model, (rank, demand) in models.items()
     ]
-    return needs, {each.key: each.key.name.upper() for own in variants.values() for each in own}
 
 
 def solved():
     """Return what the models of the example get, without a limit and under every policy."""
-    needs, types = fleet_of_the_page()
+    wants = fleet_of_the_page()
     free = re.findall(r"(\d+) GPUs? (\w+)", PAGE.split("### Example of the optimizer")[1].split("|")[0])
-    gpus = Gpus({kind: int(count) for count, kind in free}, types)
-    cases = {"unlimited": Options()} | {policy.value: Options(False, policy) for policy in BestEffort}
-    cases["PriorityExhaustive, delayed"] = Options(False, BestEffort.PRIORITY_EXHAUSTIVE, delayed=True)
+    stock = Stock.of(Inventory.of([AcceleratorPool(kind, int(count), 0) for count, kind in free]), ())
+    cases = {"unlimited": (UNLIMITED, AllocationPolicy())}
+    cases["None"] = stock, AllocationPolicy()
+    rules = [SharingRule(policy.value) for policy in BestEffort if policy is not BestEffort.NONE]
+    cases |= {rule.value: (stock, AllocationPolicy(rule)) for rule in rules}
+    delayed = AllocationPolicy(SharingRule.PRIORITY_EXHAUSTIVE, delayed=True)
+    cases["PriorityExhaustive, delayed"] = stock, delayed
     lines = []
-    for name, options in cases.items():
+    for name, (limit, policy) in cases.items():
+        numbers = allocate(wants, limit, policy).numbers
         told = []
-        for need, grant in zip(needs, plan(needs, Fleet(options, gpus)), strict=True):
-            replicas = " + ".join(f"{count} {key.name}" for key, count in grant.numbers.items() if count)
-            told.append(f"{need.model.model_id} {replicas}")
+        for want in wants:
+            counts = [(numbers[offer.key], offer.key.name) for offer in want.offers]
+            told.append(f"{want.key.model_id} " + " + ".join(f"{count} {name}" for count, name in counts if count))
         lines.append(f"{name}: {', '.join(told)}")
     return lines
 
@@ -108,42 +114,18 @@ def test_the_example_of_the_optimizer_is_what_the_code_computes():
     assert solved() == rows("Example of the optimizer")[1]
 
 
-def arbitrated():
-    """Return what becomes of the numbers in the table of HYBRID mode."""
-    draft = Story().cycle(variant("a"), a=[(0.5, 0.0)])["a"]
-    lines = []
-    for current, saturation, model in rows("Example of HYBRID mode")[0]:
-        before = replace(draft, current=int(current), desired=int(saturation), previous=int(current), steps=())
-        wanted = None if model == "-" else int(model)
-        opinion = VariantOpinion(before.key, "A100", wanted, "no parameters" if wanted is None else "...")
-        found = arbitrate(before, opinion, bounds=Bounds(None, 8), most=5)
-        (step,) = found.steps
-        limit = f" [{step.limit}]" if step.limit else ""
-        lines.append(f"{found.desired} {found.reason.value}: {step.reason.split('; ...')[0].split(';')[0]}{limit}")
-    return lines
-
-
-def test_the_example_of_hybrid_mode_is_what_the_code_computes():
-    """One line per row."""
-    assert arbitrated() == rows("Example of HYBRID mode")[1]
-
-
 def test_the_numbers_of_the_page_are_those_of_the_code():
     """Thresholds, windows and bounds."""
     for words in (
-        f"{FIRM_OBSERVATIONS} observations or more, explained to within {FIRM_ERROR * 100:g} %",
-        f"the last {WINDOW} observations (at most {OBSERVATION_SECONDS / 3600:g} h old)",
-        f"less than {STEADY_SHARE * 100:g} % of the traffic",
         f"else {DEFAULT_BATCH}.",
-        f"at most {QUEUE_TO_BATCH} N waiting requests",
+        f"{KV_SHARE * 100:g} % of the KV cache",
+        f"less than {BELIEVED_SHARE * 100:g} % of what",
+        f"the mean plus {DEVIATIONS:g} standard deviations",
+        f"that {MISSED * 100:g} % of the requests exceed",
+        f"{ATTAINMENT * 100:g} % of the requests meet them",
+        f"aims at {RELAXED:g} times that latency",
+        f"serve at most {MISSED_BY_SLOW * 100:g} % of the requests",
+        f"cheaper by {100 - WORTH * 100:g} % or more",
         f"k = `sloMultiplier` ({DEFAULT_SLO_MULTIPLIER:g})",
-        f"at most {SHRINK_SHARE * 100:g} % of the remaining capacity is in use",
-        f"batch above {MAX_BATCH}",
     ):
         assert words in " ".join(PAGE.split()), words
-
-
-def test_the_reasons_of_hybrid_mode_exist():
-    """As the table names them."""
-    assert f"`{Reason.MODEL_BASED.value}`" in PAGE
-    assert f"`{Reason.SAFETY_OVERRIDE.value}`" in PAGE

@@ -33,7 +33,7 @@ from wva.collect.variants import COST, cost_problems, variant_of
 from wva.instruments import Instruments
 from wva.kube import errors
 from wva.kube.cache import Store
-from wva.kube.watch import Target, one_request
+from wva.kube.watch import WatchTarget, one_request
 from wva.numbers import MAX_REPLICAS
 
 KINDS = [value for value in vars(kinds).values() if isinstance(value, Resource)]
@@ -216,7 +216,7 @@ def _line(data):
 
 async def _changes(lines):
     """Return the changes of one request; None when a line said that the request has failed."""
-    target = Target(client=_Client(lines), resource=kinds.PODS, instruments=_INSTRUMENTS)
+    target = WatchTarget(client=_Client(lines), resource=kinds.PODS, instruments=_INSTRUMENTS)
     changes = []
     with contextlib.suppress(errors.ApiError):
         async with aclosing(one_request(target, resource_version="1")) as found:

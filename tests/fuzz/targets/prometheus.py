@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
 from wva.api.core import Pod
 from wva.collect.answers import InstantVector, PrometheusError, decode_vector, error_reason
-from wva.collect.engines import EngineJoin
+from wva.collect.engines import CounterJoin, EngineJoin
 from wva.collect.queries import (
     KV_CACHE_USAGE,
     KV_CACHE_USAGE_TIMESTAMP,
     QUEUE_LENGTH,
     QUEUE_LENGTH_TIMESTAMP,
+    CounterSignal,
     EngineSignal,
     QueueSignal,
 )
@@ -26,6 +26,7 @@ from wva.collect.variants import AcceptedVariant
 from wva.instruments import Instruments
 from wva.model.metrics import Freshness, SampleState
 from wva.model.variant import ModelKey, Variant, VariantKey
+from wva.slices import at_once
 
 NOW = 1_767_225_600.0
 SECRET = "a-token-of-prometheus"
@@ -48,7 +49,17 @@ def words():
     """Return the names of the format, the labels that are read, and values at the edge of what is believed."""
     yield from ("status", "success", "error", "errorType", "data", "resultType", "vector", "matrix", "result", "metric")
     yield from ("value", "histogram", "warnings", "infos", "namespace", "ns", "pod", "pod_name", "p", "model_name", "m")
-    yield from ("target_model_name", "signal", "engine", *EngineSignal, *QueueSignal, SECRET, "\\u0000", "\x1b[0m")
+    yield from (
+        "target_model_name",
+        "signal",
+        "engine",
+        *EngineSignal,
+        *CounterSignal,
+        *QueueSignal,
+        SECRET,
+        "\\u0000",
+        "\x1b[0m",
+    )
     yield from (
         "0.5",
         "1",
@@ -68,7 +79,7 @@ def check(data):
     """Read a vector or a PrometheusError; each value is one that its signal can have; no text has the secret."""
     told = [error_reason(data, secret=SECRET)]
     try:
-        vector = decode_vector(data, secret=SECRET)
+        vector = at_once(decode_vector(data, secret=SECRET))
     except PrometheusError as error:
         told.append(error.message)
         vector = InstantVector()
@@ -84,15 +95,21 @@ def check(data):
 def _replicas(vector):
     engines = EngineJoin(_VARIANTS, asked=lambda _: True)
     engines.add(vector)
-    join = ReplicaJoin(_VARIANTS, instruments=_INSTRUMENTS, engines=engines)
+    counters = CounterJoin(_VARIANTS, asked=lambda _: True)
+    counters.add(vector)
+    join = ReplicaJoin(_VARIANTS, instruments=_INSTRUMENTS, engines=engines, counters=counters)
     for query in (KV_CACHE_USAGE, KV_CACHE_USAGE_TIMESTAMP, QUEUE_LENGTH, QUEUE_LENGTH_TIMESTAMP):
         join.add(query, vector)
     (replica,) = join.replicas(now=NOW, freshness=_FRESHNESS)
     _believable(replica.kv_usage, 1.0)
     _believable(replica.queue_length, 1e9)
-    for field in fields(replica.engine):
-        _believable(getattr(replica.engine, field.name), MOST_OF_ANY)
+    for name in replica.engine.__struct_fields__:
+        _believable(getattr(replica.engine, name), MOST_OF_ANY)
     _believable(replica.tokens_in_use, MOST_OF_ANY)
+    if replica.counters is not None:
+        for name in replica.counters.__struct_fields__:
+            assert abs(getattr(replica.counters, name)) <= MOST_OF_ANY
+    assert len(replica.counters_detail) <= LONGEST_TEXT
     return replica.kv_usage.detail != "" or replica.kv_usage.value is not None
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 
 from tests.fuzz.harness import short
 from wva.decide.pipeline import conclude
 from wva.model.recording import FORMAT, Recording
+from wva.model.records import replace
 from wva.numbers import MAX_REPLICAS, NumberError
 from wva.publish.recordings import read_recording
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from tests.sim.backtest.conftest import MINUTES, ODD
 from tests.sim.backtest.engines import MODEL, NAMESPACE, START, write
+from wva.model.records import replace
 from wva.sim.backtest.fetch import Span, fetch
 from wva.sim.backtest.fit import ENOUGH_SAMPLES, fit
 from wva.sim.backtest.history import History, history

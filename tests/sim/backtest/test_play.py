@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
+from textwrap import dedent
 
 import pytest
 
+from tests.builders import policy
 from tests.sim.backtest.conftest import MINUTES
 from tests.sim.backtest.engines import MODEL, NAMESPACE, START
-from wva.model.policy import Policy, SaturationPolicy
+from wva.collect.config.saturation import parse_saturation
+from wva.model.records import replace
 from wva.sim.backtest.fetch import Span, fetch
 from wva.sim.backtest.fit import fit
 from wva.sim.backtest.history import history
@@ -22,7 +24,7 @@ from wva.sim.scorecard.card import Card, card
 from wva.sim.stage.scenario import Objectives
 
 SPAN = Span(NAMESPACE, MODEL, START, START + 60 * MINUTES - 30)
-EAGER = WvaSetup(Policy(saturation=SaturationPolicy(kv_spare_trigger=0.6)))
+EAGER = WvaSetup(policy(kv_spare_trigger=0.6))
 
 
 @pytest.fixture
@@ -120,7 +122,10 @@ def test_thresholds_are_tried_around_the_defaults():
     base = WvaSetup(interval_seconds=30.0)
     choices = thresholds(base)
     assert len({choice.name for choice in choices}) == len(choices) == 24
-    assert SaturationPolicy() in [choice.saturation for choice in choices]
+    assert policy().saturation in [choice.saturation for choice in choices]
+    for choice in choices:
+        entry = choice.entry().partition("  default: |\n")[2]
+        assert parse_saturation({"default": dedent(entry)}).policy == choice.setup.policy
     assert all(choice.saturation.kv_fits for choice in choices)
     more = timings(choices[:2])
     assert len({choice.name for choice in more}) == 24

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import pytest
 
 from tests.sim.backtest.conftest import MINUTES, ODD
 from tests.sim.backtest.engines import ANSWER, MODEL, NAMESPACE, PROMPT, START, rates
+from wva.model.records import replace
 from wva.sim.backtest.fetch import Span, fetch
 from wva.sim.backtest.fit import fit
 from wva.sim.backtest.history import History, NoHistoryError, history

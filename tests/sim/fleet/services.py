@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
 import numpy as np
 
+from wva.model.records import replace
 from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.service import Service
 from wva.sim.fleet.users import GatewaySettings, Routing

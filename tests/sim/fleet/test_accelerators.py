@@ -1,9 +1,8 @@
 """What data sheets and model configurations make of an engine."""
 
-from dataclasses import replace
-
 import pytest
 
+from wva.model.records import replace
 from wva.sim.fleet.accelerators import GPUS, MODELS, Precision, engine_parameters
 
 FITTING = [

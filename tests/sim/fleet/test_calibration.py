@@ -1,9 +1,8 @@
 """Which rate saturates what: the documented table, held against the formula and the simulation."""
 
-from dataclasses import replace
-
 import pytest
 
+from wva.model.records import replace
 from wva.sim.fleet import calibration
 from wva.sim.fleet.accelerators import engine_parameters
 from wva.sim.fleet.calibration import operating_point, saturation

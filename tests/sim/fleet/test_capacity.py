@@ -1,9 +1,8 @@
 """What one replica carries."""
 
-from dataclasses import replace
-
 import pytest
 
+from wva.model.records import replace
 from wva.sim.fleet.accelerators import engine_parameters
 from wva.sim.fleet.calibration import saturation
 from wva.sim.fleet.capacity import capacity

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sim.fleet.services import SMALL, service, values
+from wva.model.records import replace
 from wva.sim.fleet.columns import (
     BROKEN,
     DRAINING,

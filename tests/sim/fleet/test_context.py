@@ -1,9 +1,8 @@
 """What attention costs: decoding gets slower with the context, and a prompt with the square of its length."""
 
-from dataclasses import replace
-
 import pytest
 
+from wva.model.records import replace
 from wva.sim.fleet.engine import Engine
 from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.requests import Request

@@ -1,15 +1,15 @@
-"""The fleet shows what the token analyzer asks for: its queries, evaluated on the fleet's pages, give the truth."""
+"""The fleet shows what the analyzers ask for: their queries, evaluated on the fleet's pages, give the truth."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.collect.doubles import NOW
+from tests.collect.doubles import NOW, series
 from wva.api.core import Pod
 from wva.api.meta import ObjectMeta
-from wva.collect.answers import InstantVector, Series
-from wva.collect.engines import EngineJoin
-from wva.collect.queries import engine_queries
+from wva.collect.answers import InstantVector
+from wva.collect.engines import CounterJoin, EngineJoin
+from wva.collect.queries import ANALYZER_QUERIES, ENGINE_COUNTERS, ENGINE_SIGNALS, SCHEDULER_QUEUE
 from wva.collect.samples import Classifier, Reading
 from wva.collect.scheduler_queue import SchedulerQueueJoin
 from wva.collect.variants import AcceptedVariant
@@ -20,7 +20,7 @@ from wva.sim.fleet.fleet import Fleet, FleetSettings, ReadyPod
 from wva.sim.fleet.load import LoadSpec, RateProfile
 from wva.sim.fleet.parameters import PRESETS
 from wva.sim.fleet.replica import ModelKey, VariantSpec
-from wva.sim.prometheus import InProcess, Scraper, Target, Tsdb
+from wva.sim.prometheus import InProcess, Scraper, ScrapeTarget, Tsdb
 from wva.sim.prometheus.promql import Moment, evaluate, parse
 
 MODEL = ModelKey("ns", "m")
@@ -28,37 +28,37 @@ H100 = VariantSpec("ns", "h100", "m", "H100", PRESETS["H100"])
 LOAD = LoadSpec(RateProfile.constant(4.0))
 STEP_SECONDS = 15
 MINUTES = 10
+ACCEPTED = AcceptedVariant(
+    Variant(VariantKey("ns", "v"), Model("ns", "m"), "h100"), (Pod(ObjectMeta(name="h-0", namespace="ns")),)
+)
 
 
-async def observed(*pods: str, load: LoadSpec = LOAD) -> list[InstantVector]:
-    """Return the answers to both queries after ten minutes of this load, scraped every 15 s."""
+async def observed(*pods: str, load: LoadSpec = LOAD) -> dict[str, InstantVector]:
+    """Return the answers by query name after ten minutes of this load, scraped every 15 s."""
     fleet = Fleet([H100], loads={MODEL: load}, seed=3, settings=FleetSettings(epoch_seconds=NOW))
     fleet.set_ready_pods("ns", deployment="h100", pods=[ReadyPod(name) for name in pods])
     tsdb = Tsdb()
     scraper = Scraper(tsdb)
-    scraper.add(Target(InProcess(fleet.exposition_all), {"job": "fleet", "instance": "i"}, honor_labels=True))
+    scraper.add(ScrapeTarget(InProcess(fleet.exposition_all), {"job": "fleet", "instance": "i"}, honor_labels=True))
     for step in range(MINUTES * 60 // STEP_SECONDS + 1):
         fleet.advance(step * STEP_SECONDS)
         await scraper.scrape(NOW + step * STEP_SECONDS)
     at = round((NOW + MINUTES * 60) * 1000)
-    return [
-        InstantVector(
+    return {
+        name: InstantVector(
             tuple(
-                Series(dict(found.labels), (0.0, str(found.value)))
-                for found in evaluate(parse(query.text), Moment(tsdb, at, at, at))
+                series(dict(found.labels), str(found.value))
+                for found in evaluate(parse(make(["ns"]).text), Moment(tsdb, at, at, at))
             )
         )
-        for query in engine_queries(["ns"])
-    ]
+        for name, make in ANALYZER_QUERIES.items()
+    }
 
 
 async def test_engines_tell_the_truth():
     """Size of the cache and means of the requests are those the fleet was made with."""
-    answer, _ = await observed("h-0")
-    variant = Variant(VariantKey("ns", "v"), Model("ns", "m"), "h100")
-    pod = Pod(ObjectMeta(name="h-0", namespace="ns"))
-    join = EngineJoin([AcceptedVariant(variant, (pod,))], asked=lambda _: True)
-    join.add(answer)
+    join = EngineJoin([ACCEPTED], asked=lambda _: True)
+    join.add((await observed("h-0"))[ENGINE_SIGNALS])
     end = NOW + MINUTES * 60
     signals = join.signals(("ns", "h-0"), time=Reading((str(end),)), classifier=Classifier(end, Freshness()))
     assert signals is not None
@@ -71,11 +71,33 @@ async def test_engines_tell_the_truth():
     assert signals.waiting.fresh_value == 0
 
 
+async def test_engines_tell_what_they_have_counted():
+    """As much as the load of ten minutes has brought; no request is lost between finished and in progress."""
+    join = CounterJoin([ACCEPTED], asked=lambda _: True)
+    join.add((await observed("h-0"))[ENGINE_COUNTERS])
+    end = NOW + MINUTES * 60
+    counted = join.counted(("ns", "h-0"), classifier=Classifier(end, Freshness()))
+    assert counted is not None
+    counters, gauges = counted.counters, counted.gauges
+    assert counters is not None
+    assert counters.at == end
+    in_progress = gauges.running.fresh_value + gauges.waiting.fresh_value
+    assert counters.finished + in_progress == pytest.approx(4.0 * MINUTES * 60, rel=0.1)
+    assert counters.aborted == 0
+    assert counters.answers == counters.finished
+    assert counters.finished <= counters.prompts <= counters.finished + in_progress
+    assert counters.prompt_tokens / counters.prompts == pytest.approx(LOAD.prompt.mean_tokens, rel=0.1)
+    assert counters.answer_tokens / counters.answers == pytest.approx(LOAD.output.mean_tokens, rel=0.1)
+    assert counters.gaps >= counters.answer_tokens - counters.answers
+    assert 0.001 < counters.gap_seconds / counters.gaps < 0.1
+    assert gauges.kv_capacity_tokens.fresh_value == PRESETS["H100"].kv_cache_tokens
+    assert gauges.kv_usage.fresh_value
+
+
 async def test_the_gateway_tells_what_it_holds_back():
     """Without a replica everything waits, and the queue belongs to the model of its namespace."""
-    _, answer = await observed()
     join = SchedulerQueueJoin([Model("ns", "m")])
-    join.add(answer)
+    join.add((await observed())[SCHEDULER_QUEUE])
     (queue,) = join.queues(Classifier(NOW + MINUTES * 60, Freshness()))
     assert queue.size.fresh_value
     assert queue.size_bytes.fresh_value

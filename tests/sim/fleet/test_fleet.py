@@ -1,10 +1,9 @@
 """The fleet as the embedded world uses it."""
 
-from dataclasses import replace
-
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from wva.model.records import replace
 from wva.sim.fleet.fleet import Fleet, FleetSettings, PodFault, ReadyPod
 from wva.sim.fleet.load import LoadSpec, RateProfile
 from wva.sim.fleet.parameters import PRESETS
@@ -232,7 +231,7 @@ def test_token_histograms_end_with_the_model_of_each_engine():
 
 
 def test_patience_and_routing_of_a_fleet():
-    """Users of a fleet give up where its settings say so, and the summary and the pages count them."""
+    """Users of a fleet give up where its settings say so. The summary counts them, the pages do not, as in vLLM."""
     impatient = GatewaySettings(patience_seconds=1.0, attempts=2, routing=Routing.RANDOM)
     target = fleet(60.0, gateway=impatient)
     ready(target, "h-1", "h-2")
@@ -241,9 +240,11 @@ def test_patience_and_routing_of_a_fleet():
     assert min(model.timed_out, model.retried, model.retrying) > 10
     failed, inside = model.timed_out, model.queued + model.waiting + model.running + model.retrying
     assert model.arrived == model.served_total + failed + inside
-    page = target.exposition_all()
-    aborted = [line for line in page.splitlines() if 'finished_reason="abort"' in line and "success" in line]
-    assert sum(float(line.rsplit(" ", 1)[1]) for line in aborted) >= model.timed_out
+    lines = [line for line in target.exposition_all().splitlines() if line.startswith("vllm:request_success_total")]
+    aborted = [line for line in lines if 'finished_reason="abort"' in line]
+    assert len(aborted) == 2
+    assert all(line.rsplit(" ", 1)[1].startswith("0") for line in aborted)
+    assert sum(float(line.rsplit(" ", 1)[1]) for line in lines) == model.served_total
 
 
 def test_summary_without_replicas_has_no_usage():

@@ -1,9 +1,8 @@
 """Which engines are possible."""
 
-from dataclasses import replace
-
 import pytest
 
+from wva.model.records import replace
 from wva.sim.fleet.parameters import PRESETS
 
 

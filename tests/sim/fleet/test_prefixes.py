@@ -1,10 +1,9 @@
 """Prompts that begin alike share blocks of the KV cache."""
 
-from dataclasses import replace
-
 import pytest
 
 from tests.sim.fleet.services import SMALL, service, values
+from wva.model.records import replace
 from wva.sim.fleet.columns import SERVED
 
 LIKE = {"prompt": 42, "prefix": 40, "shared": 40, "group": 0, "output": 100}

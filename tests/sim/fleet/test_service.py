@@ -1,11 +1,11 @@
 """Gateway, routing and users of one model, request by request."""
 
-from dataclasses import replace
 from math import inf
 
 import pytest
 
 from tests.sim.fleet.services import SMALL, service, values
+from wva.model.records import replace
 from wva.sim.fleet.columns import (
     BROKEN,
     GONE,

@@ -6,7 +6,7 @@ import pytest
 import trustme
 from aiohttp import web
 
-from wva.sim.prometheus import HttpEndpoint, InProcess, ScrapeError, Scraper, Target, Tsdb
+from wva.sim.prometheus import HttpEndpoint, InProcess, ScrapeError, Scraper, ScrapeTarget, Tsdb
 from wva.sim.prometheus.scrape import target_labels
 
 BASE = {"job": "vllm", "instance": "10.0.0.1:8000"}
@@ -20,7 +20,7 @@ class World:
         self.tsdb = Tsdb()
         self.scraper = Scraper(self.tsdb)
         self.page = ""
-        self.target = Target(InProcess(self._render), BASE, **options)
+        self.target = ScrapeTarget(InProcess(self._render), BASE, **options)
         self.scraper.add(self.target)
 
     def _render(self) -> str:
@@ -94,7 +94,7 @@ async def test_discovered_targets_come_and_go():
     scraper = Scraper(tsdb)
     pods = ["a", "b"]
     scraper.discover(
-        lambda: [Target(InProcess(lambda: "m 1\n"), {"job": "vllm", "pod": pod}) for pod in pods],
+        lambda: [ScrapeTarget(InProcess(lambda: "m 1\n"), {"job": "vllm", "pod": pod}) for pod in pods],
     )
     await scraper.scrape(1)
     pods.remove("a")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from statistics import fmean
 
 import pytest
 
 from tests.sim.scorecard import fakes
+from wva.model.records import replace
 from wva.sim.scorecard.card import Family, card
 from wva.sim.scorecard.statistics import estimate, estimate_of_known
 from wva.sim.scorecard.verdicts import Verdict, compare, comparisons, why

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
 from tests.sim.scorecard import fakes
+from wva.model.records import replace
 from wva.sim.scorecard.card import Family, card
 from wva.sim.scorecard.markdown import markdown
 from wva.sim.scorecard.page import html

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from tests.sim.scorecard import fakes
+from wva.model.records import replace
 from wva.sim.scorecard.runs import Job, Workshop, outcomes, program_digest
 
 POLICIES = ("wva", "hpa-kv")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wva.model.records import replace
 from wva.sim.stage.late import CAUSES, Chain, Level, Looks, causes
 
 

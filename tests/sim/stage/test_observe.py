@@ -15,7 +15,7 @@ from tests.collect.doubles import RecordingClock
 from wva.collect.prometheus import PrometheusClient, PrometheusSettings
 from wva.collect.snapshot import Collector, CollectorSettings
 from wva.instruments import Instruments
-from wva.model.metrics import EngineSignals
+from wva.model.metrics import EngineCounters, EngineSignals
 from wva.sim.prometheus.server import EmbeddedPrometheus
 from wva.sim.stage.observe import EPOCH_SECONDS, MODEL, NAMESPACE, Observer
 from wva.sim.stage.view import Pod, Scrape, Signal, VariantView
@@ -26,6 +26,7 @@ NAMES = {
     Signal.RUNNING: "vllm:num_requests_running",
     Signal.WAITING: "vllm:num_requests_waiting",
     Signal.KV_USAGE: "vllm:kv_cache_usage_perc",
+    Signal.PROMPT_TOKENS: "vllm:prompt_tokens_total",
     Signal.PREFIX_QUERIES: "vllm:prefix_cache_queries_total",
     Signal.PREFIX_HITS: "vllm:prefix_cache_hits_total",
     Signal.TTFT_SUM: "vllm:time_to_first_token_seconds_sum",
@@ -83,14 +84,19 @@ def fill(prometheus, scrapes):
     config = {**labels, "num_gpu_blocks": str(BLOCKS), "block_size": str(BLOCK)}
     del config["model_name"]
     series = [({"__name__": name, **labels}, signal) for signal, name in NAMES.items()]
-    series.append(({"__name__": "vllm:request_success_total", **labels, "finished_reason": "stop"}, Signal.SUCCESS))
+    success = {"__name__": "vllm:request_success_total", **labels}
+    reasons = [{**success, "finished_reason": reason} for reason in ("stop", "abort")]
     for scrape in scrapes:
         at = EPOCH_SECONDS + scrape.at_seconds
-        for each, signal in series:
-            if scrape.values:
-                prometheus.tsdb.append(each, at, scrape.values[signal])
-            else:
+        for each in (*(each for each, _ in series), *reasons):
+            if not scrape.values:
                 prometheus.tsdb.mark_stale(each, at)
+        if scrape.values:
+            for each, signal in series:
+                prometheus.tsdb.append(each, at, scrape.values[signal])
+            # Nothing counts requests that were given up.
+            for each, value in zip(reasons, (scrape.values[Signal.SUCCESS], 0.0), strict=True):
+                prometheus.tsdb.append(each, at, value)
         info = {"__name__": "vllm:cache_config_info", **config}
         if scrape.values:
             prometheus.tsdb.append(info, at, 1.0)
@@ -115,7 +121,7 @@ def objects():
     return cluster
 
 
-async def collected(scrapes, queue):
+async def collected(scrapes, queue, *, engines=True, counters=False):
     """Return the Snapshot of the collector."""
     cluster = objects()
     instruments = Instruments(CollectorRegistry())
@@ -127,7 +133,9 @@ async def collected(scrapes, queue):
             prometheus.tsdb.append({"__name__": name, **labels}, EPOCH_SECONDS + NOW, queue)
         connection = PrometheusSettings(prometheus.url, allow_http=True)
         async with PrometheusClient(connection, clock=RecordingClock(), instruments=instruments) as client:
-            options = CollectorSettings(engines_of=lambda _: True, retention_of=lambda _: RETENTION)
+            options = CollectorSettings(
+                engines_of=lambda _: engines, counters_of=lambda _: counters, retention_of=lambda _: RETENTION
+            )
             collector = Collector(cluster.stores, prometheus=client, instruments=instruments, settings=options)
             snapshot = await collector.collect(EPOCH_SECONDS + NOW)
     assert snapshot.failures == ()
@@ -156,7 +164,7 @@ async def test_every_sample_is_what_the_collector_reads(scrapes, queue):
     (replica,), (expected_replica,) = mine.replicas, real.replicas
     assert same(replica.kv_usage, expected_replica.kv_usage), (replica.kv_usage, expected_replica.kv_usage)
     assert same(replica.queue_length, expected_replica.queue_length)
-    for name in EngineSignals.__dataclass_fields__:
+    for name in EngineSignals.__struct_fields__:
         found, expected = getattr(replica.engine, name), getattr(expected_replica.engine, name)
         assert same(found, expected), (name, found, expected)
     sizes = [
@@ -167,6 +175,25 @@ async def test_every_sample_is_what_the_collector_reads(scrapes, queue):
     (variant,), (expected_variant,) = mine.variants, real.variants
     for name in ("spec_replicas", "current_replicas", "ready_replicas", "status_desired", "oldest_unready_since"):
         assert getattr(variant, name) == getattr(expected_variant, name), name
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(scrapes=histories(), queue=QUEUES, engines=st.booleans())
+async def test_every_counter_is_what_the_collector_reads(scrapes, queue, engines):
+    """All of the last scrape or none, with the gauges of the same scrape, whatever else is asked for."""
+    (expected,) = (await collected(scrapes, queue, engines=engines, counters=True)).replicas
+    observer = Observer(engines=engines, counters=True)
+    snapshot = observer.snapshot(StageOfOnePod(scrapes, queue), NOW, status=lambda _: 4)
+    (replica,) = snapshot.replicas
+    assert replica.created == expected.created
+    assert (replica.counters is None) == (expected.counters is None) == bool(expected.counters_detail)
+    if replica.counters is not None:
+        for name in EngineCounters.__struct_fields__:
+            found, read = getattr(replica.counters, name), getattr(expected.counters, name)
+            assert found == pytest.approx(read, rel=1e-9, abs=2e-3 if name == "at" else 1e-6), name
+    for name in EngineSignals.__struct_fields__:
+        assert same(getattr(replica.engine, name), getattr(expected.engine, name)), name
+    assert bool(snapshot.queues) == (queue is not None)
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

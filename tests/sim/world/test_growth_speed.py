@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from wva.cli.demo import play
+from wva.model.records import replace
 from wva.sim.world.scenario import Scenario, VariantPlan, load
 from wva.sim.world.workloads import Loading
 from wva.sim.world.world import World
@@ -57,7 +56,11 @@ def _serving(world: World) -> dict[float, int]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("entry", ["{}", "analyzerName: saturation"], ids=["sized", "cost-aware"])
+@pytest.mark.parametrize(
+    "entry",
+    ["{}", "analyzerName: percentage", "analyzerName: saturation"],
+    ids=["demand", "percentage", "saturation"],
+)
 async def test_five_replicas_serve_after_two_pod_starts_at_most(entry: str) -> None:
     """Load for five arrives at once; the original had them after four pod starts or more."""
     world = await _run(SLOW_SURGE, entry)
@@ -68,7 +71,7 @@ async def test_five_replicas_serve_after_two_pod_starts_at_most(entry: str) -> N
 @pytest.mark.timeout(300)
 async def test_a_step_of_the_load_is_answered_early_and_large() -> None:
     """Four in five requests of the first 200 s see their first token within a second; one by one it is fewer."""
-    sized, old = [await _run(STEP, entry) for entry in ("{}", "compatibility: v0.5")]
+    sized, old = [await _run(STEP, entry) for entry in ("analyzerName: percentage", "compatibility: v0.5")]
     attained, before = (world.timeline.summary(world.model)["ttft_attainment"] for world in (sized, old))
     assert attained >= 0.8
     assert attained >= before + 0.08

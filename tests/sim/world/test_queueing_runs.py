@@ -14,8 +14,7 @@ from structlog.testing import capture_logs
 from wva import log
 from wva.cli import main
 from wva.cli.demo import play
-from wva.decide.pipeline import conclude
-from wva.decide.queueing.trace import fleet_trace
+from wva.decide.pipeline import decide
 from wva.model.recording import Recording
 from wva.settings import Given
 from wva.sim.world.scenario import Scenario, VariantPlan, load
@@ -59,45 +58,47 @@ def _debug_log() -> Iterator[None]:
 
 
 def replayed(folder: Path) -> list[list[str]]:
-    """Return the solution of each recorded cycle, computed again."""
-    solutions = []
+    """Return what was measured in each recorded cycle, computed again."""
+    measured = []
     for path in sorted(folder.glob("cycle-*.json")):
         recording = msgspec.json.decode(path.read_bytes(), type=Recording)
-        outcome = conclude(recording.snapshot, recording.memory, recording.policy, recording.now)
-        costs = recording.policy.accelerator_costs
-        solutions.append(list(fleet_trace(outcome.opinions, recording.snapshot.inventory, costs)))
-    return solutions
+        decisions, _ = decide(recording.snapshot, recording.memory, recording.policy, recording.now)
+        measured.append([decision.steps[0].reason for decision in decisions])
+    return measured
 
 
 def explained(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Return the solution that ``wva decide --explain`` prints of the last cycle."""
+    """Return what was measured as ``wva decide --explain`` prints it of the last cycle."""
     capsys.readouterr()
     assert main(["decide", "--explain", str(max(folder.glob("cycle-*.json")))]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    return lines[lines.index("Solution of the model-based optimizer:") + 1 :]
+    lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
+    return [words for stage, _, words in filter(None, lines) if stage == "measure"]
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("entry", "proactive", "words"),
-    [("analyzerName: queueing\n", "false", "model-based: "), ("", "true", "Hybrid mode: ")],
-    ids=["queueing", "hybrid"],
+    ("entry", "proactive"), [("analyzerName: queueing\n", "false"), ("", "true")], ids=["queueing", "hybrid"]
 )
-async def test_a_run_decides_logs_its_solution_and_can_be_replayed(
-    entry: str, proactive: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+async def test_a_run_logs_what_the_model_found_and_can_be_replayed(
+    entry: str, proactive: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Replicas follow the load; every cycle has its solution in the debug log, and its recording has the same again."""
+    """Replicas follow the load; every cycle logs what was found, and its recording has the same again."""
     scenario = surge(f"proactive-{proactive}", entry)
     world = World(scenario, seed=1)
     given = Given({"record_dir": str(tmp_path)}, {"EXPERIMENTAL_PROACTIVE_MODEL": proactive, "LOG_LEVEL": "debug"}, {})
     with capture_logs() as lines:
         await play(world, duration_seconds=scenario.duration_seconds, tick=_nothing, given=given)
-    told = [line["solution"] for line in lines if line.get("event_name") == "solution_found"]
-    assert len(told) >= scenario.duration_seconds / scenario.interval_seconds - 1
-    assert told == replayed(tmp_path)
-    assert told[-1] == explained(tmp_path, capsys)
+    told = [line["steps"][0] for line in lines if line["event"] == "variant_decided"]
+    measured = replayed(tmp_path)
+    assert len(measured) >= scenario.duration_seconds / scenario.interval_seconds - 1
+    assert len(told) == len(VARIANTS) * len(measured)
+    for line, words in zip(told, [words for cycle in measured for words in cycle], strict=True):
+        assert line.startswith("measure: ")
+        assert line.endswith(f" ({words})")
+    assert explained(tmp_path, capsys) == measured[-1]
     assert main(["replay", str(tmp_path)]) == 0
-    assert any(words in entry.message for entry in world.timeline.decisions)
+    assert any("requests/s arrive; " in words and "a replica of " in words for words in measured[-1])
+    assert any(" requests/s needed, " in entry.message for entry in world.timeline.decisions)
     serving = {name: max(point.ready for point in run.points) for name, run in world.timeline.variants.items()}
     assert sum(serving.values()) > len(VARIANTS)
     assert all(count <= GPUS[name.upper()] for name, count in serving.items())

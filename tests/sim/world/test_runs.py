@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from wva.cli.demo import play
 from wva.model.decision import Reason, Source
+from wva.model.records import replace
 from wva.sim.world.scenario import Incident, Scenario, ScheduledIncident, VariantPlan, load
 from wva.sim.world.scenarios import SCENARIOS
 from wva.sim.world.workloads import Loading
@@ -23,6 +22,7 @@ UP_AND_DOWN = Scenario(
     load((0, 3), (2, 3), (8, 24), (14, 24), (15, 2), (30, 2)),
     duration_seconds=30 * MINUTE,
     scale_down_window_seconds=0,
+    saturation={"default": "analyzerName: percentage\n"},
 )
 CALM = Scenario("calm", "the same load all the time", PLANS, load((0, 3), (99, 3)), duration_seconds=10 * MINUTE)
 
@@ -69,15 +69,15 @@ async def test_the_cheapest_grows_first_and_the_dearest_shrinks_first() -> None:
 
 @pytest.mark.timeout(600)
 async def test_the_quickstart_takes_both_variants_up_and_down() -> None:
-    """What ``wva demo`` is there to show: the cheapest grows first, the dearest shrinks first, and both come back."""
+    """What ``wva demo`` is there to show, by default: the numbers go ahead of the load, and come back."""
     world = await _run(SCENARIOS["quickstart"])
     changes = _changes(world)
     assert changes[0] == ("llama-a100", 1)
-    assert next(name for name, direction in changes if direction < 0) == "llama-h100"
     for name, variant in world.timeline.variants.items():
         assert {direction for changed, direction in changes if changed == name} == {1, -1}
         assert variant.points[-1].current == 1
-    assert world.timeline.summary(world.model)["requests_dropped"] == 0
+    summary = world.timeline.summary(world.model)
+    assert (summary["requests_dropped"], summary["ttft_attainment"] > 0.99) == (0, True)
 
 
 @pytest.mark.timeout(300)
@@ -110,7 +110,7 @@ async def test_pods_that_never_become_ready_do_not_freeze_the_sibling() -> None:
         load=load((0, 3), (2, 3), (4, 14), (99, 14)),
         incidents=(ScheduledIncident(MINUTE, Incident.PODS_STUCK, "a100"),),
         duration_seconds=12 * MINUTE,
-        saturation={"default": "transitionDeadline: 90s\n"},
+        saturation={"default": "analyzerName: percentage\ntransitionDeadline: 90s\n"},
     )
     world = await _run(stuck)
     assert _changes(world)[0] == ("a100", 1)
@@ -123,6 +123,7 @@ async def test_samples_that_are_not_numbers_shrink_nothing() -> None:
     """With one replica unknown the idle model keeps its size; when it reports again the model shrinks."""
     broken = replace(
         CALM,
+        saturation={"default": "analyzerName: percentage\n"},
         variants=(replace(PLANS[0], replicas=2), PLANS[1]),
         incidents=(
             ScheduledIncident(0.0, Incident.METRICS_NAN, "h100"),
@@ -133,7 +134,8 @@ async def test_samples_that_are_not_numbers_shrink_nothing() -> None:
     world = await _run(broken)
     shrinks = [entry for entry in world.timeline.decisions if entry.reason == Reason.SCALE_DOWN.value]
     assert shrinks
-    assert min(entry.at_seconds for entry in shrinks) > 8 * MINUTE
+    # The cycle of that moment sees the scrape of that moment.
+    assert min(entry.at_seconds for entry in shrinks) >= 8 * MINUTE
 
 
 @pytest.mark.timeout(300)

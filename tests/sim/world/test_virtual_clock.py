@@ -71,11 +71,31 @@ async def test_a_cancelled_sleeper_is_forgotten() -> None:
     clock = VirtualClock()
     task = asyncio.get_running_loop().create_task(clock.sleep(7.0))
     await asyncio.sleep(0)
-    assert clock.sleeping == 1
+    assert clock.next_due_seconds == 7.0
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (clock.sleeping, clock.next_due_seconds) == (0, None)
+    assert (clock.waking, clock.next_due_seconds) == (0, None)
+
+
+async def test_time_passes_before_anything_fires() -> None:
+    """The world acts at a moment first; then what is due fires, in order of time."""
+    clock = VirtualClock()
+    woken: list[float] = []
+
+    async def sleeper(seconds: float) -> None:
+        await clock.sleep(seconds)
+        woken.append(seconds)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(sleeper(10.0))
+        group.create_task(sleeper(5.0))
+        await asyncio.sleep(0)
+        clock.pass_to(12.0)
+        await asyncio.sleep(0)
+        assert woken == []
+        clock.fire_due()
+    assert woken == [5.0, 10.0]
 
 
 def test_time_never_goes_back() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from pydantic import ValidationError
 
 from wva.collect.config.fields import Fields
 from wva.collect.config.reading import BadEntryError, PlainScalar, read_mapping
+from wva.model.records import replace
 from wva.slices import Steps
 
 DEFAULT_ENTRY: Final = "default"

@@ -12,7 +12,8 @@ from typing import Annotated, Final
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from wva.collect.config.reading import PlainScalar
-from wva.godurations import parse_bool, parse_positive_duration
+from wva.godurations import EXPECTED_DURATION, parse_bool, parse_positive_duration
+from wva.model.policy import MAX_KEEP_WARM_SECONDS
 from wva.model.service import MAX_BATCH_SIZE
 from wva.numbers import FINITE, Real, Whole
 
@@ -29,6 +30,8 @@ EXPECTED_POSITIVE_SHARE: Final = f"{POSITIVE_SHARE.expected}, without quotes"
 EXPECTED_COUNT: Final = f"{COUNT.expected}, without quotes"
 EXPECTED_WHOLE: Final = f"{WHOLE_COUNT.expected}, without quotes"
 EXPECTED_BOOLEAN: Final = "true or false, without quotes"
+EXPECTED_KEEP_WARM: Final = f"auto, off or {EXPECTED_DURATION}, at most 24h"
+KEEP_WARM_WORDS: Final = {MAX_KEEP_WARM_SECONDS: "auto", 0.0: "off"}
 
 
 def _number(range_: Real | Whole, written: object) -> float:
@@ -59,6 +62,16 @@ def _duration(written: object) -> float:
     return parse_positive_duration(str(written))
 
 
+def _keep_warm(written: object) -> float:
+    """Return seconds: 0 for ``off``, the longest time for ``auto``. Programs make ``false`` of off."""
+    text = "off" if written == "false" else str(written)
+    word = next((seconds for seconds, word in KEEP_WARM_WORDS.items() if word == text), None)
+    seconds = parse_positive_duration(text) if word is None else word
+    if seconds > MAX_KEEP_WARM_SECONDS:
+        raise ValueError(f"not {EXPECTED_KEEP_WARM}")
+    return seconds
+
+
 Share = Annotated[float, BeforeValidator(partial(_number, SHARE))]
 PositiveShare = Annotated[float, BeforeValidator(partial(_number, POSITIVE_SHARE))]
 Count = Annotated[float, BeforeValidator(partial(_number, COUNT))]
@@ -69,6 +82,8 @@ BatchSize = Annotated[int, BeforeValidator(partial(_quoted_number, BATCH_SIZE))]
 Text = Annotated[str, BeforeValidator(_text)]
 Boolean = Annotated[bool, BeforeValidator(_boolean)]
 Seconds = Annotated[float, BeforeValidator(_duration)]
+KeepWarm = Annotated[float, BeforeValidator(_keep_warm)]
+"""Seconds: how long replicas are kept for demand that comes back."""
 
 
 class Fields(BaseModel):

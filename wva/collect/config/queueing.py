@@ -7,7 +7,6 @@ also says how the model-based optimizer shares GPUs among all models.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import Field
@@ -18,6 +17,7 @@ from wva.collect.config.layers import BEFORE, Layers, Resolved, Rules
 from wva.collect.config.reading import BadEntryError
 from wva.model.optimizers import BY_BUDGET, BestEffort, SolverPolicy
 from wva.model.policy import DEFAULT_SLO_MULTIPLIER, QueueingOverride, QueueingPolicy, QueueingRules
+from wva.model.records import replace
 
 
 class QueueingFields(ModelFields):

@@ -13,10 +13,13 @@ from wva.collect.config.entry import DEFAULT_ENTRY, EntryError, EntryForm
 from wva.collect.config.fields import (
     EXPECTED_BOOLEAN,
     EXPECTED_COUNT,
+    EXPECTED_KEEP_WARM,
     EXPECTED_POSITIVE_SHARE,
     EXPECTED_SHARE,
+    KEEP_WARM_WORDS,
     Boolean,
     Count,
+    KeepWarm,
     ModelFields,
     PositiveShare,
     Seconds,
@@ -27,8 +30,16 @@ from wva.collect.config.layers import BEFORE, Layers, Reading, Resolved, Rules, 
 from wva.collect.config.reading import BadEntryError
 from wva.godurations import EXPECTED_DURATION
 from wva.model.inventory import UnknownInventory
-from wva.model.optimizers import FITTING, Analyzer, Optimizer
-from wva.model.policy import Compatibility, Policy, SaturationOverride, SaturationPolicy, SaturationRules
+from wva.model.optimizers import ANALYZERS_BY_NAME, FITTING, Analyzer, Optimizer
+from wva.model.policy import (
+    DEFAULT_ANALYZER,
+    Compatibility,
+    Policy,
+    SaturationOverride,
+    SaturationPolicy,
+    SaturationRules,
+    analyzer_without_a_name,
+)
 
 
 class SaturationEntry(ModelFields):
@@ -46,13 +57,14 @@ class SaturationEntry(ModelFields):
     scale_down_boundary: PositiveShare | None = Field(default=None, alias="scaleDownBoundary")
     compatibility: Compatibility | None = None
     transition_deadline_seconds: Seconds | None = Field(default=None, alias="transitionDeadline")
+    keep_warm: KeepWarm | None = Field(default=None, alias="keepWarm")
 
     @property
     def analyzer(self) -> Analyzer | None:
         """The analyzer that it names, None when it names none; an unknown name means the percentage analyzer."""
         if self.analyzer_name is None:
             return None
-        return Analyzer(self.analyzer_name) if self.analyzer_name in set(Analyzer) else Analyzer.PERCENTAGE
+        return ANALYZERS_BY_NAME.get(self.analyzer_name, Analyzer.PERCENTAGE)
 
 
 EXPECTED: Final = {
@@ -64,12 +76,13 @@ EXPECTED: Final = {
     "queueSpareTrigger": EXPECTED_COUNT,
     "enableLimiter": EXPECTED_BOOLEAN,
     "unknownInventory": " or ".join(value.value for value in UnknownInventory),
-    "analyzerName": ", ".join(value.value or '""' for value in Analyzer),
+    "analyzerName": ", ".join(name for name in ANALYZERS_BY_NAME if name),
     "optimizerName": ", ".join(value.value or '""' for value in Optimizer),
     "scaleUpThreshold": EXPECTED_POSITIVE_SHARE,
     "scaleDownBoundary": EXPECTED_POSITIVE_SHARE,
     "compatibility": " or ".join(value.value for value in Compatibility),
     "transitionDeadline": f"{EXPECTED_DURATION}, above zero",
+    "keepWarm": EXPECTED_KEEP_WARM,
 }
 """What each field takes, in words for people."""
 
@@ -81,6 +94,7 @@ _POLICY_FIELDS: Final = {
     "scaleUpThreshold": "scale_up_threshold",
     "scaleDownBoundary": "scale_down_boundary",
     "transitionDeadline": "transition_deadline_seconds",
+    "keepWarm": "keep_warm",
 }
 _GLOBAL_FIELDS: Final = {
     "compatibility": "compatibility",
@@ -94,9 +108,16 @@ _MAIN_FIELDS: Final = ("kvCacheThreshold", "queueLengthThreshold", "kvSpareTrigg
 def _merge(layers: Layers[SaturationEntry]) -> SaturationPolicy:
     """Lay entries over the built-in thresholds, then judge the result. Raises BadEntryError."""
     given: dict[str, float] = {}
+    analyzer, optimizer = DEFAULT_ANALYZER, Optimizer.BY_ANALYZER
     for layer in reversed(layers):
-        given |= _given(layer)
-    analyzer, optimizer = _named(layers)
+        own, named = _given(layer), layer.optimizer_name
+        given |= own
+        if layer.analyzer is None:
+            analyzer = analyzer_without_a_name(analyzer, own, named)
+            optimizer = optimizer if named is None else named
+        else:
+            # An optimizer is not inherited by what names an analyzer: it was chosen for another.
+            analyzer, optimizer = layer.analyzer, named or Optimizer.BY_ANALYZER
     merged = SaturationPolicy(**given, analyzer_name=analyzer, optimizer_name=optimizer)
     if not merged.kv_fits:
         raise BadEntryError(
@@ -108,20 +129,10 @@ def _merge(layers: Layers[SaturationEntry]) -> SaturationPolicy:
     if not merged.tokens_fit:
         raise BadEntryError(f"above scaleDownBoundary ({down:g})", field_name="scaleUpThreshold", value=f"{up:g}")
     if not merged.optimizer_fits:
-        able = " or ".join(each.value for each in FITTING[analyzer])
-        expected = f'{able}, which go with analyzerName "{analyzer.value}"'
+        able = " or ".join(each.value for each in FITTING[analyzer]) or '""'
+        expected = f'{able}, which go with analyzerName "{analyzer.value or "percentage"}"'
         raise BadEntryError(expected, field_name="optimizerName", value=optimizer.value)
     return merged
-
-
-def _named(layers: Layers[SaturationEntry]) -> tuple[Analyzer, Optimizer]:
-    """Return analyzer and optimizer; what names an analyzer inherits no optimizer, which was chosen for another."""
-    optimizer: Optimizer | None = None
-    for layer in layers:
-        optimizer = layer.optimizer_name if optimizer is None else optimizer
-        if layer.analyzer is not None:
-            return layer.analyzer, optimizer or Optimizer.BY_ANALYZER
-    return Analyzer.PERCENTAGE, optimizer or Optimizer.BY_ANALYZER
 
 
 def _given(entry: SaturationEntry) -> dict[str, float]:
@@ -134,11 +145,13 @@ def _in_force(field_name: str, policy: SaturationPolicy) -> str:
     if field_name in _GLOBAL_FIELDS:
         return BEFORE
     if field_name == "analyzerName":
-        return f'"{policy.analyzer_name}"'
+        return policy.analyzer_name or "percentage"
     if field_name == "optimizerName":
         return f'"{policy.optimizer_name}"'
+    if field_name == "keepWarm" and policy.keep_warm in KEEP_WARM_WORDS:
+        return KEEP_WARM_WORDS[policy.keep_warm]
     if field_name in _POLICY_FIELDS:
-        unit = "s" if field_name == "transitionDeadline" else ""
+        unit = "s" if field_name in {"transitionDeadline", "keepWarm"} else ""
         return f"{getattr(policy, _POLICY_FIELDS[field_name]):g}{unit}"
     values = {name: getattr(policy, _POLICY_FIELDS[name]) for name in _MAIN_FIELDS}
     return ", ".join(f"{name} {value:g}" for name, value in values.items() if math.isfinite(value))
@@ -156,9 +169,9 @@ def _remarks(key: str, entry: SaturationEntry, local: bool) -> Iterator[str]:  #
 
 def _unused(entry: SaturationEntry) -> Iterator[tuple[BadEntryError, str]]:
     """Yield an analyzer that there is none of: the rest of its entry holds, as it did in the original."""
-    if entry.analyzer_name and entry.analyzer is Analyzer.PERCENTAGE:
+    if entry.analyzer_name is not None and entry.analyzer_name not in ANALYZERS_BY_NAME:
         problem = BadEntryError(EXPECTED["analyzerName"], field_name="analyzerName", value=entry.analyzer_name)
-        yield problem, '"", the percentage analyzer, with the rest of the entry'
+        yield problem, "percentage, with the rest of the entry"
 
 
 RULES: Final = Rules(EntryForm(SaturationEntry, EXPECTED), _merge, _in_force, _remarks, unused=_unused)

@@ -9,11 +9,12 @@ comparisons of dictionaries.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
+from wva.model.records import replace
 from wva.sim.apiserver.objects import Json, JsonObject, Object
 from wva.sim.apiserver.shape import Shape
 

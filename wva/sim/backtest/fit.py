@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wva.model.records import replace
 from wva.sim.backtest.history import History, PodHistory, VariantHistory
 from wva.sim.fleet.accelerators import GPUS, MODELS, engine_parameters
 from wva.sim.fleet.parameters import PRESETS, EngineParameters

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from wva.model.records import replace
 from wva.sim.backtest.fit import Fit
 from wva.sim.backtest.play import AS_RECORDED
 from wva.sim.backtest.scenario import Backtest

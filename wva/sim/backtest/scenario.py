@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wva.model.records import replace
 from wva.sim.backtest.fit import Fit
 from wva.sim.backtest.history import History, NoHistoryError, VariantHistory, start_up_seconds
 from wva.sim.stage.scenario import Objectives, Scenario, StartUp, VariantSetup

@@ -7,11 +7,13 @@ best thresholds. A choice is worth looking at when no other serves as many reque
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
+from wva.model.optimizers import Analyzer
 from wva.model.policy import Policy, SaturationPolicy
+from wva.model.records import replace
 from wva.sim.rivals.wva import WvaSetup
 from wva.sim.scorecard.card import Card, Cell
 
@@ -49,6 +51,7 @@ class Choice:
                 "  name: wva-saturation-scaling-config",
                 "data:",
                 "  default: |",
+                "    analyzerName: percentage",
                 f"    kvCacheThreshold: {told.kv_cache_threshold:g}",
                 f"    queueLengthThreshold: {told.queue_length_threshold:g}",
                 f"    kvSpareTrigger: {told.kv_spare_trigger:g}",
@@ -61,7 +64,12 @@ def thresholds(base: WvaSetup) -> list[Choice]:
     """Return the choices of the first round."""
     found = []
     for threshold, trigger, queue in product(_KV_THRESHOLDS, _KV_TRIGGERS, _QUEUE_TRIGGERS):
-        saturation = SaturationPolicy(kv_cache_threshold=threshold, kv_spare_trigger=trigger, queue_spare_trigger=queue)
+        saturation = SaturationPolicy(
+            kv_cache_threshold=threshold,
+            kv_spare_trigger=trigger,
+            queue_spare_trigger=queue,
+            analyzer_name=Analyzer.PERCENTAGE,
+        )
         found.append(_choice(replace(base, policy=Policy(saturation=saturation))))
     return found
 

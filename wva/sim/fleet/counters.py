@@ -14,6 +14,7 @@ COUNT_STOPPED: Final = 0
 COUNT_CUT: Final = 1
 """Finished because the answer reached its limit."""
 COUNT_ABORTED: Final = 2
+"""Ended by the engine with the reason ``abort``. A request whose user went away is no such case, so it stays 0."""
 COUNT_PREEMPTIONS: Final = 3
 COUNT_PROMPT_TOKENS: Final = 4
 COUNT_GENERATION_TOKENS: Final = 5
@@ -45,7 +46,8 @@ LATENCY_BOUNDS: Final = (
 )  # fmt: skip
 
 FINISH_REASONS: Final = {"stop": COUNT_STOPPED, "length": COUNT_CUT, "abort": COUNT_ABORTED}
-"""vLLM exposes all of them from the start, with zeros."""
+"""vLLM exposes all of them from the start, with zeros. A request whose user gave up counts nowhere, as in vLLM
+(docs/metrics.md)."""
 
 
 def one_two_five(limit: int) -> tuple[float, ...]:

@@ -8,9 +8,10 @@ give the same pages, however the time between them is divided.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from wva.model.records import replace
 from wva.sim.fleet.load import ArrivalProcess, LoadSpec, RateProfile, TokenLengths
 from wva.sim.fleet.metrics import EngineView, gateway_lines, render
 from wva.sim.fleet.pool import Pool, Replica

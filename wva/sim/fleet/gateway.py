@@ -59,7 +59,6 @@ from wva.sim.fleet.columns import (
     Columns,
 )
 from wva.sim.fleet.compiled import compiled, entry
-from wva.sim.fleet.counters import COUNT_ABORTED, COUNTS
 from wva.sim.fleet.lists import done, forget_deadline, unlink, unqueue
 from wva.sim.fleet.steps import advance, leave_batch, submit
 
@@ -133,20 +132,19 @@ def give_up(c: Columns, e: int, at: float) -> None:
     while c.batch_first[e] != NONE:
         i = c.batch_first[e]
         leave_batch(c, e, i)
-        fail(c, e, i, at)
+        fail(c, i, at)
     while c.queue_first[e] != NONE:
         i = c.queue_first[e]
         unqueue(c, e, i)
-        fail(c, e, i, at)
+        fail(c, i, at)
     c.leaving[e] = 0
     c.next_event[e] = inf
     c.segment_start[e] = at
 
 
 @compiled
-def fail(c: Columns, e: int, i: int, at: float) -> None:
+def fail(c: Columns, i: int, at: float) -> None:
     """Tell the user of a request that its replica went away."""
-    c.counts[e * COUNTS + COUNT_ABORTED] += 1
     c.totals[TOTAL_BROKEN] += 1
     end_attempt(c, i, BROKEN, at)
 
@@ -268,7 +266,6 @@ def lose_patience(c: Columns, at: float) -> None:
             unqueue(c, e, i)
         else:
             leave_batch(c, e, i)  # at once: it does not decode, so no step becomes another
-        c.counts[e * COUNTS + COUNT_ABORTED] += 1
     c.totals[TOTAL_TIMED_OUT] += 1
     end_attempt(c, i, TIMED_OUT, at)
 

@@ -10,11 +10,12 @@ router that chooses by chance does with them, have streams of their own, too.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf, log, sqrt
 from random import Random
 from typing import Final
 
+from wva.model.records import replace
 from wva.sim.fleet.requests import Request
 
 GROUPS: Final = 8

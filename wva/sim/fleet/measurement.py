@@ -50,7 +50,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class LoadOutcome:
     """What came of a load. Means and percentiles leave out the first quarter of a load that comes at a rate.
 
     Attributes:
@@ -71,7 +71,7 @@ class Outcome:
     tpot: float
 
 
-def measure(parameters: EngineParameters, load: Load) -> Outcome:
+def measure(parameters: EngineParameters, load: Load) -> LoadOutcome:
     """Serve a load with an engine that was idle before.
 
     Raises:
@@ -90,7 +90,7 @@ def measure(parameters: EngineParameters, load: Load) -> Outcome:
     if load.rate == inf or not steady:
         steady = served
     firsts = sorted(request.time_to_first_token_seconds for request in steady)
-    return Outcome(
+    return LoadOutcome(
         latency=last,
         requests_per_second=len(served) / seconds,
         output_tokens_per_second=sum(request.output_tokens for request in served) / seconds,

@@ -76,7 +76,7 @@ _COUNTERS: Final[tuple[tuple[str, str, Callable[[EngineView], float]], ...]] = (
         lambda view: view.sample.prefix_cache_hits,
     ),
     ("vllm:num_preemptions_total", "Preempted sequences.", lambda view: view.sample.preemptions),
-    ("vllm:prompt_tokens_total", "Prompt tokens computed.", lambda view: view.sample.prompt_tokens),
+    ("vllm:prompt_tokens_total", "Prompt tokens, also those found in a cache.", lambda view: view.sample.prompt_tokens),
     ("vllm:generation_tokens_total", "Tokens generated.", lambda view: view.sample.generation_tokens),
 )
 _HISTOGRAMS: Final = (

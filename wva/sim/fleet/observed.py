@@ -8,7 +8,6 @@ from wva.sim.fleet.blocks import growth
 from wva.sim.fleet.columns import Columns, Floats
 from wva.sim.fleet.compiled import compiled, entry, first_not_below, total
 from wva.sim.fleet.counters import (
-    COUNT_ABORTED,
     COUNT_CUT,
     COUNT_GENERATION_TOKENS,
     COUNT_PREEMPTIONS,
@@ -111,7 +110,7 @@ def signals(c: Columns, e: int, values: Floats) -> None:
     values[0] = c.running[e]
     values[1] = c.waiting[e]
     values[2] = used_now(c, e) / c.blocks[c.variant[e]]
-    values[3] = finished + c.counts[counts + COUNT_ABORTED]
+    values[3] = finished
     values[4] = c.counts[counts + COUNT_PROMPT_TOKENS]
     values[5] = c.counts[counts + COUNT_GENERATION_TOKENS] + done * decoding
     values[6] = c.counts[counts + COUNT_PREFIX_QUERIES]

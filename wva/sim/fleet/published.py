@@ -9,10 +9,11 @@ the engine here gives.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from wva.model.records import replace
 from wva.sim.fleet.accelerators import Precision, engine_parameters
 from wva.sim.fleet.measurement import Load, measure
 
@@ -35,7 +36,10 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One published figure. ``figure`` is the attribute of ``Outcome`` that it is; ``source`` is a key of SOURCES."""
+    """One published figure.
+
+    ``figure`` is the attribute of ``LoadOutcome`` that it is; ``source`` is a key of SOURCES.
+    """
 
     source: str
     setup: Setup

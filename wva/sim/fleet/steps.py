@@ -55,7 +55,6 @@ from wva.sim.fleet.columns import (
 )
 from wva.sim.fleet.compiled import compiled, entry
 from wva.sim.fleet.counters import (
-    COUNT_ABORTED,
     COUNT_CUT,
     COUNT_GENERATION_TOKENS,
     COUNT_PREEMPTIONS,
@@ -127,7 +126,6 @@ def cancel(c: Columns, i: int) -> None:
     e = c.engine[i]
     if c.state[i] == WAITING:
         unqueue(c, e, i)
-        c.counts[e * COUNTS + COUNT_ABORTED] += 1
         c.state[i] = TIMED_OUT
         done(c, i)
     elif c.state[i] == RUNNING and c.cancelled[i] == 0:
@@ -249,7 +247,6 @@ def drop_cancelled(c: Columns, e: int) -> None:
         following = c.after[i]
         if c.cancelled[i] == 1:
             leave_batch(c, e, i)
-            c.counts[e * COUNTS + COUNT_ABORTED] += 1
             c.state[i] = TIMED_OUT
             done(c, i)
         i = following

@@ -16,7 +16,7 @@ from __future__ import annotations
 from wva.sim.prometheus.faults import Faults
 from wva.sim.prometheus.fetch import HttpEndpoint, InProcess, Page, ScrapeError
 from wva.sim.prometheus.requests import Request, RequestLog
-from wva.sim.prometheus.scrape import Scraper, Target
+from wva.sim.prometheus.scrape import Scraper, ScrapeTarget
 from wva.sim.prometheus.server import EmbeddedPrometheus
 from wva.sim.prometheus.tsdb import Series, Tsdb
 
@@ -29,8 +29,8 @@ __all__ = [
     "Request",
     "RequestLog",
     "ScrapeError",
+    "ScrapeTarget",
     "Scraper",
     "Series",
-    "Target",
     "Tsdb",
 ]

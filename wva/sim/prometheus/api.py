@@ -10,12 +10,13 @@ import asyncio
 import hmac
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from multidict import MultiDict, MultiMapping
 
+from wva.model.records import replace
 from wva.sim.prometheus import parameters, render
 from wva.sim.prometheus.faults import Faults
 from wva.sim.prometheus.promql import BadQueryError, Moment, PromqlError, evaluate, parse

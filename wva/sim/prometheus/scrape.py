@@ -21,11 +21,11 @@ from wva.sim.prometheus.tsdb import NAME, Series, Tsdb, milliseconds
 
 EXPORTED_PREFIX = "exported_"
 
-Discovery = Callable[[], Iterable["Target"]]
+Discovery = Callable[[], Iterable["ScrapeTarget"]]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ScrapeTarget:
     """One endpoint; ``labels`` (``job``, ``instance``, ``namespace``, ``pod`` ...) are its identity."""
 
     fetcher: Fetcher
@@ -75,7 +75,7 @@ class _Report:
 class _TargetState:
     """What is remembered of a target between scrapes: its series by literal text, and those alive now."""
 
-    def __init__(self, target: Target, tsdb: Tsdb) -> None:
+    def __init__(self, target: ScrapeTarget, tsdb: Tsdb) -> None:
         self._target = target
         self._tsdb = tsdb
         self._known: dict[str, Series] = {}
@@ -83,7 +83,7 @@ class _TargetState:
         self._reports: dict[str, Series] = {}
         self.error: str | None = None
 
-    def adopt(self, target: Target) -> None:
+    def adopt(self, target: ScrapeTarget) -> None:
         """Take over a new fetcher for the same labels; other label rules make all known series unknown."""
         if target.honor_labels != self._target.honor_labels:
             self._known.clear()
@@ -168,14 +168,14 @@ class Scraper:
         """Write into ``tsdb``."""
         self._tsdb = tsdb
         self._states: dict[tuple[tuple[str, str], ...], _TargetState] = {}
-        self._fixed: dict[tuple[tuple[str, str], ...], Target] = {}
+        self._fixed: dict[tuple[tuple[str, str], ...], ScrapeTarget] = {}
         self._discoveries: list[Discovery] = []
 
-    def add(self, target: Target) -> None:
+    def add(self, target: ScrapeTarget) -> None:
         """Scrape a target from the next scrape on; one with the same labels is replaced."""
         self._fixed[target.key] = target
 
-    def remove(self, target: Target) -> None:
+    def remove(self, target: ScrapeTarget) -> None:
         """Scrape a target no more; its series end at the next scrape."""
         self._fixed.pop(target.key, None)
 

@@ -9,7 +9,7 @@ to serve users well. It is a reference, not a bound: a policy that lets requests
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import exp
 from operator import attrgetter
@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 
+from wva.model.records import replace
 from wva.sim.rivals.demand import STEP_SECONDS, Demand, Ints, static_fleet
 from wva.sim.stage.scenario import Scenario, StartUp, VariantSetup, start_up_random
 from wva.sim.stage.view import Controller, Stage

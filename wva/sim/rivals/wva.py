@@ -8,12 +8,12 @@ at zero is started by the controller itself, which looks at the gateway once per
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from wva.decide.activation import activate
 from wva.decide.pipeline import conclude
+from wva.decide.start import activate
 from wva.model.decision import Decision
 from wva.model.memory import Memory, VariantMemory
 from wva.model.optimizers import Analyzer, Optimizer
@@ -26,6 +26,7 @@ from wva.model.policy import (
     ScaleToZeroEntry,
     ScaleToZeroRules,
 )
+from wva.model.records import replace
 from wva.sim.rivals.hpa import Behavior, HorizontalPodAutoscaler
 from wva.sim.stage.observe import EPOCH_SECONDS, MODEL, Observer
 from wva.sim.stage.scenario import Scenario
@@ -43,7 +44,7 @@ class WvaSetup:
     policy: Policy = Policy()  # noqa: RUF009 - frozen
     interval_seconds: float | None = None
     up_seconds: float = 0.0
-    down_seconds: float = 120.0
+    down_seconds: float = 60.0
 
 
 class Cycles:
@@ -56,7 +57,8 @@ class Cycles:
         self._policy = replace(setup.policy, scale_to_zero=_TO_ZERO) if to_zero else setup.policy
         allowed = self._policy.scale_to_zero_for(MODEL)
         self.observer = Observer(
-            engines=self._policy.proactive_model or self._policy.analyzer_for(MODEL) is not Analyzer.PERCENTAGE,
+            engines=self._policy.asks_engines(MODEL),
+            counters=self._policy.asks_counters(MODEL),
             retention_seconds=allowed.retention_seconds if allowed.enabled else None,
         )
         self._memory = Memory()
@@ -194,6 +196,8 @@ SETUPS: Final[Mapping[str, WvaSetup]] = MappingProxyType(
     {
         "wva": WvaSetup(),
         "wva-chart": WvaSetup(interval_seconds=60.0, up_seconds=240.0, down_seconds=240.0),
+        # What the release before did by default.
+        "wva-percentage": WvaSetup(_asking(Analyzer.PERCENTAGE), interval_seconds=30.0, down_seconds=120.0),
         "wva-one-step": WvaSetup(_asking(Analyzer.PERCENTAGE, Optimizer.ONE_STEP)),
         "wva-tokens": WvaSetup(_asking(Analyzer.TOKENS)),
         "wva-queueing": WvaSetup(_classes(1000.0, 50.0)),

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from itertools import groupby
 from math import inf
 from typing import Final
 
+from wva.model.records import replace
 from wva.sim.scorecard.statistics import Estimate, estimate, estimate_of_known
 from wva.sim.stage.late import CAUSES
 from wva.sim.stage.result import Figures, RunResult, Timeline

@@ -97,7 +97,7 @@ def _head(card: Card) -> Iterator[str]:
     own = ", among them other settings of WVA," if any(policy.startswith(f"{SUBJECT}-") for policy in others) else ""
     yield from (f"# {card.title}", "")
     yield f"How well does WVA decide, beside other autoscalers? `{SUBJECT}` is WVA with its default policy and a"
-    yield f"decision every 30 s; `{SUBJECT}-chart` has the slower settings of the Helm chart. This page"
+    yield f"decision every 15 s; `{SUBJECT}-chart` has the slower settings of the former Helm chart. This page"
     yield f"compares `{SUBJECT}` with {len(others)} other [policies](rivals.md){own} in {scenarios}"
     yield f"with {seeds} each. In a scenario all policies get the same [requests](traffic.md), on the same simulated"
     yield from ("[vLLM engines](physics.md). The command `wva bench quality` writes this page.", "")

@@ -7,20 +7,21 @@ best ``FINALISTS`` of them with all seeds, and the best of these is shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from wva.model.records import replace
 from wva.sim.scorecard.card import FINALISTS, REFERENCE, Card, Cell, Family, best, card, limit_of
 from wva.sim.scorecard.markdown import markdown
-from wva.sim.scorecard.runs import Job, Outcome, Workshop, outcomes
+from wva.sim.scorecard.runs import Job, RunOutcome, Workshop, outcomes
 from wva.sim.scorecard.verdicts import SUBJECT, compare, setting, why
 from wva.sim.stage.result import RunResult, Timeline
 from wva.sim.stage.scenario import Scenario
 
-Progress = Callable[[Outcome, int], None]
+Progress = Callable[[RunOutcome, int], None]
 """Told of each finished run, and how many there will be."""
 
 _NO_TIMELINE: Final = Timeline(1.0, (), (), (), (), ())
@@ -29,7 +30,7 @@ _NO_TIMELINE: Final = Timeline(1.0, (), (), (), (), ())
 class RunsFailedError(Exception):
     """Some runs have no result; the first argument is the list of their outcomes."""
 
-    def __init__(self, failed: Sequence[Outcome]) -> None:
+    def __init__(self, failed: Sequence[RunOutcome]) -> None:
         """Keep them."""
         super().__init__(failed)
         self.failed = failed
@@ -128,7 +129,7 @@ def _comparisons(cells: Sequence[Cell]) -> list[dict[str, object]]:
 
 
 def _results(
-    jobs: Sequence[Job], workshop: Workshop, workers: int, progress: Callable[[Outcome], None]
+    jobs: Sequence[Job], workshop: Workshop, workers: int, progress: Callable[[RunOutcome], None]
 ) -> Iterator[RunResult]:
     """Yield results without their timelines, which stay in their files. Raises RunsFailedError after the last."""
     failed = []

@@ -12,7 +12,7 @@ import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from hashlib import blake2b
 from multiprocessing import active_children, get_context
@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 
 import wva
+from wva.model.records import replace
 from wva.sim.fleet.prepare import prepare
 from wva.sim.stage.result import RunResult
 from wva.sim.stage.scenario import Scenario
@@ -46,7 +47,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """How a job ended: its result, or why there is none. ``kept`` is whether the result was in its file already."""
 
     scenario: str
@@ -76,7 +77,7 @@ class Workshop:
         """Return where the result of a job is kept."""
         return self.folder / job.scenario.name / f"{job.policy}.{job.seed}.json"
 
-    def make(self, job: Job) -> Outcome:
+    def make(self, job: Job) -> RunOutcome:
         """Return the kept result of a job, or make and keep it. Every error ends in the outcome, in words."""
         about = (job.scenario.name, job.policy, job.seed)
         try:
@@ -85,17 +86,17 @@ class Workshop:
             path = self.file(job)
             result = _read(path, key)
             if result is not None:
-                return Outcome(*about, result, kept=True)
+                return RunOutcome(*about, result, kept=True)
             result = self.run(scenario, job.policy, job.seed)
             path.parent.mkdir(parents=True, exist_ok=True)
             part = path.with_suffix(".part")
             part.write_bytes(msgspec.json.encode(_Kept(key, result)))
             part.replace(path)
-            return Outcome(*about, result)
+            return RunOutcome(*about, result)
         except Exception as error:  # noqa: BLE001 - one run that fails does not take hours of others with it
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{Path(place.filename).name}:{place.lineno}"
-            return Outcome(*about, None, problem=f"{type(error).__name__}: {error} ({where})")
+            return RunOutcome(*about, None, problem=f"{type(error).__name__}: {error} ({where})")
 
 
 def program_digest(package: Path = PACKAGE) -> str:
@@ -110,7 +111,7 @@ def program_digest(package: Path = PACKAGE) -> str:
     return digest.hexdigest()
 
 
-def outcomes(jobs: Sequence[Job], workshop: Workshop, *, workers: int) -> Iterator[Outcome]:
+def outcomes(jobs: Sequence[Job], workshop: Workshop, *, workers: int) -> Iterator[RunOutcome]:
     """Make all jobs, on so many processes, and yield how each ended, in the order in which they do.
 
     Those that share a scenario and a seed should stand together: a process makes their traffic once.
@@ -125,7 +126,7 @@ def outcomes(jobs: Sequence[Job], workshop: Workshop, *, workers: int) -> Iterat
         workers, get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
     )
     try:
-        running: dict[Future[Outcome], Job] = {pool.submit(workshop.make, job): job for job in jobs}
+        running: dict[Future[RunOutcome], Job] = {pool.submit(workshop.make, job): job for job in jobs}
         for finished in as_completed(running):
             yield finished.result() if finished.exception() is None else _lost(running[finished])
     except (KeyboardInterrupt, GeneratorExit):
@@ -136,10 +137,10 @@ def outcomes(jobs: Sequence[Job], workshop: Workshop, *, workers: int) -> Iterat
         pool.shutdown(cancel_futures=True)
 
 
-def _lost(job: Job) -> Outcome:
+def _lost(job: Job) -> RunOutcome:
     """Return the outcome of a job whose process has ended before it: ``make`` raises nothing."""
     problem = "a process was killed, as where memory is short: fewer processes (--jobs) need less"
-    return Outcome(job.scenario.name, job.policy, job.seed, None, problem=problem)
+    return RunOutcome(job.scenario.name, job.policy, job.seed, None, problem=problem)
 
 
 _RECENT: Final[dict[tuple[str, str, int], Traffic]] = {}

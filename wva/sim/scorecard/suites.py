@@ -1,7 +1,7 @@
 """The scenarios of the scorecard by name, and the suites.
 
 Unless a scenario says otherwise, Llama 3.1 with 8B parameters is served by two variants: one L40S at 20 per hour and
-one A100 at 40, which is 1.9 times as fast. Pods are Ready 60 to 180 s after they were created, WVA decides every 30 s,
+one A100 at 40, which is 1.9 times as fast. Pods are Ready 60 to 180 s after they were created, WVA decides every 15 s,
 and the requests are those of ``traffic.shapes``.
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from wva.model.records import replace
 from wva.sim.fleet.accelerators import Precision, engine_parameters
 from wva.sim.fleet.parameters import PRESETS, EngineParameters
 from wva.sim.fleet.users import GatewaySettings, Routing

@@ -6,11 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from wva.collect.retention import Window, window_of
-from wva.model.metrics import SAMPLE_WINDOW_SECONDS, EngineSignals, Freshness, ReplicaMetrics, Sample, SampleState
+from wva.model.metrics import (
+    SAMPLE_WINDOW_SECONDS,
+    EngineCounters,
+    EngineSignals,
+    Freshness,
+    ReplicaMetrics,
+    Sample,
+    SampleState,
+)
+from wva.model.records import replace
 from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
 from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
 from wva.model.vllm_parameters import VllmParameters
@@ -29,13 +37,15 @@ _FRESHNESS: Final = Freshness()
 class Observer:
     """Builds Snapshots.
 
-    ``engines``: whether the analyzer wants to know more than the two signals of each replica. ``retention_seconds``:
-    after how long without a request the model may go to zero; None when it may not.
+    ``engines``: whether the analyzer wants to know more than the two signals of each replica, ``counters``: whether it
+    wants what the engines have counted. ``retention_seconds``: after how long without a request the model may go to
+    zero; None when it may not.
     """
 
-    def __init__(self, *, engines: bool, retention_seconds: float | None = None) -> None:
+    def __init__(self, *, engines: bool, retention_seconds: float | None = None, counters: bool = False) -> None:
         """Remember nothing yet."""
         self._engines = engines
+        self._counters = counters
         self._window = None if retention_seconds is None else window_of(retention_seconds)
         self._pods: dict[str, None] = {}
         """Every pod ever seen: also those that have ended have served requests."""
@@ -49,7 +59,7 @@ class Observer:
         ]
         snapshot = Snapshot.of(variants, replicas)
         queue = stage.gateway_queue()
-        if self._engines and queue is not None:
+        if (self._engines or self._counters) and queue is not None:
             size = Sample(SampleState.FRESH, queue, EPOCH_SECONDS + now)
             snapshot = replace(snapshot, queues=(SchedulerQueue(MODEL, size=size),))
         if self._window is not None and any(view.replicas for view in views):
@@ -89,13 +99,20 @@ class Observer:
             values = [scrape.values[signal] for scrape in recent]
             return _sample(max(values) if values else None, at, now)
 
+        engine = None
+        if self._engines:
+            engine = _engine(view, scrapes, last, now)
+        elif self._counters:
+            engine = _gauges(view, last, now)
         return ReplicaMetrics(
             pod.name,
             VariantKey(NAMESPACE, view.name),
             kv_usage=highest(Signal.KV_USAGE),
             queue_length=highest(Signal.WAITING),
-            engine=_engine(view, scrapes, last, now) if self._engines else None,
+            engine=engine,
             ready_since=None if pod.ready_since is None else _whole(pod.ready_since),
+            counters=_counters(engine, last) if self._counters else None,
+            created=_whole(pod.created_seconds) if self._counters else None,
         )
 
 
@@ -139,25 +156,48 @@ def _engine(view: VariantView, scrapes: Sequence[Scrape], last: Scrape | None, n
     if last is None:
         return EngineSignals()
 
-    def gauge(signal: Signal) -> Sample:
-        return _told(last.values[signal], last.at_seconds, now)
-
     def mean(part: Signal, whole: Signal, seconds: float) -> Sample:
         above = prometheus.rate(scrapes, part, now=now, seconds=seconds)
         below = prometheus.rate(scrapes, whole, now=now, seconds=seconds)
         return _told(above / below if above is not None and below else None, last.at_seconds, now)
 
-    return EngineSignals(
-        kv_capacity_tokens=_told(float(view.kv_cache_tokens), last.at_seconds, now),
-        kv_usage=gauge(Signal.KV_USAGE),
-        waiting=gauge(Signal.WAITING),
-        running=gauge(Signal.RUNNING),
+    return replace(
+        _gauges(view, last, now),
         input_tokens=mean(Signal.REQUEST_PROMPT_SUM, Signal.REQUEST_PROMPT_COUNT, _FIVE_MINUTES),
         output_tokens=mean(Signal.REQUEST_GENERATION_SUM, Signal.REQUEST_GENERATION_COUNT, _FIVE_MINUTES),
         prefix_hit_rate=mean(Signal.PREFIX_HITS, Signal.PREFIX_QUERIES, _FIVE_MINUTES),
         success_rate=_told(_success_rate(scrapes, now), last.at_seconds, now),
         time_to_first_token=mean(Signal.TTFT_SUM, Signal.TTFT_COUNT, SAMPLE_WINDOW_SECONDS),
         inter_token_latency=mean(Signal.ITL_SUM, Signal.ITL_COUNT, SAMPLE_WINDOW_SECONDS),
+    )
+
+
+def _gauges(view: VariantView, last: Scrape | None, now: float) -> EngineSignals:
+    """Return the state of the engine as of the last scrape; nothing when it failed."""
+    if last is None:
+        return EngineSignals()
+    kv_usage, waiting, running = (
+        _told(last.values[signal], last.at_seconds, now) for signal in (Signal.KV_USAGE, Signal.WAITING, Signal.RUNNING)
+    )
+    size = _told(float(view.kv_cache_tokens), last.at_seconds, now)
+    return EngineSignals(kv_capacity_tokens=size, kv_usage=kv_usage, waiting=waiting, running=running)
+
+
+def _counters(engine: EngineSignals | None, last: Scrape | None) -> EngineCounters | None:
+    """Return the counters of the last scrape; None when it failed or is too old."""
+    if last is None or engine is None or engine.running.value is None:
+        return None
+    values = last.values
+    return EngineCounters(
+        at=EPOCH_SECONDS + last.at_seconds,
+        finished=values[Signal.SUCCESS],
+        aborted=0.0,  # the page says so: vLLM counts users who go away nowhere
+        prompt_tokens=values[Signal.PROMPT_TOKENS] - values[Signal.PREFIX_HITS],
+        prompts=values[Signal.TTFT_COUNT],
+        answer_tokens=values[Signal.REQUEST_GENERATION_SUM],
+        answers=values[Signal.REQUEST_GENERATION_COUNT],
+        gap_seconds=values[Signal.ITL_SUM],
+        gaps=values[Signal.ITL_COUNT],
     )
 
 

@@ -91,7 +91,7 @@ class Scenario:
     objectives: Objectives = field(default=Objectives())
     gateway: GatewaySettings = field(default=GatewaySettings(patience_seconds=60.0, attempts=2, retry_seconds=2.0))
     observation: Observation = field(default=Observation())
-    interval_seconds: float = 30.0
+    interval_seconds: float = 15.0
     """Period of the WVA controller's cycles."""
     hpa_seconds: float = 15.0
     """Period in which the HPA controller looks."""

@@ -6,11 +6,11 @@ demo, and nothing in common.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from wva.model.records import replace
 from wva.sim.fleet.load import RateProfile, TokenLengths
 from wva.sim.traffic import rates
 from wva.sim.traffic.assembly import poisson_traffic, traffic

@@ -1,8 +1,9 @@
 """Virtual time: it passes when the world says so, and only then.
 
 The controller in the embedded world gets this clock instead of the machine's. Timers that guard real sockets do not go
-through it. ``waking`` counts timers that fired and whose waiters have not run yet: until it is zero the controller is
-still about to do something.
+through it. ``pass_to`` lets time pass, ``fire_due`` fires the timers: between them the world can act at a moment before
+the controller does. ``waking`` counts timers that fired and whose waiters have not run yet: until it is zero the
+controller is still about to do something.
 """
 
 from __future__ import annotations
@@ -26,13 +27,12 @@ class _Timer:
 
 
 class VirtualClock:
-    """A Clock whose time is set by ``advance_to``."""
+    """A Clock whose time is set from outside."""
 
     def __init__(self) -> None:
         """Start at virtual time zero."""
         self.elapsed_seconds = 0.0
         self.waking = 0
-        self.sleeping = 0
         self._timers: list[_Timer] = []
         self._numbers = 0
 
@@ -55,11 +55,9 @@ class VirtualClock:
         """Return when virtual time has advanced by ``seconds``."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         timer = self._start(seconds, lambda: None if future.done() else future.set_result(None))
-        self.sleeping += 1
         try:
             await future
         finally:
-            self.sleeping -= 1
             self._stop(timer)
 
     async def wait(self, event: asyncio.Event, timeout_seconds: float | None) -> bool:
@@ -84,10 +82,18 @@ class VirtualClock:
 
         Raises ValueError when that would be going back.
         """
+        self.pass_to(seconds)
+        self.fire_due()
+
+    def pass_to(self, seconds: float) -> None:
+        """Set virtual time (seconds since the start); nothing fires. Raises ValueError when that is going back."""
         if seconds < self.elapsed_seconds:
             raise ValueError(f"virtual time cannot go back from {self.elapsed_seconds} to {seconds}")
         self.elapsed_seconds = seconds
-        while (due := self.next_due_seconds) is not None and due <= seconds:
+
+    def fire_due(self) -> None:
+        """Fire every timer that is due, in order of time."""
+        while (due := self.next_due_seconds) is not None and due <= self.elapsed_seconds:
             timer = heapq.heappop(self._timers)
             timer.number = -1
             self.waking += 1

@@ -2,9 +2,10 @@
 
 The controller is the real application: it reaches the API server and Prometheus over HTTP on loopback and serves its
 own metrics over HTTPS, which the embedded Prometheus scrapes. Only its clock is ours. Virtual time moves to the next
-thing that is due (a scrape, a pod becoming ready, a timer of the controller, an incident), everything due then happens
-and nothing moves on before the controller's caches have reached the world's resourceVersions, its queues are empty and
-its loop waits. So a run is a function of its seed, however fast or slow the machine is.
+thing that is due (a scrape, a pod becoming ready, a timer of the controller, an incident). At each moment the world
+acts first: incidents, pods, the scrape. When the controller's caches have reached the world's resourceVersions, its
+timers fire. When also its queues are empty and its loop waits, the HPA looks. Nothing of this is measured in seconds of
+the machine. So a run is a function of its seed, however fast or slow the machine is.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from wva.sim.fleet.fleet import Fleet, FleetSettings, PodFault, ReadyPod
 from wva.sim.fleet.parameters import PRESETS
 from wva.sim.fleet.replica import ModelKey, PodKey, VariantSpec
 from wva.sim.fleet.summary import ModelSummary
-from wva.sim.prometheus import EmbeddedPrometheus, HttpEndpoint, InProcess, ScrapeError, Target
+from wva.sim.prometheus import EmbeddedPrometheus, HttpEndpoint, InProcess, ScrapeError, ScrapeTarget
 from wva.sim.world import objects
 from wva.sim.world.clock import EPOCH_SECONDS, VirtualClock
 from wva.sim.world.scaler import Scaler
@@ -41,7 +42,8 @@ from wva.sim.world.workloads import DEPLOYMENTS, Loading, Workloads
 VARIANTS: Final = "variantautoscalings.llmd.ai"
 _LOOKBACK_SECONDS: Final = 300.0
 _SETTLE_LIMIT_SECONDS: Final = 60.0
-_QUIET_SECONDS: Final = 0.02
+_PAUSED_TURNS: Final = 100
+"""So many turns of the event loop in a row a cycle has to be paused: what it does between two queries takes fewer."""
 _PAUSE_SECONDS: Final = 0.0005
 _SCRAPER: Final = "prometheus"
 """The token Prometheus scrapes with; the embedded API server takes any."""
@@ -59,6 +61,11 @@ class ControllerView(Protocol):
     @property
     def idle(self) -> bool:
         """Whether all that happens next waits for time or news."""
+        ...
+
+    @property
+    def paused(self) -> bool:
+        """Whether the queries that are open all wait for the clock before they are sent again."""
         ...
 
     @property
@@ -85,6 +92,7 @@ class World:
     def __init__(self, scenario: Scenario, *, seed: int) -> None:
         """Build the world; nothing listens before ``open``."""
         self.scenario = scenario
+        self.seed = seed
         self.clock = VirtualClock()
         self.timeline = Timeline(scenario)
         self.api = ApiServer(
@@ -159,6 +167,8 @@ class World:
             self._sync_workloads()
             if scrape.due(at):
                 await self.prometheus.scrape()
+            await self._caught_up()
+            self.clock.fire_due()
             await self._settle()
             if scaler.due(at):
                 self._scaler.sync()
@@ -179,7 +189,7 @@ class World:
     def _advance(self, to_seconds: float) -> None:
         self.fleet.advance(to_seconds)
         self.timeline.now_seconds = to_seconds
-        self.clock.advance_to(to_seconds)
+        self.clock.pass_to(to_seconds)
 
     def _create_objects(self) -> None:
         store = self.api.store
@@ -200,18 +210,18 @@ class World:
             pods = [ReadyPod(name) for name in self._workloads.ready_pods(Key(NAMESPACE, plan.name))]
             self.fleet.set_ready_pods(NAMESPACE, deployment=plan.name, pods=pods)
 
-    def _targets(self) -> list[Target]:
+    def _targets(self) -> list[ScrapeTarget]:
         """Return what Prometheus scrapes: every Ready pod, and the controller once it serves."""
         targets = []
         for plan in self.scenario.variants:
             for name in self._workloads.ready_pods(Key(NAMESPACE, plan.name)):
                 labels = {"job": "vllm", "namespace": NAMESPACE, "pod": name, "instance": f"{name}:8000"}
-                targets.append(Target(InProcess(partial(self._page, PodKey(NAMESPACE, name))), labels))
+                targets.append(ScrapeTarget(InProcess(partial(self._page, PodKey(NAMESPACE, name))), labels))
         port = None if self._controller is None else self._controller.metrics_port
         if port is not None:
             url = f"https://127.0.0.1:{port}/metrics"
             labels = {**objects.CONTROLLER_TARGET, "instance": "controller:8443"}
-            targets.append(Target(HttpEndpoint(url, verify=False, bearer_token=_SCRAPER), labels))
+            targets.append(ScrapeTarget(HttpEndpoint(url, verify=False, bearer_token=_SCRAPER), labels))
         return targets
 
     def _page(self, pod: PodKey) -> str:
@@ -275,27 +285,40 @@ class World:
         if outage is not None:
             await outage.aclose()
 
-    async def _settle(self) -> None:
-        """Wait, in real time, until the controller has seen everything and waits for virtual time or for news."""
+    async def _caught_up(self) -> None:
+        """Wait until the controller has seen everything."""
         limit = time.monotonic() + _SETTLE_LIMIT_SECONDS
-        quiet_since: float | None = None
+        while self._behind():
+            self._complain_after(limit)
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _settle(self) -> None:
+        """Wait until the controller has seen everything and waits for virtual time or for news."""
+        limit = time.monotonic() + _SETTLE_LIMIT_SECONDS
+        paused_turns = 0
         while True:
             await asyncio.sleep(0)
             if self._at_rest():
                 return
             # A query that waits on the virtual clock before its next try ends only when time moves on.
-            waits_for_time = self.clock.waking == 0 and self.clock.sleeping > 0
-            real = time.monotonic()
-            quiet_since = (quiet_since or real) if waits_for_time else None
-            if quiet_since is not None and real - quiet_since > _QUIET_SECONDS:
+            paused_turns = paused_turns + 1 if self._paused() else 0
+            if paused_turns > _PAUSED_TURNS:
                 return
-            if real > limit:
-                raise SettleError(f"at virtual second {self.clock.elapsed_seconds:g}: {self._state()}")
-            await asyncio.sleep(_PAUSE_SECONDS)
+            self._complain_after(limit)
+            if not paused_turns:
+                await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _complain_after(self, limit: float) -> None:
+        if time.monotonic() > limit:
+            raise SettleError(f"at virtual second {self.clock.elapsed_seconds:g}: {self._state()}")
 
     def _at_rest(self) -> bool:
         controller = self._controller
         return controller is None or (self.clock.waking == 0 and controller.idle and not self._behind())
+
+    def _paused(self) -> bool:
+        controller = self._controller
+        return controller is not None and self.clock.waking == 0 and controller.paused and not self._behind()
 
     def _behind(self) -> list[str]:
         """Return the resources whose cache has not reached the last change yet."""

@@ -6,8 +6,8 @@ The parser has checked the types, so the few run-time checks here only narrow th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
+from wva.model.records import replace
 from wva.sim.prometheus.promql import arithmetic, binary
 from wva.sim.prometheus.promql.aggregation import aggregate
 from wva.sim.prometheus.promql.errors import BadQueryError, ExecutionError

@@ -1,0 +1,194 @@
+"""The default, the demand analyzer, on the real servers: what users see, and what it does where signals are missing.
+
+The engines carry about four requests per second each within the usual targets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e.controlplane.build import PROMETHEUS
+from e2e.controlplane.ports import free_port
+from e2e.controlplane.prometheus import PrometheusApi
+from e2e.load import Fleet
+from e2e.manifests import MAIN_CONFIG_MAP, Variant
+from e2e.scene import Launch, Scene
+from e2e.serving import pass_on, serving
+from wva.sim.fleet.parameters import EngineParameters
+
+ENGINE = EngineParameters(
+    alpha_seconds=0.025, beta_seconds_per_sequence=0.00035, prefill_seconds_per_token=0.00012, num_gpu_blocks=3072
+)
+CHAT = Variant(name="chat", cost=5, accelerator="L40S")
+STEADY = Variant(name="chat", cost=5, accelerator="L40S", replicas=4)
+LOW_RATE, HIGH_RATE, NEEDED = 2.0, 14.0, 4
+STEADY_RATE = 10.0
+LEAST, MOST = 3, 6  # so many carry the steady rate; twice as many for what is not known well
+AS_INSTALLED = {"GLOBAL_OPT_INTERVAL": "15s"}
+GONE_SECONDS = 180.0
+"""Nothing goes before a demand has been away for so long."""
+LEARNING_SECONDS, WATCHED_SECONDS = 75.0, 75.0
+SCRAPE_SECONDS = 10
+
+
+@pytest.mark.timeout(900)
+def test_growth_and_shrink_as_installed(scene: Scene):
+    """Replicas come in one step with the load, users get their answers, and after the load all but one go."""
+    scene.configure(MAIN_CONFIG_MAP, AS_INSTALLED)
+    fleet = _started(scene, CHAT, LOW_RATE)
+    time.sleep(LEARNING_SECONDS)
+    assert not scene.history.changes(), scene.report()
+
+    fleet.offer(HIGH_RATE)
+    scene.wait(lambda: scene.ready_replicas("chat") >= NEEDED, timeout_seconds=60, what="growth with the load")
+    time.sleep(LEARNING_SECONDS)  # what came for the requests that waited goes
+    fleet.offer(LOW_RATE)
+    began = time.monotonic()
+    scene.wait(lambda: scene.replicas("chat") == 1, timeout_seconds=2 * GONE_SECONDS, what="shrink after the load")
+    falls = [each for each in scene.history.changes() if each.old >= NEEDED > each.new]
+    assert falls, scene.history
+    assert all(each.at_seconds - began >= 0.9 * GONE_SECONDS for each in falls), scene.report()
+
+
+def test_a_new_controller_keeps_what_the_load_needs(scene: Scene):
+    """It remembers nothing of the load and of the engines, and takes no replica away before it knows them."""
+    _started(scene, STEADY, STEADY_RATE)
+    time.sleep(LEARNING_SECONDS)
+    (first,) = scene.controllers
+    first.process.stop()
+    scene.start_controller(name="second")
+    _assert_kept(scene)
+
+
+def test_an_engine_that_restarts_is_no_lull(scene: Scene):
+    """Its counters begin at zero; the pod has the same name."""
+    fleet = _started(scene, STEADY, STEADY_RATE)
+    time.sleep(LEARNING_SECONDS)
+    fleet.restart_engine(STEADY)
+    _assert_kept(scene)
+
+
+def test_pods_without_counters_are_scaled_all_the_same(scene: Scene):
+    """As of engines that are too old: the gauges alone say that a load is too high."""
+    scene.dropped_series = "vllm:.+_(total|sum|count|bucket)"
+    fleet = _started(scene, CHAT, LOW_RATE)
+    time.sleep(LEARNING_SECONDS)
+    assert not scene.history.changes(), scene.report()
+    fleet.offer(HIGH_RATE)
+    scene.wait(lambda: scene.ready_replicas("chat") >= NEEDED, timeout_seconds=150, what="growth by the gauges")
+
+
+def test_two_replicas_of_prometheus_tell_of_one_load(scene: Scene, launch: Launch, tmp_path: Path):
+    """A Service asks now one and now the other; they scrape at other times, so counters seem to go back."""
+    scene.scrape_seconds = SCRAPE_SECONDS
+    with _second_prometheus(launch, tmp_path) as second:
+        plane = scene.plane
+        context = ssl.create_default_context(cafile=str(plane.layout.authority))
+        with _alternating([(plane.prometheus_api.url, context), (second, None)]) as url:
+            environment = {"PROMETHEUS_BASE_URL": url, "PROMETHEUS_ALLOW_HTTP": "true"}
+            _started(scene, STEADY, STEADY_RATE, environment=environment, jobs=tmp_path / "jobs")
+            time.sleep(LEARNING_SECONDS)
+            _assert_kept(scene)
+
+
+def _started(
+    scene: Scene,
+    variant: Variant,
+    rate: float,
+    *,
+    environment: Mapping[str, str] | None = None,
+    jobs: Path | None = None,
+) -> Fleet:
+    """Start a fleet with a load, and a controller that has measured it."""
+    fleet = scene.fleet()
+    if jobs is not None:
+        job = {"job_name": "pods", "honor_labels": True, "static_configs": [{"targets": [fleet.address]}]}
+        (jobs / "pods.yaml").write_text(yaml.safe_dump({"scrape_configs": [job]}), encoding="utf-8")
+        PrometheusApi((jobs / "url").read_text()).reload()
+    fleet.add(variant, ENGINE)
+    scene.deploy(variant)
+    scene.wait_ready(variant)
+    fleet.offer(rate)
+    scene.declare(variant)
+    scene.scale_by_keda(variant)
+    scene.start_controller(environment=environment)
+    scene.wait_measured(variant, timeout_seconds=60)
+    return fleet
+
+
+def _assert_kept(scene: Scene) -> None:
+    """Judge what was published from now on: never fewer than the load needs, and not far more."""
+    began = time.monotonic()
+    time.sleep(WATCHED_SECONDS)
+    numbers = [
+        each.desired["chat"] for each in scene.history.observations(since_seconds=began) if "chat" in each.desired
+    ]
+    assert numbers
+    assert min(numbers) >= LEAST, scene.report()
+    assert max(numbers) <= MOST, scene.report()
+
+
+@contextlib.contextmanager
+def _second_prometheus(launch: Launch, directory: Path) -> Iterator[str]:
+    """Run a Prometheus of its own; its jobs are files below ``jobs``."""
+    jobs = directory / "jobs"
+    jobs.mkdir()
+    config = {
+        "global": {
+            "scrape_interval": f"{SCRAPE_SECONDS}s",
+            "scrape_timeout": "5s",
+            "external_labels": {"replica": "b"},
+        },
+        "scrape_config_files": [f"{jobs}/*.yaml"],
+    }
+    (directory / "prometheus.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    address = f"127.0.0.1:{free_port()}"
+    process = launch(
+        "second-prometheus",
+        [
+            str(PROMETHEUS.binary("prometheus")),
+            f"--config.file={directory / 'prometheus.yaml'}",
+            f"--web.listen-address={address}",
+            "--web.enable-lifecycle",
+            f"--storage.tsdb.path={directory / 'data'}",
+            "--log.level=warn",
+        ],
+    )
+    api = PrometheusApi(f"http://{address}")
+    process.wait_ready(api.is_ready)
+    (jobs / "url").write_text(api.url)
+    yield api.url
+
+
+@contextlib.contextmanager
+def _alternating(servers: list[tuple[str, ssl.SSLContext | None]]) -> Iterator[str]:
+    """Pass each query on to the next of the servers."""
+    asked = 0
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:  # the name http.server calls
+            nonlocal asked
+            asked += 1
+            server, context = servers[asked % len(servers)]
+            form = self.rfile.read(int(self.headers["Content-Length"]))
+            status, content = pass_on(f"{server}{self.path}", form, context)
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with serving(listener):
+        yield f"http://127.0.0.1:{listener.server_port}"

@@ -1,0 +1,61 @@
+"""When cyclic garbage is looked for: after a cycle of decisions, at once, and in full every few hours."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from contextlib import suppress
+from itertools import count
+
+import pytest
+
+from wva import garbage
+
+
+class Knot:
+    """Something that refers to itself."""
+
+    def __init__(self):
+        """Tie it."""
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def _thawed():
+    yield
+    gc.unfreeze()
+
+
+def test_no_search_of_everything_falls_into_the_body():
+    """However many objects the body makes; the former thresholds are back afterwards, also after an error."""
+    before, seen = gc.get_threshold(), []
+    gc.callbacks.append(lambda phase, info: seen.append(info["generation"]) if phase == "start" else None)
+    try:
+        with suppress(LookupError), garbage.searched_afterwards():
+            kept = [Knot() for _ in range(200_000)]
+            within = list(seen)
+            raise LookupError
+    finally:
+        gc.callbacks.pop()
+    assert within
+    assert 2 not in seen
+    assert gc.get_threshold() == before
+    assert len(kept) == 200_000
+
+
+def test_what_is_left_is_searched_once_and_set_aside(monkeypatch):
+    """Garbage of the body is gone after it; garbage of what was set aside goes with the search of everything."""
+    monkeypatch.setattr(garbage, "EVERYTHING_EVERY", 3)
+    monkeypatch.setattr(garbage, "_cycles", count(1))
+    with garbage.searched_afterwards():
+        lost, kept = weakref.ref(Knot()), Knot()
+    assert lost() is None
+    later = weakref.ref(kept)
+    del kept
+    with garbage.searched_afterwards():
+        pass
+    assert later() is not None
+    assert gc.get_freeze_count() > 0
+    with garbage.searched_afterwards():
+        pass
+    assert later() is None

@@ -1,0 +1,210 @@
+"""What engines have counted: asked for where an analyzer wants it, all of one scrape or nothing."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.collect.doubles import NOW, series
+from wva.collect.answers import ErrorKind
+from wva.collect.snapshot import Collector, CollectorSettings
+from wva.model.metrics import EngineCounters, SampleState
+
+GAUGES = {"kv_usage": "0.4", "waiting": "3", "running": "12"}
+COUNTERS = {
+    "finished": "100",
+    "aborted": "4",
+    "prompt_tokens": "50000",
+    "cached_tokens": "20000.5",
+    "prompts": "110",
+    "answer_tokens": "9600",
+    "answers": "96",
+    "gap_seconds": "300.25",
+    "gaps": "10000",
+}
+FOUND = EngineCounters(NOW - 5, 100, 4, 29_999.5, 110, 9600, 96, 300.25, 10_000)
+
+
+def build(cluster, prometheus, instruments, **settings):
+    """Return a collector with settings."""
+    return Collector(
+        cluster.stores, prometheus=prometheus, instruments=instruments, settings=CollectorSettings(**settings)
+    )
+
+
+@pytest.fixture
+def collector(cluster, prometheus, instruments):
+    """Return a collector that asks what the engines of every model but ``plain`` have counted, and nothing else."""
+    return build(cluster, prometheus, instruments, counters_of=lambda model: model.model_id != "plain")
+
+
+@pytest.fixture
+def only(cluster, prometheus, collector):
+    """Return a function that collects and returns the replica of one variant."""
+    cluster.variant()
+    prometheus.put_replica()
+
+    async def collect():
+        (replica,) = (await collector.collect(NOW)).replicas
+        return replica
+
+    return collect
+
+
+def put_counters(prometheus, *, age_seconds=5.0, without=(), **changed):
+    """Put all that one pod tells, but for what it is ``without``; the size of its cache has no model_name."""
+    labels = {name: changed.pop(name) for name in ("pod", "model_name") if name in changed}
+    size = {"num_gpu_blocks": "1000", "block_size": "16", "engine": "0", "signal": "cache_config"}
+    found = series({"namespace": "ns", "pod": labels.get("pod", "va-0"), **size})
+    prometheus.series.setdefault("engine_counters", []).append(found)
+    values = {"time": str(NOW - age_seconds), **GAUGES, **COUNTERS, **changed}
+    for signal, value in values.items():
+        if signal not in without:
+            prometheus.put("engine_counters", value, signal=signal, **labels)
+
+
+async def test_all_that_a_pod_has_counted_is_in_its_replica(prometheus, only):
+    """With the gauges of the same scrape; what was found in the prefix cache was not computed."""
+    put_counters(prometheus)
+    replica = await only()
+    assert (replica.counters, replica.counters_detail) == (FOUND, "")
+    assert replica.engine.kv_capacity_tokens.fresh_value == 16_000
+    assert {name: getattr(replica.engine, name).fresh_value for name in GAUGES} == {
+        name: float(value) for name, value in GAUGES.items()
+    }
+    assert replica.engine.running.timestamp == FOUND.at
+    assert replica.engine.input_tokens.state is SampleState.MISSING
+
+
+async def test_the_time_is_that_of_their_own_scrape(prometheus, only):
+    """The KV usage may have been read a scrape earlier or later."""
+    put_counters(prometheus, age_seconds=12)
+    replica = await only()
+    assert replica.counters.at == replica.engine.running.timestamp == NOW - 12
+    assert replica.kv_usage.timestamp == NOW - 5
+
+
+@pytest.mark.parametrize(("age_seconds", "told"), [(-29, True), (-31, False), (120, True), (299, True), (300, False)])
+async def test_counters_are_believed_as_long_as_samples_are(prometheus, only, age_seconds, told):
+    """Also stale ones: what a pod has counted by then stays true."""
+    put_counters(prometheus, age_seconds=age_seconds)
+    replica = await only()
+    assert (replica.counters is not None) == told
+    assert bool(replica.counters_detail) != told
+
+
+@pytest.mark.parametrize("signal", [*COUNTERS, "running", "time"])
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "1e16"])
+async def test_one_that_cannot_be_true_spoils_all(prometheus, only, signal, value):
+    """Only together do they say what arrived; none of them is a number then, and the reason is told."""
+    put_counters(prometheus, **{signal: value})
+    replica = await only()
+    assert replica.counters is None
+    assert replica.counters_detail
+
+
+@pytest.mark.parametrize("signal", [*COUNTERS, "running", "time"])
+async def test_no_data_is_not_zero(prometheus, only, signal):
+    """But a reason that never occurred has no series, and an engine may have no prefix cache."""
+    put_counters(prometheus, without=(signal,))
+    counters = (await only()).counters
+    if signal == "aborted":
+        assert counters.aborted == 0
+    elif signal == "cached_tokens":
+        assert counters.prompt_tokens == 50_000
+    else:
+        assert counters is None
+
+
+async def test_what_is_missing_is_named(prometheus, only):
+    """For people."""
+    put_counters(prometheus, without=("gaps",), finished="NaN")
+    assert (await only()).counters_detail == "finished: 'NaN' is not a number"
+    prometheus.series["engine_counters"].clear()
+    put_counters(prometheus, without=("gaps",))
+    assert (await only()).counters_detail == "no counter gaps"
+    prometheus.series["engine_counters"].clear()
+    replica = await only()
+    assert (replica.counters, replica.counters_detail) == (None, "no counters")
+
+
+async def test_hits_may_run_ahead_of_the_prompts_that_they_belong_to(prometheus, only):
+    """They count when a prompt begins, the prompt counts when it ends: the difference is no broken counter."""
+    put_counters(prometheus, prompt_tokens="100", cached_tokens="160")
+    assert (await only()).counters.prompt_tokens == -60
+
+
+async def test_two_answers_about_one_counter_contradict_each_other(prometheus, only):
+    """Neither is picked."""
+    put_counters(prometheus)
+    prometheus.put("engine_counters", "7", signal="gaps")
+    assert (await only()).counters_detail == "gaps: 2 series for one pod"
+
+
+async def test_a_new_pod_comes_with_the_time_of_its_creation(cluster, only):
+    """As the cache of pods has it; one without counters too, and one that does not say is as old as one likes."""
+    cluster.pod("va-0", deployment="d-va", creationTimestamp="2023-11-14T22:13:20Z")
+    assert (await only()).created == NOW
+    cluster.pod("va-0", deployment="d-va", creationTimestamp="soon")
+    assert (await only()).created is None
+
+
+async def test_models_that_do_not_ask_get_no_counters(cluster, prometheus, collector):
+    """Also when they share a namespace with one that does."""
+    cluster.variant("va", model_id="plain")
+    cluster.variant("vb")
+    prometheus.put_replica(model_name="plain")
+    put_counters(prometheus, model_name="plain")
+    put_counters(prometheus, pod="vb-0")
+    prometheus.put("engine_counters", "99", signal="finished", pod="vb-0", model_name="adapter")
+    first, second = (await collector.collect(NOW)).replicas
+    assert (first.counters, first.counters_detail, first.created, first.engine) == (None, "", None, None)
+    assert second.counters == FOUND
+
+
+async def test_two_more_queries_are_asked_and_only_where_somebody_wants_to_know(cluster, prometheus, collector):
+    """The counters and the gateway's queue; nothing else about the engines."""
+    cluster.variant("va", namespace="quiet", model_id="plain")
+    await collector.collect(NOW)
+    assert len(prometheus.queries) == 4
+    cluster.variant("vb", namespace="loud")
+    prometheus.queries.clear()
+    await collector.collect(NOW)
+    texts = {name: text for name, text, _ in prometheus.queries}
+    assert sorted(texts)[:2] == ["engine_counters", "kv_cache_usage"]
+    assert len(texts) == len(prometheus.queries) == 6
+    for name in ("engine_counters", "scheduler_queue"):
+        assert set(re.findall(r'namespace=~"([^"]*)"', texts[name])) == {"loud"}
+
+
+async def test_each_analyzer_has_its_own_query(cluster, prometheus, instruments):
+    """Of two models in two namespaces, and of one that both of its analyzers want to know all of."""
+    cluster.variant("va", namespace="one", model_id="tokens")
+    cluster.variant("vb", namespace="two", model_id="counted")
+    cluster.variant("vc", namespace="three", model_id="both")
+    collector = build(
+        cluster,
+        prometheus,
+        instruments,
+        engines_of=lambda model: model.model_id != "counted",
+        counters_of=lambda model: model.model_id != "tokens",
+    )
+    prometheus.put_replica(namespace="three", pod="vc-0", model_name="both")
+    prometheus.put("engine_signals", "256", namespace="three", pod="vc-0", model_name="both", signal="input_tokens")
+    snapshot = await collector.collect(NOW)
+    about = {name: re.search(r'namespace=~"([^"]*)"', text)[1] for name, text, _ in prometheus.queries}
+    assert about["engine_signals"] == "one|three"
+    assert about["engine_counters"] == "three|two"
+    assert about["scheduler_queue"] == "one|three|two"
+    found = {replica.variant.namespace: replica for replica in snapshot.replicas}
+    assert found["three"].engine.input_tokens.fresh_value == 256
+
+
+async def test_a_failure_holds_nobody_else(prometheus, only):
+    """The signals of the replicas are there; what is missing says why."""
+    prometheus.fail("engine_counters", ErrorKind.TIMEOUT, "too slow")
+    replica = await only()
+    assert replica.complete
+    assert (replica.counters, replica.counters_detail) == (None, "query engine_counters: too slow")
+    assert replica.engine.kv_capacity_tokens.detail == "query engine_counters: too slow"

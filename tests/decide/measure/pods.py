@@ -1,0 +1,106 @@
+"""Pods that serve a steady rate of equal requests, and what they tell of it.
+
+A step takes ``BASE + SLOPE * batch`` seconds, and a prompt interrupts it for ``PER_TOKEN`` seconds per token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tests.builders import NOW, variant
+from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics, Sample, SampleState
+from wva.model.records import replace
+from wva.model.variant import Variant, VariantKey
+from wva.model.vllm_parameters import VllmParameters
+
+BASE, SLOPE, PER_TOKEN = 0.02, 0.0002, 1e-4
+PROMPT, ANSWER = 100.0, 200.0
+KV_TOKENS = 20_000.0
+NONE = EngineCounters(NOW, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def batch_at(rate: float, prompt: float = PROMPT) -> float:
+    """Return the mean batch of a pod at a rate, by Little's law."""
+    return rate * ANSWER * BASE / (1.0 - rate * (ANSWER * SLOPE + PER_TOKEN * prompt))
+
+
+@dataclass
+class Pod:
+    """One pod: its counters run on at the rate that it gets; it tells of them unless it is silent."""
+
+    name: str
+    ready_since: float | None = NOW
+    counters: EngineCounters = NONE
+    batch: float = 0.0
+    prompt: float = PROMPT
+    cache: float = KV_TOKENS
+    waiting: float = 0.0
+    arrived: float = 0.0
+
+    def serve(self, rate: float, seconds: float) -> None:
+        """Get requests at this rate for some seconds. What it has in progress is at its mean at once."""
+        now = batch_at(rate, self.prompt)
+        finished = max(0.0, rate * seconds + self.batch - now)
+        self.arrived += finished + now - self.batch
+        self.batch = now
+        gaps = finished * ANSWER
+        old = self.counters
+        self.counters = EngineCounters(
+            old.at + seconds,
+            old.finished + finished,
+            old.aborted,
+            old.prompt_tokens + finished * self.prompt,
+            old.prompts + finished,
+            old.answer_tokens + gaps,
+            old.answers + finished,
+            old.gap_seconds + now * seconds,
+            old.gaps + gaps,
+        )
+
+    def told(self, name: str = "a", *, silent: bool = False) -> ReplicaMetrics:
+        """Return what is known of the pod."""
+        if silent:
+            return ReplicaMetrics(self.name, VariantKey("ns", name), ready_since=self.ready_since)
+        held = self.batch * (self.prompt + ANSWER / 2.0)
+        return ReplicaMetrics(
+            self.name,
+            VariantKey("ns", name),
+            engine=EngineSignals(
+                kv_capacity_tokens=fresh(self.cache),
+                kv_usage=fresh(min(1.0, held / self.cache)),
+                running=fresh(self.batch),
+                waiting=fresh(self.waiting),
+            ),
+            ready_since=self.ready_since,
+            counters=self.counters,
+            created=None if self.ready_since is None else self.ready_since - 100.0,
+        )
+
+
+def fresh(value: float) -> Sample:
+    """Return a fresh sample."""
+    return Sample(SampleState.FRESH, value, NOW)
+
+
+def kind(name: str = "a", replicas: int = 1, **fields: object) -> Variant:
+    """Return a variant with this many replicas."""
+    return replace(variant(name, replicas=replicas), **({"parameters": VllmParameters()} | fields))
+
+
+@dataclass
+class Model:
+    """Pods of one variant that share a rate evenly."""
+
+    pods: list[Pod] = field(default_factory=lambda: [Pod("a-0"), Pod("a-1")])
+    now: float = NOW
+
+    def serve(self, rate: float, seconds: float = 15.0) -> None:
+        """Serve a rate for some seconds."""
+        self.now += seconds
+        for pod in self.pods:
+            pod.serve(rate / len(self.pods), seconds)
+
+    def told(self, silent: Sequence[str] = ()) -> Mapping[VariantKey, Sequence[ReplicaMetrics]]:
+        """Return what the pods tell."""
+        return {VariantKey("ns", "a"): [pod.told(silent=pod.name in silent) for pod in self.pods]}

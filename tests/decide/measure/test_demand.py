@@ -1,0 +1,503 @@
+"""The demand analyzer: what arrives, and what a replica carries, from what pods tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import NOW
+from tests.decide.measure.pods import (
+    ANSWER,
+    BASE,
+    KV_TOKENS,
+    NONE,
+    PER_TOKEN,
+    PROMPT,
+    SLOPE,
+    Model,
+    Pod,
+    batch_at,
+    fresh,
+    kind,
+)
+from wva.decide.measure.demand import measure
+from wva.decide.measure.demand_engine import LatencyTargets
+from wva.decide.measure.need import Need
+from wva.model.capacity import CapacityBasis
+from wva.model.demand import DemandMemory
+from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics
+from wva.model.records import replace
+from wva.model.variant import ModelKey, VariantKey
+
+MODEL = ModelKey("ns", "m")
+NOTHING_REMEMBERED = DemandMemory(MODEL)
+PATIENT = LatencyTargets(first_token=10.0, between_tokens=1.0)
+"""Targets that do not bind: the KV cache does."""
+A, B = VariantKey("ns", "a"), VariantKey("ns", "b")
+
+
+def looked(
+    model: Model,
+    memory: DemandMemory,
+    *,
+    silent: Sequence[str] = (),
+    queue: float | None = 0.0,
+    targets: LatencyTargets = PATIENT,
+) -> tuple[Need, DemandMemory]:
+    """Measure a model of one variant as it is now."""
+    variants = [kind(replicas=len(model.pods))]
+    return measure(MODEL, variants, model.told(silent), queue, memory, now=model.now, targets=targets)
+
+
+def served(
+    model: Model, rate: float, cycles: int, memory: DemandMemory = NOTHING_REMEMBERED
+) -> tuple[Need, DemandMemory]:
+    """Serve a rate for some cycles and return the last measurement."""
+    need = None
+    for _ in range(cycles):
+        model.serve(rate)
+        need, memory = looked(model, memory)
+    assert need is not None
+    return need, memory
+
+
+def test_a_steady_rate_is_measured() -> None:
+    """What finished and the change of what is in the pods is what arrived."""
+    need, _ = served(Model(), 4.0, 5)
+    assert need.hold is None
+    assert need.demand == pytest.approx(4.0)
+    assert need.error == pytest.approx((4.0 / 15.0) ** 0.5)
+    assert need.unit == "requests/s"
+    assert need.foreseeable
+
+
+def test_requests_at_the_gateway_have_arrived() -> None:
+    """They count as demand and as backlog; a queue that is not told is as it was."""
+    model = Model()
+    _, memory = served(model, 4.0, 3)
+    model.serve(4.0)
+    need, memory = looked(model, memory, queue=30.0)
+    assert need.demand == pytest.approx(6.0)
+    assert need.backlog == 30.0
+    model.serve(4.0)
+    need, _ = looked(model, memory, queue=None)
+    assert need.demand == pytest.approx(4.0)
+    assert need.backlog == 30.0
+
+
+def test_capacity_is_learned_from_varied_loads() -> None:
+    """The capacity of one replica comes near that of the true engine, from loads up to half of it."""
+    model, memory, need = Model(), NOTHING_REMEMBERED, None
+    for cycle in range(60):
+        model.serve(2.0 + 0.1 * (cycle % 20))
+        need, memory = looked(model, memory)
+    assert need is not None
+    capacity = need.capacities[A]
+    # The largest mean batch that leaves room for its variation in the KV cache, by the true step.
+    most = 0.97 * KV_TOKENS / (PROMPT + ANSWER / 2.0)
+    true = most / (ANSWER * (BASE + SLOPE * most) + most * PER_TOKEN * PROMPT)
+    assert 0.7 * true < capacity.per_replica < 1.05 * true
+    assert capacity.basis is CapacityBasis.OBSERVED
+    assert capacity.limit
+    assert need.carried({A: 4}) > 3.9 * need.carried({A: 1})
+    assert need.carried({A: 0}) == 0.0
+
+
+def test_longer_prompts_lower_the_capacity() -> None:
+    """The engine stays as it was learned, only the requests differ."""
+    model = Model()
+    before, memory = served(model, 4.0, 20)
+    for pod in model.pods:
+        pod.prompt = 1000.0
+    after, _ = served(model, 4.0, 6, memory)
+    assert after.capacities[A].per_replica < 0.9 * before.capacities[A].per_replica
+
+
+def test_a_tighter_target_lowers_the_capacity() -> None:
+    """The batch is bounded by the time between tokens."""
+    model = Model()
+    _, memory = served(model, 4.0, 20)
+    model.serve(4.0)
+    told = model.told()
+    found = [
+        measure(MODEL, [kind(replicas=2)], told, 0.0, memory, now=model.now, targets=targets)[0].capacities[A]
+        for targets in (PATIENT, replace(PATIENT, between_tokens=0.05), replace(PATIENT, first_token=0.2))
+    ]
+    assert found[1].per_replica < found[0].per_replica
+    assert [each.limit for each in found] == ["KV cache", "time between tokens", "time to first token"]
+
+
+def test_long_prompts_bind_by_the_first_token() -> None:
+    """Where prompts occupy the engine for long, the wait for it is what binds."""
+    model = Model([Pod(f"a-{place}", prompt=4000.0, cache=10.0 * KV_TOKENS) for place in range(40)])
+    _, memory = served(model, 40.0, 20)
+    model.serve(40.0)
+    need, _ = looked(model, memory, targets=LatencyTargets())
+    assert need.capacities[A].limit == "time to first token"
+
+
+def test_a_lost_scrape_loses_nothing() -> None:
+    """What a silent pod is credited is settled when it reports again."""
+    model = Model()
+    _, memory = served(model, 4.0, 5)
+    begun = sum(pod.arrived for pod in model.pods)
+    counted = 0.0
+    for silent in (["a-0"], ["a-0"], [], ["a-1"], []):
+        model.serve(6.0)
+        need, memory = looked(model, memory, silent=silent)
+        counted += need.demand * 15.0
+    assert counted == pytest.approx(sum(pod.arrived for pod in model.pods) - begun)
+
+
+def test_too_much_credit_is_owed() -> None:
+    """Where traffic ended while a pod was silent, what was credited too much is taken off later arrivals."""
+    model = Model()
+    _, memory = served(model, 4.0, 5)
+    model.serve(4.0)
+    _, memory = looked(model, memory, silent=["a-0"])
+    model.serve(0.0, 0.5)
+    for pod in model.pods:
+        pod.arrived = 0.0
+        pod.counters = replace(pod.counters, at=model.now)
+    # The credit was for 15 s at the last rate, and the pod has had none of it.
+    model.pods[0].counters = replace(memory.variants[0].pods[1].counters, at=model.now)
+    need, memory = looked(model, memory)
+    assert need.demand == 0.0
+    assert memory.owed > 0.0
+    model.serve(4.0)
+    need, memory = looked(model, memory)
+    assert 0.0 <= need.demand < 4.0
+    assert memory.owed == 0.0
+
+
+def test_nothing_told_is_no_answer_and_changes_no_memory() -> None:
+    """The next measurement is then about the whole time."""
+    model = Model()
+    _, memory = served(model, 4.0, 3)
+    model.serve(4.0)
+    need, after = looked(model, memory, silent=["a-0", "a-1"])
+    assert need.hold is not None
+    assert not need.foreseeable
+    assert after == memory
+
+
+def test_the_first_look_is_no_answer() -> None:
+    """There is nothing to compare with; nor is there where no time has passed."""
+    model = Model()
+    model.serve(4.0)
+    need, memory = looked(model, NOTHING_REMEMBERED)
+    assert need.hold is not None
+    again, same = looked(model, memory)
+    assert again.hold is not None
+    assert same == memory
+
+
+def test_demand_is_told_while_capacity_is_not_known() -> None:
+    """Requests that wait at the gateway of a model without replicas are demand; what carries them is not known."""
+    memory = NOTHING_REMEMBERED
+    for cycle in range(3):
+        need, memory = measure(MODEL, [kind(replicas=0)], {}, 15.0 * cycle, memory, now=NOW + 15.0 * cycle)
+    assert need.hold is not None
+    assert need.foreseeable
+    assert need.demand == pytest.approx(1.0)
+
+
+def test_a_variant_that_was_never_seen_is_taken_to_carry_a_little_less_for_its_price() -> None:
+    """It is an engine like the other, as fast as its price lets expect."""
+    model = Model()
+    _, memory = served(model, 4.0, 5)
+    model.serve(4.0)
+    variants = [kind(replicas=2, cost=10.0), kind("b", replicas=0, cost=20.0)]
+    need, _ = measure(MODEL, variants, model.told(), 0.0, memory, now=model.now)
+    assert need.capacities[B].basis is CapacityBasis.BORROWED
+    assert need.capacities[B].per_replica == pytest.approx(1.8 * need.capacities[A].per_replica, rel=0.15)
+    assert need.carried({A: 1, B: 1}) > need.carried({A: 1})
+
+
+def test_a_pod_that_is_silent_for_long_objects_to_a_shrink_and_is_credited_no_more() -> None:
+    """For two minutes nothing is wrong with a pod that does not tell."""
+    model = Model()
+    _, memory = served(model, 4.0, 3)
+    objections, demands = [], []
+    for _ in range(24):
+        model.serve(4.0)
+        need, memory = looked(model, memory, silent=["a-0"])
+        objections.append(need.objection)
+        demands.append(need.demand)
+    assert objections[0] == ""
+    assert objections[-1]
+    assert demands[0] == pytest.approx(4.0)
+    assert demands[-1] == pytest.approx(2.0)
+
+
+def test_a_new_pod_has_counted_from_the_time_when_it_became_ready() -> None:
+    """And one that has gone leaves a part that is not in any counter."""
+    model = Model()
+    _, memory = served(model, 4.0, 3)
+    model.pods.append(Pod("a-2", model.now + 5.0, EngineCounters(model.now, *[0.0] * 8)))
+    model.serve(6.0)
+    need, memory = looked(model, memory)
+    assert need.demand == pytest.approx(6.0)
+    assert need.unsettled
+    model.pods.pop()
+    model.serve(6.0)
+    need, _ = looked(model, memory)
+    # A pod that has gone had the arrivals of half a cycle that were never told.
+    assert need.demand == pytest.approx(7.2, rel=0.05)
+    assert need.unsettled
+
+
+def test_a_pod_that_is_seen_late_has_not_got_all_its_requests_now() -> None:
+    """It was Ready for an hour before its first scrape succeeds: its mean rate counts, for the time of a cycle."""
+    model = Model()
+    _, memory = served(model, 4.0, 10)
+    late = Pod("a-2", ready_since=NOW - 3600.0, counters=replace(NONE, at=model.now, finished=7500.0))
+    model.pods.append(late)
+    model.serve(6.0)
+    need, _ = looked(model, memory)
+    assert need.demand == pytest.approx(6.0, rel=0.05)
+
+
+@pytest.mark.parametrize("finished", [0.0, 1e6], ids=["restarted", "an engine is missing"])
+def test_counters_that_went_back_count_from_there(finished: float) -> None:
+    """An engine restarted, or is not on the page: the pod is credited its last rate, never all that it tells."""
+    model = Model()
+    for pod in model.pods:
+        pod.counters = replace(pod.counters, finished=2e6, gaps=2e8)
+    _, memory = served(model, 4.0, 10)
+    pod = model.pods[0]
+    pod.counters = replace(NONE, at=model.now, finished=finished, gaps=100.0 * finished)
+    model.serve(4.0)
+    need, memory = looked(model, memory)
+    assert need.demand == pytest.approx(4.0, rel=0.02)
+    model.serve(4.0)
+    need, _ = looked(model, memory)
+    assert need.demand == pytest.approx(4.0, rel=0.02)
+
+
+def test_means_do_where_there_are_no_counters() -> None:
+    """A pod that tells the rate and the sizes of its requests is counted from them."""
+    memory, need = NOTHING_REMEMBERED, None
+    batch = batch_at(2.0)
+    signals = EngineSignals(
+        kv_capacity_tokens=fresh(KV_TOKENS),
+        kv_usage=fresh(batch * 200.0 / KV_TOKENS),
+        input_tokens=fresh(PROMPT),
+        output_tokens=fresh(ANSWER),
+        running=fresh(batch),
+        inter_token_latency=fresh(BASE + SLOPE * batch),
+    )
+    for cycle in range(5):
+        rate = replace(fresh(2.0), timestamp=NOW + 15.0 * cycle)
+        pod = ReplicaMetrics("a-0", A, engine=replace(signals, success_rate=rate), ready_since=NOW - 60.0)
+        need, memory = measure(MODEL, [kind()], {A: [pod]}, 0.0, memory, now=NOW + 15.0 * cycle)
+    assert need is not None
+    assert need.demand == pytest.approx(2.0)
+    assert need.capacities[A].per_replica > 1.0
+    # When it tells counters again, they are not compared with those that followed from means: it has what it had.
+    counters = EngineCounters(NOW + 75.0, 9e6, 0.0, 9e6, 9e6, 9e6, 9e6, 9e6, 9e6)
+    pod = ReplicaMetrics("a-0", A, engine=signals, ready_since=NOW - 60.0, counters=counters)
+    need, memory = measure(MODEL, [kind()], {A: [pod]}, 0.0, memory, now=NOW + 75.0)
+    assert need.demand == pytest.approx(2.0)
+    # And a pod that has told counters is silent when it tells none: means do not go on from them.
+    pod = ReplicaMetrics("a-0", A, engine=replace(signals, success_rate=fresh(2.0)), ready_since=NOW - 60.0)
+    need, _ = measure(MODEL, [kind()], {A: [pod]}, 0.0, memory, now=NOW + 90.0)
+    assert need.hold is not None
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e300])
+def test_counters_that_cannot_be_true_tell_nothing(value: float) -> None:
+    """The pod is credited what it had before."""
+    model = Model()
+    _, memory = served(model, 4.0, 3)
+    model.serve(4.0)
+    model.pods[0].counters = replace(model.pods[0].counters, prompt_tokens=value)
+    need, _ = looked(model, memory)
+    assert need.demand == pytest.approx(4.0)
+
+
+def test_a_pod_that_has_told_nothing_yet_is_not_counted() -> None:
+    """Neither one that was scraped before it was Ready, nor one that tells no rate and no counters."""
+    model = Model()
+    _, memory = served(model, 4.0, 3)
+    early = Pod("a-2", model.now + 10.0, EngineCounters(model.now, *[0.0] * 8))
+    mute = Pod("a-3", model.now).told()
+    model.serve(4.0)
+    told = {A: [*model.told()[A], early.told(), replace(mute, counters=None)]}
+    need, memory = measure(MODEL, [kind(replicas=4)], told, 0.0, memory, now=model.now)
+    assert need.demand == pytest.approx(4.0)
+    assert [pod.name for pod in memory.variants[0].pods] == ["a-0", "a-1", "a-2"]
+
+
+def test_steps_that_no_engine_takes_are_not_learned() -> None:
+    """A time between tokens of hours leaves what is known as it is."""
+    model = Model()
+    before, memory = served(model, 4.0, 5)
+    model.serve(4.0)
+    model.pods[0].counters = replace(model.pods[0].counters, gap_seconds=1e12)
+    after, later = looked(model, memory)
+    assert later.variants[0].fit == memory.variants[0].fit
+    assert after.capacities[A].per_replica == pytest.approx(before.capacities[A].per_replica, rel=0.01)
+
+
+@pytest.mark.parametrize("counted", [False, True], ids=["nowhere", "as aborted"])
+def test_users_who_give_up_have_left(*, counted: bool) -> None:
+    """What arrives is net of them, whether the engine counts them or not: who comes again has not arrived twice."""
+    model = Model()
+    for pod in model.pods:
+        pod.waiting = 100.0
+    _, memory = served(model, 4.0, 3)
+    model.serve(4.0)
+    pod = model.pods[0]
+    pod.waiting -= 30.0
+    if counted:
+        old = pod.counters
+        pod.counters = replace(old, finished=old.finished + 30.0, aborted=old.aborted + 30.0)
+    need, memory = looked(model, memory)
+    assert need.demand == pytest.approx(4.0 - 30.0 / 15.0)
+    model.serve(4.0)
+    model.pods[1].waiting += 30.0
+    need, _ = looked(model, memory)
+    assert need.demand == pytest.approx(4.0 + 30.0 / 15.0)
+
+
+def test_more_leave_than_come() -> None:
+    """What one pod loses and another gets cancels out, even where more leave a pod than it serves."""
+    model = Model()
+    model.pods[0].waiting = 500.0
+    _, memory = served(model, 4.0, 3)
+    model.serve(4.0)
+    model.pods[0].waiting, model.pods[1].waiting = 0.0, 500.0
+    need, _ = looked(model, memory)
+    assert need.demand == pytest.approx(4.0)
+
+
+def test_prompts_of_many_lengths_wait_longer_for_the_engine() -> None:
+    """Where prompts bind, a replica carries less of those that differ than of those that are alike."""
+
+    def carries(odd: float, even: float) -> tuple[float, float]:
+        model, memory, need = Model([Pod("a-0"), Pod("a-1")]), NOTHING_REMEMBERED, None
+        for turn in range(200):
+            for pod in model.pods:
+                pod.prompt = odd if turn % 2 else even
+            model.serve(0.6)
+            need, memory = looked(model, memory, targets=LatencyTargets(1.0, 10.0))
+        assert need is not None
+        return need.capacities[A].per_replica, memory.variability
+
+    alike, none = carries(4000.0, 4000.0)
+    mixed, much = carries(1000.0, 7000.0)
+    assert none == pytest.approx(0.0, abs=0.01)
+    assert much > 0.5
+    assert mixed < alike
+
+
+def test_uneven_loads_are_seen_and_need_more_replicas() -> None:
+    """Where chance routes requests, a replica carries less than where the gateway evens loads out."""
+    model = Model()
+    even, memory = served(model, 6.0, 60)
+    assert memory.unevenness < 0.1
+    for _ in range(60):
+        model.serve(6.0)
+        model.pods[0].batch += 30.0
+        _, memory = looked(model, memory)
+    assert memory.unevenness > 0.5
+    model, memory = Model(), served(Model(), 6.0, 60)[1]
+    model.now += 900.0
+    uneven, _ = looked(model, replace(memory, unevenness=1.0))
+    assert uneven.carried({A: 8}) < 0.95 * even.carried({A: 8})
+
+
+def test_a_mix_carries_what_the_gateways_split_allows() -> None:
+    """Replicas of two kinds get the same load from the gateway: the small one fills up first."""
+    model, other = Model(), [Pod("b-0"), Pod("b-1")]
+    memory = NOTHING_REMEMBERED
+    variants = [kind(replicas=2), kind("b", replicas=2)]
+    for _ in range(40):
+        model.serve(8.0)
+        for pod in other:
+            pod.serve(1.0, 15.0)
+            pod.waiting = 20.0
+        told = dict(model.told()) | {B: [replace(pod.told("b"), variant=B) for pod in other]}
+        need, memory = measure(MODEL, variants, told, 0.0, memory, now=model.now, targets=PATIENT)
+    alone = 0.5 * (need.carried({A: 4}) + need.carried({B: 4}))
+    assert need.carried({A: 2, B: 2}) < 0.99 * alone
+    assert memory.variants[0].load + memory.variants[1].load == pytest.approx(1.0)
+
+
+amounts = st.sampled_from([0.0, 1.0, 30.0, 1e3, 1e6, 1e14]) | st.floats(0.0, 1e6)
+any_counters = (
+    st.builds(EngineCounters, st.floats(0.0, 300.0).map(lambda seconds: NOW + seconds), *[amounts] * 8) | st.none()
+)
+
+
+@st.composite
+def any_pods(draw: st.DrawFn) -> list[ReplicaMetrics]:
+    """Draw what pods of two variants tell: anything, as far as it may be told."""
+    pods = []
+    for place in range(draw(st.integers(0, 4))):
+        engine = EngineSignals(
+            **{
+                name: fresh(draw(amounts))
+                for name in ("kv_capacity_tokens", "kv_usage", "running", "waiting", "success_rate", "output_tokens")
+                if draw(st.integers(0, 3))
+            }
+        )
+        ready = draw(st.none() | st.floats(NOW - 600.0, NOW + 300.0))
+        pods.append(
+            ReplicaMetrics(
+                f"p-{place}",
+                draw(st.sampled_from([A, B])),
+                engine=engine,
+                ready_since=ready,
+                counters=draw(any_counters),
+            )
+        )
+    return pods
+
+
+@given(st.lists(any_pods(), min_size=1, max_size=6), st.none() | amounts, st.floats(0.1, 900.0))
+def test_whatever_pods_tell_the_answer_is_a_number_and_the_memory_small(
+    looks: list[list[ReplicaMetrics]], queue: float | None, seconds: float
+) -> None:
+    """No answer has NaN, no memory grows beyond the pods, and it can be written and read."""
+    memory = NOTHING_REMEMBERED
+    for turn, pods in enumerate(looks):
+        told = {key: [pod for pod in pods if pod.variant == key] for key in (A, B)}
+        variants = [kind(replicas=1), kind("b", replicas=3, cost=0.0, parameters=None)]
+        need, memory = measure(MODEL, variants, told, queue, memory, now=NOW + turn * seconds)
+        assert all(isfinite(value) for value in (need.demand, need.backlog, need.error))
+        assert need.demand >= 0.0
+        if need.hold is None:
+            assert all(isfinite(each.per_replica) and each.per_replica >= 0.0 for each in need.capacities.values())
+            assert isfinite(need.carried({A: 3, B: 2}))
+        assert sum(len(entry.pods) for entry in memory.variants) <= len(pods) or need.hold is not None
+        assert msgspec.json.decode(msgspec.json.encode(memory), type=DemandMemory) == memory
+
+
+@given(st.permutations([0, 1, 2]), st.floats(1.0, 9.0))
+def test_the_order_of_pods_and_variants_does_not_matter(order: list[int], rate: float) -> None:
+    """The snapshot is sorted; where it were not, the measurement would be the same up to rounding."""
+    model = Model([Pod("a-0"), Pod("a-1"), Pod("a-2")])
+    _, memory = served(model, rate, 4)
+    model.serve(rate)
+    told = model.told()
+    variants = [kind(replicas=3), kind("b", replicas=0)]
+    straight, _ = measure(MODEL, variants, told, 0.0, memory, now=model.now)
+    shuffled, _ = measure(MODEL, variants[::-1], {A: [told[A][place] for place in order]}, 0.0, memory, now=model.now)
+    assert shuffled.demand == pytest.approx(straight.demand)
+    for key in (A, B):
+        assert shuffled.capacities[key].per_replica == pytest.approx(straight.capacities[key].per_replica)
+
+
+@given(st.integers(0, 12), st.integers(0, 12))
+def test_more_replicas_of_a_kind_carry_more(first: int, second: int) -> None:
+    """Capacity never falls with a replica more of one kind."""
+    need, _ = served(Model(), 4.0, 5)
+    low, high = sorted((first, second))
+    assert need.carried({A: low}) <= need.carried({A: high})

@@ -1,0 +1,84 @@
+"""The level of demand, and by how much it rises, from what was asked for in the last minutes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wva.decide.forecast import dispersed, pace
+from wva.model.demand import Slot
+
+
+def slots(rates: Sequence[float], seconds: float = 15.0) -> list[Slot]:
+    """Return slots of these rates, one after another."""
+    return [Slot(seconds * (place + 1), seconds, rate * seconds) for place, rate in enumerate(rates)]
+
+
+def test_steady_demand_is_the_mean_of_all() -> None:
+    """What differs by chance only is averaged, so the error falls with the time."""
+    found = pace(slots([4.0, 5.0, 3.0, 4.0] * 10), 1.0)
+    assert found.rate == pytest.approx(4.0)
+    assert found.error == pytest.approx((4.0 / 600.0) ** 0.5)
+    assert (found.rise, found.jump) == (0.0, 0.0)
+
+
+def test_a_jump_begins_anew() -> None:
+    """The slot that shows it is all that counts, and by how much it is above the one before is told."""
+    found = pace(slots([4.0] * 20 + [40.0]), 1.0)
+    assert (found.rate, found.jump, found.rise) == (40.0, 36.0, 0.0)
+
+
+def test_a_fall_is_no_negative_jump() -> None:
+    """Only a rise is worth a guess of how much of it has not shown yet."""
+    found = pace(slots([40.0] * 20 + [4.0]), 1.0)
+    assert (found.rate, found.jump) == (4.0, 0.0)
+
+
+def test_a_line_is_a_rise_and_a_step_is_none() -> None:
+    """A line must describe the minutes better than a jump does."""
+    line = pace(slots([10.0 + place for place in range(40)]), 1.0)
+    assert line.rise == pytest.approx(1.0 / 15.0, rel=0.05)
+    assert line.at(60.0) == pytest.approx(line.rate + 4.0, rel=0.05)
+    assert line.at(1e9) == pytest.approx(2.0 * line.rate)
+    assert pace(slots([10.0] * 20 + [30.0] * 20), 1.0).rise == 0.0
+
+
+def test_a_rise_adds_to_the_level_for_as_long_as_it_has_lasted() -> None:
+    """Minutes that differ by chance only happen to rise in the end: the level of ten minutes is not ten minutes old."""
+    lately = [6.2, 7.6, 7.9, 7.3, 7.5, 8.1, 8.5, 8.7, 8.4, 8.3, 8.2, 9.5]
+    found = pace(slots([8.0] * 28 + lately), 1.07)
+    assert found.rise > 0.0
+    assert 8.0 < found.rate < 10.0
+
+
+def test_dispersion_follows_what_chance_does_not_explain() -> None:
+    """It is 1 for pure chance, rises with bursts, and learns nothing from a handful of requests."""
+    calm, wild = slots([4.0, 4.0]), slots([4.0, 40.0])
+    assert dispersed(3.0, *calm) < 3.0
+    assert dispersed(1.0, *calm) == 1.0
+    assert dispersed(1.0, *wild) > 1.3
+    assert dispersed(2.0, *slots([0.01, 0.02])) == 2.0
+
+
+def test_spells_raise_the_dispersion_until_they_are_usual_and_a_single_jump_does_not() -> None:
+    """A jump raises it by a third at most. Where each cycle jumps, a jump is no news after a few minutes."""
+    jump = slots([0.0, 25.0])
+    assert dispersed(1.0, *jump) < 1.4
+    dispersion = 1.0
+    for _ in range(40):
+        dispersion = dispersed(dispersion, *jump)
+    spells = slots([25.0, 0.0] * 10)
+    assert pace(spells, 1.0).rate == 0.0
+    assert pace(spells, dispersion).rate == pytest.approx(12.5)
+
+
+@given(st.lists(st.floats(0.0, 1e9), min_size=1, max_size=90), st.floats(0.1, 1e4), st.floats(1.0, 8.0))
+def test_any_past_gives_numbers(rates: list[float], seconds: float, dispersion: float) -> None:
+    """Nothing is negative or no number, and what is foreseen is never less than now."""
+    found = pace(slots(rates, seconds), dispersion)
+    assert all(isfinite(value) and value >= 0.0 for value in (found.rate, found.error, found.rise, found.jump))
+    assert found.at(100.0) >= found.rate

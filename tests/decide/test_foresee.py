@@ -1,0 +1,271 @@
+"""Step 3: the capacity that a model needs when replicas that are ordered now serve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import inf, isfinite
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import NOW, variant
+from wva.decide.foresee import foreseen as foresee
+from wva.decide.measure.need import Capacity, Need
+from wva.model.capacity import CapacityBasis
+from wva.model.demand import Foresight
+from wva.model.metrics import ReplicaMetrics
+from wva.model.records import replace
+from wva.model.variant import ModelKey, VariantKey
+
+MODEL, A = ModelKey("ns", "m"), VariantKey("ns", "a")
+NOTHING_SEEN = Foresight(MODEL)
+CYCLE = 15.0
+
+
+def needed(demand: float, **fields: object) -> Need:
+    """Return a need of a demand in requests/s, of which a replica carries 3."""
+    capacities = {A: Capacity(3.0, CapacityBasis.OBSERVED)}
+    return replace(Need(MODEL, "requests/s", demand, demand, demand, capacities, foreseeable=True), **fields)
+
+
+def pods(number: int, *, ready: float = NOW - 3600.0, took: float = 100.0) -> list[ReplicaMetrics]:
+    """Return Ready pods that took so many seconds to start."""
+    return [ReplicaMetrics(f"a-{place}", A, ready_since=ready, created=ready - took) for place in range(number)]
+
+
+def seen(
+    demands: Iterable[float | Need], memory: Foresight = NOTHING_SEEN, *, replicas: int = 4, keep_warm: float = inf
+) -> list[Need]:
+    """Return what is foreseen in cycles with these demands."""
+    found = []
+    for turn, demand in enumerate(demands):
+        need = demand if isinstance(demand, Need) else needed(demand)
+        need, memory = foresee(
+            need,
+            [variant("a", replicas=replicas)],
+            {A: pods(replicas)},
+            memory,
+            now=NOW + CYCLE * turn,
+            keep_warm=keep_warm,
+        )
+        found.append(need)
+    return found
+
+
+def test_steady_demand_needs_little_more_than_itself() -> None:
+    """The level is the mean of many minutes, with half a standard error on top."""
+    found = seen([6.0] * 60)[-1]
+    assert found.demand == pytest.approx(6.0)
+    assert 6.0 < found.required < 6.2
+    assert found.required < found.sufficient < 6.5
+    assert 0.0 < found.error < 0.2
+
+
+def test_a_jump_is_believed_in_the_cycle_that_shows_it() -> None:
+    """And more than it showed: the cycle was not all after the jump."""
+    before, after = seen([2.0] * 40 + [12.0])[-2:]
+    assert before.required < 3.0
+    assert after.demand == pytest.approx(12.0)
+    assert after.required > 12.0 + 0.5 * 9.0
+
+
+def test_a_rise_is_followed_to_the_end_of_the_lead_time() -> None:
+    """What is ordered now serves then."""
+    found = seen([5.0 + 0.1 * turn for turn in range(60)])[-1]
+    newest = 5.0 + 0.1 * 59
+    lead = 40.0 + 120.0
+    assert found.required == pytest.approx(newest + 0.1 / CYCLE * lead, rel=0.15)
+
+
+def test_while_users_wait_for_long_demand_is_not_less_than_it_was() -> None:
+    """They give up, which nothing counts: what arrives seems to be what is served."""
+    crowded = [needed(6.0, backlog=2000.0)] * 8
+    assert seen([20.0] * 40 + crowded)[-1].demand == pytest.approx(20.0, rel=0.01)
+    served = [needed(6.0, backlog=200.0)] * 8
+    assert seen([20.0] * 40 + served)[-1].demand == pytest.approx(6.0, rel=0.01)
+    assert seen([20.0] * 40 + [needed(30.0, backlog=2000.0)] * 8)[-1].demand == pytest.approx(30.0, rel=0.01)
+
+
+def test_arrivals_of_a_changing_fleet_count_in_the_next_cycle() -> None:
+    """A new pod makes arrivals seem more in one cycle, and less in the next."""
+    found = seen([4.0] * 40 + [needed(9.0, unsettled=True), -1.0])
+    assert found[-2].demand == pytest.approx(4.0, rel=0.01)
+    assert found[-1].demand == pytest.approx(4.0, rel=0.01)
+
+
+def test_what_waits_is_drained() -> None:
+    """A backlog asks for more than the demand does; the larger, the more."""
+    none, some, many = (
+        seen([5.0] * 40 + [needed(5.0, backlog=backlog)])[-1].required for backlog in (0.0, 1500.0, 3000.0)
+    )
+    assert none < 5.3
+    assert some > none + 10.0
+    assert many > some + 10.0
+
+
+def test_what_will_wait_until_replicas_serve_is_drained_too() -> None:
+    """Demand that the Ready replicas do not carry piles up meanwhile."""
+    enough = seen([5.0] * 40, replicas=4)[-1].required
+    short = seen([5.0] * 40, replicas=1)[-1].required
+    assert short > enough + 2.0
+
+
+def test_a_mixed_fleet_is_measured_by_its_own_function() -> None:
+    """Where the capacity is not a sum, what Ready replicas carry is asked of the analyzer."""
+    weak = needed(5.0, carries=lambda counts: 0.5 * sum(counts.values()))
+    assert seen([weak] * 40)[-1].required > seen([5.0] * 40)[-1].required
+
+
+def test_nothing_goes_before_the_demand_has_been_away_for_a_while() -> None:
+    """The highest need of the hold must be left; nothing goes before the hold has been seen."""
+    found = seen([10.0] * 40 + [2.0] * 30)
+    assert found[0].sufficient == inf
+    assert found[45].sufficient > 10.0
+    assert found[45].required < 5.0
+    assert found[-1].sufficient < 5.0
+
+
+def test_a_level_that_returns_is_warm_before_it_does() -> None:
+    """Bursts of 5 minutes every 20: the fourth finds its replicas, and between them they go."""
+    burst = [2.0] * 60 + [12.0] * 20
+    found = seen(burst * 4)
+    before_fourth, after_third = found[3 * 80 + 59], found[3 * 80 + 25]
+    assert before_fourth.required > 11.0
+    assert after_third.required < 6.0
+    assert found[3 * 80 + 40].sufficient < 6.0
+
+
+@pytest.mark.parametrize("keep_warm", [0.0, 60.0])
+def test_keep_warm_bounds_how_long_replicas_stay(keep_warm: float) -> None:
+    """With it off, no level is kept that demand has left, and nothing is held back from a shrink."""
+    burst = [2.0] * 60 + [12.0] * 20
+    found = seen(burst * 4, keep_warm=keep_warm)
+    assert found[3 * 80 + 59].required < 6.0
+    assert found[3 * 80 + 25].sufficient < 6.0
+
+
+def test_a_single_spike_is_not_kept() -> None:
+    """What came once has no pattern."""
+    found = seen([2.0] * 60 + [12.0] * 4 + [2.0] * 60)
+    assert found[-1].required < 3.0
+    assert found[-1].sufficient < 3.0
+
+
+def test_spells_that_are_shorter_than_a_start_are_not_chased() -> None:
+    """After some of them it is known that they are over before a replica serves."""
+    spell = [2.0] * 20 + [30.0] * 2
+    found = seen(spell * 8)
+    assert found[21].required > 30.0
+    assert found[-1].required < 20.0
+
+
+def test_rises_that_were_not_foreseen_leave_a_reserve() -> None:
+    """Where demand rises time and again within a start, at no times that are known, a part of it is held."""
+    calm = seen([6.0] * 400)[-1]
+    rough = seen([6.0 * (1.6 if turn % 37 in {0, 1, 2, 3, 5, 11} else 1.0) for turn in range(400)])[-2]
+    assert rough.required > 1.1 * calm.required
+
+
+def test_longer_starts_look_further_ahead() -> None:
+    """The lead time is that of the last starts, or of a pod that still starts."""
+    ramp = [5.0 + 0.1 * turn for turn in range(60)]
+    memory, slow = NOTHING_SEEN, None
+    for turn, demand in enumerate(ramp):
+        now = NOW + CYCLE * turn
+        slow, memory = foresee(
+            needed(demand), [variant("a", replicas=4)], {A: pods(4, ready=now - 5.0, took=400.0)}, memory, now=now
+        )
+    assert slow is not None
+    assert len(memory.start_ups[0][1]) == 10
+    stuck, _ = foresee(
+        needed(11.0),
+        [variant("a", replicas=4, oldest_unready_since=NOW + 900.0 - 600.0)],
+        {A: pods(4)},
+        memory,
+        now=NOW + 900.0,
+    )
+    assert seen(ramp)[-1].required < slow.required < stuck.required
+
+
+def test_starts_that_cannot_be_are_not_learned() -> None:
+    """Pods without times, of the future, or that took hours."""
+    odd = [
+        ReplicaMetrics("a", A),
+        ReplicaMetrics("b", A, ready_since=NOW + 10.0),
+        ReplicaMetrics("c", A, ready_since=NOW + 10.0, created=NOW + 20.0),
+        ReplicaMetrics("d", A, ready_since=NOW + 10.0, created=NOW - 9000.0),
+        ReplicaMetrics("e", A, ready_since=NOW + 99.0, created=NOW),
+    ]
+    _, memory = foresee(needed(1.0), [variant("a")], {}, NOTHING_SEEN, now=NOW)
+    _, memory = foresee(needed(1.0), [variant("a")], {A: odd}, memory, now=NOW + 15.0)
+    assert memory.start_ups == ((A, ()),)
+
+
+def test_a_demand_that_is_no_rate_is_left_alone() -> None:
+    """Replicas that are busy say nothing of a later time; nor does a cycle in which no time has passed."""
+    need = needed(4.0, foreseeable=False)
+    assert foresee(need, [], {}, NOTHING_SEEN, now=NOW) == (need, NOTHING_SEEN)
+    need, memory = foresee(needed(4.0), [], {}, NOTHING_SEEN, now=NOW)
+    again = needed(5.0)
+    assert foresee(again, [], {}, memory, now=NOW) == (again, memory)
+
+
+def test_short_cycles_share_a_slot() -> None:
+    """So the memory does not grow with the number of cycles, and the level is the same."""
+    memory = NOTHING_SEEN
+    for turn in range(3000):
+        need, memory = foresee(needed(4.0), [], {}, memory, now=NOW + turn)
+    assert len(memory.slots) <= 121
+    assert need.demand == pytest.approx(4.0)
+
+
+rates = st.sampled_from([0.0, 0.01, 1.0, 5.0, 50.0, 1e4]) | st.floats(0.0, 1e6)
+
+
+@st.composite
+def any_needs(draw: st.DrawFn) -> Need:
+    """Draw a need of any amounts."""
+    return needed(
+        draw(rates),
+        backlog=draw(rates),
+        unsettled=draw(st.booleans()),
+        capacities={A: Capacity(draw(rates), CapacityBasis.OBSERVED)},
+    )
+
+
+@given(st.lists(any_needs(), min_size=1, max_size=30), st.floats(0.1, 4000.0))
+def test_whatever_is_measured_the_answer_is_a_number_and_the_memory_small(
+    needs: Sequence[Need], seconds: float
+) -> None:
+    """No need becomes NaN, what a shrink leaves is never less than what there must be, and memory can be written."""
+    memory = NOTHING_SEEN
+    for turn, need in enumerate(needs):
+        found, memory = foresee(
+            need, [variant("a", replicas=2)], {A: pods(2)}, memory, now=NOW + seconds * turn, keep_warm=inf
+        )
+        assert isfinite(found.required)
+        assert found.required >= 0.0
+        assert found.sufficient >= found.required
+        assert found.error >= 0.0
+    assert len(memory.slots) <= 121
+    assert len(memory.levels) <= 110
+    assert len(memory.blocks) <= 120
+    assert msgspec.json.decode(msgspec.json.encode(memory), type=Foresight) == memory
+
+
+@given(st.lists(rates, min_size=1, max_size=12), st.floats(0.0, 100.0), st.floats(0.0, 1000.0), st.floats(0.0, 1000.0))
+def test_more_demand_never_needs_less(past: list[float], demand: float, more: float, backlog: float) -> None:
+    """After the same past, a cycle with more requests, or with more of them waiting, asks for at least as much."""
+    memory = NOTHING_SEEN
+    for turn, rate in enumerate(past):
+        _, memory = foresee(needed(rate), [variant("a")], {A: pods(1)}, memory, now=NOW + 15.0 * turn)
+    now = NOW + 15.0 * len(past)
+    required = [
+        foresee(need, [variant("a")], {A: pods(1)}, memory, now=now)[0].required
+        for need in (needed(demand), needed(demand, backlog=backlog))
+    ]
+    assert required[0] <= required[1] * (1.0 + 1e-9)
+    if demand + more > 3.0 * max([demand, *past]):
+        assert foresee(needed(demand + more), [variant("a")], {A: pods(1)}, memory, now=now)[0].required >= required[0]

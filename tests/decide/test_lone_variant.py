@@ -1,0 +1,46 @@
+"""A variant that is alone under a load that stays: it is sized once, and waits until what it asked for serves."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+
+import pytest
+
+from wva.sim.rivals.wva import SETUPS, controllers
+from wva.sim.scorecard.suites import CHEAP
+from wva.sim.stage.scenario import Scenario
+from wva.sim.stage.world import World
+from wva.sim.traffic import shapes
+
+SOONEST_START_SECONDS = 60.0
+"""Nearly all pods take longer: the median is 110 s."""
+
+
+def asked(policy, seed):
+    """Return what a policy asks for within 40 minutes of 8 requests/s, as (seconds, before, after)."""
+    traffic = partial(shapes.constant, rate=8.0, duration_seconds=2400.0)
+    scenario = Scenario("constant", "8 requests/s", "steady", (CHEAP,), traffic)
+    world = World(scenario, seed=seed, traffic=scenario.traffic(seed))
+    world.run(controllers(SETUPS[policy], scenario))
+    return [(change.at_seconds, change.before, change.after) for change in world.asked]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_is_under_way_is_waited_for(seed):
+    """By percentages a full replica does not say how many are missing: each growth begins when the last one serves."""
+    growths = [(at, after) for at, before, after in asked("wva-percentage", seed) if after > before]
+    assert all(later - at >= SOONEST_START_SECONDS for (at, _), (later, _) in pairwise(growths))
+    assert max(after for _, after in growths) <= 5
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_where_demand_is_measured_it_is_sized_within_two_minutes(seed):
+    """Eight requests/s are two and a half replicas. What has piled up until they serve is no more demand.
+
+    Later it may look once as if demand rose, for one replica.
+    """
+    changes = asked("wva", seed)
+    later = [after - before for at, before, after in changes if after > before and 120.0 < at < 1200.0]
+    assert sum(later) <= 1
+    assert max(after for _, _, after in changes) <= 4

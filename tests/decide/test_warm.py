@@ -1,0 +1,123 @@
+"""What the past says about capacity beyond the demand: surprises, and levels that come back."""
+
+from __future__ import annotations
+
+from math import inf, isfinite
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wva.decide.warm import lasting, observed, reserve, seen, worth_keeping
+from wva.model.demand import Block, Level
+
+
+def blocks(*peaks: float, foreseen: float = 10.0) -> tuple[Block, ...]:
+    """Return blocks of 100 s with these peaks, and the one that has just begun."""
+    ended = [Block(100.0 * place, foreseen, peak) for place, peak in enumerate(peaks)]
+    return (*ended, Block(100.0 * len(peaks), foreseen, foreseen))
+
+
+def test_a_block_is_as_long_as_a_start() -> None:
+    """The highest demand in it is kept, and so is what was foreseen at its begin."""
+    found: tuple[Block, ...] = ()
+    for at, rate in ((0.0, 5.0), (50.0, 9.0), (99.0, 7.0), (100.0, 6.0)):
+        found = observed(found, foreseen=rate + 1.0, rate=rate, now=at, seconds=100.0)
+    assert found == (Block(0.0, 6.0, 9.0), Block(100.0, 7.0, 6.0))
+    for at in range(200, 20_000, 100):
+        found = observed(found, foreseen=1.0, rate=1.0, now=float(at), seconds=100.0)
+    assert len(found) == 120
+
+
+def test_rises_that_happen_often_enough_are_reserved_for() -> None:
+    """Once is chance; what one in ten blocks has is held."""
+    assert reserve(blocks(), foreseen=10.0, now=0.0) == 10.0
+    assert reserve(blocks(*[10.0] * 9, 15.0), foreseen=10.0, now=1000.0) == 10.0
+    assert reserve(blocks(*[10.0] * 8, 15.0, 14.0), foreseen=10.0, now=1000.0) == pytest.approx(14.0)
+    assert reserve(blocks(*[10.0] * 60, 15.0, 14.0), foreseen=10.0, now=6200.0) == 10.0
+
+
+def test_at_a_new_level_other_levels_tell_and_are_believed_less() -> None:
+    """A demand that was never seen has a reserve of a quarter at most."""
+    past = blocks(*[15.0] * 5)
+    assert reserve(past, foreseen=10.0, now=500.0) == pytest.approx(15.0)
+    assert reserve(past, foreseen=100.0, now=500.0) == pytest.approx(125.0)
+
+
+def visits(times: list[tuple[float, float]]) -> tuple[Level, ...]:
+    """Return the levels after a demand of 2 with stays at 10 in these times, looked at every 10 s."""
+    levels: tuple[Level, ...] = ()
+    for turn in range(int(times[-1][1] / 10.0) + 20):
+        now = 10.0 * turn
+        rate = 10.0 if any(begun <= now < ended for begun, ended in times) else 2.0
+        levels = seen(levels, rate, now=now, shortest=100.0)
+    return levels
+
+
+def top(levels: tuple[Level, ...]) -> Level:
+    """Return the highest level below 10."""
+    return max([level for level in levels if level.value <= 10.0], key=lambda level: level.number)
+
+
+def test_a_level_remembers_when_it_was_left_and_came_back() -> None:
+    """Only times that are longer than a start count as away."""
+    level = top(visits([(0.0, 300.0), (350.0, 600.0), (1600.0, 1900.0)]))
+    assert level.returns == (1000.0,)
+    assert level.stays == (300.0, 250.0, 300.0)
+    assert level.left == 1900.0
+
+
+def test_a_level_is_kept_around_the_time_when_it_comes_back() -> None:
+    """Two returns make a pattern; before and long after it, the level is not worth its price."""
+    levels = visits([(1200.0 * turn, 1200.0 * turn + 300.0) for turn in range(4)])
+    left = top(levels).left or 0.0
+
+    def kept(away: float, longest: float = inf) -> float:
+        return worth_keeping(levels, 2.0, now=left + away, seconds=150.0, longest=longest)
+
+    assert kept(100.0) == 2.0
+    assert kept(850.0) > 9.0
+    assert kept(5000.0) == 2.0
+    assert kept(850.0, longest=600.0) == 2.0
+
+
+def test_a_level_that_came_once_is_not_kept_and_bounds_no_reserve() -> None:
+    """Without returns nothing is known of its times."""
+    levels = visits([(600.0, 900.0)])
+    assert worth_keeping(levels, 8.0, now=1500.0, seconds=150.0, longest=inf) == 8.0
+
+
+def test_a_reserve_for_what_comes_later_is_cut() -> None:
+    """A reserve knows no times; a level that is known to come back later is not reserved for now."""
+    levels = visits([(1200.0 * turn, 1200.0 * turn + 300.0) for turn in range(4)])
+    assert worth_keeping(levels, 9.9, now=(top(levels).left or 0.0) + 100.0, seconds=150.0, longest=inf) < 3.0
+
+
+def test_spells_that_are_over_before_a_start_do_not_count() -> None:
+    """Three short stays tell that the next one is short too."""
+    levels = visits([(1000.0 * turn, 1000.0 * turn + 30.0) for turn in range(1, 5)])
+    there = seen(levels, 10.0, now=9000.0, shortest=100.0)
+    assert lasting(there, 10.0, now=9000.0, seconds=120.0) < 3.0
+    assert lasting(there, 10.0, now=9000.0, seconds=20.0) == 10.0
+    assert lasting(there, 2.0, now=9000.0, seconds=120.0) == 2.0
+
+
+def test_what_has_lasted_for_longer_than_any_spell_is_none() -> None:
+    """Short stays in the past say nothing of a demand that has outlasted them."""
+    levels = visits([(1000.0 * turn, 1000.0 * turn + 30.0) for turn in range(1, 5)])
+    there = seen(levels, 10.0, now=9000.0, shortest=100.0)
+    assert lasting(there, 10.0, now=9020.0, seconds=120.0) < 3.0
+    assert lasting(there, 10.0, now=9060.0, seconds=120.0) == 10.0
+
+
+@given(st.lists(st.floats(0.0, 1e9), min_size=1, max_size=60), st.floats(1.0, 4000.0))
+def test_any_demand_gives_numbers_and_few_levels(rates: list[float], seconds: float) -> None:
+    """The levels are as many as the highest demand has, whatever happened."""
+    levels: tuple[Level, ...] = ()
+    for turn, rate in enumerate(rates):
+        now = seconds * turn
+        levels = seen(levels, rate, now=now, shortest=100.0)
+        assert isfinite(worth_keeping(levels, rate, now=now, seconds=150.0, longest=inf))
+        assert lasting(levels, rate, now=now, seconds=120.0) <= rate
+    assert len(levels) <= 135
+    assert all(len(level.returns) <= 8 and len(level.stays) <= 8 for level in levels)

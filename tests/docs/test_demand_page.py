@@ -1,0 +1,107 @@
+"""The page of the demand analyzer: its examples are what the code computes, and its names are those of the code."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.rendering import DOCS
+from wva.collect.config.saturation import parse_saturation
+from wva.decide import warm
+from wva.decide.foresee import MOST_TIMES
+from wva.decide.measure.demand_arrivals import change
+from wva.decide.measure.demand_engine import USUAL_TARGETS, Engine
+from wva.model.demand import PodMemory
+from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics, Sample, SampleState
+from wva.model.policy import MAX_KEEP_WARM_SECONDS
+from wva.model.variant import VariantKey
+
+PAGE = (DOCS / "demand-analyzer.md").read_text(encoding="utf-8")
+
+
+def marked(name):
+    """Return the text between two marks."""
+    return re.search(rf"<!-- {name} -->(.*?)<!-- /{name} -->", PAGE, re.DOTALL)[1]
+
+
+def rows(first):
+    """Return the cells of the table whose first column has this heading, below its head."""
+    table = re.search(rf"^\| {re.escape(first)} \|.*?\n\|[-|]+\n(.*?)\n\n", PAGE, re.DOTALL | re.MULTILINE)[1]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+
+
+def counted(finished, at):
+    """Return what an engine has counted so far, as far as it matters here."""
+    return EngineCounters(
+        **dict.fromkeys(EngineCounters.__struct_fields__, 0.0)
+        | {
+            "at": at,
+            "finished": finished,
+        }
+    )
+
+
+def test_the_arrivals_of_the_example():
+    """What finished and the change of what is in the pod."""
+    (_, *first), (_, *second) = rows("Scrape")
+    finished, running, waiting = map(float, first)
+    before = PodMemory("a-0", counted(finished, 0.0), running, waiting)
+    finished, running, waiting = map(float, second)
+    signals = dict.fromkeys(EngineSignals.__struct_fields__, Sample(SampleState.MISSING)) | {
+        "running": Sample(SampleState.FRESH, running, 15.0),
+        "waiting": Sample(SampleState.FRESH, waiting, 15.0),
+    }
+    sample = Sample(SampleState.FRESH, 0.0, 15.0)
+    pod = ReplicaMetrics(
+        "a-0",
+        VariantKey("ns", "a"),
+        sample,
+        sample,
+        engine=EngineSignals(**signals),
+        counters=counted(finished, 15.0),
+    )
+    found = change([pod], {"a-0": before}, 0.0, 0.0, 15.0)
+    assert (
+        marked("arrived")
+        == f"{found.arrived:.0f} requests arrived in 15 s, which is {found.arrived / 15:.2g} requests/s"
+    )
+
+
+def test_the_rates_of_the_example():
+    """By Little's law."""
+    engine = Engine(0.0199, 0.0001, 0.01, 200.0, 1.0, 1.0, 256.0, 256.0, "sequences")
+    told = [(float(batch), rate) for batch, rate in rows("Answers in progress")]
+    assert [rate for _, rate in told] == [f"{engine.rate(batch):.3g}" for batch, _ in told]
+
+
+def test_what_is_kept_in_the_example():
+    """Bursts of five minutes every 20 minutes, seen three times."""
+    levels = ()
+    for second in range(0, 2 * 1200 + 300, 15):
+        levels = warm.seen(levels, 20.0 if second % 1200 < 300 else 1.0, now=float(second), shortest=180.0)
+    ended = 2 * 1200 + 300
+    levels = warm.seen(levels, 1.0, now=float(ended), shortest=180.0)
+    for minutes, *told in rows("Minutes after the burst"):
+        now = ended + 60.0 * float(minutes)
+        kept = [
+            warm.worth_keeping(levels, 0.0, now=now, seconds=180.0, longest=longest)
+            for longest in (MAX_KEEP_WARM_SECONDS, 600.0, 0.0)
+        ]
+        assert [float(cell) for cell in told] == pytest.approx(kept, rel=0.05), minutes
+
+
+def test_the_limits_and_targets_are_those_of_the_code():
+    """Names as in decisions, targets in seconds."""
+    limits = {row[0].strip("`") for row in rows("Limit")}
+    assert limits == {"KV cache", "sequences", "time between tokens", "time to first token"}
+    assert float(marked("between")) == USUAL_TARGETS.between_tokens
+    assert float(marked("first")) == USUAL_TARGETS.first_token
+    assert float(marked("times")) == MOST_TIMES
+
+
+def test_the_config_map_of_the_page_is_valid():
+    """It says what the text says."""
+    entry = re.search(r"default: \|\n((?:    .*\n)+)", PAGE)[1]
+    config = parse_saturation({"default": re.sub(r"^    ", "", entry, flags=re.MULTILINE)})
+    assert (config.errors, config.policy.saturation.keep_warm) == ((), 1800.0)

@@ -1,0 +1,94 @@
+"""Which server gets which candidate: the unlimited and the greedy solver, without numpy.
+
+Names break ties, so that the same inputs give the same allocation. A server that needs no replicas is in the result
+with none, also under limited capacity. (The Go controller left it out there.)
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from tests.golden.original.allocations import NO_ACCELERATOR, Allocation, Market, Server
+from tests.golden.original.shortage import Leftover, Stock, best_effort
+from wva.model.records import replace
+
+Allocations = dict[str, Allocation]
+
+
+def solve(system: Market, options: Mapping[str, Sequence[Allocation]]) -> Allocations:
+    """Return an allocation per server; a server that gets nothing is absent. ``options`` are candidates by server."""
+    if system.options.unlimited:
+        return {name: min(_whole(options[name]), key=_cheapest) for name in sorted(options) if options[name]}
+    return _greedy(system, options)
+
+
+def _whole(options: Sequence[Allocation]) -> list[Allocation]:
+    """Return the candidates that leave nothing; there is one wherever there is any."""
+    return [option for option in options if not option.short]
+
+
+def _cheapest(allocation: Allocation) -> tuple[float, float, str]:
+    return allocation.value, allocation.cost, allocation.accelerator
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A server that waits for capacity, and the candidate it would like next; ``everything`` is for best effort."""
+
+    server: Server
+    rank: int
+    options: tuple[Allocation, ...]
+    everything: tuple[Allocation, ...]
+    position: int = 0
+
+    @property
+    def wanted(self) -> Allocation:
+        """The candidate it would like next."""
+        return self.options[self.position]
+
+    @property
+    def urgency(self) -> tuple[int, float, float]:
+        """Order of service: priority, then what a refusal costs, then the value at stake."""
+        following = self.position + 1
+        regret = math.inf
+        if following < len(self.options):
+            regret = self.options[following].value - self.wanted.value
+        return self.rank, -regret, -self.wanted.value
+
+
+def _entry(system: Market, name: str, options: Sequence[Allocation]) -> _Entry:
+    server, everything = system.servers[name], tuple(sorted(options, key=_cheapest))
+    return _Entry(server, system.rank(server), tuple(_whole(everything)), everything)
+
+
+def _greedy(system: Market, options: Mapping[str, Sequence[Allocation]]) -> Allocations:
+    entries = [_entry(system, name, options[name]) for name in sorted(options) if options[name]]
+    entries.sort(key=lambda entry: entry.urgency)
+    stock = Stock(system)
+    chosen: Allocations = {}
+    if system.options.delayed:
+        best_effort(system.options.best_effort, _allocate(entries, stock, chosen), stock=stock, chosen=chosen)
+        return chosen
+    for _, level in groupby(entries, key=lambda entry: entry.rank):
+        best_effort(system.options.best_effort, _allocate(list(level), stock, chosen), stock=stock, chosen=chosen)
+    return chosen
+
+
+def _allocate(entries: list[_Entry], stock: Stock, chosen: Allocations) -> list[Leftover]:
+    """Serve the entries in order; who does not fit anywhere is left over."""
+    leftovers = []
+    while entries:
+        entry = entries.pop(0)
+        wanted, name = entry.wanted, entry.server.name
+        if wanted.accelerator == NO_ACCELERATOR or stock.take(entry.server, wanted, wanted.replicas):
+            chosen[name] = wanted
+        elif entry.position + 1 < len(entry.options):
+            later = replace(entry, position=entry.position + 1)
+            entries.insert(bisect_left(entries, later.urgency, key=lambda each: each.urgency), later)
+        else:
+            leftovers.append(Leftover(entry.server, entry.rank, entry.everything))
+    return leftovers

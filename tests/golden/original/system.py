@@ -1,0 +1,114 @@
+"""A whole system of the original's optimizer: accelerators, profiles, classes and servers, as values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.golden.original.allocations import Allocation, Load, Options, Server
+from tests.golden.original.service import Parameters
+from tests.golden.original.targets import Target
+
+LOWEST_PRIORITY: Final = 100
+_PENALTY: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """``multiplicity`` cards of a ``type`` that is counted; the cost is that of all of them together."""
+
+    name: str
+    type: str
+    cost: float
+    multiplicity: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """How a model performs on an accelerator.
+
+    ``accelerators`` are needed for one replica. ``max_batch`` was found at ``at_tokens`` tokens per answer, at any
+    number of tokens if that is 0 (departure: the original divided by it).
+    """
+
+    model: str
+    accelerator: str
+    parameters: Parameters
+    max_batch: int
+    at_tokens: int = 0
+    accelerators: int = 1
+
+    @property
+    def units(self) -> int:
+        """Accelerators per replica, at least 1."""
+        return self.accelerators if self.accelerators > 0 else 1
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceClass:
+    """Targets per model. A priority outside 1 (most important) to 100 counts as 100."""
+
+    name: str
+    priority: int
+    targets: Mapping[str, Target]
+
+    @property
+    def rank(self) -> int:
+        """The priority in force."""
+        return self.priority if 1 <= self.priority <= LOWEST_PRIORITY else LOWEST_PRIORITY
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """Everything an allocation depends on; ``capacity`` counts cards per type."""
+
+    accelerators: Mapping[str, Accelerator]
+    profiles: Mapping[tuple[str, str], Profile]
+    classes: Mapping[str, ServiceClass]
+    servers: Mapping[str, Server]
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    options: Options = field(default_factory=Options)
+
+    def rank(self, server: Server) -> int:
+        """Return the priority of a server; one of an unknown class comes last."""
+        known = self.classes.get(server.service_class)
+        return LOWEST_PRIORITY if known is None else known.rank
+
+    def type_of(self, accelerator: str) -> str:
+        """Return in which kind of cards an accelerator is counted."""
+        return self.accelerators[accelerator].type
+
+    def cards(self, server: Server, accelerator: str) -> int:
+        """Return the cards that one replica takes."""
+        return self.profiles[server.model, accelerator].units * self.accelerators[accelerator].multiplicity
+
+
+def transition_value(current: Allocation, accelerator: str, *, replicas: int, cost: float) -> float:
+    """Return the change in cost, with a penalty of a tenth of both costs for another accelerator."""
+    if current.accelerator == accelerator:
+        return 0.0 if current.replicas == replicas else cost - current.cost
+    return _PENALTY * (current.cost + cost) + (cost - current.cost)
+
+
+def load_problem(load: Load) -> str:
+    """Return in words what is wrong with a load, empty if nothing is."""
+    for name, value in (
+        ("arrival rate", load.per_minute),
+        ("input tokens", load.input_tokens),
+        ("output tokens", load.output_tokens),
+    ):
+        if not (math.isfinite(value) and value >= 0):
+            return f"{name} {value:g}, expected a number of at least 0"
+    return ""
+
+
+def idle(load: Load) -> bool:
+    """Tell whether there is nothing to compute."""
+    return load.per_minute == 0 or load.output_tokens == 0
+
+
+def saturated(allocation: Allocation, per_minute: float) -> bool:
+    """Tell whether more requests arrive per minute than the replicas take within their targets."""
+    return per_minute > allocation.replicas * allocation.max_rpm

@@ -1,0 +1,122 @@
+"""Targets to rates: the highest rate at which all targets are met, told apart from targets that nothing can meet."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.golden.original import roots
+from tests.golden.original.queues import Queue
+from tests.golden.original.results import Where
+from tests.golden.original.service import PrefillDecode, RequestSize
+from tests.golden.original.sizing import perform, size
+from tests.golden.original.targets import Target
+from tests.golden.original.test_chain import SAMPLE, queues
+
+A100 = Queue(SAMPLE, RequestSize(100, 178), 4, 40)
+
+
+def test_worked_example():
+    """The time to first token limits the rate, the inter-token latency never does."""
+    (found,) = size([A100], [Target(500, 24)])
+    assert found.rate == pytest.approx(0.5475938, rel=1e-6)
+    assert (found.ttft.where, found.itl.where) == (Where.INTERIOR, Where.UNCONSTRAINED)
+    assert found.lowest_rate == pytest.approx(2.680656e-4, rel=1e-6)
+    assert found.highest_rate == pytest.approx(1.0044895, rel=1e-6)
+    assert found.performance.ttft == pytest.approx(500, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("target", "which", "flat"),
+    [(Target(10, 24), "TTFT is 15.2", False), (Target(500, 20), "ITL is 20.99", False)],
+)
+def test_a_target_below_the_idle_latency_is_infeasible(target, which, flat):
+    """No rate meets it, and the words say which and how far off."""
+    (found,) = size([A100], [target])
+    assert found.rate is None
+    assert found.performance is None
+    assert found.problem.startswith(which)
+    assert "already at the lowest rate" in found.problem
+    assert found.ttft.flat is flat
+
+
+@pytest.mark.parametrize(
+    ("itl", "feasible", "where"),
+    [(20.99, True, Where.UNCONSTRAINED), (30.0, True, Where.UNCONSTRAINED), (20.0, False, Where.INFEASIBLE)],
+)
+def test_a_flat_latency_is_met_at_every_rate_or_at_none(itl, feasible, where):
+    """With one request at a time the inter-token latency does not depend on the rate."""
+    (found,) = size([Queue(SAMPLE, RequestSize(100, 178), 1, 10)], [Target(0, itl)])
+    assert (found.rate is not None) is feasible
+    assert (found.itl.where, found.itl.flat) == (where, True)
+    assert found.problem == ("" if feasible else "ITL is 20.99 ms at any rate, target 20 ms")
+
+
+def test_tokens_per_second_keep_a_tenth_in_reserve():
+    """A throughput target caps the rate at nine tenths of the highest."""
+    (free,), (capped,) = size([A100], [Target()]), size([A100], [Target(tps=1)])
+    assert capped.tps_rate == pytest.approx(0.9 * free.highest_rate)
+    assert capped.rate < free.rate
+
+
+def test_both_targets_that_cannot_be_met_are_named():
+    """Nobody fixes one only to learn of the other."""
+    (found,) = size([A100], [Target(1, 1)])
+    assert "TTFT is" in found.problem
+    assert "; ITL is" in found.problem
+
+
+@pytest.mark.parametrize("target", [Target(ttft=-1), Target(itl=math.nan), Target(tps=math.inf)])
+def test_a_target_that_is_no_number_is_refused(target):
+    """With its name and what was expected."""
+    (found,) = size([A100], [target])
+    assert found.rate is None
+    assert "expected a number of at least 0" in found.problem
+
+
+def test_a_prompt_of_nothing_has_a_first_token_at_once():
+    """Without input tokens an idle replica answers in no time, which is no error."""
+    (found,) = size([Queue(PrefillDecode(20, 0.4), RequestSize(0, 100), 8, 80)], [Target(ttft=5)])
+    assert found.performance.ttft == pytest.approx(5, rel=1e-9)
+
+
+def test_sizings_are_a_sequence():
+    """They have a length, an order, slices, and an end."""
+    found = size([A100] * 3, [Target(500, 24)] * 3)
+    assert len(found) == 3
+    assert found[-1] == found[0]
+    assert list(found) == list(found[0:3])
+    with pytest.raises(IndexError, match="3 of 3 queues"):
+        found[3]
+    with pytest.raises(ValueError, match="1 queues and 0 targets"):
+        size([A100], [])
+
+
+def test_a_search_ends_within_its_steps(monkeypatch):
+    """With three steps the answer is coarse, but it is inside the usable range."""
+    monkeypatch.setattr(roots, "MAX_ITERATIONS", 3)
+    (found,) = size([A100], [Target(500, 24)])
+    assert found.lowest_rate < found.rate < found.highest_rate
+
+
+@given(queues, st.floats(0, 1), st.floats(0, 1))
+def test_the_rate_meets_the_targets_and_no_higher_one_does(queue, ttft_share, itl_share):
+    """At the rate both latencies are within their targets; a thousandth above it one of them is not."""
+    (free,) = size([queue], [Target()])
+    low, high = perform([queue, queue], [free.lowest_rate, free.highest_rate])
+    ttft = low.ttft + ttft_share * (high.ttft - low.ttft)
+    itl = low.itl + itl_share * (high.itl - low.itl)
+    (found,) = size([queue], [Target(ttft, itl)])
+    assert found.rate is not None
+    rate = min(found.ttft.rate, found.itl.rate, found.highest_rate)
+    (at,) = perform([queue], [rate])
+    rises = high.ttft >= low.ttft and high.itl >= low.itl
+    if rises and ttft > 0:
+        assert at.ttft <= ttft * (1 + 1e-6)
+        assert at.itl <= itl * (1 + 1e-6)
+    above = perform([queue], [rate * 1.001])[0]
+    if rises and Where.INTERIOR in {found.ttft.where, found.itl.where}:
+        assert above.ttft >= ttft * (1 - 1e-6) or above.itl >= itl * (1 - 1e-6)

@@ -1,0 +1,112 @@
+"""The text of the series about variants is what the library writes, and is made anew only for what has changed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+
+from tests.publish.decisions import decision, decisions
+from wva.api.meta import Condition
+from wva.model.records import replace
+from wva.model.variant import Bounds, VariantKey
+from wva.publish.explanation import ExplanationCollector
+from wva.publish.ledger import Ledger
+from wva.publish.metrics import VariantCollector
+from wva.publish.obstacles import ObstacleCollector
+from wva.publish.series import SeriesText
+from wva.serve.pages import _heading
+
+KEYS = [VariantKey("ns", name) for name in ("a", "b", 'c"\\\n')]
+
+
+class Scene:
+    """A ledger with statuses beside it, the registry, and the text."""
+
+    def __init__(self, *, instance="", aliases=False):
+        """Lead, and know no variant."""
+        self.ledger = Ledger()
+        self.conditions = {}
+        self.leading = True
+        self.asked = []
+        leads = {"leading": lambda: self.leading, "instance": instance}
+        collectors = [
+            VariantCollector(self.ledger, current=self.current, aliases=aliases, **leads),
+            ExplanationCollector(self.ledger, bounds=lambda _: Bounds(maximum=9), **leads),
+            ObstacleCollector(
+                lambda: sorted(self.conditions), conditions=lambda key: self.conditions.get(key, ()), **leads
+            ),
+        ]
+        self.registry = CollectorRegistry()
+        for collector in collectors:
+            self.registry.register(collector)
+        self.series = SeriesText(collectors, leading=lambda: self.leading)
+        self.ledger.subscribe(lambda key, _old, _new: self.series.mark([key]))
+
+    def current(self, key):
+        """Note who is read."""
+        self.asked.append(key)
+        return 2
+
+    async def text(self, encode=generate_latest):
+        """Return the page."""
+        return b"".join(await self.series.page(lambda head: _heading(encode, head)))
+
+
+CHANGES = st.one_of(
+    st.tuples(st.just("record"), st.sampled_from(KEYS), decisions()),
+    st.tuples(st.just("drop"), st.sampled_from(KEYS), st.none()),
+    st.tuples(st.just("status"), st.sampled_from(KEYS), st.sampled_from(["TargetConflict", "Fine"])),
+    st.tuples(st.just("leading"), st.booleans(), st.none()),
+)
+
+
+@pytest.mark.parametrize("encode", [generate_latest, openmetrics.generate_latest])
+@pytest.mark.parametrize("fields", [{}, {"instance": "x", "aliases": True}], ids=["plain", "instance"])
+@given(turns=st.lists(st.lists(CHANGES, max_size=3), max_size=5))
+async def test_the_text_is_what_the_library_writes(encode, fields, turns):
+    """After any changes, in both formats."""
+    scene = Scene(**fields)
+    for changes in turns:
+        for verb, key, value in changes:
+            if verb == "record":
+                scene.ledger.record([replace(value, key=key)])
+            elif verb == "drop":
+                scene.ledger.drop(key)
+            elif verb == "status":
+                scene.conditions[key] = (Condition("Ready", "False", value, "words"),)
+                scene.series.mark([key])
+            else:
+                scene.leading = key
+        assert await scene.text(encode) == encode(scene.registry).removesuffix(b"# EOF\n")
+
+
+async def test_only_what_changed_is_read_again():
+    """A page without a change reads nothing, and one after a change the variant that it is about."""
+    scene = Scene()
+    scene.ledger.record(replace(decision(), key=key) for key in KEYS)
+    first = await scene.text()
+    assert sorted(scene.asked) == sorted(KEYS)
+    scene.asked.clear()
+    assert await scene.text() == first
+    assert scene.asked == []
+    scene.ledger.record([replace(decision(desired=7), key=KEYS[1])])
+    assert b'wva_desired_replicas{accelerator_type="H100",namespace="ns",variant_name="b"} 7.0' in await scene.text()
+    assert scene.asked == [KEYS[1]]
+
+
+async def test_what_could_not_be_read_is_read_again():
+    """At the next page, without any change."""
+    scene = Scene()
+    working, scene.current = scene.current, None
+    scene.ledger.record([decision()])
+    collector = scene.series._collectors[0]
+    collector._current = {}.__getitem__
+    assert b'wva_current_replicas{accelerator_type="H100",namespace="ns",variant_name="va"} 2.0' in await scene.text()
+    collector._current = working
+    await scene.text()
+    assert scene.asked == [decision().key]
+    await scene.text()
+    assert scene.asked == [decision().key]

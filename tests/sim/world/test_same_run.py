@@ -1,0 +1,101 @@
+"""A run is a function of its seed: the speed of the machine, of its sockets and of other processes changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from wva.cli.demo import play
+from wva.model.records import replace
+from wva.sim.world.scenario import Incident, Scenario, ScheduledIncident, VariantPlan, load
+from wva.sim.world.workloads import Loading
+from wva.sim.world.world import World
+
+MINUTE = 60.0
+_PORT = re.compile(r"127\.0\.0\.1:\d+|\('127\.0\.0\.1', \d+\)")
+LOADING = Loading(20.0, 40.0)
+CLIMB = Scenario(
+    "climb",
+    "the load rises without an end",
+    (VariantPlan("h100", "H100", 40.0, loading=LOADING), VariantPlan("a100", "A100", 20.0, loading=LOADING)),
+    load((0, 3), (1, 3), (8, 30), (9, 30)),
+    duration_seconds=9 * MINUTE,
+)
+OUTAGE = replace(
+    CLIMB,
+    incidents=(
+        ScheduledIncident(4 * MINUTE, Incident.PROMETHEUS_DOWN),
+        ScheduledIncident(6 * MINUTE, Incident.PROMETHEUS_UP),
+    ),
+)
+
+
+async def _nothing() -> None:
+    return
+
+
+async def _run(world: World) -> Any:
+    """Return all that happened, without the ports."""
+    await play(world, duration_seconds=world.scenario.duration_seconds, tick=_nothing)
+    document = msgspec.json.encode(world.timeline.document(world.scenario, seed=1, model=world.model))
+    return json.loads(_PORT.sub("127.0.0.1", document.decode()))
+
+
+async def test_a_scrape_that_takes_long_changes_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cycle of the same moment begins after it, however long the pages take over their sockets."""
+    quick = await _run(World(CLIMB, seed=1))
+    world = World(CLIMB, seed=1)
+    scrape = world.prometheus.scrape
+
+    async def slow() -> None:
+        await asyncio.sleep(0.05)
+        await scrape()
+
+    monkeypatch.setattr(world.prometheus, "scrape", slow)
+    assert await _run(world) == quick
+
+
+async def test_answers_that_take_long_change_no_decision() -> None:
+    """Time stands still while Prometheus works on an answer, also when an Event waits for its turn meanwhile."""
+    quick = await _run(World(CLIMB, seed=1))
+    world = World(CLIMB, seed=1)
+    world.prometheus.faults.delay_seconds = 0.03
+    assert await _run(world) == quick
+
+
+async def test_an_outage_of_prometheus_is_the_same_in_each_run() -> None:
+    """The pauses before a query is sent again are of the seed as well."""
+    first, again = [await _run(World(OUTAGE, seed=1)) for _ in range(2)]
+    assert first == again
+
+
+@pytest.mark.timeout(300)
+def test_the_demo_prints_the_same_run_on_a_busy_machine(tmp_path: Path) -> None:
+    """The same scenario in processes of their own, one of them beside two that use all of the CPU they get."""
+    with ExitStack() as stack:
+        quiet = _demo(tmp_path / "quiet.json")
+        for _ in range(2):
+            busy = stack.enter_context(_busy())
+            stack.callback(busy.kill)
+        assert _demo(tmp_path / "busy.json") == quiet
+
+
+def _demo(to: Path) -> Any:
+    command = [sys.executable, "-m", "wva", "demo", "--headless", "--speed", "max", "--for", "30m", "--json", str(to)]
+    subprocess.run(command, check=True, capture_output=True, timeout=140)  # noqa: S603 - this interpreter
+    return json.loads(to.read_bytes())
+
+
+def _busy() -> subprocess.Popen[bytes]:
+    """Return a process that is busy for two minutes at most."""
+    code = "import time; end = time.monotonic() + 120\nwhile time.monotonic() < end: pass"
+    return subprocess.Popen([sys.executable, "-c", code])  # noqa: S603 - this interpreter

@@ -1,0 +1,487 @@
+"""The cheapest numbers of one model, and of several models that share scarce GPUs.
+
+A ``Line`` says what each number of replicas of a variant costs, or of several equal ones. Ties are part of the cost: a
+unit of capacity is worth a millionth of what it costs where it is cheapest, so of equally dear numbers those with the
+most capacity win. A move costs a thousandth of that, so of these the ones with the fewest moves win.
+
+A ``Part`` is a model to the search: branch and bound over its lines. The cost of each line is convex, so the cheapest
+fractional numbers are found by filling up with the cheapest capacity first. They bound what a partial choice can come
+to, and the search looks at the numbers around them, outwards, until the bound says that none further away is better.
+
+A ``Joint`` is several parts. The GPUs get tolls, which rise where too many are taken and fall where some are left. With
+tolls every part is solved alone, and the sum bounds the cost of all from below. What is cheaper than the best known
+choices can exceed that bound by no more than the gap between the two. So all choices of each part within the gap are
+listed, and combined: the cheapest combination that fits is the best of all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from itertools import pairwise
+from operator import add, gt, le, mul, sub
+from typing import Final
+
+from wva.decide.allocate.records import Offer
+from wva.decide.amounts import rounded_up
+from wva.decide.balance import raised
+from wva.model.records import replace
+from wva.model.variant import VariantKey
+from wva.numbers import MAX_REPLICAS
+
+ROUNDING: Final = 1e-9  # share of an amount that is nothing but rounding
+_TIE: Final = 1e-6  # share of a price that decides between equal ones
+_MOST: Final = 200  # lines of one model that are searched, the cheapest per capacity; other variants keep what exists
+_SMALLEST, _LARGEST = 1e-15, 1e18  # of any true capacity, and of any price: what is made of a few is finite
+_EQUAL: Final = 1e-12  # share of a cost by which another one must be lower to be better; less of a need is rounding
+_ANY: Final = 1e308  # more than any cost
+_PER_SEARCH, _PER_LIST, _PER_MENU = 3000, 10_000, 200  # numbers looked at for the cheapest, for near ones, for all
+_TRIED: Final = 50  # replicas of one of two lines that are tried one by one
+_ROUNDS, _IMPROVED = 60, 10  # rounds of tolls, and after how many of them the choices are improved
+_STALE: Final = 4  # rounds without a better bound, after which the steps of the tolls become smaller
+_SHARES: Final = (1 / 64, 1 / 8, 1.0, 1 / 8, 1.0)  # of the gap: good choices that are found early make it smaller
+_PAIRS: Final = 400_000  # of choices that one combination looks at
+_CLOSE: Final = 1e-10  # share of a cost below which a gap is nothing but rounding
+_MANY, _GOOD = 100, 5e-3  # of more models, choices are not combined, and a gap below this share of the cost is left
+
+Numbers = tuple[int, ...]
+Spans = tuple[tuple[int, int], ...]
+Gpus = tuple[int, ...]
+Choice = tuple[float, Gpus, Numbers]
+"""What numbers cost without tolls, the GPUs that they take of each limit, and the numbers."""
+
+
+@dataclass(slots=True)
+class Line:
+    """Variants that cost and carry the same."""
+
+    offers: tuple[Offer, ...]
+    capacity: float
+    spans: Spans  # the numbers that the scaler can be brought to
+    slope: float  # cost of a replica beyond the smallest number
+    added: float  # what it costs more beyond the present number
+    present: int
+    base: int  # replicas that need no free GPUs; those beyond it take ``gpus`` from each of ``limits``
+    gpus: int
+    limits: tuple[str, ...]
+    low: int = 0
+    high: int = 0
+
+    def __post_init__(self) -> None:
+        """Keep the smallest and the largest number at hand: they are asked for all the time."""
+        self.low, self.high = self.spans[0][0], max([high for _, high in self.spans])
+
+    def cost(self, number: int, toll: float = 0.0) -> float:
+        """Return what a number costs beyond the smallest one; ``toll``: for each replica that takes GPUs."""
+        cost = (number - self.low) * self.slope
+        if number > self.present:
+            cost += (number - max(self.low, self.present)) * self.added
+        if toll and number > self.base:
+            cost += (number - self.base) * toll
+        return cost
+
+    def segments(self, toll: float) -> Iterator[tuple[float, float]]:
+        """Return the capacity between its smallest and its largest number: cost per unit, which rises, and amount."""
+        turns = sorted({self.low, min(max(self.present, self.low), self.high), min(self.base, self.high), self.high})
+        for first, last in pairwise(turns):
+            rate = self.slope + (self.added if first >= self.present else 0.0) + (toll if first >= self.base else 0.0)
+            yield rate / self.capacity, (last - first) * self.capacity
+
+    def up(self, number: int) -> int | None:
+        """Return the smallest possible number from this one on."""
+        if len(self.spans) == 1:
+            return max(number, self.low) if number <= self.high else None
+        return next((max(number, low) for low, high in self.spans if number <= high), None)
+
+    def down(self, number: int) -> int | None:
+        """Return the largest possible number up to this one."""
+        return max((min(number, high) for low, high in self.spans if number >= low), default=None)
+
+    def within(self, low: int, high: int) -> Line:
+        """Return it with its numbers between two others, of which the lower one is possible."""
+        return replace(self, spans=tuple((max(low, a), min(high, b)) for a, b in self.spans if a <= high and b >= low))
+
+
+def bounds_of(offer: Offer) -> tuple[int, int]:
+    """Return the bounds of a number; a floor above the ceiling yields the ceiling."""
+    high = MAX_REPLICAS if offer.ceiling is None else min(max(0, offer.ceiling), MAX_REPLICAS)
+    return min(max(0, offer.floor), high), high
+
+
+def pinned(offer: Offer) -> bool:
+    """Tell whether a variant keeps its number because it is not known what its replicas carry."""
+    return not _SMALLEST <= offer.capacity <= _LARGEST
+
+
+def bounded(offer: Offer, number: int) -> int:
+    """Return the nearest number within the bounds."""
+    low, high = bounds_of(offer)
+    return min(max(number, low), high)
+
+
+def _reachable(offer: Offer) -> Spans:
+    """Return the numbers that the scaler can be brought to: no change smaller than its step, or none at all."""
+    low, high = bounds_of(offer)
+    ranges = [(low, min(high, offer.existing - offer.step)), (max(low, offer.existing + offer.step), high)]
+    ranges += [(number, number) for number in (bounded(offer, offer.existing), bounded(offer, offer.present))]
+    return tuple(sorted(span for span in ranges if span[0] <= span[1]))
+
+
+def lines_of(offers: Sequence[Offer], move_share: float, *, frozen: bool) -> list[Line]:
+    """Return the lines of the variants of a model; ``frozen``: replicas that are asked for need no free GPUs."""
+    known = [offer for offer in offers if not pinned(offer)]
+    # A price of nothing is a millionth of the highest, because more for nothing is no gain.
+    prices = [offer.price if 0 <= offer.price <= _LARGEST else _LARGEST for offer in known]
+    least = _TIE * (max(prices, default=0.0) or 1.0)
+    prices = [max(price, least) for price in prices]
+    worth = _TIE * min([price / offer.capacity for price, offer in zip(prices, known, strict=True)], default=0.0)
+    move = _TIE / 1000 * min(prices, default=0.0)
+    lines: dict[object, Line] = {}
+    for price, offer in zip(prices, known, strict=True):
+        low, high = bounds_of(offer)
+        spans = ((low, high),) if offer.step <= 1 else _reachable(offer)
+        present, base = min(max(offer.present, low), high), min(max(offer.existing, low), high)
+        base = max(base, present) if frozen else base
+        slope, added = price - worth * offer.capacity - move, move_share * price + 2 * move
+        line = Line((offer,), offer.capacity, spans, slope, added, present, base, max(1, offer.gpus), offer.limits)
+        # Of equal variants that stand still, only the sum matters.
+        alike = _alike(line) if present == base and len(spans) == 1 and len(known) > 1 else offer.key
+        lines[alike] = _sum(lines[alike], line) if alike in lines else line
+    return sorted(lines.values(), key=lambda line: line.slope / line.capacity)[:_MOST]
+
+
+def _alike(line: Line) -> tuple[object, ...]:
+    return (line.slope, line.added, line.capacity, line.gpus, line.limits)
+
+
+def _sum(one: Line, two: Line) -> Line:
+    spans, present, base = ((one.low + two.low, one.high + two.high),), one.present + two.present, one.base + two.base
+    return replace(one, offers=one.offers + two.offers, spans=spans, present=present, base=base)
+
+
+def direct(lines: Sequence[Line], goal: float) -> Numbers | None:
+    """Return the cheapest numbers that carry a goal where these are told at once, None where they must be searched.
+
+    That is for one line, and for two of which one needs few replicas: all numbers of that are tried.
+    """
+    if sum([line.low * line.capacity for line in lines]) >= goal:
+        return tuple([line.low for line in lines])
+    if len(lines) == 1:
+        number = lines[0].up(rounded_up(goal / lines[0].capacity))
+        return (lines[0].high if number is None else number,)
+    one, two = lines[-1], lines[0]
+    if len(lines) > 2 or goal / one.capacity > _TRIED:  # noqa: PLR2004 - a pair
+        return None
+    best: Numbers | None = None
+    least, count = _ANY, one.up(one.low)
+    while count is not None and one.cost(count) < least:
+        rest = goal - count * one.capacity
+        other = two.up(max(two.low, math.ceil(rest / two.capacity)))
+        if other is not None and (cost := one.cost(count) + two.cost(other)) < least:
+            best, least = (other, count), cost * (1 - _EQUAL)
+        count = one.up(count + 1) if other is None or other > two.low else None
+    return best
+
+
+def spread(lines: Sequence[Line], numbers: Numbers, found: dict[VariantKey, int]) -> None:
+    """Put the number of each variant into ``found``. Equal variants share a change evenly where that costs no more."""
+    if len(lines) == 1 == len(lines[0].offers):
+        found[lines[0].offers[0].key] = numbers[0]
+        return
+    groups: dict[object, list[tuple[Line, int]]] = {}
+    for line, number in zip(lines, numbers, strict=True):
+        found |= _shared(line.offers, number) if len(line.offers) > 1 else {line.offers[0].key: number}
+        groups.setdefault(_alike(line), []).append((line, number))
+    for group in groups.values() if len(groups) < len(lines) else ():
+        even = _shared([offer for line, _ in group for offer in line.offers], sum(number for _, number in group))
+        evened = [(line, sum(even[offer.key] for offer in line.offers)) for line, _ in group]
+        costs = [sum(line.cost(n) for line, n in each) for each in (evened, group)]
+        takes = [sum(max(0, n - line.base) for line, n in each) for each in (evened, group)]
+        if all(line.up(n) == n for line, n in evened) and costs[0] <= costs[1] * (1 + 1e-13) and takes[0] <= takes[1]:
+            found |= even
+
+
+def _shared(offers: Sequence[Offer], number: int) -> dict[VariantKey, int]:
+    """Return the numbers of equal variants: replicas go to the smallest, or are taken from the largest."""
+    present = {offer.key: bounded(offer, offer.present) for offer in offers}
+    change = number - sum(present.values())
+    sign = 1 if change >= 0 else -1
+    most = {offer.key: sign * bounds_of(offer)[sign > 0] for offer in offers}
+    mirrored = {key: sign * count for key, count in present.items()}
+    ties = [offer.key for offer in sorted(offers, key=lambda offer: (offer.rank, offer.key), reverse=sign < 0)]
+    shared = raised(mirrored, abs(change), ties=ties, most=most)
+    return {key: sign * count for key, count in shared.items()}
+
+
+@dataclass(slots=True)
+class Scarce:
+    """What models share: the ``free`` GPUs of limits, the place of each limit by name, and the effort that is left."""
+
+    effort: int
+    places: Mapping[str, int] = field(default_factory=dict)
+    free: Gpus = ()
+
+    def places_of(self, line: Line) -> list[int]:
+        """Return the places of the limits that a line draws from."""
+        return [self.places[name] for name in line.limits if name in self.places]
+
+    def left_by(self, choices: Iterable[Choice]) -> Gpus:
+        """Return the GPUs that choices leave, below 0 if they take too many."""
+        taken = zip((0,) * len(self.free), *(choice[1] for choice in choices), strict=True)
+        return tuple(map(sub, self.free, map(sum, taken)))
+
+
+class Part:
+    """One model to a search: its lines, a capacity to cover, and the price of a unit that is not covered."""
+
+    def __init__(self, lines: Sequence[Line], goal: float, scarce: Scarce, price_of_lack: float = math.inf) -> None:
+        """``goal``: what the numbers shall carry, the smallest ones included. Scarce GPUs come first."""
+        places = [scarce.places_of(line) for line in lines] if scarce.places else [[]] * len(lines)
+        order = sorted(range(len(lines)), key=lambda at: (not places[at], -lines[at].slope / lines[at].capacity, at))
+        self.lines = [lines[at] for at in order]
+        self._places = [places[at] for at in order]
+        self._drawing = sum(map(bool, places))
+        self._lows = tuple([line.low for line in self.lines])
+        self._need = goal - sum([line.low * line.capacity for line in lines])
+        self._tiny = abs(self._need) * _EQUAL
+        self._scarce, self._price_of_lack = scarce, price_of_lack
+        # What a GPU carries most of comes first.
+        drawing = range(self._drawing if price_of_lack < math.inf else 0)
+        self._by_gpu = sorted(drawing, key=lambda at: (-self.lines[at].capacity / self.lines[at].gpus, at))
+        self._menu: list[Choice] | None = None
+        self._left = _PER_MENU
+
+    def lack(self, numbers: Numbers) -> float:
+        """Return the capacity that numbers leave uncovered."""
+        lack = self._need - sum([(n - line.low) * line.capacity for line, n in zip(self.lines, numbers, strict=True)])
+        return lack if lack > self._tiny else 0.0
+
+    def choice(self, numbers: Numbers) -> Choice:
+        """Return numbers with what they cost and take."""
+        lack, cost, taken = self.lack(numbers), 0.0, [0] * len(self._scarce.free)
+        for line, number, places in zip(self.lines, numbers, self._places, strict=True):
+            cost += line.cost(number)
+            for place in places:
+                taken[place] += max(0, number - line.base) * line.gpus
+        return cost + (lack * self._price_of_lack if lack else 0.0), tuple(taken), numbers
+
+    def cheapest(self, tolls: Sequence[float] = (), left: Gpus | None = None) -> tuple[Choice | None, float]:
+        """Return the cheapest choice with tolls and the GPUs ``left``, None if none is found, and the lowest cost."""
+        if self._menu is None:
+            found, complete = self._search(tolls, left, _ANY, most=_PER_SEARCH, split=0)
+            best = self.choice(found[0][1]) if found else None
+            return best, found[0][0] if found and complete else self._fill(0, self._need)[0]
+        best, lowest = None, math.inf
+        self._scarce.effort -= 1
+        for choice in self._menu:
+            cost = choice[0] + sum(map(mul, tolls, choice[1]))
+            if cost < lowest and (left is None or all(map(le, choice[1], left))):
+                best, lowest = choice, cost
+        return best, lowest
+
+    def near(self, tolls: Sequence[float], limit: float, most: int) -> tuple[list[tuple[float, Choice]], bool]:
+        """Return the choices that cost at most ``limit`` with tolls, the cheapest first, and whether these are all."""
+        choices, complete = self._menu, True
+        if choices is None:
+            found, complete = self._search(tolls, None, limit, most=most, split=self._drawing)
+            choices = [self.choice(numbers) for _, numbers in found]
+        costs = [(choice[0] + sum(map(mul, tolls, choice[1])), choice) for choice in choices]
+        return sorted([each for each in costs if each[0] <= limit]), complete
+
+    def keep_menu(self) -> None:
+        """Keep all choices if these are few: then the next questions are answered from them."""
+        if self._menu is None and self._left > 0:
+            menu, complete = self.near((), _ANY, _PER_MENU)
+            self._menu = [choice for _, choice in menu] if complete else None
+
+    def _search(
+        self, tolls: Sequence[float], left: Gpus | None, limit: float, *, most: int, split: int
+    ) -> tuple[list[tuple[float, Numbers]], bool]:
+        """Return choices up to a limit: each of the first ``split`` lines, and the cheapest numbers of the others."""
+        self._split = split
+        tolled = zip(self.lines, self._places, strict=True)
+        self._tolls = [line.gpus * sum([tolls[at] for at in places]) if tolls else 0.0 for line, places in tolled]
+        self._segments = [(self._price_of_lack, len(self.lines), math.inf)]
+        for at, line in enumerate(self.lines):
+            self._segments += [(rate, at, amount) for rate, amount in line.segments(self._tolls[at])]
+        self._segments.sort()
+        # With many lines, each number takes longer.
+        worth = 1 + len(self.lines) // 8
+        given = self._left = max(2 * len(self.lines) + 50, min(most, self._scarce.effort) // worth)
+        found = self._walk(0, self._need, limit, self._scarce.free if left is None else left)
+        self._scarce.effort -= (given - self._left) * worth
+        return found, self._left > 0
+
+    def _walk(self, at: int, need: float, limit: float, left: Gpus) -> list[tuple[float, Numbers]]:
+        """Choose the numbers of the lines from ``at`` on: outwards from the best fractional ones."""
+        if need <= self._tiny:
+            return [(0.0, self._lows[at:])]
+        if at == len(self.lines):
+            lack = need * self._price_of_lack
+            return [(lack, ())] if lack <= limit else []
+        line, places, toll = self.lines[at], self._places[at], self._tolls[at]
+        most = line.base + min([left[place] for place in places]) // line.gpus if places else line.high
+        wanted = math.ceil(min(line.low + self._fill(at, need)[1] / line.capacity, line.high, most))
+        found: list[tuple[float, Numbers]] = []
+        down = None if at + 1 == len(self.lines) and self._price_of_lack == math.inf else line.down(wanted - 1)
+        for step, number in ((1, line.up(wanted)), (-1, down)):
+            count = number
+            while count is not None and count <= most and self._left > 0:
+                self._left -= 1
+                cost, after = line.cost(count, toll), need - (count - line.low) * line.capacity
+                if cost + self._fill(at + 1, after)[0] > limit:
+                    break
+                taken = max(0, count - line.base) * line.gpus
+                rest = tuple([gpus - taken * (place in places) for place, gpus in enumerate(left)]) if places else left
+                if cost + self._lacking(at + 1, after, rest) <= limit:
+                    for more, numbers in self._walk(at + 1, after, limit - cost, rest):
+                        if at >= self._split:
+                            found.clear()
+                            limit = (cost + more) * (1 - _EQUAL)
+                        found.append((cost + more, (count, *numbers)))
+                if step > 0 and after <= self._tiny:
+                    break
+                count = line.up(count + 1) if step > 0 else line.down(count - 1)
+        return found
+
+    def _lacking(self, at: int, need: float, left: Gpus) -> float:
+        """Return what is lost at least where the GPUs ``left`` do not suffice for the lines from ``at`` on.
+
+        Where lack has a price, all lines need scarce GPUs.
+        """
+        if not self._by_gpu or self._drawing < len(self.lines):
+            return 0.0
+        free: list[float] = list(left)
+        for owner in self._by_gpu:
+            if owner >= at:
+                line, place = self.lines[owner], self._places[owner][0]
+                there = max(line.low, min(line.base, line.high))
+                count = min(line.high - there, free[place] / line.gpus)
+                free[place] -= count * line.gpus
+                need -= (there - line.low + count) * line.capacity
+        return max(0.0, need) * self._price_of_lack
+
+    def _fill(self, at: int, need: float) -> tuple[float, float]:
+        """Return the lowest cost of a capacity of the lines from ``at`` on, in fractions, and the share of this one."""
+        cost = share = 0.0
+        for rate, owner, amount in self._segments if need > self._tiny else ():
+            if need <= self._tiny:
+                break
+            if owner >= at:
+                part = min(amount, need)
+                cost += rate * part
+                need -= part
+                if owner == at:
+                    share += part
+        return cost, share
+
+
+class Joint:
+    """The best choices so far of several parts, their cost, and the lowest cost that there could be."""
+
+    def __init__(self, parts: Sequence[Part], choices: list[Choice], scarce: Scarce, tolerance: float = 0.0) -> None:
+        """Begin with choices that fit. Two costs are the same within the ``tolerance``."""
+        self.choices, self.cost, self.bound = choices, math.fsum(choice[0] for choice in choices), -math.inf
+        self.tolls = [0.0] * len(scarce.free)
+        self._parts, self._scarce, self._tolerance = parts, scarce, tolerance
+
+    def solve(self, reserve: int = 0) -> None:
+        """Look for the best choices until the effort that is left falls to ``reserve``."""
+        self._reserve = reserve
+        for part in self._parts:
+            part.keep_menu()
+        self._ascend()
+        for share in _SHARES if len(self._parts) <= _MANY else ():
+            limit = self.bound + (self.cost - self.bound) * share
+            if not self._over and self._combine(limit):
+                # Whatever costs less than the limit has been looked at.
+                self.bound = max(self.bound, min(self.cost, limit))
+
+    @property
+    def closed(self) -> bool:
+        """Whether no choices can be better."""
+        return self.cost - self.bound <= self._tolerance + _CLOSE * abs(self.cost)
+
+    @property
+    def _over(self) -> bool:
+        """Whether the search ends here: it is closed or good enough, or no effort is left."""
+        good = len(self._parts) > _MANY and self.cost - self.bound <= _GOOD * abs(self.cost)
+        return good or self.closed or self._scarce.effort <= self._reserve
+
+    def _ascend(self) -> None:
+        """Raise the bound by tolls."""
+        tolls, pace, stale, best_left = self.tolls, 1.0, 0, self._scarce.free
+        for turn in range(1, _ROUNDS + 1):
+            found = [part.cheapest(tolls) for part in self._parts]
+            choices = [choice for choice, _ in found if choice is not None]
+            left = self._scarce.left_by(choices)
+            bound = math.fsum(lowest for _, lowest in found) - math.fsum(map(mul, tolls, self._scarce.free))
+            if min(left, default=0) >= 0 and len(choices) == len(found):
+                self._offer(choices)
+            if bound > self.bound:
+                self.bound, self.tolls, best_left, stale = bound, tolls, left, 0
+            else:
+                stale += 1
+            if stale == _STALE:
+                # From the best ones on in smaller steps.
+                pace, stale, tolls, bound, left = pace / 2, 0, self.tolls, self.bound, best_left
+            if turn % _IMPROVED == 0:
+                self._improve(self.tolls)
+            # What is left of a GPU that costs nothing moves nothing.
+            slope = [0 if each > 0 and not toll else -each for each, toll in zip(left, tolls, strict=True)]
+            if self._over or not any(slope):
+                break
+            step = pace * (self.cost - bound) / sum(each * each for each in slope)
+            tolls = [max(0.0, toll + step * each) for toll, each in zip(tolls, slope, strict=True)]
+        self._improve(self.tolls)
+        self._improve([0.0] * len(tolls))
+
+    def _offer(self, choices: list[Choice]) -> None:
+        cost = math.fsum(choice[0] for choice in choices)
+        if cost < self.cost:
+            self.cost, self.choices = cost, choices
+
+    def _improve(self, tolls: Sequence[float]) -> None:
+        """Let each part take what the others leave, at its lowest cost with tolls, until that saves nothing."""
+        # A little less than the tolls is what a GPU must save.
+        before, tolls = math.inf, [toll * (1 - 1e-9) for toll in tolls]
+        while self.cost < before - _CLOSE * abs(self.cost) and not self._over:
+            before, spare = self.cost, self._scarce.left_by(self.choices)
+            for at, part in enumerate(self._parts):
+                cost, taken, _ = self.choices[at]
+                left = tuple(map(add, spare, taken))
+                better, _ = part.cheapest(tolls, left)
+                if better is not None and better[0] < cost:
+                    self.cost += better[0] - cost
+                    self.choices[at] = better
+                    spare = tuple(map(sub, left, better[1]))
+
+    def _combine(self, limit: float) -> bool:
+        """Look at all combinations up to ``limit``; tell whether it could be done."""
+        free, complete, most = self._scarce.free, True, _PAIRS // len(self._parts)
+        lowest = [part.cheapest(self.tolls)[1] for part in self._parts]
+        slack = limit + math.fsum(map(mul, self.tolls, free)) - math.fsum(lowest) + _CLOSE * abs(self.cost)
+        # By the GPUs taken: the cost above the lowest with tolls, the cost without, and the choices.
+        combined: dict[Gpus, tuple[float, float, tuple[Choice, ...]]] = {(0,) * len(free): (0.0, 0.0, ())}
+        for part, least in zip(self._parts, lowest, strict=True):
+            menu, all_of_it = part.near(self.tolls, least + slack, _PER_LIST)
+            if len(combined) * len(menu) > most:
+                combined = dict(nsmallest(most // len(menu) + 1, combined.items(), key=lambda each: each[1][0]))
+                all_of_it = False
+            complete = complete and all_of_it
+            self._scarce.effort -= len(combined) * len(menu) // 2
+            following: dict[Gpus, tuple[float, float, tuple[Choice, ...]]] = {}
+            for taken, (excess, cost, chosen) in combined.items():
+                for tolled, choice in menu:
+                    if excess + tolled - least > slack:
+                        break
+                    sums = tuple(map(add, taken, choice[1]))
+                    known = following.get(sums)
+                    if not any(map(gt, sums, free)) and (known is None or cost + choice[0] < known[1]):
+                        following[sums] = (excess + tolled - least, cost + choice[0], (*chosen, choice))
+            combined = following
+        if combined:
+            self._offer(list(min(combined.values(), key=lambda each: each[1])[2]))
+        return complete

@@ -1,0 +1,153 @@
+"""Which model gets how much of its need, where GPUs do not suffice for all.
+
+Out: the capacity that each of them is to have, and numbers that show that this is possible. Prices do not count here.
+Every ``SharingRule`` is a series of raises. A raise gives one model more, up to a goal, while all others keep the
+capacity that they were given. They may have to give up one kind of GPU for another to make room.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from itertools import groupby
+from operator import add, mul, sub
+from typing import Final
+
+from wva.decide.allocate.records import SharingRule, Want
+from wva.decide.allocate.search import ROUNDING, Choice, Joint, Line, Numbers, Part, Scarce
+from wva.model.records import replace
+
+_LEAN: Final = 1e-9  # what all GPUs cost, where a whole need costs 1: of equal coverages the leanest is the best
+_PER_MODEL, _PER_RAISE = 400, 3  # making room needs so much effort per model, and takes such a part of what is left
+
+
+class Claim:
+    """One model that needs scarce GPUs: the most that it can use, the capacity that it is given, and its choice."""
+
+    def __init__(self, want: Want, lines: Sequence[Line], most: float, scarce: Scarce) -> None:
+        """Begin with what exists. ``lines``: all of the model; those that draw from no scarce GPUs cost it nothing."""
+        self.want, self.most, self._scarce = want, most, scarce
+        self.lines: list[tuple[Line, list[int]]] = []
+        self._beside = 0.0
+        for line in lines:
+            places = scarce.places_of(line)
+            if places and line.high > line.base:
+                lean = _LEAN * line.gpus * sum(1 / (1 + scarce.free[place]) for place in places) / len(scarce.free)
+                self.lines.append((replace(line.within(line.base, line.high), slope=lean, added=0.0), places))
+            else:
+                self._beside += line.high * line.capacity
+        self.unit = max(min((line.capacity for line, _ in self.lines), default=0.0), 1e-6 * most)
+        self.given = min(most, self._beside + sum(line.base * line.capacity for line, _ in self.lines))
+        self.held = self.part(self.given)
+        self.choice = self.held.choice(tuple(line.low for line in self.held.lines))
+
+    @property
+    def missing(self) -> float:
+        """The capacity that it would still use and might be given."""
+        missing = self.most - self.given
+        return missing if missing > ROUNDING * self.most and self.lines else 0.0
+
+    def part(self, goal: float, price_of_lack: float = math.inf) -> Part:
+        """Return it as a part that shall have a capacity."""
+        return Part([line for line, _ in self.lines], goal - self._beside, self._scarce, price_of_lack)
+
+    def take(self, goal: float, part: Part, choice: Choice) -> None:
+        """Give it a choice, and what it covers of a capacity."""
+        # A hair less, so that no rounding makes these numbers too few for what they cover.
+        covered = goal - part.lack(choice[2]) - 1e-12 * self.most
+        if covered > self.given:
+            self.given, self.held = covered, self.part(covered)
+        self.choice = self.held.choice(choice[2])
+
+    def hope(self, worth: Sequence[float]) -> tuple[float, float]:
+        """Return the share of its need that a GPU covers at most, by the worth of the GPUs, and the share it lacks."""
+        worths = [(line.gpus * sum(worth[place] for place in places), line) for line, places in self.lines]
+        return max(line.capacity / price for price, line in worths) / self.most, self.missing / self.most
+
+    def numbers(self, lines: Sequence[Line]) -> Numbers:
+        """Return numbers of all lines that show that it can have what it has been given."""
+        numbers = {line.offers: number for line, number in zip(self.held.lines, self.choice[2], strict=True)}
+        return tuple(numbers.get(line.offers, line.high) for line in lines)
+
+
+class Room:
+    """The models that share scarce GPUs, the most important first, and the GPUs that they leave."""
+
+    def __init__(self, claims: Sequence[Claim], scarce: Scarce) -> None:
+        """Begin with what needs no scarce GPUs."""
+        self.gap = 0.0  # how much more of the needs might be covered, as a share of all, if the search was cut short
+        self._cut = False
+        self._claims, self._scarce, self._spare = claims, scarce, scarce.free
+
+    def share(self, rule: SharingRule, *, delayed: bool) -> None:
+        """Give every model what the rule says."""
+        best_effort = rule not in {SharingRule.PRIORITY, SharingRule.SCORE}
+        at_once = delayed or not best_effort
+        for _, level in groupby(self._claims, key=lambda claim: 0 if at_once else claim.want.priority):
+            claims = list(level)
+            if best_effort:
+                for claim in claims:
+                    self._raise(claim, claim.most, whole=True)
+            if rule is not SharingRule.NONE:
+                self._serve(claims, rule)
+        if self._cut:
+            # If all GPUs that are left were of one kind, the models that cover most per GPU would get them.
+            worth = [1 / (1 + gpus) for gpus in self._scarce.free]
+            left = math.fsum(map(mul, worth, self._scarce.free))
+            left -= math.fsum(claim.held.cheapest(worth)[1] for claim in self._claims)
+            for rate, lack in sorted([claim.hope(worth) for claim in self._claims if claim.missing], reverse=True):
+                self.gap += min(lack, max(0.0, left) * rate) / len(self._claims)
+                left -= lack / rate
+
+    def _serve(self, claims: Sequence[Claim], rule: SharingRule) -> None:
+        """Raise the model whose turn it is, until none can have more. Of equal ones the more important is next."""
+
+        def rank(claim: Claim, turns: int) -> tuple[float, ...]:
+            if rule is SharingRule.SCORE:
+                return (-claim.want.weight * claim.missing,)
+            return (claim.want.priority if rule is SharingRule.PRIORITY_ROUND_ROBIN else 0, turns)
+
+        waiting = [(rank(claim, 0), at, 0, claim) for at, claim in enumerate(claims) if claim.missing]
+        waiting.sort()
+        while waiting:
+            _, at, turns, claim = heappop(waiting)
+            turn = claim.most
+            if rule not in {SharingRule.PRIORITY, SharingRule.PRIORITY_EXHAUSTIVE}:
+                # One replica, or half of an equal share of what is left if that is more.
+                left = [min(self._spare[place] for place in places) // line.gpus for line, places in claim.lines]
+                most = max(number * line.capacity for number, (line, _) in zip(left, claim.lines, strict=True))
+                turn = claim.unit * max(1, most // (2 * (1 + len(waiting)) * claim.unit))
+            if self._raise(claim, min(claim.most, claim.given + turn)) and claim.missing:
+                heappush(waiting, (rank(claim, turns + 1), at, turns + 1, claim))
+
+    def _raise(self, claim: Claim, goal: float, *, whole: bool = False) -> bool:
+        """Give a model as much as possible up to a capacity, or nothing if it must be the ``whole``; tell if it is."""
+        if not claim.missing:
+            return True
+        part = claim.part(goal, 1.0 / claim.most)
+        choice = part.cheapest(left=tuple(map(add, self._spare, claim.choice[1])))[0] or part.choice(claim.choice[2])
+        if part.lack(choice[2]):
+            choice = self._with_room(claim, part, choice)
+        enough = not part.lack(choice[2])
+        if enough or not whole:
+            left = tuple(map(add, self._spare, claim.choice[1]))
+            claim.take(goal, part, choice)
+            self._spare = tuple(map(sub, left, claim.choice[1]))
+        return enough
+
+    def _with_room(self, claim: Claim, part: Part, choice: Choice) -> Choice:
+        """Return the most that a model can have if the others move between kinds of GPUs, which they have done then."""
+        effort = self._scarce.effort
+        others = [each for each in self._claims if each is not claim and any(each.choice[1])]
+        if effort <= _PER_MODEL * len(others):
+            self._cut = True
+            return choice
+        parts, choices = [each.held for each in others], [each.choice for each in others]
+        joint = Joint([*parts, part], [*choices, choice], self._scarce, 2 * _LEAN)
+        joint.solve(effort - effort // _PER_RAISE)
+        self._cut = self._cut or not joint.closed
+        for each, found in zip(others, joint.choices, strict=False):
+            each.choice = found
+        self._spare = self._scarce.left_by(each.choice for each in self._claims)
+        return joint.choices[-1]

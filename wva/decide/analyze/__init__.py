@@ -1,1 +1,0 @@
-"""First stage: what the samples say of a model."""

@@ -1,0 +1,226 @@
+"""Step 6: the sentences. Verdicts are values; here, and only here, a decision is made from them in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from wva.decide.measure.need import REPLICAS, Need
+from wva.decide.progress import Progress
+from wva.decide.settle import Course, Rule, Terms, Verdict, blocked, bounded, lowest
+from wva.decide.trust import ModelReadings, VariantReadings
+from wva.decide.wording import replicas
+from wva.model.decision import HOLD_REASONS, NO_LIMIT, Decision, Limit, Reason, Source, Step
+from wva.model.variant import VariantKey
+
+MEASURE: Final = "measure"
+ALLOCATE: Final = "allocate"
+SETTLE: Final = "settle"
+ZERO: Final = "zero"
+
+_REASONS: Final[Mapping[Rule, Reason]] = {
+    Rule.SHRINK_WITHDRAWN: Reason.SHRINK_WITHDRAWN,
+    Rule.GROWS: Reason.SCALE_UP,
+    Rule.OWN_PENDING: Reason.REPLICAS_PENDING,
+    Rule.DEFERRED: Reason.GROWTH_SETTLING,
+    Rule.SUFFICES: Reason.PENDING_SUFFICES,
+    Rule.ANSWERED: Reason.GROWTH_SETTLING,
+    Rule.NO_GPUS: Reason.GPU_LIMITED,
+    Rule.SIBLING_GROWS: Reason.SIBLING_GROWS,
+    Rule.SIBLING_KEPT: Reason.SIBLING_GROWS,
+    Rule.NO_CANDIDATE: Reason.NO_CANDIDATE,
+    Rule.GROWTH_WITHDRAWN: Reason.GROWTH_WITHDRAWN,
+    Rule.INCOMPLETE: Reason.METRICS_INCOMPLETE,
+    Rule.SHRINK_UNFINISHED: Reason.SHRINK_UNFINISHED,
+    Rule.SHRINKS: Reason.SCALE_DOWN,
+    Rule.SHRINK_KEPT: Reason.SIBLING_SHRINKS,
+    Rule.REPLACES: Reason.SCALE_UP,
+    Rule.REPLACED: Reason.SIBLING_GROWS,
+    Rule.NOT_READY: Reason.REPLICAS_PENDING,
+    Rule.SIBLING_PENDING: Reason.SIBLING_GROWS,
+    Rule.SIBLING_UNFINISHED: Reason.SIBLING_SHRINKS,
+    Rule.UNCOUNTED: Reason.STEADY,
+    Rule.AT_FLOOR: Reason.STEADY,
+    Rule.OBJECTED: Reason.SHRINK_UNSAFE,
+    Rule.STEADY: Reason.STEADY,
+    Rule.IDLE: Reason.IDLE,
+}
+_REPLACEMENT: Final = {Rule.REPLACES, Rule.REPLACED}
+
+
+def explain(
+    model: ModelReadings, need: Need, found: Terms, verdicts: Sequence[Verdict], *, gpus: str = ""
+) -> list[Decision]:
+    """Return the decisions on the variants of a model, in their order; ``gpus`` says why the GPUs are not known."""
+    shared = _shared(model, need, found, verdicts)
+    return [
+        _decision(model, need, found, each, verdict, shared, gpus)
+        for each, verdict in zip(model.variants, verdicts, strict=True)
+    ]
+
+
+def _decision(
+    model: ModelReadings, need: Need, found: Terms, each: VariantReadings, verdict: Verdict, shared: str, gpus: str
+) -> Decision:
+    progress, variant = each.progress, each.progress.variant
+    published, previous, number = progress.published, progress.previous, verdict.number
+    fallback = Source.CURRENT_REPLICAS if previous is None else Source.PREVIOUS_DESIRED
+    held = need.hold
+    if held is not None:
+        reason, source = held.reason, fallback
+        message = f"{held.message}; keeping {published} ({source.value})"
+        steps = [Step(MEASURE, message, published, published)]
+    else:
+        reason, message = _REASONS[verdict.rule], _sentence(model, need, found, each, verdict, shared)
+        source = Source.MEASURED
+        if reason in HOLD_REASONS:
+            source = Source.CURRENT_REPLICAS if previous is None else Source.HELD
+        steps = [Step(MEASURE, need.summary, published, published)]
+    limit = verdict.limit
+    if limit.fewer and limit.by != variant.bounds.ceiling_origin:
+        cause = f"{limit.by}: {gpus}" if gpus else limit.by
+        message = f"limited to {number}: {replicas(limit.fewer)} fewer than wanted ({cause}); {message}"
+        reason = reason if reason in HOLD_REASONS else Reason.GPU_LIMITED
+    if found.course in {Course.GROW, Course.SHRINK} or verdict.rule in _REPLACEMENT or limit.fewer:
+        steps.append(Step(ALLOCATE, shared, published, verdict.planned, limit.by, limit.fewer))
+    allowed = variant.bounds.clamp(number)
+    over = NO_LIMIT
+    if allowed != number:
+        side, bound, origin = "below", "minimum", variant.bounds.minimum_origin
+        if allowed < number:
+            side, bound, origin = "above", "maximum", variant.bounds.ceiling_origin
+            over = Limit(origin, number - allowed)
+        message = f"{number} is {side} the {bound} {allowed} of {origin}; {message}"
+        reason = reason if reason in HOLD_REASONS else Reason.BOUNDED
+    steps.append(Step(SETTLE, message, steps[-1].after, allowed, over.by, over.fewer))
+    if verdict.not_zero:
+        words = f"not to zero: {verdict.not_zero}"
+        steps.append(Step(ZERO, words, allowed, allowed))
+        # An idle model that stays is a surprise, unlike a busy one.
+        message = f"{message}; {words}" if verdict.surprising else message
+    return Decision(
+        variant.key,
+        variant.model,
+        variant.known_accelerator,
+        variant.cost,
+        variant.current_replicas,
+        allowed,
+        previous,
+        reason,
+        message,
+        source,
+        each.verdict,
+        each.coverage,
+        tuple(steps),
+        each.spare_kv or 0.0,
+    )
+
+
+def _shared(model: ModelReadings, need: Need, found: Terms, verdicts: Sequence[Verdict]) -> str:
+    """Return what is said of the whole model: its wish, and who answers it; or what may go."""
+    pairs = list(zip(model.variants, verdicts, strict=True))
+    if found.course is Course.GROW:
+        wish = need.wish or f"{need.required:.4g} {need.unit} needed, {found.present:.4g} there ({need.summary})"
+        growing = [(each, verdict) for each, verdict in pairs if verdict.rule is Rule.GROWS]
+        if growing:
+            more = sum(verdict.number - each.progress.level for each, verdict in growing)
+            starting = any(each.progress.waiting or each.progress.silent for each, _ in growing)
+            which = "the only variants left" if starting and need.unit == REPLICAS else "the cheapest that can grow"
+            names = ", ".join(f"{each.key.name} (cost {each.progress.variant.cost:g})" for each, _ in growing)
+            return f"{wish}; {replicas(more)} more, {which}: {names}"
+        if any(verdict.rule is Rule.NO_CANDIDATE for verdict in verdicts):
+            obstacles = "; ".join(f"{each.key.name}: {_obstacle(each.progress, need, each.key)}" for each, _ in pairs)
+            return f"{wish}, but no variant can grow ({obstacles})"
+        if any(verdict.rule is Rule.NO_GPUS for verdict in verdicts):
+            return f"{wish}, but there are no GPUs for it"
+        return f"{wish}, {need.deferred}" if need.deferred else wish
+    if found.course is Course.WAIT:
+        if found.rule is Rule.SUFFICES:
+            coming = f"{replicas(found.coming)} on the way" if found.coming else "those that have just come"
+            return f"{need.wish}, but {coming} would be enough"
+        if found.rule is Rule.ANSWERED:
+            words = f"what is under way ({replicas(found.coming)}) was asked for it, and demand has not risen since"
+            return f"{need.wish or need.summary}; {words}"
+        return f"{need.wish}, {need.deferred}"
+    changes = [(each.key.name, verdict.planned - each.progress.base) for each, verdict in pairs]
+    if any(verdict.rule is Rule.REPLACES for _, verdict in pairs):
+        come = ", ".join(f"{change} of {name}" for name, change in changes if change > 0)
+        leave = ", ".join(f"{-change} of {name}" for name, change in changes if change < 0)
+        return f"{come} would carry the load for less in place of {leave}"
+    going = [(each, verdict) for each, verdict in pairs if verdict.rule is Rule.SHRINKS]
+    if going:
+        left = sum(each.progress.serving for each, _ in pairs)
+        left -= sum(each.progress.base - verdict.number for each, verdict in going)
+        names = ", ".join(f"{each.key.name} (cost {each.progress.variant.cost:g})" for each, _ in going)
+        # What demand foresees chooses the cheapest numbers, so it need not be the dearest that goes.
+        which = "the cheapest numbers have fewer of" if need.foreseeable else "dearest variant that can shrink:"
+        return f"{replicas(left)} can carry the load; {which} {names}"
+    return need.summary
+
+
+def _sentence(
+    model: ModelReadings, need: Need, found: Terms, each: VariantReadings, verdict: Verdict, shared: str
+) -> str:
+    """Return why a variant has its number."""
+    progress, rule = each.progress, verdict.rule
+    coming = progress.waiting + progress.silent
+    if rule is Rule.OWN_PENDING:
+        return f"{replicas(progress.in_flight)} pending; {shared}"
+    if rule is Rule.SHRINK_WITHDRAWN:
+        return f"{shared}, so the unfinished shrink to {progress.base} is withdrawn"
+    if rule is Rule.SIBLING_KEPT:
+        names = ", ".join([other.key.name for other in model.variants if other.progress.outstanding])
+        return f"{shared}; withdrawing the unfinished shrink of {names} covers that"
+    if rule is Rule.GROWTH_WITHDRAWN:
+        if progress.overdue:
+            return f"{replicas(progress.base)} not reached in time and no longer needed"
+        return f"{replicas(progress.base)} no longer needed: fewer than now would do"
+    if rule is Rule.INCOMPLETE:
+        gaps = "; ".join(f"{other.key.name}: {other.verdict.message}" for other in model.variants if other.unread)
+        return f"nothing shrinks on incomplete metrics ({gaps})"
+    if rule is Rule.SHRINK_UNFINISHED:
+        held = "the others carry the load" if model.complete else "held until Ready pods and replicas agree"
+        return f"{replicas(progress.outstanding)} still to go; {held}"
+    if rule is Rule.NOT_READY:
+        if progress.overdue:
+            return f"{replicas(progress.waiting)} not ready within the transition deadline, no longer counted on"
+        return f"{replicas(coming)} pending" if progress.waiting else f"{replicas(coming)} new and not reporting yet"
+    if rule is Rule.SIBLING_PENDING:
+        return f"nothing shrinks while replicas of {', '.join(found.concerned)} are pending"
+    if rule is Rule.SIBLING_UNFINISHED:
+        return f"waits for the shrink of {', '.join(found.concerned)}"
+    if rule is Rule.UNCOUNTED:
+        return "enough spare; nothing shrinks until Ready pods and replicas agree"
+    if rule is Rule.AT_FLOOR:
+        step = progress.variant.bounds.smallest_step(progress.current)
+        tolerance = "" if step == 1 else f", and its scaler ignores a step of less than {step}"
+        return f"enough spare; it cannot go below {max(1, lowest(progress))}{tolerance}"
+    if rule is Rule.OBJECTED:
+        return need.objection
+    if rule is Rule.IDLE:
+        return "no request within the retention period and none in progress"
+    if rule is Rule.STEADY:
+        return f"enough capacity; {need.objection or need.summary}"
+    return shared
+
+
+def _obstacle(progress: Progress, need: Need, key: VariantKey) -> str:
+    """Return what keeps a variant from growing."""
+    count = progress.variant.unschedulable_pods
+    if count:
+        return f"{count} {'pod' if count == 1 else 'pods'} without a node to run on"
+    obstacle = blocked(progress, skips=True)
+    if obstacle == "waiting":
+        return f"{replicas(progress.waiting)} {'stuck' if progress.overdue or progress.late else 'pending'}"
+    if obstacle == "silent":
+        return f"{replicas(progress.silent)} new and not reporting yet"
+    bounds = progress.variant.bounds
+    limit = bounded(progress)
+    if limit == "maximum":
+        return f"at the maximum {bounds.maximum}"
+    if limit == "tolerance":
+        ignored = f"its scaler ignores a step of {bounds.tolerance:.0%} or less"
+        return f"{ignored}, and its maximum {bounds.maximum} is no further away"
+    if not need.of(key) > 0:
+        return "what one of its replicas carries is not known"
+    return "no GPUs for it"

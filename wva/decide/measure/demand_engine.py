@@ -1,0 +1,266 @@
+"""What a replica does in a step, learned from what it did; and from that what it carries.
+
+A step of a vLLM engine takes ``base + per_sequence * sequences + per_token * tokens in the KV cache + per_prompt *
+prompt tokens computed in it``. The mean time between tokens is the mean time of a step, and the counters tell the
+mean batch and the prompt tokens of a step, so the four numbers follow from a linear regression. They belong to the
+engine, not to the requests: when prompts get longer they stay, and capacity follows at once. At low load the data
+leave most of them open; then the prior counts, which has them in the proportions that memory bandwidth and arithmetic
+of GPUs have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf, log, sqrt
+from typing import Final
+
+from msgspec import Struct
+
+from wva.decide.measure.demand_arrivals import Change
+from wva.model.demand import LONGEST_TOKENS, Fit
+from wva.model.records import replace
+from wva.model.vllm_parameters import VllmParameters
+
+_HALF_LIFE_SECONDS: Final = 7200.0
+_NOISE: Final = 0.05
+"""Relative error of the mean time between tokens of one cycle, model error included."""
+_PRIOR_SPREAD: Final = 0.6
+"""Relative spread of the prior."""
+_SEQUENCE_OF_BASE: Final = 1e-3
+_CACHE_OF_BASE: Final = 1.5
+"""Reading a full KV cache takes about 1.5 times as long as reading the weights."""
+_PROMPT_OF_BASE: Final = 1 / 200
+_USUAL_CACHE: Final = 300_000.0
+_FEWEST_TOKENS: Final = 100.0
+_LATE: Final = 0.01
+_LATE_LOG: Final = log(_LATE)
+_SHORTEST_STEP: Final = 1e-5
+_LONGEST_STEP: Final = 100.0
+_MOST: Final = 1e5
+"""No engine steps faster or slower, or has more requests at once: what says so is not true."""
+_HALVINGS: Final = 14
+_ARRIVALS: Final = 0.5
+"""Squared variation of the times between prompts at a replica; that of their lengths is measured. Evening out loads
+does not make arrivals at a replica regular: where two answers have just ended, two prompts come next."""
+_LEAST_VARIED: Final = 0.8
+"""Prompts of one length that come by chance wait as if they varied so much."""
+_IDLE: Final = 2.0
+"""Where a long prompt alone takes longer than half of the target, the target is so many times that."""
+_USUAL_SEQUENCES: Final = 256.0
+_USUAL_STEP_TOKENS: Final = 2048.0
+_FULL: Final = 0.97
+"""So much of the KV cache can be used."""
+_SPREAD: Final = 2.0
+"""Standard deviations of the batch that shall fit."""
+_NUMBERS: Final = 4
+
+
+class LatencyTargets(Struct, frozen=True, gc=False):
+    """What users shall get: the first token, and each one after it, within so many seconds."""
+
+    first_token: float = 1.0
+    between_tokens: float = 0.1
+
+
+USUAL_TARGETS: Final = LatencyTargets()
+
+
+class Engine(Struct, frozen=True, gc=False):
+    """One replica for requests of known sizes. Times in seconds.
+
+    A step with n answers in progress takes ``base + slope * n``, the prompts of new requests interrupt it for
+    ``prefill`` each, and an answer takes ``answer`` steps. A prompt takes ``prompt_steps`` steps. At most ``most``
+    requests are in progress, which ``limit`` bounds. The mean batch may be ``allowed``.
+    """
+
+    base: float
+    slope: float
+    prefill: float
+    answer: float
+    prompt_steps: float
+    first_token: float
+    most: float
+    allowed: float
+    limit: str
+
+    def rate(self, batch: float) -> float:
+        """Return the requests per second at which so many are in progress, by Little's law."""
+        return batch / (self.answer * (self.base + self.slope * batch) + batch * self.prefill)
+
+    def faster(self, factor: float) -> Engine:
+        """Return a replica that does all in a fraction of the time."""
+        return replace(self, base=self.base / factor, slope=self.slope / factor, prefill=self.prefill / factor)
+
+    def batch(self, alone: float) -> float:
+        """Return the mean batch that a replica may have.
+
+        It varies around its mean by chance, and the highest shall fit. ``alone`` is the share of this variation that a
+        replica has for itself: 1 where chance decides which replica gets a request, 1/n where n replicas share it.
+        """
+        low, high = 0.0, self.allowed
+        base, slope, prefill, answer, most = self.base, self.slope, self.prefill, self.answer, self.most
+        each = slope + prefill / answer
+        scale = alone / base
+        wait = 0.5 * self.first_token
+        for _ in range(_HALVINGS):
+            batch = (low + high) / 2.0
+            room = wait * batch / (answer * (base + slope * batch) + batch * prefill)
+            if batch + _SPREAD * sqrt(batch * (base + batch * each) * scale) <= most + room:
+                low = batch
+            else:
+                high = batch
+        return max(0.1, low)
+
+
+def learned(fit: Fit, found: Change, *, held: float, now: float) -> Fit:
+    """Return the fit with what a variant's engines did in a cycle; ``held``: tokens in the cache of a sequence."""
+    if found.gaps < _FEWEST_TOKENS:
+        return fit
+    decay = 0.5 ** (max(0.0, now - fit.at) / _HALF_LIFE_SECONDS) if fit.at else 0.0
+    step, batch, prefilled = found.step / found.gaps, found.batch / found.gaps, found.prefilled / found.gaps
+    if not (_SHORTEST_STEP < step < _LONGEST_STEP and batch < _MOST and 0.0 <= prefilled < LONGEST_TOKENS):
+        return fit
+    told = (1.0, batch, batch * held, prefilled, step)
+    weight = 1.0 / (step * step * (_NOISE * _NOISE + 4.0 / found.gaps))
+    rows = [_more(row, weight * x, decay, told) for row, x in zip(fit.rows, told, strict=False)]
+    return Fit(tuple(rows), min(fit.shortest or inf, step), now)
+
+
+def _more(row: tuple[float, ...], weight: float, decay: float, told: tuple[float, ...]) -> tuple[float, ...]:
+    """Return a row of the sums, decayed, with what was told added."""
+    a, b, c, d, e = row
+    one, two, three, four, five = told
+    return (
+        decay * a + weight * one,
+        decay * b + weight * two,
+        decay * c + weight * three,
+        decay * d + weight * four,
+        decay * e + weight * five,
+    )
+
+
+def engine_of(
+    fit: Fit,
+    parameters: VllmParameters | None,
+    kv_tokens: float,
+    sizes: tuple[float, float, float],
+    targets: LatencyTargets,
+    variability: float,
+) -> Engine | None:
+    """Return a replica for requests of known sizes, None while nothing has been learned.
+
+    ``sizes`` are the tokens of a prompt, of an answer, and in the KV cache for a request. ``kv_tokens`` is the size of
+    the KV cache, 0 if not known. ``variability`` is the squared variation of the lengths of prompts.
+    """
+    if not fit.shortest:
+        return None
+    sequences = _USUAL_SEQUENCES if parameters is None else min(_MOST, max(1.0, float(parameters.max_num_seqs)))
+    step_tokens = _USUAL_STEP_TOKENS if parameters is None else float(parameters.max_num_batched_tokens)
+    prompt, answer, held = max(sizes[0], 1.0), max(sizes[1], 1.0), max(sizes[2], 1.0)
+    base, per_sequence, per_token, per_prompt = _most_likely(fit, kv_tokens or _USUAL_CACHE)
+    slope, prefill = per_sequence + per_token * held, per_prompt * prompt
+    by_cache = _FULL * kv_tokens / held if kv_tokens else inf
+    most = max(1.0, min(sequences, by_cache))
+    limit = "KV cache" if by_cache < sequences else "sequences"
+    steps = max(1.0, prompt / (step_tokens if step_tokens > 0.0 else _USUAL_STEP_TOKENS))
+    by_target = (max(targets.between_tokens, 2.5 * base) - base) / (slope + prefill / answer)
+    if by_target < most:
+        limit = "time between tokens"
+    allowed = max(0.5, min(most, by_target))
+    engine = Engine(base, slope, prefill, answer, steps, targets.first_token, most, allowed, limit)
+    by_prompts = _by_prompts(engine, variability)
+    if by_prompts < allowed:
+        return replace(engine, allowed=by_prompts, limit="time to first token")
+    return engine
+
+
+def _by_prompts(engine: Engine, variability: float) -> float:
+    """Return the batch at which a share ``_LATE`` of prompts waits too long for the engine, at most the allowed one.
+
+    The engine is a queue with one server.
+    """
+    low, high = 0.0, engine.rate(engine.allowed)
+    long = 1.0 + sqrt(variability)
+    target = max(engine.first_token, _IDLE * long * (engine.prefill + engine.prompt_steps * engine.base))
+    varied = max(_LEAST_VARIED, _ARRIVALS + variability)
+    found, rate = 0.0, high
+    for _ in range(_HALVINGS):
+        left = 1.0 - rate * (engine.answer * engine.slope + engine.prefill)
+        batch = engine.allowed if left <= 0.0 else min(engine.allowed, rate * engine.answer * engine.base / left)
+        service = engine.prefill + engine.prompt_steps * (engine.base + engine.slope * batch)
+        busy, room = rate * service, target - service
+        if busy < 1.0 and room > 0.0 and log(busy) - 2.0 * (1.0 - busy) * room / (service * varied) <= _LATE_LOG:
+            low, found = rate, batch
+        else:
+            high = rate
+        if low >= high:
+            return engine.allowed
+        rate = (low + high) / 2.0
+    return max(found, 0.1)
+
+
+def _most_likely(fit: Fit, cache: float) -> tuple[float, ...]:
+    """Return the four numbers of a step that are most likely after the data, for a KV cache of so many tokens."""
+    base = 0.9 * fit.shortest
+    found: tuple[float, ...] = ()
+    for _ in range(2):
+        prior = (base, base * _SEQUENCE_OF_BASE, base * _CACHE_OF_BASE / cache, base * _PROMPT_OF_BASE)
+        found = _posterior(fit.rows, prior)
+        base = max(0.3 * fit.shortest, min(fit.shortest, found[0]))
+    return found
+
+
+def _posterior(rows: tuple[tuple[float, ...], ...], prior: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the maximum of the posterior; what would be below a tenth of the prior is set to that."""
+    system = [list(row) for row in rows]
+    for place, usual in enumerate(prior):
+        strength = 1.0 / (_PRIOR_SPREAD * usual) ** 2
+        system[place][place] += strength
+        system[place][_NUMBERS] += strength * usual
+    values = _solved(system)
+    fixed: dict[int, float] = {}
+    least = [0.1 * usual for usual in prior]
+    while low := [place for place in range(_NUMBERS) if values[place] < least[place] and place not in fixed]:
+        for place in low:
+            fixed[place] = least[place]
+        values = _solved(_reduced(system, fixed))
+    return values
+
+
+def _reduced(system: Sequence[Sequence[float]], fixed: Mapping[int, float]) -> list[list[float]]:
+    """Return the equations with some values known: their columns go to the right side."""
+    found = []
+    for place, row in enumerate(system):
+        free, known = list(row), 0.0
+        for other, value in fixed.items():
+            known += row[other] * value
+            free[other] = 0.0
+        free[_NUMBERS] -= known
+        if place in fixed:
+            free = [0.0, 0.0, 0.0, 0.0, fixed[place]]
+            free[place] = 1.0
+        found.append(free)
+    return found
+
+
+def _solved(rows: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Return the solution of four equations, each with its right side, by elimination in their order.
+
+    They are those of a positive definite matrix. Written out: it is solved four times for each variant and cycle.
+    """
+    (a0, a1, a2, a3, a4), (b0, b1, b2, b3, b4), (c0, c1, c2, c3, c4), (d0, d1, d2, d3, d4) = rows
+    factor = b0 / a0
+    b1, b2, b3, b4 = b1 - factor * a1, b2 - factor * a2, b3 - factor * a3, b4 - factor * a4
+    factor = c0 / a0
+    c1, c2, c3, c4 = c1 - factor * a1, c2 - factor * a2, c3 - factor * a3, c4 - factor * a4
+    factor = d0 / a0
+    d1, d2, d3, d4 = d1 - factor * a1, d2 - factor * a2, d3 - factor * a3, d4 - factor * a4
+    factor = c1 / b1
+    c2, c3, c4 = c2 - factor * b2, c3 - factor * b3, c4 - factor * b4
+    factor = d1 / b1
+    d2, d3, d4 = d2 - factor * b2, d3 - factor * b3, d4 - factor * b4
+    factor = d2 / c2
+    fourth = (d4 - factor * c4) / (d3 - factor * c3)
+    third = (c4 - c3 * fourth) / c2
+    second = (b4 - (b2 * third + b3 * fourth)) / b1
+    return (a4 - (a1 * second + a2 * third + a3 * fourth)) / a0, second, third, fourth

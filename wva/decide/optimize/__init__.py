@@ -1,1 +1,0 @@
-"""Second stage: which variant should change, and by how much."""
