@@ -7,7 +7,6 @@ what was passed on is counted.
 from __future__ import annotations
 
 import contextlib
-import http.server
 import ssl
 import threading
 import urllib.parse
@@ -16,7 +15,7 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 
-from e2e.serving import pass_on, serving
+from e2e.serving import answering, pass_on
 
 
 class CountingProxy:
@@ -57,24 +56,12 @@ def counting(server: str, *, authority: Path) -> Iterator[CountingProxy]:
     """Pass queries on to ``server`` (https) inside the block, and count them."""
     context = ssl.create_default_context(cafile=str(authority))
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:  # the name http.server calls
-            form = self.rfile.read(int(self.headers["Content-Length"]))
-            if proxy.accepts(self.headers.get("Authorization", "")):
-                proxy.count(form)
-                status, content = pass_on(f"{server}{self.path}", form, context)
-            else:
-                status, content = HTTPStatus.UNAUTHORIZED, b"Unauthorized\n"
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    def answer(path: str, form: bytes, authorization: str) -> tuple[int, bytes]:
+        if not proxy.accepts(authorization):
+            return HTTPStatus.UNAUTHORIZED, b"Unauthorized\n"
+        proxy.count(form)
+        return pass_on(f"{server}{path}", form, context)
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    proxy = CountingProxy(f"http://127.0.0.1:{listener.server_port}")
-    with serving(listener):
+    with answering(answer) as url:
+        proxy = CountingProxy(url)
         yield proxy

@@ -8,7 +8,7 @@ import ssl
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 _TIMEOUT_SECONDS = 10.0
 _POLL_SECONDS = 0.05  # how late the thread notices that the block is over
@@ -25,6 +25,31 @@ def serving(server: http.server.HTTPServer) -> Iterator[None]:
         finally:
             server.shutdown()
             thread.join()
+
+
+@contextlib.contextmanager
+def answering(answer: Callable[[str, bytes, str], tuple[int, bytes]]) -> Iterator[str]:
+    """Answer each POST inside the block, in JSON, with the status and content for its path, form and authorization.
+
+    The address is that of this server, on loopback.
+    """
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:  # the name http.server calls
+            form = self.rfile.read(int(self.headers["Content-Length"]))
+            status, content = answer(self.path, form, self.headers.get("Authorization", ""))
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with serving(listener):
+        yield f"http://127.0.0.1:{listener.server_port}"
 
 
 def pass_on(url: str, form: bytes | None, context: ssl.SSLContext | None) -> tuple[int, bytes]:

@@ -60,21 +60,21 @@ async def beside(size: int, work: Callable[[], R]) -> R:
 
 def at_once(steps: Steps[R]) -> R:
     """Return the result of all steps."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: R = end.value
-            return result
+    results: list[R] = []
+    for _ in _into(results, steps):
+        pass
+    return results[0]
 
 
 async def in_slices(steps: Steps[R]) -> R:
     """Return the result of all steps, and let other tasks run between them."""
     slices = Slices()
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: R = end.value
-            return result
+    results: list[R] = []
+    for _ in _into(results, steps):
         await slices.rest()
+    return results[0]
+
+
+def _into(results: list[R], steps: Steps[R]) -> Steps[None]:
+    """Take all steps, and add their result to the results."""
+    results.append((yield from steps))

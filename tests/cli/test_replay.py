@@ -151,7 +151,7 @@ def test_decisions_of_an_older_engine_are_compared_as_json(wva, before):
     }
     (span,) = compared["variants"][0]["spans"]
     assert (span["then"], span["now"], span["kind"]) == (1, 0, "the last replica of a sibling goes")
-    assert span["rule_now"] == "the others suffice and this is the dearest: shrink"
+    assert span["rule_now"] == "the cheapest numbers that suffice have fewer of it: shrink"
 
 
 def test_an_older_engine_is_compared_under_another_policy(wva, before, other):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 
-from tests.collect.doubles import NOW, series
-from wva.collect.answers import ErrorKind
+from tests.collect.doubles import NOW, FakePrometheus, series
+from wva.collect.answers import MAX_ANSWER_BYTES, MAX_SERIES, ErrorKind, InstantVector, PrometheusError
+from wva.collect.queries import parts
 from wva.collect.snapshot import Collector, CollectorSettings
 from wva.model.metrics import EngineCounters, SampleState
 
@@ -208,3 +210,53 @@ async def test_a_failure_holds_nobody_else(prometheus, only):
     assert replica.complete
     assert (replica.counters, replica.counters_detail) == (None, "query engine_counters: too slow")
     assert replica.engine.kv_capacity_tokens.detail == "query engine_counters: too slow"
+
+
+class BoundedPrometheus(FakePrometheus):
+    """Selects pods as Prometheus does, and is read no further than ``PrometheusClient`` reads."""
+
+    async def query(self, promql, *, name, at):
+        """Answer with the series of the pods that are asked about; refuse more than 16 MiB of them."""
+        answer = await super().query(promql, name=name, at=at)
+        matcher = re.search(r'pod(=~|!~)"([^"]*)"', promql)
+        found = answer.series
+        if matcher is not None:
+            pattern, wanted = re.compile(matcher[2]), matcher[1] == "=~"
+            found = tuple(each for each in found if bool(pattern.fullmatch(each.metric.pod or "")) == wanted)
+        size = sum(len(msgspec.json.encode(each)) + 1 for each in found)
+        if size > MAX_ANSWER_BYTES or len(found) > MAX_SERIES:
+            raise PrometheusError(ErrorKind.MALFORMED, "the answer is larger than 16 MiB")
+        return InstantVector(found, answer.warnings)
+
+
+async def test_a_namespace_of_ten_thousand_pods_is_asked_in_parts(cluster, instruments):
+    """An answer about all of them would be larger than what is read; each pod is in one part."""
+    prometheus, number = BoundedPrometheus(), 10_000
+    cluster.variant("a-model-with-a-long-name-in-a-large-fleet", pods=number, namespace="large-tenant-of-the-fleet")
+    labels = {"namespace": "large-tenant-of-the-fleet", "model_name": "m"}
+    for place in range(number):
+        pod = f"a-model-with-a-long-name-in-a-large-fleet-{place}"
+        for signal, value in {"time": str(NOW - 5.0), **GAUGES, **COUNTERS}.items():
+            prometheus.put("engine_counters", value, pod=pod, signal=signal, **labels)
+    collector = build(cluster, prometheus, instruments, counters_of=lambda _: True)
+    snapshot = await collector.collect(NOW)
+    assert len(snapshot.replicas) == number
+    assert sum(replica.counters is not None for replica in snapshot.replicas) == number
+    assert sum(name == "engine_counters" for name, _, _ in prometheus.queries) == 3
+    assert sum(name == "scheduler_queue" for name, _, _ in prometheus.queries) == 1
+
+
+@pytest.mark.parametrize(
+    ("ends", "found"),
+    [
+        ({"a": 10, "b": 10}, ("",)),
+        ({"a": 3_000, "b": 1_000}, ("",)),
+        ({"a": 3_000, "b": 1_000, "9": 1}, ('pod=~".*[9a]"', 'pod!~".*[9a]"')),
+        ({"a": 4_000, "b": 4_000, "c": 4_000}, ('pod=~".*[a]"', 'pod=~".*[b]"', 'pod!~".*[ab]"')),
+        ({"a": 9_000}, ("",)),
+    ],
+    ids=str,
+)
+def test_parts_have_each_pod_once(ends, found):
+    """The last part has the others, also those that nobody has counted; one letter cannot be parted."""
+    assert parts(f"x{end}" for end, number in ends.items() for _ in range(number)) == found

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 
+import promql_parser
 import pytest
 
 from tests.collect.doubles import NOW, series
 from wva.collect.answers import ErrorKind, InstantVector
 from wva.collect.queries import (
     ANALYZER_QUERIES,
+    BY_PODS,
     ENGINE_COUNTERS,
     ENGINE_SIGNALS,
     SCHEDULER_QUEUE,
     CounterSignal,
     EngineSignal,
     QueueSignal,
+    parts,
 )
 from wva.collect.samples import Classifier
 from wva.collect.scheduler_queue import SchedulerQueueJoin
@@ -259,6 +262,15 @@ def test_every_signal_is_asked_for_once():
         query = make(["ns"])
         assert (query.name, query.essential) == (name, False)
         assert re.findall(r'"signal", "(\w+)"', query.text) == [signal.value for signal in signals[name]]
+
+
+def test_a_part_of_the_pods_is_asked_about_in_each_selector():
+    """The text is one for Prometheus, and all its selectors are of the namespaces and of the part."""
+    for name in BY_PODS:
+        for part in parts(f"x{end}" for end in "abc" for _ in range(3_000)):
+            text = ANALYZER_QUERIES[name](["ns"], part).text
+            promql_parser.parse(text)
+            assert text.count(f'{{namespace=~"ns",{part}') == text.count('namespace=~"') > 10
 
 
 @pytest.mark.parametrize("make", ANALYZER_QUERIES.values(), ids=ANALYZER_QUERIES)

@@ -29,7 +29,6 @@ from wva.model.policy import (
     ScaleToZeroEntry,
     ScaleToZeroRules,
 )
-from wva.model.queueing import QueueingMemory
 from wva.model.recording import Recording
 from wva.model.records import replace
 from wva.model.service import PerformanceProfile, ServiceTarget
@@ -185,27 +184,25 @@ def known_for_long(models: list[ModelKey]) -> CapacityMemory:
 
 def looked_at(
     models: Sequence[ModelKey], pods: Sequence[ReplicaMetrics], variants: Sequence[Variant]
-) -> QueueingMemory:
+) -> tuple[DemandMemory, ...]:
     """Return what the queueing analyzer remembers after a look at idle pods a minute ago."""
     idle = EngineCounters(NOW - 65, *[0.0] * 8)
-    return QueueingMemory(
-        tuple(
-            DemandMemory(
-                model,
-                at=NOW - 60,
-                variants=tuple(
-                    VariantDemand(
-                        each.key,
-                        pods=tuple(
-                            PodMemory(pod.pod, idle, 0.0, 0.0, derived=True) for pod in pods if pod.variant == each.key
-                        ),
-                    )
-                    for each in variants
-                    if each.model == model
-                ),
-            )
-            for model in sorted(models)
+    return tuple(
+        DemandMemory(
+            model,
+            at=NOW - 60,
+            variants=tuple(
+                VariantDemand(
+                    each.key,
+                    pods=tuple(
+                        PodMemory(pod.pod, idle, 0.0, 0.0, derived=True) for pod in pods if pod.variant == each.key
+                    ),
+                )
+                for each in variants
+                if each.model == model
+            ),
         )
+        for model in sorted(models)
     )
 
 
@@ -226,10 +223,10 @@ def counters(load: float, *, at: float = NOW - 5, finished: float | None = None)
 def memories(draw: st.DrawFn, memory: Memory, models: list[ModelKey], snapshot: Snapshot) -> Memory:
     """Draw what else the last cycle may have left: capacities learned, pods looked at."""
     looked = looked_at(models, snapshot.replicas, snapshot.variants)
-    seen = draw(st.sampled_from([QueueingMemory(), looked]))
+    seen = draw(st.sampled_from([(), looked]))
     learned = draw(st.sampled_from([CapacityMemory(), known_for_long(models)]))
-    foreseen = foreseen_for_long(models, 0.5) if seen.models and draw(st.booleans()) else ()
-    return replace(memory, capacity=learned, queueing=seen, demand=seen.models, foreseen=foreseen)
+    foreseen = foreseen_for_long(models, 0.5) if seen and draw(st.booleans()) else ()
+    return replace(memory, capacity=learned, demand=seen, foreseen=foreseen)
 
 
 @st.composite
@@ -317,10 +314,10 @@ def equals(draw: st.DrawFn, kind: Kind, *, costs: Sequence[float] = (10.0,)) -> 
     queueing = QueueingRules(QueueingPolicy(tuning_enabled=False) if kind.analyzer is Analyzer.QUEUEING else None)
     policy = replace(policy_of(kind, Policy()), queueing=queueing, profiles=PROFILES)
     observed = looked_at([model], replicas, variants)
-    memory = Memory(tuple(entries), known_for_long([model]), observed)
+    memory = Memory(tuple(entries), known_for_long([model]), demand=observed)
     if kind.analyzer is Analyzer.DEMAND:
         seen = foreseen_for_long([model], 0.5 * load * len(replicas))
-        memory = replace(memory, demand=observed.models, foreseen=seen)
+        memory = replace(memory, foreseen=seen)
     waiting = SchedulerQueue(model, sample(draw(st.sampled_from([0, 5]))), sample(None))
     snapshot = replace(Snapshot.of(variants, replicas), queues=(waiting,))
     if kind.optimizer is Optimizer.GREEDY_BY_SCORE:

@@ -46,3 +46,11 @@ def test_a_held_number_is_bounded_too_but_stays_held():
     decision = Story().cycle(variant(replicas=3, desired=5, maximum=3), failure="refused")["a"]
     assert (decision.desired, decision.reason) == (3, Reason.PROMETHEUS_ERROR)
     assert decision.message.startswith("5 is above the maximum 3 of the scaler; refused")
+
+
+def test_what_a_maximum_takes_away_is_no_part_of_what_serves():
+    """Of nine replicas four must go, for pods of their variant find no node: the other variant takes their place."""
+    at_most_one = variant("a", replicas=5, maximum=1, unschedulable_pods=1)
+    decisions = Story().cycle(at_most_one, variant("b", replicas=4), a=[FULL] * 5, b=[FULL] * 4)
+    assert decisions["a"].desired == 1
+    assert decisions["b"].desired > 4

@@ -67,7 +67,7 @@ def closed(monkeypatch):
             for one in variants
             for number in range(counts.get(one.key.name, one.current_replicas))
         ]
-        monkeypatch.setitem(ANALYZERS, Analyzer.TOKENS, lambda: Found(per_replica or {}, 100.0, **capacity))
+        monkeypatch.setitem(ANALYZERS, Analyzer.TOKENS, lambda _: Found(per_replica or {}, 100.0, **capacity))
         memory = Memory(tuple((entries or {})[name] for name in sorted(entries or {})))
         decisions, _ = decide(Snapshot.of(list(variants), pods or found), memory, tokens_policy(), NOW)
         return {decision.key.name: decision for decision in decisions}
@@ -90,7 +90,7 @@ def test_as_many_replicas_as_the_gap_needs_on_the_cheapest_per_capacity(closed):
     decisions = closed(variant("a", cost=20), variant("b", cost=30), per_replica=sizes, required=350.0)
     assert outcome(decisions) == {"a": (1, "SiblingGrows"), "b": (3, "ScaleUp")}
     assert decisions["b"].message == (
-        "350 tokens missing (so it is); 2 replicas more, the cheapest that can grow: b (cost 30)"
+        "350 tokens missing (so it is); 2 replicas more, the cheapest numbers have more of b (cost 30)"
     )
 
 
@@ -144,7 +144,8 @@ def test_spare_capacity_takes_the_dearest_first(closed):
     """250 to spare: two of the dear one, which carry 100 each; nothing smaller is left."""
     decisions = closed(variant("a", replicas=2, cost=5), variant("b", replicas=4, cost=50), spare=250.0)
     assert outcome(decisions) == {"a": (2, "SiblingShrinks"), "b": (2, "ScaleDown")}
-    assert decisions["b"].message == "4 replicas can carry the load; dearest variant that can shrink: b (cost 50)"
+    words = "4 replicas can carry the load; the cheapest numbers have fewer of b (cost 50)"
+    assert decisions["b"].message == f"{words}; so it is"
 
 
 def test_one_replica_of_each_stays_unless_its_scaler_goes_to_zero(closed):
@@ -240,7 +241,7 @@ def test_the_pipeline_decides_alone_without_a_budget():
     """With what has been learned kept for the next cycle."""
     decisions, memory = decide(in_need("a", "b"), known("a", "b"), tokens_policy(), NOW)
     assert [decision.desired for decision in decisions] == [2, 2]
-    assert "1 replica more, the cheapest that can grow: a (cost 10)" in decisions[0].message
+    assert "1 replica more, the cheapest numbers have more of a (cost 10)" in decisions[0].message
     assert [learned.model.model_id for learned in memory.capacity.models] == ["a", "b"]
 
 

@@ -75,7 +75,7 @@ def test_a_rise_is_followed_to_the_end_of_the_lead_time() -> None:
     """What is ordered now serves then."""
     found = seen([5.0 + 0.1 * turn for turn in range(60)])[-1]
     newest = 5.0 + 0.1 * 59
-    lead = 40.0 + 120.0
+    lead = 40.0 + 100.0
     assert found.required == pytest.approx(newest + 0.1 / CYCLE * lead, rel=0.15)
 
 
@@ -125,6 +125,24 @@ def test_nothing_goes_before_the_demand_has_been_away_for_a_while() -> None:
     assert found[45].sufficient > 10.0
     assert found[45].required < 5.0
     assert found[-1].sufficient < 5.0
+
+
+@pytest.mark.parametrize(
+    ("took", "cycle", "hold"), [(2.0, 10.0, 40.0), (2.0, 60.0, 120.0), (100.0, 10.0, 100.0), (600.0, 60.0, 600.0)]
+)
+def test_the_hold_is_as_long_as_a_start_a_reaction_and_two_cycles(took: float, cycle: float, hold: float) -> None:
+    """What starts soon may go soon. A share of the hold must have been seen before anything goes at all."""
+    memory, found = NOTHING_SEEN, []
+    long = int(1800.0 / cycle)
+    for turn in range(2 * long):
+        need = needed(10.0 if turn < long else 2.0)
+        need, memory = foresee(need, [variant("a")], {A: pods(4, took=took)}, memory, now=NOW + cycle * turn)
+        found.append(need.sufficient)
+    assert next(turn for turn, sufficient in enumerate(found) if sufficient < inf) * cycle == pytest.approx(
+        0.7 * hold, abs=cycle
+    )
+    gone = next(turn for turn, sufficient in enumerate(found) if sufficient < 6.0) - (long - 1)
+    assert hold <= gone * cycle <= hold + 2.0 * cycle
 
 
 def test_a_level_that_returns_is_warm_before_it_does() -> None:
@@ -187,6 +205,51 @@ def test_longer_starts_look_further_ahead() -> None:
         now=NOW + 900.0,
     )
     assert seen(ramp)[-1].required < slow.required < stuck.required
+
+
+def test_a_pod_that_was_stuck_for_an_hour_is_no_reason_to_look_an_hour_ahead() -> None:
+    """After the transition deadline a pod is not counted on, so a start counts as no longer than that."""
+    required = []
+    for took in (240.0, 2800.0):
+        after = NOTHING_SEEN
+        for turn in range(60):  # a ramp shows how far ahead is looked
+            now = NOW + CYCLE * turn
+            need, after = foresee(
+                needed(5.0 + 0.1 * turn), [variant("a")], {A: pods(4, took=took)}, after, now=now, deadline=240.0
+            )
+        required.append(need.required)
+    assert required[0] == required[1] > 11.0
+
+
+@pytest.mark.parametrize(
+    ("known", "counts"), [([], 120.0), ([0.0], 120.0), ([5.0], 5.0), ([5.0, 60.0], 60.0), ([5.0, 300.0], 300.0)]
+)
+def test_a_known_start_says_more_than_the_usual_one(known: list[float], counts: float) -> None:
+    """Pods that have long been Ready tell it at the first look; of two starts the longer counts."""
+    few = [pods(1, ready=NOW - 9000.0 * turn, took=took)[0] for turn, took in enumerate(known, start=1)]
+    required = []
+    for started in (few, pods(10, took=counts)):
+        memory = NOTHING_SEEN
+        for turn in range(60):  # a ramp shows how far ahead is looked
+            need = needed(5.0 + 0.1 * turn, answers=lambda _: 100.0)
+            need, memory = foresee(need, [variant("a")], {A: started}, memory, now=NOW + CYCLE * turn)
+        required.append(need.required)
+    assert required[0] == required[1] > 11.0
+
+
+def test_starts_are_learned_whatever_the_order_of_listing() -> None:
+    """The newest ten count; a pod that was seen starting counts once."""
+    started = [pods(1, ready=NOW - 60.0 * turn, took=float(turn))[0] for turn in range(1, 15)]
+    one, two = (
+        foresee(needed(5.0), [variant("a")], {A: listed}, NOTHING_SEEN, now=NOW)[1].start_ups
+        for listed in (started, started[::-1])
+    )
+    assert one == two == ((A, tuple(map(float, range(10, 0, -1)))),)
+    _, memory = foresee(needed(5.0), [variant("a")], {A: started[:2]}, NOTHING_SEEN, now=NOW)
+    later = [*started[:2], *pods(1, ready=NOW + 10.0, took=30.0)]
+    for turn in range(1, 4):
+        _, memory = foresee(needed(5.0), [variant("a")], {A: later}, memory, now=NOW + CYCLE * turn)
+    assert memory.start_ups == ((A, (2.0, 1.0, 30.0)),)
 
 
 def test_starts_that_cannot_be_are_not_learned() -> None:

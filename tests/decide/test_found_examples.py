@@ -22,7 +22,6 @@ from tests.decide.pipelines import (
 )
 from tests.decide.queueing.samples import steady
 from wva.decide.pipeline import decide
-from wva.model.demand import DemandMemory
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.memory import Memory, VariantMemory
 from wva.model.metrics import ReplicaMetrics
@@ -49,12 +48,7 @@ def cycle(kind: Kind, *, load: float, **numbers: int) -> Recording:
     snapshot = replace(Snapshot.of(variants, pods), inventory=Inventory.of([AcceleratorPool("A100", 1000, 0)]))
     found = under(Recording(NOW, policy, memory, snapshot), load)
     before = steady(found.snapshot, policy)
-    # Demand has been looked for before, so that this is no first cycle.
-    looked = (DemandMemory(MODEL, at=NOW - 60.0),)
-    return replace(
-        found,
-        memory=replace(memory, queueing=before.queueing, demand=looked, foreseen=before.foreseen),
-    )
+    return replace(found, memory=replace(memory, demand=before.demand, foreseen=before.foreseen))
 
 
 def decided(recording: Recording) -> dict[str, int]:

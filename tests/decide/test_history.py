@@ -199,6 +199,17 @@ def test_a_withdrawn_shrink_is_regretted():
     assert story.memory.models[0].regretted == Shrink(1, pytest.approx(0.4 / 0.7), NOW + 30)
 
 
+def test_a_replica_that_does_not_come_hides_no_regret():
+    """Two of three were to be left: the one that has been missing for long carries nothing."""
+    shrinking = variant("a", replicas=2, desired=1, settling_since=NOW - 60)
+    stuck = variant("b", replicas=2, ready_replicas=1, desired=2, settling_since=NOW - 9_000)
+    shrunk = Shrink(3, 1.2, NOW - 60)
+    story = Story(memory=Memory(models=(ModelMemory(MODEL, shrunk=shrunk),)))
+    decisions = story.cycle(shrinking, stuck, a=[(0.5, 0)] * 2, b=[(0.5, 0)])
+    assert decisions["a"].reason is Reason.SHRINK_WITHDRAWN
+    assert story.memory.models[0].regretted == replace(shrunk, at=NOW)
+
+
 def test_a_model_that_is_held_regrets_nothing():
     """Nothing is known of its load."""
     story = Story()

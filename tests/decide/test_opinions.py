@@ -24,7 +24,7 @@ def test_its_number_is_the_need_of_a_model_that_has_it_as_analyzer():
     (decision,), memory = decide(BUSY, steady(BUSY, QUEUEING), QUEUEING, NOW)
     assert (decision.desired, decision.reason) == (2, Reason.SCALE_UP)
     assert "requests/s needed" in decision.message
-    assert memory.queueing.models
+    assert memory.demand
 
 
 def test_without_an_opinion_the_number_is_held():
@@ -40,15 +40,16 @@ def test_beside_the_percentage_analyzer_the_larger_number_counts():
     assert (decision.desired, decision.reason) == (2, Reason.SCALE_UP)
     assert "requests/s needed" in decision.message
     assert [step.stage for step in decision.steps] == ["measure", "allocate", "settle"]
-    assert memory.queueing.models
+    assert "its service class" in decision.steps[0].reason
+    assert memory.demand
 
 
 def test_nobody_asks_it_by_default_or_in_compatibility_mode():
-    """The percentage analyzer decides alone."""
+    """No word of it in what is decided."""
     for policy in (KNOWN, replace(KNOWN, proactive_model=True, compatibility=Compatibility.V0_5)):
-        (decision,), memory = decide(BUSY, Memory(), policy, NOW)
+        (decision,), _ = decide(BUSY, steady(BUSY, policy), policy, NOW)
         assert decision.desired == 1
-        assert memory.queueing == Memory().queueing
+        assert not any("its service class" in step.reason for step in decision.steps)
 
 
 def test_numpy_is_loaded_only_when_it_is_asked():

@@ -8,13 +8,13 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from tests.builders import NOW, variant
-from tests.decide.story import BUSY, FULL, Story, numbers, reasons
+from tests.decide.story import BUSY, FULL, IDLE, Story, numbers, reasons
 from tests.decide.tokens import pod
 from wva.decide.pipeline import decide
 from wva.model.capacity import CapacityMemory, LearnedCapacity
 from wva.model.decision import Reason
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
-from wva.model.memory import Memory
+from wva.model.memory import Memory, VariantMemory
 from wva.model.policy import Analyzer, Policy, SaturationPolicy
 from wva.model.records import replace
 from wva.model.service import ServiceTarget
@@ -137,6 +137,19 @@ def test_while_the_gpus_are_unknown_the_sibling_is_not_asked():
     decisions = limited.cycle(cheap(), dear(), cheap=[FULL], dear=[FULL])
     assert numbers(decisions) == {"cheap": 1, "dear": 1}
     assert reasons(decisions) == {"cheap": "GpuLimited", "dear": "NoCandidate"}
+
+
+def test_what_is_only_asked_for_gives_way_to_a_shrink_that_is_withdrawn():
+    """It has no GPUs yet, and none are free; what was to go has its own."""
+    told = story(A100=0)
+    told.memory = Memory(
+        variants=(VariantMemory(variant("a").key, 4, None, 3), VariantMemory(variant("c").key, 1, None, 5))
+    )
+    c = variant("c", replicas=5, unschedulable_pods=1)
+    decisions = told.cycle(variant("a", replicas=3), c, a=[IDLE] * 3, c=[IDLE] * 4 + [(0.0, 5.0)])
+    assert numbers(decisions) == {"a": 3, "c": 5}
+    assert reasons(decisions) == {"a": "ScaleUpWithdrawn", "c": "ScaleDownWithdrawn"}
+    assert decisions["a"].message == "4 replicas no longer needed: other variants cover the need"
 
 
 def test_a_budget_without_models_is_no_problem():

@@ -26,7 +26,6 @@ from wva.model.decision import Decision
 from wva.model.inventory import Inventory
 from wva.model.memory import Memory
 from wva.model.optimizers import Analyzer
-from wva.model.queueing import QueueingMemory
 from wva.model.recording import Recording
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
@@ -320,12 +319,11 @@ def test_renaming_equal_variants_permutes_the_result(kind, data, shuffle):
     entries = [replace(entry, key=renamed[entry.key]) for entry in recording.memory.variants]
     looked = tuple(
         replace(model, variants=tuple(replace(entry, key=renamed[entry.key]) for entry in model.variants))
-        for model in recording.memory.queueing.models
+        for model in recording.memory.demand
     )
     memory = replace(
         recording.memory,
         variants=tuple(sorted(entries, key=lambda entry: entry.key)),
-        queueing=QueueingMemory(looked),
         demand=looked,
     )
     everything = replace(seen, variants=snapshot.variants, replicas=snapshot.replicas)

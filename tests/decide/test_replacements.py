@@ -44,7 +44,7 @@ def cycles(monkeypatch):
 
     def run(*variants, demand=9.0, carries=(3.0, 9.0), bases=(MEASURED, MEASURED), foreseeable=True, turns=24):
         capacities = {key: Capacity(each, basis) for key, each, basis in zip((A, B), carries, bases, strict=True)}
-        monkeypatch.setitem(ANALYZERS, Analyzer.DEMAND, lambda: Steady(demand, capacities, foreseeable))
+        monkeypatch.setitem(ANALYZERS, Analyzer.DEMAND, lambda _: Steady(demand, capacities, foreseeable))
         loads = {each.key.name: [BUSY] * each.ready_replicas for each in variants}
         memory = Memory()
         for turn in range(turns):

@@ -14,7 +14,8 @@ def test_an_idle_pair_loses_one_replica():
     decision = Story().cycle(variant(replicas=2), a=[IDLE] * 2)["a"]
     assert (decision.desired, decision.reason, decision.action) == (1, Reason.SCALE_DOWN, Action.SCALE_DOWN)
     assert decision.source is Source.MEASURED
-    assert decision.message == "1 replica can carry the load; dearest variant that can shrink: a (cost 10)"
+    words = "1 replica can carry the load; dearest variant that can shrink: a (cost 10)"
+    assert decision.message == f"{words}; 2 of 2 replicas report, 0 saturated, mean spare KV 0.8, mean spare queue 5"
 
 
 def test_the_last_replica_stays():

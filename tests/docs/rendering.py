@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import SecretStr
 
 from tests.docs import engine_differences, physics_tables
+from tests.docs.picture import picture
 from wva.api.crd import definition
 from wva.collect.queries import ANALYZER_QUERIES, chunk_queries
 from wva.instruments import Instruments
@@ -246,6 +247,7 @@ def traces_table():
 
 
 TABLES = {
+    "../README.md": {"picture": picture},
     "conditions.md": {"obstacles": obstacles_table},
     "crd-reference.md": {
         "names": names_table,

@@ -532,6 +532,7 @@ async def test_only_what_changed_is_looked_at_again(scene):
     scene.waiting = {made.key.name: {} for made in scene.variants}
     everything = {made.model for made in scene.variants}
     async with scene.running():
+        assert len(scene.reads) == 10, "of a namespace so many at a turn"
         assert scene.looked_at == [everything]
         scene.loop._ports = replace(scene.loop._ports, marked=lambda: {scene.variants[7].model})
         await scene.advance(0.5)

@@ -41,6 +41,7 @@ def decided(number, reason):
         ((2, Reason.SCALE_DOWN), (4, Reason.SCALE_DOWN), Rule.SHRINKS, Kind.SHRINKS_BY_LESS),
         ((4, Reason.SHRINK_UNSAFE), (3, Reason.SCALE_DOWN), Rule.SHRINKS, Kind.SHRINKS_HERE),
         ((1, Reason.STEADY), (0, Reason.SCALE_DOWN), Rule.SHRINKS, Kind.LAST_GOES),
+        ((1, Reason.STEADY), (2, Reason.SCALE_UP), Rule.REPLACES, Kind.EXCHANGES),
         ((3, Reason.SCALE_DOWN), (4, Reason.SIBLING_SHRINKS), Rule.SIBLING_UNFINISHED, Kind.SHRINK_WAITS),
         ((3, Reason.SHRINK_UNFINISHED), (4, Reason.SHRINK_WITHDRAWN), Rule.SHRINK_WITHDRAWN, Kind.WITHDRAWS),
         ((4, Reason.SHRINK_WITHDRAWN), (3, Reason.SHRINK_UNFINISHED), Rule.SHRINK_UNFINISHED, Kind.KEEPS),

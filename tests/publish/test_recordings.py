@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from tests.builders import NOW, policy, replica, variant
 from wva.decide.pipeline import decide
-from wva.model.demand import Foresight, Level
+from wva.model.demand import DemandMemory, Foresight, Level
 from wva.model.memory import Memory
 from wva.model.metrics import EngineCounters
 from wva.model.recording import FORMAT, Recording
@@ -98,6 +98,18 @@ def test_a_level_of_demand_below_one_request_per_second_is_read():
         else:
             with pytest.raises(NumberError, match=r"memory\.foreseen\.levels\.number"):
                 read_recording(data)
+
+
+@pytest.mark.parametrize("version", [2, 3, FORMAT])
+def test_a_recording_in_which_the_queueing_analyzer_has_a_memory_of_its_own_is_read(version):
+    """It belongs to that of demand now, whose entry counts where there are two of a model."""
+    m, n = (DemandMemory(ModelKey("ns", name), at=NOW - 60, queue=3.0) for name in "mn")
+    of_demand = replace(n, queue=5.0)
+    old = json.loads(msgspec.json.encode(replace(recording(), version=version, memory=Memory(demand=(of_demand,)))))
+    old["memory"]["queueing"] = {"models": json.loads(msgspec.json.encode([m, n])), "learned": []}
+    assert read_recording(json.dumps(old).encode()).memory.demand == (m, of_demand)
+    del old["memory"]["queueing"]["models"]
+    assert read_recording(json.dumps(old).encode()).memory.demand == (of_demand,)
 
 
 def test_a_missing_folder_is_made(tmp_path):

@@ -145,13 +145,16 @@ def _known(
 
 
 def _quality(plan: Plan, arguments: argparse.Namespace) -> int:
-    from wva.sim.scorecard.markdown import markdown  # noqa: PLC0415 - slow to import
+    from wva.sim.rivals import POLICIES  # noqa: PLC0415 - slow to import
+    from wva.sim.rivals.wva import SETUPS  # noqa: PLC0415 - same
+    from wva.sim.scorecard.markdown import markdown  # noqa: PLC0415 - same
     from wva.sim.scorecard.quality import RunsFailedError, judge, write  # noqa: PLC0415 - same
-    from wva.sim.scorecard.runs import Workshop, program_digest  # noqa: PLC0415 - same
+    from wva.sim.scorecard.runs import Workshop, program_digest, simulator_digest  # noqa: PLC0415 - same
     from wva.sim.stage.run import run as play  # noqa: PLC0415 - same
 
     arguments.out.mkdir(parents=True, exist_ok=True)
-    workshop = Workshop(play, arguments.out / "runs", program_digest())
+    rivals = POLICIES.keys() - SETUPS.keys()
+    workshop = Workshop(play, arguments.out / "runs", program_digest(), simulator_digest(), rivals)
     workers = arguments.jobs or os.cpu_count() or 1
     try:
         with progress_bar() as progress:

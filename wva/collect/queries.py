@@ -10,18 +10,20 @@ and namespace, since one answer has all of them.
 More queries are sent for each chunk in which the analyzer of some model needs them, restricted to the namespaces of
 such models. ``engine_signals`` has what the token analyzer and the queueing model need to know of an engine,
 ``engine_counters`` what the demand analyzer does, and ``scheduler_queue`` the requests that endpoint pickers hold back.
+Where one namespace has more pods than 4,000, the first two ask about parts of them.
 Each joins several expressions by ``or`` and tells them apart by the label ``signal``. Other analyzers decide without
 them. No series that a pod exposes can make them fail: series are aggregated before anything is matched.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from wva.collect.promql import namespace_matcher
+from wva.collect.promql import namespace_matcher, quote, regex_literal
 
 MAX_NAMESPACES_PER_CHUNK: Final = 100
 MAX_PODS_PER_CHUNK: Final = 4_000
@@ -138,14 +140,14 @@ def chunk_queries(namespaces: Sequence[str]) -> tuple[Query, ...]:
     return (*values, *timestamps)
 
 
-def engine_signals(namespaces: Sequence[str]) -> Query:
+def engine_signals(namespaces: Sequence[str], pods: str = "") -> Query:
     """Return the query about the engines of some namespaces; raises as ``chunk_queries`` does."""
-    return Query(ENGINE_SIGNALS, _joined(_engine_expressions(namespace_matcher(namespaces))), essential=False)
+    return Query(ENGINE_SIGNALS, _joined(_engine_expressions(_matchers(namespaces, pods))), essential=False)
 
 
-def engine_counters(namespaces: Sequence[str]) -> Query:
+def engine_counters(namespaces: Sequence[str], pods: str = "") -> Query:
     """Return the query about the counters of engines of some namespaces; raises as ``chunk_queries`` does."""
-    return Query(ENGINE_COUNTERS, _joined(_counter_expressions(namespace_matcher(namespaces))), essential=False)
+    return Query(ENGINE_COUNTERS, _joined(_counter_expressions(_matchers(namespaces, pods))), essential=False)
 
 
 def scheduler_queue(namespaces: Sequence[str]) -> Query:
@@ -153,12 +155,40 @@ def scheduler_queue(namespaces: Sequence[str]) -> Query:
     return Query(SCHEDULER_QUEUE, _joined(_queue_expressions(namespace_matcher(namespaces))), essential=False)
 
 
-ANALYZER_QUERIES: Final[Mapping[str, Callable[[Sequence[str]], Query]]] = {
+ANALYZER_QUERIES: Final[Mapping[str, Callable[..., Query]]] = {
     ENGINE_SIGNALS: engine_signals,
     ENGINE_COUNTERS: engine_counters,
     SCHEDULER_QUEUE: scheduler_queue,
 }
-"""By name, the queries that are sent only where an analyzer wants them."""
+"""By name, the queries that are sent only where an analyzer wants them: functions of namespaces."""
+BY_PODS: Final = frozenset({ENGINE_SIGNALS, ENGINE_COUNTERS})
+"""Those that have several series for each pod, and so may ask about ``parts`` of the pods: their second argument."""
+
+
+def parts(pods: Iterable[str]) -> tuple[str, ...]:
+    """Return matchers that ask about all pods in parts of at most 4,000 of these, by the last character of their names.
+
+    That is random in the names that Kubernetes makes. The last part has all that the others have not. Of fewer pods
+    there is one part, with an empty matcher.
+    """
+    ends = Counter(name[-1:] for name in pods)
+    if ends.total() <= MAX_PODS_PER_CHUNK:
+        return ("",)
+    groups, count = [""], 0
+    for end in sorted(ends):
+        if groups[-1] and count + ends[end] > MAX_PODS_PER_CHUNK:
+            groups.append("")
+            count = 0
+        groups[-1] += regex_literal(end)
+        count += ends[end]
+    *first, _ = groups
+    others = f"pod!~{quote(f'.*[{str().join(first)}]')}" if first else ""
+    return (*[f"pod=~{quote(f'.*[{group}]')}" for group in first], others)
+
+
+def _matchers(namespaces: Sequence[str], pods: str) -> str:
+    found = namespace_matcher(namespaces)
+    return f"{found[:-1]},{pods}}}" if pods else found
 
 
 def _per_engine(aggregation: str, metric: str, *more_labels: str) -> str:

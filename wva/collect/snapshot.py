@@ -13,7 +13,7 @@ Only cancellation raises. A cycle with failures still has variants; the decision
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -28,15 +28,17 @@ from wva.collect.joins import Joins
 from wva.collect.promql import validate_namespace
 from wva.collect.queries import (
     ANALYZER_QUERIES,
+    BY_PODS,
     ENGINE_COUNTERS,
     ENGINE_SIGNALS,
     SCHEDULER_QUEUE,
     Query,
     chunk_queries,
     chunks,
+    parts,
 )
 from wva.collect.request_counts import REQUEST_COUNTS, count_requests
-from wva.collect.shared_queries import Failure, Make, Round, SharedQueries
+from wva.collect.shared_queries import Failure, Make, Round, Settled, SharedQueries
 from wva.collect.stores import CollectStores
 from wva.collect.variants import AcceptedVariant, accepted_in_slices
 from wva.instruments import Instruments
@@ -246,29 +248,47 @@ class Collector:
         makes = {query.name: _make(index) for index, query in enumerate(chunk_queries(chunk.namespaces))}
         async with asyncio.TaskGroup() as group:
             essential = group.create_task(self._shared.settle(_ESSENTIAL, makes, chunk.namespaces, round_))
-            others = {
-                name: group.create_task(self._shared.settle(name, {name: ANALYZER_QUERIES[name]}, some, round_))
-                for name, some in chunk.more
-            }
+            others = [(each.name, group.create_task(self._ask_more(each, round_))) for each in chunk.more]
         settled = essential.result()
         found = _Found(settled.answers, settled.failed)
-        for name, task in others.items():
-            found.answers |= task.result().answers
-            found.lacking[name] = task.result().failed
+        more: dict[str, Settled] = {}
+        for name, task in others:
+            more.setdefault(name, Settled()).take(task.result())
+        for name, settled in more.items():
+            found.answers |= settled.answers
+            found.lacking[name] = settled.failed
         if not found.held and not any(found.lacking.values()):
             self._cache.keep(chunk.queries, chunk.pods, found.answers, now=round_.now)
         return found
+
+    async def _ask_more(self, more: _More, round_: Round) -> Settled:
+        """Ask what only some analyzers want; what is remembered of a part of the pods is apart from the others."""
+        return await self._shared.settle((more.name, more.pods), {more.name: more.make}, more.namespaces, round_)
+
+
+@dataclass(frozen=True, slots=True)
+class _More:
+    """A query by its name, the namespaces that it is about, and which part of their pods: a matcher, empty for all."""
+
+    name: str
+    namespaces: tuple[str, ...]
+    pods: str = ""
+
+    def make(self, namespaces: Sequence[str]) -> Query:
+        """Return the query about some of the namespaces."""
+        make = ANALYZER_QUERIES[self.name]
+        return make(namespaces, self.pods) if self.pods else make(namespaces)
 
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
     """What is asked together: up to a hundred namespaces, their queries, and the Ready pods that they concern.
 
-    ``more`` are the queries that only some analyzers want, by name, each with those of the namespaces that it is about.
+    ``more`` are the queries that only some analyzers want.
     """
 
     namespaces: tuple[str, ...]
-    more: tuple[tuple[str, tuple[str, ...]], ...]
+    more: tuple[_More, ...]
     queries: tuple[Query, ...]
     pods: Pods
 
@@ -344,9 +364,15 @@ def _chunk(
     namespaces: tuple[str, ...], more: Mapping[str, set[str]], pods: Mapping[str, set[tuple[str, str]]]
 ) -> _Chunk:
     found = {name: tuple(each for each in namespaces if each in wanting) for name, wanting in more.items()}
-    some = tuple((name, about) for name, about in found.items() if about)
-    queries = (*chunk_queries(namespaces), *(ANALYZER_QUERIES[name](about) for name, about in some))
     ready = frozenset[tuple[str, str]]().union(*(pods[namespace] for namespace in namespaces))
+    several = parts(name for _, name in ready)
+    some = tuple(
+        _More(name, about, part)
+        for name, about in found.items()
+        if about
+        for part in (several if name in BY_PODS else ("",))
+    )
+    queries = (*chunk_queries(namespaces), *(each.make(each.namespaces) for each in some))
     return _Chunk(namespaces, some, queries, ready)
 
 

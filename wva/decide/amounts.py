@@ -18,7 +18,7 @@ from wva.model.policy import QueueingPolicy, SaturationPolicy
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.variant import Variant
-from wva.numbers import REPLICAS, Real, Whole
+from wva.numbers import REPLICAS, Whole
 
 LARGEST: Final = 1e15
 """Of any amount that is measured or configured: products and sums of a few of them stay finite."""
@@ -29,27 +29,32 @@ AMPLE: Final = 1e30
 COUNTLESS: Final = 2**53
 """More replicas than anything can count, and the last number up to which floats have every whole number."""
 
-AMOUNT: Final = Real(0, LARGEST)
 _SIGNALS: Final = EngineSignals.__struct_fields__
 _GPUS: Final = Whole(0, 1_000_000)
+
+_NUMBERS: Final = {
+    policy: [field.name for field in fields(policy) if field.type == "float"]
+    for policy in (SaturationPolicy, QueueingPolicy)
+}
+_signals: Final = attrgetter(*_SIGNALS)
 
 P = TypeVar("P", SaturationPolicy, QueueingPolicy)
 
 
 def rounded_up(replicas: float) -> int:
     """Return a quotient as a whole number of replicas, at most ``COUNTLESS``, and 0 for NaN."""
-    return 0 if math.isnan(replicas) else math.ceil(min(max(replicas, -COUNTLESS), COUNTLESS))
-
-
-def rounded_down(replicas: float) -> int:
-    """Return a quotient as a whole number of replicas that fit, at most ``COUNTLESS``."""
-    return -rounded_up(-replicas)
+    if -COUNTLESS <= replicas <= COUNTLESS:
+        return math.ceil(replicas)
+    return 0 if math.isnan(replicas) else int(math.copysign(COUNTLESS, replicas))
 
 
 def bounded_policy(policy: P) -> P:
     """Return a policy with every number between 0 and ``LARGEST``."""
-    numbers = {field.name: getattr(policy, field.name) for field in fields(policy) if field.type == "float"}
-    lies = {name: min(max(0.0, number), LARGEST) for name, number in numbers.items() if AMOUNT.find(number) is None}
+    lies = {}
+    for name in _NUMBERS[type(policy)]:
+        number = getattr(policy, name)
+        if not 0.0 <= number <= LARGEST:
+            lies[name] = min(max(0.0, number), LARGEST)
     return replace(policy, **lies) if lies else policy
 
 
@@ -60,21 +65,20 @@ def bounded_snapshot(snapshot: Snapshot) -> Snapshot:
         variants = tuple(map(_variant, variants))
     if not _all_usual(replicas):
         replicas = tuple(map(_replica, replicas))
-    queues = tuple(
+    queues = [
         replace(queue, size=_sample(queue.size), size_bytes=_sample(queue.size_bytes)) for queue in snapshot.queues
-    )
-    return replace(snapshot, variants=variants, replicas=replicas, queues=queues)
+    ]
+    return replace(snapshot, variants=variants, replicas=replicas, queues=tuple(queues))
 
 
 def _all_usual(replicas: Sequence[ReplicaMetrics]) -> bool:
-    """Tell whether every sample can be calculated with. A fleet has too many to look at them one by one."""
-    columns = [[pod.kv_usage for pod in replicas], [pod.queue_length for pod in replicas]]
-    engines = [pod.engine for pod in replicas if pod.engine is not None]
-    columns += [list(map(attrgetter(name), engines)) for name in _SIGNALS if engines]
-    for column in columns:
-        values = [value for sample in column if (value := sample.value) is not None]
-        if values and (min(values) < 0 or max(values) > LARGEST):
-            return False
+    """Tell whether every sample can be calculated with."""
+    for pod in replicas:
+        signals = () if pod.engine is None else _signals(pod.engine)
+        for sample in (pod.kv_usage, pod.queue_length, *signals):
+            value = sample.value
+            if value is not None and not 0.0 <= value <= LARGEST:
+                return False
     return True
 
 
@@ -94,11 +98,9 @@ def _usual(variant: Variant) -> bool:
 
 def _replica(replica: ReplicaMetrics) -> ReplicaMetrics:
     kv, queue, engine = _sample(replica.kv_usage), _sample(replica.queue_length), replica.engine
-    return replace(replica, kv_usage=kv, queue_length=queue, engine=None if engine is None else _engine(engine))
-
-
-def _engine(engine: EngineSignals) -> EngineSignals:
-    return replace(engine, **{name: _sample(getattr(engine, name)) for name in _SIGNALS})
+    if engine is not None:
+        engine = replace(engine, **{name: _sample(getattr(engine, name)) for name in _SIGNALS})
+    return replace(replica, kv_usage=kv, queue_length=queue, engine=engine)
 
 
 def _sample(sample: Sample) -> Sample:

@@ -1,6 +1,6 @@
 """Equal variants stay equal: a change of several is shared among them one replica at a time.
 
-This is the definition. The code needs no such steps, since a change may be of any number of replicas.
+That is what the result is equal to. It is computed without such steps, since a change may be of any size.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def raised(
 ) -> dict[VariantKey, int]:
     """Return the numbers after ``count`` replicas were added, each to the smallest number that may still grow.
 
-    Of equal ones the first of ``ties``, which has all keys, is next. ``most`` are the largest numbers, for the keys
-    that have one; what finds no room is left out.
+    Among equal numbers the key that comes first in ``ties`` grows; ``ties`` contains every key. ``most`` are the
+    largest numbers, for the keys that have one. Replicas for which no key has room are left out.
     """
     if not numbers or count <= 0:
         return dict(numbers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from wva.decide.measure.need import REPLICAS, Need
@@ -11,40 +11,14 @@ from wva.decide.settle import Course, Rule, Terms, Verdict, blocked, bounded, lo
 from wva.decide.trust import ModelReadings, VariantReadings
 from wva.decide.wording import replicas
 from wva.model.decision import HOLD_REASONS, NO_LIMIT, Decision, Limit, Reason, Source, Step
-from wva.model.variant import VariantKey
 
 MEASURE: Final = "measure"
 ALLOCATE: Final = "allocate"
 SETTLE: Final = "settle"
 ZERO: Final = "zero"
 
-_REASONS: Final[Mapping[Rule, Reason]] = {
-    Rule.SHRINK_WITHDRAWN: Reason.SHRINK_WITHDRAWN,
-    Rule.GROWS: Reason.SCALE_UP,
-    Rule.OWN_PENDING: Reason.REPLICAS_PENDING,
-    Rule.DEFERRED: Reason.GROWTH_SETTLING,
-    Rule.SUFFICES: Reason.PENDING_SUFFICES,
-    Rule.ANSWERED: Reason.GROWTH_SETTLING,
-    Rule.NO_GPUS: Reason.GPU_LIMITED,
-    Rule.SIBLING_GROWS: Reason.SIBLING_GROWS,
-    Rule.SIBLING_KEPT: Reason.SIBLING_GROWS,
-    Rule.NO_CANDIDATE: Reason.NO_CANDIDATE,
-    Rule.GROWTH_WITHDRAWN: Reason.GROWTH_WITHDRAWN,
-    Rule.INCOMPLETE: Reason.METRICS_INCOMPLETE,
-    Rule.SHRINK_UNFINISHED: Reason.SHRINK_UNFINISHED,
-    Rule.SHRINKS: Reason.SCALE_DOWN,
-    Rule.SHRINK_KEPT: Reason.SIBLING_SHRINKS,
-    Rule.REPLACES: Reason.SCALE_UP,
-    Rule.REPLACED: Reason.SIBLING_GROWS,
-    Rule.NOT_READY: Reason.REPLICAS_PENDING,
-    Rule.SIBLING_PENDING: Reason.SIBLING_GROWS,
-    Rule.SIBLING_UNFINISHED: Reason.SIBLING_SHRINKS,
-    Rule.UNCOUNTED: Reason.STEADY,
-    Rule.AT_FLOOR: Reason.STEADY,
-    Rule.OBJECTED: Reason.SHRINK_UNSAFE,
-    Rule.STEADY: Reason.STEADY,
-    Rule.IDLE: Reason.IDLE,
-}
+_CHEAPEST: Final = "the cheapest numbers have {} of"
+"""Which variants change where capacities are known: numbers are chosen together, so it need not be the dearest."""
 _REPLACEMENT: Final = {Rule.REPLACES, Rule.REPLACED}
 
 
@@ -71,7 +45,7 @@ def _decision(
         message = f"{held.message}; keeping {published} ({source.value})"
         steps = [Step(MEASURE, message, published, published)]
     else:
-        reason, message = _REASONS[verdict.rule], _sentence(model, need, found, each, verdict, shared)
+        reason, message = verdict.rule.reason, _sentence(model, need, found, each, verdict, shared)
         source = Source.MEASURED
         if reason in HOLD_REASONS:
             source = Source.CURRENT_REPLICAS if previous is None else Source.HELD
@@ -118,18 +92,22 @@ def _decision(
 
 def _shared(model: ModelReadings, need: Need, found: Terms, verdicts: Sequence[Verdict]) -> str:
     """Return what is said of the whole model: its wish, and who answers it; or what may go."""
+    if found.course in {Course.HOLD, Course.STAY}:
+        return need.summary
     pairs = list(zip(model.variants, verdicts, strict=True))
     if found.course is Course.GROW:
         wish = need.wish or f"{need.required:.4g} {need.unit} needed, {found.present:.4g} there ({need.summary})"
         growing = [(each, verdict) for each, verdict in pairs if verdict.rule is Rule.GROWS]
         if growing:
             more = sum(verdict.number - each.progress.level for each, verdict in growing)
-            starting = any(each.progress.waiting or each.progress.silent for each, _ in growing)
-            which = "the only variants left" if starting and need.unit == REPLICAS else "the cheapest that can grow"
-            names = ", ".join(f"{each.key.name} (cost {each.progress.variant.cost:g})" for each, _ in growing)
-            return f"{wish}; {replicas(more)} more, {which}: {names}"
+            which = "the cheapest that can grow:"
+            if need.unit != REPLICAS:
+                which = _CHEAPEST.format("more")
+            elif any(each.progress.waiting or each.progress.silent for each, _ in growing):
+                which = "the only variants left:"
+            return f"{wish}; {replicas(more)} more, {which} {_names(growing)}"
         if any(verdict.rule is Rule.NO_CANDIDATE for verdict in verdicts):
-            obstacles = "; ".join(f"{each.key.name}: {_obstacle(each.progress, need, each.key)}" for each, _ in pairs)
+            obstacles = "; ".join(f"{each.key.name}: {_obstacle(each.progress, need)}" for each, _ in pairs)
             return f"{wish}, but no variant can grow ({obstacles})"
         if any(verdict.rule is Rule.NO_GPUS for verdict in verdicts):
             return f"{wish}, but there are no GPUs for it"
@@ -146,16 +124,31 @@ def _shared(model: ModelReadings, need: Need, found: Terms, verdicts: Sequence[V
     if any(verdict.rule is Rule.REPLACES for _, verdict in pairs):
         come = ", ".join(f"{change} of {name}" for name, change in changes if change > 0)
         leave = ", ".join(f"{-change} of {name}" for name, change in changes if change < 0)
-        return f"{come} would carry the load for less in place of {leave}"
+        return _joined(f"{come} would carry the load for less in place of {leave}", need.summary)
     going = [(each, verdict) for each, verdict in pairs if verdict.rule is Rule.SHRINKS]
     if going:
         left = sum(each.progress.serving for each, _ in pairs)
         left -= sum(each.progress.base - verdict.number for each, verdict in going)
-        names = ", ".join(f"{each.key.name} (cost {each.progress.variant.cost:g})" for each, _ in going)
-        # What demand foresees chooses the cheapest numbers, so it need not be the dearest that goes.
-        which = "the cheapest numbers have fewer of" if need.foreseeable else "dearest variant that can shrink:"
-        return f"{replicas(left)} can carry the load; {which} {names}"
+        which = "dearest variant that can shrink:" if need.unit == REPLICAS else _CHEAPEST.format("fewer")
+        return _joined(f"{replicas(left)} can carry the load", f"{which} {_names(going)}", need.summary)
     return need.summary
+
+
+def _names(changing: Sequence[tuple[VariantReadings, Verdict]]) -> str:
+    return ", ".join(f"{each.key.name} (cost {each.progress.variant.cost:g})" for each, _ in changing)
+
+
+def _joined(*words: str) -> str:
+    return "; ".join(filter(None, words))
+
+
+def _enough(model: ModelReadings, need: Need, what: str) -> str:
+    """Return that there is enough; while requests wait, that they are no reason to grow."""
+    samples = [pod.queue_length for each in model.variants for pod in each.replicas]
+    samples += [] if model.queue is None else [model.queue.size]
+    waiting = sum([sample.fresh_value or 0.0 for sample in samples])
+    waiting = max(waiting, need.backlog) if need.foreseeable else waiting
+    return f"{waiting:.4g} waiting in queues, which asks for no more replicas" if waiting > 0 else f"enough {what}"
 
 
 def _sentence(
@@ -163,6 +156,12 @@ def _sentence(
 ) -> str:
     """Return why a variant has its number."""
     progress, rule = each.progress, verdict.rule
+    if rule is Rule.STEADY:
+        return _joined(
+            _enough(model, need, "capacity"), _ignored(model, need, progress), need.objection or need.summary
+        )
+    if rule is Rule.OBJECTED:
+        return need.objection
     coming = progress.waiting + progress.silent
     if rule is Rule.OWN_PENDING:
         return f"{replicas(progress.in_flight)} pending; {shared}"
@@ -174,13 +173,14 @@ def _sentence(
     if rule is Rule.GROWTH_WITHDRAWN:
         if progress.overdue:
             return f"{replicas(progress.base)} not reached in time and no longer needed"
-        return f"{replicas(progress.base)} no longer needed: fewer than now would do"
+        instead = "other variants cover the need" if found.course is Course.GROW else "fewer than now would do"
+        return f"{replicas(progress.base)} no longer needed: {instead}"
     if rule is Rule.INCOMPLETE:
         gaps = "; ".join(f"{other.key.name}: {other.verdict.message}" for other in model.variants if other.unread)
         return f"nothing shrinks on incomplete metrics ({gaps})"
     if rule is Rule.SHRINK_UNFINISHED:
         held = "the others carry the load" if model.complete else "held until Ready pods and replicas agree"
-        return f"{replicas(progress.outstanding)} still to go; {held}"
+        return _joined(f"{replicas(progress.outstanding)} still to go", held, need.summary)
     if rule is Rule.NOT_READY:
         if progress.overdue:
             return f"{replicas(progress.waiting)} not ready within the transition deadline, no longer counted on"
@@ -190,21 +190,31 @@ def _sentence(
     if rule is Rule.SIBLING_UNFINISHED:
         return f"waits for the shrink of {', '.join(found.concerned)}"
     if rule is Rule.UNCOUNTED:
-        return "enough spare; nothing shrinks until Ready pods and replicas agree"
+        words = "nothing shrinks until Ready pods and replicas agree"
+        return _joined(_enough(model, need, "spare"), words, need.summary)
     if rule is Rule.AT_FLOOR:
         step = progress.variant.bounds.smallest_step(progress.current)
         tolerance = "" if step == 1 else f", and its scaler ignores a step of less than {step}"
-        return f"enough spare; it cannot go below {max(1, lowest(progress))}{tolerance}"
-    if rule is Rule.OBJECTED:
-        return need.objection
+        return f"{_enough(model, need, 'spare')}; it cannot go below {max(1, lowest(progress))}{tolerance}"
+    if rule is Rule.KEPT:
+        return _joined("fewer replicas would carry the present demand", found.cause, need.summary)
     if rule is Rule.IDLE:
         return "no request within the retention period and none in progress"
-    if rule is Rule.STEADY:
-        return f"enough capacity; {need.objection or need.summary}"
     return shared
 
 
-def _obstacle(progress: Progress, need: Need, key: VariantKey) -> str:
+def _ignored(model: ModelReadings, need: Need, progress: Progress) -> str:
+    """Return that a replica stays because its scaler ignores so small a change, empty where none could go."""
+    step, base = progress.variant.bounds.smallest_step(progress.current), progress.base
+    if step == 1 or base != progress.current or base <= lowest(progress):
+        return ""
+    counts = {each.key: each.progress.base for each in model.variants}
+    if need.carried(counts | {progress.variant.key: base - 1}) < need.sufficient:
+        return ""
+    return f"1 replica less would do, but its scaler ignores a change of less than {step}"
+
+
+def _obstacle(progress: Progress, need: Need) -> str:
     """Return what keeps a variant from growing."""
     count = progress.variant.unschedulable_pods
     if count:
@@ -221,6 +231,6 @@ def _obstacle(progress: Progress, need: Need, key: VariantKey) -> str:
     if limit == "tolerance":
         ignored = f"its scaler ignores a step of {bounds.tolerance:.0%} or less"
         return f"{ignored}, and its maximum {bounds.maximum} is no further away"
-    if not need.of(key) > 0:
+    if not need.of(progress.variant.key) > 0:
         return "what one of its replicas carries is not known"
     return "no GPUs for it"

@@ -1,8 +1,8 @@
 """Models that make a cycle fail: they keep their last numbers, and all others are decided as if they asked for nothing.
 
 ``isolated`` runs an engine over all models that it can decide on. ``apart`` returns the inputs without the others.
-Their pods still take the GPUs that they have, and those on their way the GPUs that they will have: what a held model
-was granted is not given away. ``held`` returns the number that a variant keeps, ``asleep`` that of one at zero.
+Their pods still take GPUs, and so do their replicas that are on the way: what a held model was granted is not given
+away. ``held`` returns the number that a variant keeps, ``asleep`` that of one at zero.
 
 If the namespace of a failing model has ConfigMaps of its own, and the models of the namespace can be decided without
 them, these decisions count, and the outcome names the namespace.
@@ -28,7 +28,7 @@ from wva.model.variant import ModelKey, Variant, VariantKey
 Entry = tuple[Decision, VariantMemory]
 
 Engine = Callable[[Snapshot, Memory, Policy, float], Outcome]
-"""Decides on all variants of a snapshot; it raises what any of its models makes it raise."""
+"""Decides on all variants of a snapshot; an exception that one model causes goes through."""
 
 
 def isolated(
@@ -36,7 +36,7 @@ def isolated(
 ) -> Outcome:
     """Return what the engine decides of all models that it can decide on; the others keep their numbers.
 
-    ``counts_pods``: see ``apart``. Raises only what is raised without any model.
+    ``counts_pods``: see ``apart``. Only an exception that needs no model is raised.
     """
     snapshot = bounded_snapshot(snapshot)
     unread = {entry.model: entry.message for entry in snapshot.unread}
@@ -174,26 +174,13 @@ def _without(
 
 def held(variant: Variant, entry: VariantMemory | None, cause: str) -> Decision:
     """Return the decision that keeps the last number of a variant; without one, the replicas that exist."""
-    previous = previous_of(variant, entry)
-    number = _number(variant, entry)
+    previous, number = previous_of(variant, entry), _number(variant, entry)
     source = Source.CURRENT_REPLICAS if previous is None else Source.PREVIOUS_DESIRED
-    message = f"{cause}; keeping {number} ({source.value})"
-    return Decision(
-        key=variant.key,
-        model=variant.model,
-        accelerator=variant.known_accelerator,
-        cost=variant.cost,
-        current=variant.current_replicas if variant.active else 0,
-        desired=number,
-        previous=previous,
-        reason=Reason.MODEL_FAILED,
-        message=message,
-        source=source,
-        metrics=MetricsVerdict(available=False, reason="MetricsUnavailable", message=cause),
-        coverage=Coverage(0, variant.ready_replicas),
-        steps=(Step("hold", message, number, number),),
-        settling_since=entry.settling_since if entry is not None else variant.settling_since,
-    )
+    words = f"{cause}; keeping {number} ({source.value})"
+    since = variant.settling_since if entry is None else entry.settling_since
+    decision = _unmeasured(variant, number, Step("hold", words, number, number), cause, Reason.MODEL_FAILED)
+    coverage = Coverage(0, variant.ready_replicas)
+    return replace(decision, previous=previous, source=source, coverage=coverage, settling_since=since)
 
 
 def _number(variant: Variant, entry: VariantMemory | None) -> int:
@@ -206,22 +193,25 @@ def _number(variant: Variant, entry: VariantMemory | None) -> int:
 
 def asleep(variant: Variant) -> Entry:
     """Keep a variant at zero. When it comes back it begins anew: its past says nothing."""
-    message = "scaled to zero"
-    decision = Decision(
-        key=variant.key,
-        model=variant.model,
-        accelerator=variant.known_accelerator,
-        cost=variant.cost,
-        current=0,
-        desired=0,
-        previous=variant.status_desired,
-        reason=Reason.INACTIVE,
-        message=message,
-        source=Source.CURRENT_REPLICAS,
-        metrics=MetricsVerdict(
-            available=False, reason="MetricsUnavailable", message="scaled to zero: no replica to report"
-        ),
-        coverage=Coverage(0, 0),
-        steps=(Step("analyze", message, 0, 0),),
-    )
+    step = Step("analyze", "scaled to zero", 0, 0)
+    decision = _unmeasured(variant, 0, step, "scaled to zero: no replica to report", Reason.INACTIVE)
     return decision, VariantMemory(variant.key, 0, None, 0)
+
+
+def _unmeasured(variant: Variant, number: int, step: Step, cause: str, reason: Reason) -> Decision:
+    """Return a decision of one step without any metrics; ``cause`` says why there are none."""
+    return Decision(
+        variant.key,
+        variant.model,
+        variant.known_accelerator,
+        variant.cost,
+        variant.current_replicas if variant.active else 0,
+        number,
+        variant.status_desired,
+        reason,
+        step.reason,
+        Source.CURRENT_REPLICAS,
+        MetricsVerdict(available=False, reason="MetricsUnavailable", message=cause),
+        Coverage(0, 0),
+        (step,),
+    )

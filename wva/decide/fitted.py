@@ -1,4 +1,4 @@
-"""Plans for fleets whose capacity is not the sum of their replicas'.
+"""Plans where several replicas do not carry the sum of what each carries.
 
 The allocator adds capacities up. What replicas carry together depends on how many they are, and on which kinds a
 gateway mixes. So its plan is measured with the analyzer's own function, the need is scaled by how far the sum was off,
@@ -20,7 +20,10 @@ _ENOUGH: Final = 1.0 - 1e-9
 
 
 def fitted(wants: Sequence[Want], needs: Mapping[ModelKey, Need], stock: Stock, policy: AllocationPolicy) -> Plan:
-    """Return a plan whose replicas carry what each model wants, by the measure of its need, where there is one."""
+    """Return a plan whose replicas carry what each model wants, as ``Need.carried`` computes it.
+
+    Without ``Need.carries`` capacities add up, and the first plan is the answer.
+    """
     asked = {want.key: want for want in wants}
     plan = allocate(wants, stock, policy)
     open_ = [want for want in wants if want.need > 0.0 and needs[want.key].carries is not None]

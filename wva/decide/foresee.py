@@ -8,7 +8,7 @@ In: a ``Need`` whose demand is a rate, and what is remembered of the model. Out:
    asked for. Spells of demand that are over by then are not chased.
 3. Reserve (``warm``): rises that were not foreseen often enough, and levels that come back at this time.
 4. Backlog: what waits and what will wait until then, drained within a share of the lead time.
-5. Hold: nothing goes before a demand has been away for as long as a start takes.
+5. Hold: nothing goes before a demand has been away for as long as a start takes, a reaction, and two cycles.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _SHORTEST_SECONDS: Final = 10.0
 """Cycles that are shorter share a slot; the first demand is the mean of so long a time."""
 _LONGEST_SECONDS: Final = 60.0
 """Demand while pods come and go is told after so long a time at the latest."""
-_HOLD_SECONDS: Final = 180.0
-"""Nothing goes before a demand has been away for so long, even where replicas start sooner."""
+_HOLD_CYCLES: Final = 2.0
+"""Nothing goes for what a single cycle shows."""
 _SLACK: Final = 0.05
 """Share of the demand that a shrink leaves as capacity beyond it."""
 _COVERED: Final = 0.7
@@ -60,7 +60,6 @@ MOST_TIMES: Final = 16.0
 """Nothing is ordered beyond so many times what Ready replicas carry: as far as an HPA goes by itself in a minute, four
 doublings. So a number that is not true costs a known amount."""
 _START_UP_QUANTILE: Final = 0.8
-_FEW: Final = 3
 _at: Final = attrgetter("at")
 
 
@@ -76,27 +75,29 @@ def foresee(
     found, kept = [], []
     for need, model in zip(needs, models, strict=True):
         parts = [need] if need.second is None else [replace(need, second=None), need.second]
-        rates = [part for part in parts if part.foreseeable and part.hold is None and need.hold is None]
+        rates = [at for at, part in enumerate(parts) if part.foreseeable and part.hold is None and need.hold is None]
         if rates:
             keep_warm = policy.saturation_for(model.key).keep_warm
             ahead, entry = foreseen(
-                rates[0],
+                parts[rates[0]],
                 [each.progress.variant for each in model.variants],
                 {each.key: each.replicas for each in model.variants},
                 before.get(model.key) or Foresight(model.key),
                 now=now,
                 keep_warm=inf if keep_warm >= MAX_KEEP_WARM_SECONDS else keep_warm,
+                deadline=model.policy.transition_deadline_seconds,
             )
             kept.append(entry)
-            # Two rates of one model are the same demand: what is foreseen of the first holds for the second.
-            parts = [
-                part
-                if part not in rates
-                else replace(
-                    part, required=ahead.required, sufficient=ahead.sufficient, demand=ahead.demand, error=ahead.error
+            parts[rates[0]] = ahead
+            for at in rates[1:]:  # two rates of one model are the same demand: what is foreseen of it holds for both
+                parts[at] = replace(
+                    parts[at],
+                    required=ahead.required,
+                    sufficient=ahead.sufficient,
+                    demand=ahead.demand,
+                    error=ahead.error,
+                    stays=ahead.stays,
                 )
-                for part in parts
-            ]
         elif model.key in before:
             kept.append(before[model.key])
         found.append(parts[0] if len(parts) == 1 else larger(parts[0], parts[1], model))
@@ -111,22 +112,27 @@ def foreseen(
     *,
     now: float,
     keep_warm: float = inf,
+    deadline: float = inf,
 ) -> tuple[Need, Foresight]:
     """Return the need with what the future asks for, and what to remember.
 
     ``keep_warm``: for how many seconds replicas may stay that demand does not need; infinite: as long as it pays.
+    ``deadline``: after how many seconds a pod that is not Ready is not counted on any more.
     """
-    if not need.foreseeable or (memory.at is not None and now <= memory.at):
+    if memory.at is not None and now < memory.at:
+        # The clock was set back: what has a time begins anew.
+        memory = Foresight(need.key, dispersion=memory.dispersion, start_ups=memory.start_ups)
+    if not need.foreseeable or now == memory.at:
         return need, memory
     start_ups = _start_ups(variants, replicas, memory, now)
-    start = _start(variants, start_ups, now)
+    start = min(_start(variants, start_ups, now), deadline)
     through = need.answers or need.carried
     ready = [(variant, replicas.get(variant.key, ())) for variant in variants]
     serving = through({variant.key: len(pods) for variant, pods in ready})
-    slots, rest = _series(need, memory, serving, now)
+    slots, rest, told = _series(need, memory, serving, now)
     dispersion = memory.dispersion
     if rest is None and len(slots) > 1:
-        dispersion = dispersed(dispersion, slots[-2], slots[-1])
+        dispersion = dispersed(dispersion, slots[-2], told)
     level = pace(slots, dispersion)
     lead = _REACTION_SECONDS + start
     certain = max(0.0, level.rate - level.error)
@@ -141,20 +147,31 @@ def foreseen(
     reserved = max(foreseen, warm.worth_keeping(levels, surprise, now=now, seconds=soon, longest=keep_warm))
     waiting, later = _backlogs(need, variants, serving, level.rate, start, now)
     drain = _DRAIN_SHARE * lead
-    required = max(reserved, foreseen + _JUMP_SHARE * level.jump + later / drain)
+    present = foreseen + _JUMP_SHARE * level.jump + later / drain
+    required = max(reserved, present)
     required = min(required, MOST_TIMES * need.carried({one.key: max(1, len(pods)) for one, pods in ready}))
-    hold = min(keep_warm, max(_HOLD_SECONDS, start))
+    cycle = 0.0 if memory.at is None else now - memory.at
+    hold = min(keep_warm, max(start, _REACTION_SECONDS, _HOLD_CYCLES * cycle))
     kept = (*[entry for entry in memory.reserved if entry[0] > now - hold and entry[1] > reserved], (now, reserved))
     begun = now if memory.begun is None else memory.begun
-    sufficient = inf
+    sufficient, slack = inf, 1.0 + _SLACK
+    stays: tuple[tuple[float, str], ...] = (
+        (inf, f"nothing shrinks before demand is known for {hold * _COVERED:.0f} s"),
+    )
     if now - begun >= hold * _COVERED:
-        sufficient = max(required, foreseen + waiting / drain, kept[0][1] * (1.0 + _SLACK))
-    need = replace(need, demand=level.rate, error=level.error, required=required, sufficient=sufficient)
+        sufficient = max(required, foreseen + waiting / drain, kept[0][1] * slack)
+        stays = (
+            (reserved * slack, "demand often rises to what they carry, so replicas stay while that is likely"),
+            (kept[0][1] * slack, f"replicas stay for {hold:.0f} s after demand has fallen"),
+        )
+    present = max(present, foreseen * slack, foreseen + waiting / drain)
+    stays = ((present, ""), *stays) if stays[-1][0] > present else ()
+    need = replace(need, demand=level.rate, error=level.error, required=required, sufficient=sufficient, stays=stays)
     return need, Foresight(need.key, begun, now, slots, rest, dispersion, kept, blocks, levels, start_ups)
 
 
-def _series(need: Need, memory: Foresight, serving: float, now: float) -> tuple[tuple[Slot, ...], Slot | None]:
-    """Return what was asked for until now, and the rest of it that is told later.
+def _series(need: Need, memory: Foresight, serving: float, now: float) -> tuple[tuple[Slot, ...], Slot | None, Slot]:
+    """Return what was asked for until now, the rest of it that is told later, and the newest slot as it was told.
 
     A gateway sends all requests to a pod that is new, at times that the last scrapes of others do not reach: they seem
     to be more, and less a cycle later. So what is more than usual while pods come and go waits until it has evened out.
@@ -163,7 +180,7 @@ def _series(need: Need, memory: Foresight, serving: float, now: float) -> tuple[
     before = memory.rest or Slot(now, 0.0, 0.0)
     slot = Slot(now, before.seconds + seconds, before.amount + need.demand * seconds)
     slots = memory.slots[bisect_right(memory.slots, now - KEPT_SECONDS, key=_at) :]
-    uneven = False
+    uneven, told = False, slot
     if slots and (need.unsettled or need.backlog > _LONG_WAIT_SECONDS * serving):
         usual = mean(slots, memory.dispersion) * slot.seconds
         if need.backlog > _LONG_WAIT_SECONDS * serving:
@@ -171,8 +188,8 @@ def _series(need: Need, memory: Foresight, serving: float, now: float) -> tuple[
             slot = replace(slot, amount=max(slot.amount, usual))
         uneven = need.unsettled and slot.amount > usual and slot.seconds < _LONGEST_SECONDS
     if uneven or slot.seconds < _SHORTEST_SECONDS:
-        return slots, slot
-    return (*slots, slot), None
+        return slots, slot, told
+    return (*slots, slot), None, told
 
 
 def _backlogs(
@@ -206,20 +223,22 @@ def _start_ups(
 ) -> tuple[tuple[VariantKey, tuple[float, ...]], ...]:
     """Return how long the last pods of each variant took to start, with those that became Ready since the last cycle.
 
-    Kubernetes tells times in whole seconds.
+    Until one is known, all Ready pods count, however long ago they started. Kubernetes tells times in whole seconds; no
+    engine starts within one, so a pod that seems to tells nothing.
     """
     known = dict(memory.start_ups)
-    since = inf if memory.at is None else memory.at - 1.0
     for variant in variants:
+        before = known.get(variant.key, ())
+        since = memory.at - 1.0 if before and memory.at is not None else -inf
         fresh = [
-            pod.ready_since - pod.created
+            (pod.ready_since, pod.ready_since - pod.created)
             for pod in replicas.get(variant.key, ())
             if pod.ready_since is not None
             and since < pod.ready_since <= now
             and pod.created is not None
-            and 0.0 <= pod.ready_since - pod.created < _LONGEST_START_SECONDS
+            and 0.0 < pod.ready_since - pod.created < _LONGEST_START_SECONDS
         ]
-        known[variant.key] = (*known.get(variant.key, ()), *fresh)[-_START_UPS:]
+        known[variant.key] = (*before, *[seconds for _, seconds in sorted(fresh)])[-_START_UPS:]
     return tuple(sorted({variant.key: known[variant.key] for variant in variants}.items()))
 
 
@@ -231,6 +250,6 @@ def _start(
     ages = [now - variant.oldest_unready_since for variant in variants if variant.oldest_unready_since is not None]
     found = [age for age in ages if age < _LONGEST_START_SECONDS]
     for _, seconds in start_ups:
-        known = sorted((*seconds, _USUAL_START_SECONDS) if len(seconds) < _FEW else seconds)
+        known = sorted(seconds or (_USUAL_START_SECONDS,))  # of up to three that are known the longest counts
         found.append(known[int(_START_UP_QUANTILE * (len(known) - 1) + 0.5)])
     return max(found, default=_USUAL_START_SECONDS)

@@ -20,7 +20,7 @@ from wva.decide.foresee import foresee
 from wva.decide.measure import measure
 from wva.decide.measure.need import REPLICAS, Need
 from wva.decide.outcome import Outcome
-from wva.decide.progress import clocked
+from wva.decide.progress import Progress, clocked
 from wva.decide.settle import MOVES, Course, Rule, Terms, Verdict, settle, terms, want
 from wva.decide.trust import ModelReadings, VariantReadings, believe
 from wva.decide.v05 import engine as v05
@@ -47,7 +47,7 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> tu
 def conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> Outcome:
     """Do the same as ``decide``, and return all that explains it.
 
-    Raises only what is raised without any model.
+    An exception that a model causes is handled here. One that is raised without any model is not.
     """
     if policy.compatibility is Compatibility.V0_5:
         return v05.conclude(snapshot, memory, policy, now)
@@ -64,13 +64,13 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
     # 4 allocate: the cheapest numbers of all models, within bounds, quotas and GPUs
     known = (snapshot.inventory, snapshot.variants)
     stock = Stock.of(*known, unknown=policy.unknown_inventory) if policy.counts_gpus else UNLIMITED
-    prices = {model.key: _prices(model, policy) for model in models}
-    courses = [terms(model, need, prices[model.key]) for model, need in zip(models, needs, strict=True)]
+    prices = _prices(models, policy)
+    courses = [terms(model, need, prices) for model, need in zip(models, needs, strict=True)]
     rules = _sharing(models, courses, policy)
     wants = [
-        _in_turn(want(model, need, course, prices[model.key], stock, policy), need, course, rules.sharing, policy)
+        _in_turn(want(model, need, course, prices, stock, policy), need, course, rules.sharing, policy)
         for model, need, course in zip(models, needs, courses, strict=True)
-        if stock.counted or course.course in MOVES
+        if course.course in MOVES or (stock.counted and any(_orders(each.progress) for each in model.variants))
     ]
     plan = fitted(wants, {need.key: need for need in needs}, stock, rules)
     # 5 settle: which rule holds for each variant
@@ -81,14 +81,15 @@ def _conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) ->
     gpus = (snapshot.inventory_detail or "not read") if stock.frozen else ""
     for model, need, course in zip(models, needs, courses, strict=True):
         zero = policy.scale_to_zero_for(model.key)
-        verdicts = settle(model, need, course, plan, prices[model.key], zero, now)
-        ruled |= {each.key: verdict.rule for each, verdict in zip(model.variants, verdicts, strict=True)}
+        verdicts = settle(model, need, course, plan, prices, zero, now)
         # 6 explain: the decisions in words, and what the next cycle must know
         decisions = explain(model, need, course, verdicts, gpus=gpus)
         kept = _remembered(histories.get(model.key, model.memory), need, course, decisions, verdicts, now)
         if kept.peaks or kept != ModelMemory(model.key):
             remembered.append(kept)
-        entries += [_entry(decision, each, now) for decision, each in zip(decisions, model.variants, strict=True)]
+        for each, verdict, decision in zip(model.variants, verdicts, decisions, strict=True):
+            ruled[each.key] = verdict.rule
+            entries.append(_entry(decision, each, now))
     entries += [asleep(variant) for variant in sleeping]
     entries.sort(key=lambda entry: entry[0].key)
     return Outcome(
@@ -111,8 +112,13 @@ def _sharing(models: Sequence[ModelReadings], courses: Sequence[Terms], policy: 
     return AllocationPolicy()
 
 
+def _orders(progress: Progress) -> bool:
+    """Tell whether replicas that do not exist yet are asked for. All others have their GPUs."""
+    return progress.base > progress.current
+
+
 def _in_turn(wanted: Want, need: Need, found: Terms, sharing: SharingRule, policy: Policy) -> Want:
-    """Return it with the place of its model: its priority, and by how much it weighs among those of its priority."""
+    """Return the want with the priority of its model, and the weight of the model among those of equal priority."""
     target = policy.service_target_for(wanted.key)
     priority = LOWEST_PRIORITY if target is None else target.priority
     weight = need.demand / found.present if found.present > 0 else 1.0
@@ -122,18 +128,18 @@ def _in_turn(wanted: Want, need: Need, found: Terms, sharing: SharingRule, polic
     return replace(wanted, priority=priority, weight=weight)
 
 
-def _prices(model: ModelReadings, policy: Policy) -> dict[VariantKey, float]:
+def _prices(models: Sequence[ModelReadings], policy: Policy) -> dict[VariantKey, float]:
     """Return what a replica of each variant costs.
 
-    What the variants say counts. Where none of them says anything, the unit costs of their accelerators do, if all are
-    known: costs of two kinds cannot be compared.
+    What the variants say counts. Where none of a model says anything, the unit costs of their accelerators do, if all
+    are known: costs of two kinds cannot be compared.
     """
-    variants = [each.progress.variant for each in model.variants]
-    prices = {variant.key: variant.cost for variant in variants}
-    if policy.accelerator_costs and all(variant.cost == DEFAULT_COST for variant in variants):
+    prices = {each.key: each.progress.variant.cost for model in models for each in model.variants}
+    for model in models if policy.accelerator_costs else ():
+        variants = [each.progress.variant for each in model.variants]
         units = [policy.accelerator_cost(variant.accelerator) for variant in variants]
         known = [unit for unit in units if unit is not None]
-        if len(known) == len(units):
+        if len(known) == len(units) and all(variant.cost == DEFAULT_COST for variant in variants):
             for variant, unit in zip(variants, known, strict=True):
                 prices[variant.key] = unit * max(1, variant.gpus_per_replica)
     return prices
@@ -149,19 +155,22 @@ def _remembered(
 ) -> ModelMemory:
     """Return what the next cycle must know of a model: what was asked for, and what was given up."""
     answered = history.answered if found.coming or found.course is Course.HOLD else None
-    rules = {verdict.rule for verdict in verdicts}
-    if Rule.GROWS in rules and need.unit == REPLICAS:
-        answered = max(answered or 0.0, need.demand)
     shrunk = history.shrunk
-    if Rule.SHRINKS in rules and need.unit == REPLICAS:
-        shrunk = Shrink(sum([decision.desired for decision in decisions]), need.demand, now)
+    if need.unit == REPLICAS and found.course in {Course.GROW, Course.SHRINK}:
+        rules = {verdict.rule for verdict in verdicts}
+        if Rule.GROWS in rules:
+            answered = max(answered or 0.0, need.demand)
+        if Rule.SHRINKS in rules:
+            shrunk = Shrink(sum([decision.desired for decision in decisions]), need.demand, now)
+    if answered == history.answered and shrunk is history.shrunk:
+        return history
     return ModelMemory(history.key, history.peaks, shrunk, history.regretted, answered)
 
 
 def _entry(decision: Decision, each: VariantReadings, now: float) -> Entry:
     """Return the decision with its clock; a variant that stays at zero has neither number nor clock.
 
-    Who kept it there is said all the same.
+    Its message still names what kept it there.
     """
     variant = each.progress.variant
     if variant.active or decision.desired > 0:

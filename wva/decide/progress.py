@@ -130,7 +130,8 @@ def progress_of(
 def clocked(decision: Decision, progress: Progress, *, now: float) -> tuple[Decision, VariantMemory]:
     """Return the decision with its clock, and what the next cycle must remember of it.
 
-    A number that returns to the replicas that exist keeps the clock: what is still missing has been missing before.
+    If the number goes back to the replicas that exist, the clock goes on: the missing replicas have been missing since
+    before.
     """
     current = progress.current
     since = progress.since
@@ -146,7 +147,7 @@ def clocked(decision: Decision, progress: Progress, *, now: float) -> tuple[Deci
 
 
 def _started(variant: Variant, entry: VariantMemory | None, *, ready: int, now: float) -> float | None:
-    """Return the start of the running clock, if one runs. A start in the future would keep it from ever ending."""
+    """Return the start of the running clock, if one runs. A start in the future counts as now: else it never ends."""
     if entry is not None:
         if entry.settling_since is None:
             return None

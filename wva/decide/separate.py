@@ -25,8 +25,8 @@ def separate(
 ) -> tuple[T, dict[K, Exception]]:
     """Return what ``attempt`` gives for the keys that work together, and the error of each key that was set aside.
 
-    ``attempt`` must not mind the order of its keys, and is asked once for the same ones. Raises what it raises without
-    any key.
+    The result of ``attempt`` must not depend on the order of its keys; it is asked once for the same ones. An exception
+    that it raises without any key is raised.
     """
     tries = _Tries(attempt)
     kept = tries.joined((), tuple([key for key in keys if key not in suspects]), suspected=False)
@@ -59,7 +59,8 @@ class _Tries(Generic[K, T]):
     def joined(self, kept: tuple[K, ...], keys: tuple[K, ...], *, suspected: bool) -> tuple[K, ...]:
         """Return those of keys that work together with the kept ones.
 
-        With whom a key does not work is left out, too, unless the key is suspected. Of many suspects all join or none.
+        Where a key fails only together with another one, both are left out; a suspected key is left out alone. Of many
+        suspects all join or none.
         """
         self._set_aside(keys)
         waiting = [tuple([key for key in keys if key not in self.failed])]

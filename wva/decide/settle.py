@@ -1,9 +1,8 @@
-"""Step 5: which of the rules holds for each variant, and its number. And before that, what the allocator may do at all.
+"""Step 5: the rule that holds for each variant, and its number. Before step 4: what the allocator may do.
 
-The rules are those of ``Rule``, in the order in which they are asked. The first that matches a variant decides, and the
-decision says which one it was. What concerns the model as a whole is decided before GPUs are shared, since the
-allocator must not give a replica to a variant that does not take it: ``terms`` says whether the model grows, shrinks or
-stays, and which of its variants may change. ``settle`` then gives each variant its number and its rule.
+``terms`` says, before GPUs are shared, whether a model grows, shrinks or stays, and which of its variants may change:
+the allocator must not give a replica to a variant that does not take it. ``settle`` then gives each variant its number:
+the first ``Rule`` that matches decides, and the decision names it.
 """
 
 from __future__ import annotations
@@ -11,18 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 from msgspec import Struct
 
 from wva.decide.allocate import AllocationPolicy, Offer, Plan, Stock, Want
+from wva.decide.foresee import MOST_TIMES
 from wva.decide.measure import present_capacity
 from wva.decide.measure.need import REPLICAS, Need
 from wva.decide.progress import Progress
 from wva.decide.trust import ModelReadings, VariantReadings
 from wva.decide.zero import why_not_zero
 from wva.model.capacity import CapacityBasis
-from wva.model.decision import NO_LIMIT, Limit
+from wva.model.decision import NO_LIMIT, Limit, Reason
 from wva.model.optimizers import Analyzer, Optimizer
 from wva.model.policy import Policy, ScaleToZeroPolicy
 from wva.model.records import replace
@@ -30,13 +30,13 @@ from wva.model.variant import VariantKey
 
 _ROUNDING: Final = 1e-9
 SPACING_SECONDS: Final = 30.0
-"""How long replicas that were asked for may be on their way before more are."""
+"""For this time (seconds) replicas that start keep a model from growing again."""
 
 _RISEN: Final = 1.1
-"""Demand has risen when it is by so much larger than the one that was answered; less is noise, as for an HPA."""
+"""Demand has risen if it is this many times the demand of the last growth. Less is noise, as for an HPA."""
 
 _CERTAIN: Final = 2.0
-"""Demand has certainly risen when it has by so many of its standard errors."""
+"""Demand has certainly risen if it has by this many of its standard errors."""
 
 _MOST_PER_SERVING: Final = 4
 """A variant with replicas that do not serve yet has at most this many, for each one that serves."""
@@ -44,7 +44,7 @@ _MOST_PER_SERVING: Final = 4
 _MOVE: Final = AllocationPolicy().move_share
 
 _SUPPOSED: Final = {CapacityBasis.BORROWED, CapacityBasis.UNKNOWN}
-"""Capacities that stand on nothing that was measured or configured."""
+"""What capacities stand on that were neither measured nor configured."""
 
 
 class Course(StrEnum):
@@ -63,34 +63,46 @@ MOVES: Final = {Course.GROW, Course.SHRINK, Course.REPLACE}
 
 
 class Rule(StrEnum):
-    """What decides on a variant, in the order in which it is asked; the value is what the rule says."""
+    """The rules, in the order in which they are tried: in words, which is the value, and the reason of the decision.
 
-    HELD = "no fresh evidence: hold"
-    SHRINK_WITHDRAWN = "more is needed than an unfinished shrink would leave: withdraw it"
-    GROWS = "the cheapest way to cover the need has more of it: grow"
-    OWN_PENDING = "replicas of the variant are under way: no further growth of it"
-    DEFERRED = "what is measured has been answered: wait"
-    SUFFICES = "what is under way suffices: wait"
-    ANSWERED = "an answer is under way and demand has not risen since: wait"
-    NO_GPUS = "there are no GPUs for it: wait"
-    SIBLING_GROWS = "another variant covers the need: stay"
-    SIBLING_KEPT = "another variant keeps what was to go, which covers the need: stay"
-    NO_CANDIDATE = "the need is not covered and no variant can grow: stay"
-    GROWTH_WITHDRAWN = "an unfinished growth is not needed any more: withdraw it"
-    INCOMPLETE = "not every replica reports: nothing shrinks"
-    SHRINK_UNFINISHED = "an unfinished shrink is still right: keep it"
-    SHRINKS = "the others suffice and this is the dearest: shrink"
-    SHRINK_KEPT = "the model shrinks as much as it may in a cycle elsewhere: stay"
-    REPLACES = "the model is cheaper with it in place of others: start it"
-    REPLACED = "another variant is to take its place: stay until that serves"
-    NOT_READY = "replicas are under way and nothing else is to do: wait"
-    SIBLING_PENDING = "replicas of another variant are under way: nothing shrinks"
-    SIBLING_UNFINISHED = "another variant has not finished its shrink: wait for it"
-    UNCOUNTED = "Ready pods and replicas do not agree: nothing shrinks"
-    AT_FLOOR = "the variant is as small as it may be: stay"
-    OBJECTED = "fewer replicas would not do: stay"
-    STEADY = "enough and not too much: stay"
-    IDLE = "no request for as long as is waited for one: zero"
+    A model that is held has its own reason.
+    """
+
+    reason: Reason
+
+    def __new__(cls, words: str, reason: Reason) -> Self:
+        """Return the rule with its reason beside its value."""
+        rule = str.__new__(cls, words)
+        rule._value_, rule.reason = words, reason
+        return rule
+
+    HELD = "no fresh evidence: hold", Reason.NOT_DECIDED
+    SHRINK_WITHDRAWN = "more is needed than an unfinished shrink would leave: withdraw it", Reason.SHRINK_WITHDRAWN
+    GROWS = "the cheapest way to cover the need has more of it: grow", Reason.SCALE_UP
+    OWN_PENDING = "replicas of the variant are under way: no further growth of it", Reason.REPLICAS_PENDING
+    DEFERRED = "what is measured has been answered: wait", Reason.GROWTH_SETTLING
+    SUFFICES = "what is under way suffices: wait", Reason.PENDING_SUFFICES
+    ANSWERED = "an answer is under way and demand has not risen since: wait", Reason.GROWTH_SETTLING
+    NO_GPUS = "there are no GPUs for it: wait", Reason.GPU_LIMITED
+    SIBLING_GROWS = "another variant covers the need: stay", Reason.SIBLING_GROWS
+    SIBLING_KEPT = "another variant keeps what was to go, which covers the need: stay", Reason.SIBLING_GROWS
+    NO_CANDIDATE = "the need is not covered and no variant can grow: stay", Reason.NO_CANDIDATE
+    GROWTH_WITHDRAWN = "an unfinished growth is not needed any more: withdraw it", Reason.GROWTH_WITHDRAWN
+    INCOMPLETE = "not every replica reports: nothing shrinks", Reason.METRICS_INCOMPLETE
+    SHRINK_UNFINISHED = "an unfinished shrink is still right: keep it", Reason.SHRINK_UNFINISHED
+    SHRINKS = "the cheapest numbers that suffice have fewer of it: shrink", Reason.SCALE_DOWN
+    SHRINK_KEPT = "the model shrinks as much as it may in a cycle elsewhere: stay", Reason.SIBLING_SHRINKS
+    REPLACES = "the model is cheaper with it in place of others: start it", Reason.SCALE_UP
+    REPLACED = "another variant is to take its place: stay until that serves", Reason.SIBLING_GROWS
+    NOT_READY = "replicas are under way and nothing else is to do: wait", Reason.REPLICAS_PENDING
+    SIBLING_PENDING = "replicas of another variant are under way: nothing shrinks", Reason.SIBLING_GROWS
+    SIBLING_UNFINISHED = "another variant has not finished its shrink: wait for it", Reason.SIBLING_SHRINKS
+    UNCOUNTED = "Ready pods and replicas do not agree: nothing shrinks", Reason.STEADY
+    AT_FLOOR = "the variant is as small as it may be: stay", Reason.STEADY
+    KEPT = "fewer would do for the present demand only: stay for some time", Reason.SHRINK_STABILIZED
+    OBJECTED = "fewer replicas would not do: stay", Reason.SHRINK_UNSAFE
+    STEADY = "enough and not too much: stay", Reason.STEADY
+    IDLE = "no request for as long as is waited for one: zero", Reason.IDLE
 
 
 class Terms(Struct, frozen=True, gc=False):
@@ -103,6 +115,7 @@ class Terms(Struct, frozen=True, gc=False):
         free: the variants that may change, with the numbers from which they start.
         coming: replicas that are under way.
         concerned: the names of the variants that the rule is about.
+        cause: why these variants keep what the present demand does not need, in words.
         opens: the variant that may take the place of others.
 
     """
@@ -114,6 +127,7 @@ class Terms(Struct, frozen=True, gc=False):
     coming: int = 0
     concerned: tuple[str, ...] = ()
     opens: VariantKey | None = None
+    cause: str = ""
 
 
 class Verdict(Struct, frozen=True, gc=False):
@@ -138,13 +152,13 @@ def terms(model: ModelReadings, need: Need, prices: Mapping[VariantKey, float]) 
     if need.hold is not None:
         return Terms(Course.HOLD, Rule.HELD, present, {})
     growing = tuple([each.key.name for each in variants if each.progress.in_flight])
-    coming = sum([each.progress.in_flight for each in variants])
+    coming = sum([each.progress.in_flight for each in variants]) if growing else 0
     # What is under way was sized for the demand of its time: more is needed when demand has certainly risen since.
     certain = need.required - (_CERTAIN * need.error if coming else 0.0)
     short = certain > present * (1 + _ROUNDING) + _ROUNDING
     # What the bounds take away does not come back, and so it is no part of an answer.
-    withdrawn = any(_returns(each.progress) for each in variants)
-    if short and not withdrawn and coming and need.unit == REPLICAS and _answered(model, need):
+    waits = short and coming and need.unit == REPLICAS and not any(_returns(each.progress) for each in variants)
+    if waits and _answered(model, need):
         return Terms(Course.WAIT, Rule.ANSWERED, present, {}, coming, growing)
     if short:
         return Terms(Course.GROW, Rule.NO_CANDIDATE, present, _may_grow(variants, need), coming, growing)
@@ -159,24 +173,31 @@ def terms(model: ModelReadings, need: Need, prices: Mapping[VariantKey, float]) 
         return Terms(Course.STAY, Rule.SIBLING_UNFINISHED, present, {}, coming, shrinking)
     if not _counted(model, need):
         return Terms(Course.STAY, Rule.UNCOUNTED, present, {})
-    free = {each.key: each.progress.base for each in variants if each.progress.base == each.progress.current}
     if need.objection:
-        return Terms(Course.STAY, Rule.OBJECTED, present, free)
-    if need.sufficient < present * (1 - _ROUNDING) and (need.unit == REPLICAS or _one_may_go(variants, need)):
+        return Terms(Course.STAY, Rule.OBJECTED, present, {})
+    free = {each.key: each.progress.base for each in variants if each.progress.base == each.progress.current}
+    if need.sufficient < present * (1 - _ROUNDING) and (
+        need.unit == REPLICAS or _left(variants, need, need.sufficient)
+    ):
         return Terms(Course.SHRINK, Rule.STEADY, present, free)
     opens = _replacement(variants, need, free, prices)
-    return Terms(Course.REPLACE if opens else Course.STAY, Rule.STEADY, present, free, opens=opens)
+    course = Course.REPLACE if opens else Course.STAY
+    left = _left(variants, need, need.stays[0][0]) if need.stays and need.stays[0][0] < present else {}
+    for amount, cause in need.stays[1:] if left else ():
+        if amount > max(left.values()):
+            return Terms(course, Rule.KEPT, present, free, concerned=tuple(left), opens=opens, cause=cause)
+    return Terms(course, Rule.STEADY, present, free, opens=opens)
 
 
-def _one_may_go(variants: Sequence[VariantReadings], need: Need) -> bool:
-    """Tell whether the model still has what suffices with a step less of one of its variants."""
+def _left(variants: Sequence[VariantReadings], need: Need, least: float) -> dict[str, float]:
+    """Return the variants of which a step less leaves this capacity to the model: their names, and what it leaves."""
     counts = {each.key: each.progress.base for each in variants}
-    fewer = [(each.key, each.progress.variant.bounds.smallest_step(each.progress.current)) for each in variants]
-    may = [_may_shrink(each.progress) for each in variants]
-    return any(
-        allowed and need.carried(counts | {key: counts[key] - step}) >= need.sufficient * (1 - _ROUNDING)
-        for (key, step), allowed in zip(fewer, may, strict=True)
-    )
+    left = {}
+    for each in variants:
+        if _may_shrink(each.progress):
+            step = each.progress.variant.bounds.smallest_step(each.progress.current)
+            left[each.key.name] = need.carried(counts | {each.key: counts[each.key] - step})
+    return {name: carried for name, carried in left.items() if carried >= least * (1 - _ROUNDING)}
 
 
 def _replacement(
@@ -187,8 +208,8 @@ def _replacement(
 ) -> VariantKey | None:
     """Return the variant that may take the place of others: its measured capacity is the cheapest, moves included.
 
-    Others might save something, too, by how their sizes happen to add up. That is over with the next change of demand.
-    Where demand cannot be foreseen, it is not known for how long anything will pay.
+    Others might save something, too, because their sizes happen to add up. Such a saving ends with the next change of
+    demand. Without a demand that can be foreseen it is not known for how long a move pays.
     """
     if not need.foreseeable or need.sufficient == math.inf:
         return None
@@ -207,15 +228,15 @@ def _replacement(
 
 
 def _counted(model: ModelReadings, need: Need) -> bool:
-    """Tell whether every replica is known, and reports or is recalled."""
+    """Tell whether each replica has a reading, of now or remembered."""
     return model.complete or (need.recalls and all(each.progress.countable for each in model.variants))
 
 
 def _answered(model: ModelReadings, need: Need) -> bool:
-    """Tell whether what is under way is an answer to the demand of now, where a replica under way is not measured.
+    """Tell whether the replicas that start were ordered for the present demand. Each replica counts as one here.
 
-    It gets some seconds in any case. After that a variant with nothing under way may take what is still missing. Where
-    there is none, the model waits unless its demand has risen since.
+    For some seconds they are taken to be. After that a variant without any that start may grow. If there is no such
+    variant, the model waits unless its demand has risen since.
     """
     under_way = [each.progress for each in model.variants if each.progress.in_flight]
     if min([progress.age_seconds for progress in under_way]) < SPACING_SECONDS:
@@ -286,6 +307,8 @@ def want(
         course, need.required
     )
     limited = policy.limited or policy.analyzer_for(model.key) is Analyzer.QUEUEING
+    # What a variant seems to carry may not be true: of none more is ordered than one like those that serve would need.
+    times = int(MOST_TIMES) * max(1, sum([each.progress.ready for each in model.variants]))
     offers = []
     for each in model.variants:
         progress, variant = each.progress, each.progress.variant
@@ -298,7 +321,7 @@ def want(
             if course is Course.HOLD:
                 present = bounds.clamp(progress.published)
             elif grows:
-                present = max(present, progress.level if progress.outstanding else 0)
+                present = max(present, bounds.clamp(progress.level) if progress.outstanding else 0)
             goal -= min(present, counted) * need.of(each.key)
         else:
             present, floor = found.free[each.key], lowest(progress)
@@ -308,6 +331,8 @@ def want(
                 floor = max(floor, min(present, progress.current)) if limits else present
             elif each.key != found.opens:
                 ceiling, origin = present, ""
+            if need.foreseeable and (ceiling is None or ceiling > max(present, times)):
+                ceiling, origin = max(present, times), ""
         offers.append(
             Offer(
                 each.key,
@@ -321,7 +346,7 @@ def want(
                 bounds.smallest_step(progress.current),
                 max(1, variant.gpus_per_replica),
                 limits,
-                rank(each),
+                rank(each) if len(model.variants) > 1 else (),
             )
         )
     most = 1 if policy.optimizer_for(model.key) is Optimizer.ONE_STEP else need.most_added
@@ -347,10 +372,9 @@ def settle(
     ``zero`` says whether and when the model may go to zero; ``now`` is in seconds since the epoch.
     """
     course, variants = found.course, model.variants
-    unread = not need.recalls and any(each.unread for each in variants)
+    unread = not (need.recalls or model.complete) and any(each.unread for each in variants)
     numbers = {each.key: plan.numbers.get(each.key, each.progress.base) for each in variants}
     grows = course is Course.GROW and any(numbers[each.key] > each.progress.level for each in variants)
-    withdrawn = model.key not in plan.missing and any(_returns(each.progress) for each in variants)
     replaces = course is Course.REPLACE and _cheaper(variants, numbers, prices)
     # At most so many replicas go in a cycle, or one step of the scaler: the dearest first.
     going = _going(model, need, found, numbers, prices) if course is Course.SHRINK else {}
@@ -370,6 +394,8 @@ def settle(
             rule, desired = Rule.SHRINK_WITHDRAWN, back
         elif course is Course.GROW and limit.fewer and limit.by != progress.variant.bounds.ceiling_origin:
             rule, desired = Rule.NO_GPUS, kept
+        elif course is Course.GROW and number < progress.base:
+            rule, desired = Rule.GROWTH_WITHDRAWN, number  # what is only asked for has no GPUs yet
         elif course is Course.GROW and need.deferred:
             rule, desired = Rule.DEFERRED, kept
         elif course in {Course.GROW, Course.WAIT} and progress.in_flight and (grows or course is Course.WAIT):
@@ -377,6 +403,7 @@ def settle(
         elif course is Course.WAIT:
             rule, desired = found.rule, kept
         elif course is Course.GROW:
+            withdrawn = model.key not in plan.missing and any(_returns(other.progress) for other in variants)
             covered = Rule.SIBLING_KEPT if withdrawn else Rule.NO_CANDIDATE
             rule, desired = (Rule.SIBLING_GROWS if grows else covered), kept
         elif progress.base > progress.current and _needless(model, need, progress):
@@ -394,12 +421,12 @@ def settle(
             rule, desired = Rule.NOT_READY, kept
         elif going:
             rule, desired = Rule.SHRINK_KEPT, kept
-        elif found.rule in {Rule.SIBLING_PENDING, Rule.SIBLING_UNFINISHED, Rule.UNCOUNTED}:
-            rule, desired = found.rule, kept
         elif found.rule is Rule.OBJECTED:
             rule, desired = _objected(model, progress), kept
-        else:
+        elif found.rule is Rule.KEPT and key.name not in found.concerned:
             rule, desired = Rule.STEADY, kept
+        else:
+            rule, desired = found.rule, kept
         verdicts.append(Verdict(rule, desired, number, limit))
     if not zero.enabled:
         return verdicts

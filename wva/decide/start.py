@@ -50,16 +50,13 @@ def activate(variants: Iterable[Variant], waiting: float, budget: Budget | None 
     for variant in candidates:
         room, obstacle = _room(variant, budget)
         if room > 0:
-            return _decision(variant, _wanted(variant, waiting, room), waiting, reasons)
+            # As many as take all that waits at once, at least what the scaler demands, at most the room.
+            at_once = max(1, (variant.parameters or VllmParameters()).max_num_seqs)
+            needed = math.ceil(min(waiting / at_once, float(room)))
+            desired = min(room, max(1, needed, variant.bounds.minimum or 0))
+            return _decision(variant, desired, waiting, reasons)
         reasons.append(f"{variant.key.name}: {obstacle}")
     return Refusal(tuple(reasons))
-
-
-def _wanted(variant: Variant, waiting: float, room: int) -> int:
-    """Return as many replicas as take all that waits at once, at least what the scaler demands, at most the room."""
-    at_once = max(1, (variant.parameters or VllmParameters()).max_num_seqs)
-    needed = math.ceil(min(waiting / at_once, float(room)))
-    return min(room, max(1, needed, variant.bounds.minimum or 0))
 
 
 def _room(variant: Variant, budget: Budget | None) -> tuple[int, str]:

@@ -201,24 +201,20 @@ def _read(
     policy: SaturationPolicy,
     failure: str | None,
 ) -> VariantReadings:
-    kv, queue = _fresh([pod.kv_usage for pod in pods]), _fresh([pod.queue_length for pod in pods])
+    fresh = SampleState.FRESH
+    kv = [sample.value if (sample := pod.kv_usage).state is fresh else None for pod in pods]
+    queue = [sample.value if (sample := pod.queue_length).state is fresh else None for pod in pods]
     progress = progress_of(variant, replicas=pods, entry=entry, moment=moment)
     if failure is None and pods and None not in kv and None not in queue:
         return VariantReadings(variant.key, progress, pods, *_all_report(len(pods)), kv, queue, policy)
-    fresh = coverage(pods)
-    return VariantReadings(variant.key, progress, pods, fresh, verdict(pods, fresh, failure), kv, queue, policy)
+    covered = coverage(pods)
+    return VariantReadings(variant.key, progress, pods, covered, verdict(pods, covered, failure), kv, queue, policy)
 
 
 @lru_cache(maxsize=1024)
 def _all_report(count: int) -> tuple[Coverage, MetricsVerdict]:
     words = f"{count} of {count} replicas report fresh metrics"
     return Coverage(count, count), MetricsVerdict(available=True, reason="MetricsAvailable", message=words)
-
-
-def _fresh(samples: Sequence[Sample]) -> list[float | None]:
-    """Return the values of samples, None where they are not fresh."""
-    fresh = SampleState.FRESH
-    return [sample.value if sample.state is fresh else None for sample in samples]
 
 
 def _spare(values: Sequence[float | None], threshold: float) -> float | None:

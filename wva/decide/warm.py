@@ -36,6 +36,8 @@ _PATTERN: Final = 2
 """So many returns make a pattern, and so many surprises are none."""
 _SPELLS: Final = 3
 """So many stays at a level tell how long it lasts."""
+FORGET_SECONDS: Final = 14.0 * 86_400.0
+"""A level that has been away for so long is forgotten: what returns each week has returned twice by then."""
 _OFTEN: Final = 0.3
 _SHARPEST_SECONDS: Final = 45.0
 _SHARPEST_SHARE: Final = 0.08
@@ -87,7 +89,8 @@ def seen(levels: Sequence[Level], rate: float, *, now: float, shortest: float) -
     for number, level in known.items():
         if number >= reached and level.left is None and rate < _LEFT * level.value:
             known[number] = replace(level, left=now, stays=(*level.stays, now - level.reached)[-_KEPT:])
-    return tuple([known[number] for number in sorted(known)])
+    there = [known[number] for number in sorted(known)]
+    return tuple([level for level in there if level.left is None or now - level.left < FORGET_SECONDS])
 
 
 def lasting(levels: Sequence[Level], rate: float, *, now: float, seconds: float) -> float:

@@ -1,4 +1,4 @@
-"""When a model goes to zero: no request for as long as is waited for one, and nothing that speaks against it.
+"""When a model goes to zero: it had no request during its retention period, and nothing speaks against it.
 
 In: what is known of the model and its need. Out: why it stays, in words.
 """

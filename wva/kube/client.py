@@ -133,7 +133,7 @@ class KubeClient:
             if not rest:
                 return ObjectList(tuple(items), first, undecodable)
 
-    async def stream(  # noqa: PLR0913 - these are the parameters of the API's own verb
+    async def stream(
         self,
         resource: Resource[T],
         *,
@@ -175,7 +175,7 @@ class KubeClient:
             ),
         )
 
-    async def patch(  # noqa: PLR0913 - these are the parameters of the API's own verb
+    async def patch(
         self,
         resource: Resource[T],
         key: Key,

@@ -125,7 +125,7 @@ class Lister(Protocol):
         """Read the collection."""
         ...
 
-    def stream(  # noqa: PLR0913 - the client's signature
+    def stream(
         self,
         resource: Resource[T],
         *,

@@ -52,7 +52,7 @@ _PAUSE_PER_LOOK: Final = 4
 """After a look that takes long there is a pause of four times as long."""
 
 _POOLS_PER_NAMESPACE: Final = 10
-"""So many pools of a namespace are read at each turn; of more, each is read less often."""
+"""At most so many pools of a namespace are read at each turn; where there are more, each is read less often."""
 
 _TOLD_SECONDS: Final = 60.0
 """How long a variant at zero is said to be hindered at least: a queue that empties for a moment is no news."""
@@ -98,7 +98,7 @@ class _PoolState:
     asked: float | None = None
     """When its picker was asked (monotonic seconds); None once that has been answered, or has failed."""
     waiting: Mapping[str, float] = field(default_factory=dict)
-    """The last answer, by model id; empty after an error."""
+    """How many requests wait, by model id, of the last answer; only models for which some do. Empty after an error."""
 
 
 Models: TypeAlias = dict[ModelKey, list[Variant]]
@@ -135,8 +135,8 @@ class ScaleFromZero:
         self._wanted: dict[Pool, set[ModelKey]] = {}
         self._order: list[Pool] = []
         """The keys of ``_wanted``, sorted."""
-        self._shares: Counter[str] = Counter()
-        """How many pools of a namespace are wanted."""
+        self._asked_for: Counter[str] = Counter()
+        """At how many pools requests wait, by model id."""
         self._unsettled: set[ModelKey] = set()
         """Models to look at again whatever the caches say: what was started is not shown yet, or the look failed."""
         self._look_at_all = -math.inf
@@ -155,12 +155,9 @@ class ScaleFromZero:
                 self._forget_others()
                 pause_seconds = max(POLL_SECONDS, _PAUSE_PER_LOOK * (self._clock.monotonic() - now))
                 self._release(self._no_longer_resting(), before=now - _TOLD_SECONDS)
-                for pool in self._order:
-                    state = self._states.setdefault(pool, _PoolState())
-                    if not state.running and state.due <= now:
-                        state.running, state.asked = True, now
-                        state.due = now + POLL_SECONDS * (self._shares[pool.namespace] / _POOLS_PER_NAMESPACE - 1)
-                        group.create_task(self._look(pool, state))
+                for pool, state in self._due(now):
+                    state.running, state.asked, state.due = True, now, now
+                    group.create_task(self._look(pool, state))
                 if self._wanted:
                     await self._clock.sleep(pause_seconds)
                 else:
@@ -169,6 +166,19 @@ class ScaleFromZero:
                     if (early := now + pause_seconds - self._clock.monotonic()) > 0:
                         # A thousand changes in a row are no reason to look a thousand times.
                         await self._clock.sleep(early)
+
+    def _due(self, now: float) -> list[tuple[Pool, _PoolState]]:
+        """Return the pools to read at this turn: of each namespace a few, those that have waited longest."""
+        states = [(pool, self._states.setdefault(pool, _PoolState())) for pool in self._order]
+        due = [(pool, state) for pool, state in states if not state.running and state.due <= now]
+        due.sort(key=lambda one: one[1].due)
+        turn: Counter[str] = Counter()
+        chosen = []
+        for pool, state in due:
+            turn[pool.namespace] += 1
+            if turn[pool.namespace] <= _POOLS_PER_NAMESPACE:
+                chosen.append((pool, state))
+        return chosen
 
     async def _look_at_changed(self, now: float) -> None:
         """Bring ``_resting`` and ``_wanted`` in step with the models that may be another story."""
@@ -214,14 +224,11 @@ class ScaleFromZero:
             self._resting[model] = now
         old, new = (frozenset() if one is None else one.pools for one in (before, now))
         for pool in new - old:
-            if pool not in self._wanted:
-                self._shares[pool.namespace] += 1
             self._wanted.setdefault(pool, set()).add(model)
         for pool in old - new:
             self._wanted[pool].discard(model)
             if not self._wanted[pool]:
                 del self._wanted[pool]
-                self._shares[pool.namespace] -= 1
 
     def _no_longer_resting(self) -> set[VariantKey]:
         """Return the variants that something hindered, and that are not at rest any more."""
@@ -234,7 +241,7 @@ class ScaleFromZero:
         for gone in self._states.keys() - self._wanted.keys():
             self._ports.report(gone, "")
             if not self._states[gone].running:
-                del self._states[gone]
+                self._take(self._states.pop(gone), {})
 
     async def _models(self, models: Iterable[ModelKey]) -> Models:
         found: Models = {}
@@ -272,7 +279,7 @@ class ScaleFromZero:
     async def _read(self, pool: Pool, state: _PoolState) -> None:
         """Take what a pool answers, or why it does not."""
         try:
-            state.waiting, state.asked = await self._ports.waiting(pool), None
+            self._take(state, await self._ports.waiting(pool))
         except GatewayError as error:
             self._failed(pool, state, str(error))
         except Exception as error:  # noqa: BLE001 - it is a failure of this pool like any other
@@ -284,6 +291,16 @@ class ScaleFromZero:
             state.error = ""
             self._ports.report(pool, "")
 
+    def _take(self, state: _PoolState, waiting: Mapping[str, float]) -> None:
+        """Take what a pool has answered."""
+        self._asked_for.subtract(state.waiting.keys())
+        for model_id in state.waiting:
+            if not self._asked_for[model_id]:
+                del self._asked_for[model_id]
+        state.waiting = {model_id: count for model_id, count in waiting.items() if count > 0}
+        state.asked = None
+        self._asked_for.update(state.waiting.keys())
+
     def _failed_unexpectedly(self, pool: Pool, state: _PoolState, error: Exception) -> None:
         cause = f"unexpected {cause_of(error)}"
         if self._throttle.permits(pool, cause, self._clock.monotonic()):
@@ -294,7 +311,7 @@ class ScaleFromZero:
         self._instruments.gateway_reads.labels("error").inc()
         now = self._clock.monotonic()
         state.due = now + state.backoff.next(now)
-        state.waiting, state.asked = {}, None
+        self._take(state, {})
         if reason != state.error:
             self._logger.warning("gateway_not_read", pool=str(pool), reason=reason)
         state.error = reason
@@ -311,10 +328,14 @@ class ScaleFromZero:
         """
         starts: list[Decision] = []
         wanted: dict[ModelKey, dict[Pool, float]] = {}
-        for model in self._wanted.get(pool, set()):
+        slices = Slices()
+        for model in list(self._wanted.get(pool, ())):
+            if model.model_id not in self._asked_for and not self._is_hindered(model):
+                continue
             queues = self._queues(model)
             if queues is not None and (any(queues.values()) or self._is_hindered(model)):
                 wanted[model] = queues
+            await slices.rest()
         models = await self._models(wanted) if wanted else {}
         for model, queues in sorted(wanted.items(), key=itemgetter(0)):
             variants = models.get(model, [])

@@ -48,6 +48,7 @@ class Reason(StrEnum):
     SHRINK_WITHDRAWN = "ScaleDownWithdrawn"
     GROWTH_WITHDRAWN = "ScaleUpWithdrawn"
     SHRINK_UNSAFE = "ScaleDownUnsafe"
+    SHRINK_STABILIZED = "ScaleDownStabilized"
     NO_CANDIDATE = "NoCandidate"
     BOUNDED = "Bounded"
     GPU_LIMITED = "GpuLimited"

@@ -35,7 +35,8 @@ _SMALLEST: Final = 1e-9
 class PodMemory(Struct, frozen=True, gc=False):
     """The last counters of a pod, its requests then, its arrivals per second, and what was credited to it since.
 
-    ``derived``: the pod tells no counters, these follow from means.
+    ``derived``: the pod tells no counters, these follow from means. ``age``: how old the counters were when they came
+    first, in seconds.
     """
 
     name: str
@@ -45,6 +46,7 @@ class PodMemory(Struct, frozen=True, gc=False):
     rate: float = 0.0
     credited: float = 0.0
     derived: bool = False
+    age: float = 0.0
 
 
 class Mean(Struct, frozen=True, gc=False):

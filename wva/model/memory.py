@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from wva.model.capacity import NOTHING_LEARNED, CapacityMemory
 from wva.model.demand import DemandMemory, Foresight
-from wva.model.queueing import NOTHING_OBSERVED, QueueingMemory
 from wva.model.variant import ModelKey, Variant, VariantKey
 
 
@@ -72,13 +71,12 @@ class ModelMemory(Struct, frozen=True, gc=False):
 class Memory:
     """One entry per variant of the last cycle, sorted by key, and what has been learned of the capacity of models.
 
-    ``queueing`` is what the queueing analyzer has seen and learned; ``models`` has an entry for each model that sized
-    growth decides on, sorted by key. ``failing`` are the models on which the last cycle could not decide, sorted.
+    ``models`` has an entry for each model that sized growth decides on, sorted by key. ``failing`` are the models on
+    which the last cycle could not decide, sorted. ``demand`` is what was observed of models whose requests are counted.
     """
 
     variants: tuple[VariantMemory, ...] = ()
     capacity: CapacityMemory = NOTHING_LEARNED
-    queueing: QueueingMemory = NOTHING_OBSERVED
     models: tuple[ModelMemory, ...] = ()
     failing: tuple[ModelKey, ...] = ()
     demand: tuple[DemandMemory, ...] = ()

@@ -272,10 +272,12 @@ class Policy:
         """Return whether and when a model may go to zero: its own entry, else ``default``, else the setting."""
         local, everywhere = self._local(model.namespace).scale_to_zero, self.scale_to_zero
         entry = _entry_for(local.entries, model) or _entry_for(everywhere.entries, model)
-        said = [saying for saying in (entry, local.default or everywhere.default) if saying is not None]
-        enabled = next((saying.enabled for saying in said if saying.enabled is not None), self.scale_to_zero_default)
-        retentions = (saying.retention_seconds for saying in said if saying.retention_seconds is not None)
-        return ScaleToZeroPolicy(enabled, next(retentions, DEFAULT_RETENTION_SECONDS))
+        enabled, retention = self.scale_to_zero_default, DEFAULT_RETENTION_SECONDS
+        for saying in (local.default or everywhere.default, entry):
+            if saying is not None:
+                enabled = enabled if saying.enabled is None else saying.enabled
+                retention = retention if saying.retention_seconds is None else saying.retention_seconds
+        return ScaleToZeroPolicy(enabled, retention)
 
     def queueing_for(self, model: ModelKey) -> QueueingPolicy | None:
         """Return the queueing policy of a model; None when no queueing entry is about it.

@@ -31,6 +31,7 @@ class Kind(StrEnum):
     SHRINKS_BY_LESS = "fewer replicas go at once"
     SHRINKS_HERE = "shrinks where it stayed"
     LAST_GOES = "the last replica of a sibling goes"
+    EXCHANGES = "replicas of one variant replace those of another"
     SHRINK_WAITS = "does not shrink yet"
     WITHDRAWS = "takes back an unfinished change"
     KEEPS = "does not take back an unfinished change"
@@ -53,6 +54,7 @@ WHY: Final = MappingProxyType(
         Kind.SHRINKS_BY_LESS: "what must be left allows fewer to go",
         Kind.SHRINKS_HERE: "the others cover what must be left",
         Kind.LAST_GOES: "a variant whose minimum is 0 needs no replica while its siblings carry the model",
+        Kind.EXCHANGES: "another mix of variants carries the same load for less",
         Kind.SHRINK_WAITS: "a rule holds the shrink in this cycle; the rule says which",
         Kind.WITHDRAWS: "an unfinished change is taken back once the need says otherwise",
         Kind.KEEPS: "the need does not yet say that the unfinished change was wrong",
@@ -81,6 +83,7 @@ _TABLE: Final = (
     (frozenset({Rule.GROWS}), _UP, Kind.GROWS_BY_LESS, Kind.GROWS_BY_MORE),
     (frozenset({Rule.GROWS}), frozenset({Reason.SIBLING_GROWS}), Kind.GROWS_ELSEWHERE, Kind.GROWS_ELSEWHERE),
     (frozenset({Rule.GROWS}), _ANY, Kind.GROWS_HERE, Kind.GROWS_HERE),
+    (frozenset({Rule.REPLACES}), _ANY, Kind.EXCHANGES, Kind.EXCHANGES),
     (_LESS, _DOWN, Kind.SHRINKS_BY_MORE, Kind.SHRINKS_BY_LESS),
     (_LESS, _ANY, Kind.SHRINKS_HERE, Kind.SHRINKS_HERE),
     (_ALL, _DOWN, Kind.SHRINK_WAITS, Kind.SHRINK_WAITS),

@@ -20,7 +20,9 @@ import msgspec
 
 from wva import log
 from wva.api import wire
+from wva.model.demand import DemandMemory
 from wva.model.recording import FORMAT, READ, Recording
+from wva.model.records import replace
 from wva.model.vllm_parameters import COUNT_ARGUMENT, VllmParameters
 from wva.numbers import REPLICAS, Real, Whole, shown
 
@@ -44,7 +46,26 @@ class _Version(msgspec.Struct):
     version: int = FORMAT
 
 
+class _Models(msgspec.Struct, frozen=True):
+    """What the queueing analyzer remembered, while it had a memory of its own."""
+
+    models: tuple[DemandMemory, ...] = ()
+
+
+class _OwnMemory(msgspec.Struct, frozen=True):
+    """A memory with that of the queueing analyzer in it."""
+
+    queueing: _Models = _Models()
+
+
+class _Past(msgspec.Struct):
+    """What a recording of before has in another place."""
+
+    memory: _OwnMemory = _OwnMemory()
+
+
 _version: Final = msgspec.json.Decoder(_Version)
+_past: Final = msgspec.json.Decoder(_Past)
 _decoder: Final = msgspec.json.Decoder(Recording)
 
 
@@ -61,6 +82,11 @@ def read_recording(data: bytes) -> Recording:
         expected = f"{', '.join(str(each) for each in READ[:-1])} or {FORMAT}"
         raise msgspec.ValidationError(f"it has format {shown(version)}{newer}: expected {expected}")
     recording = wire.decode(_decoder, data)
+    own = wire.decode(_past, data).memory.queueing.models
+    if own:
+        entries = {entry.key: entry for entry in (*own, *recording.memory.demand)}
+        memory = replace(recording.memory, demand=tuple(entries[key] for key in sorted(entries)))
+        recording = replace(recording, memory=memory)
     for name, number in _numbers("recording", recording):
         field = name.rpartition(".")[2]
         border = _ANY if isinstance(number, float) else _WHOLES.get(field, REPLICAS)

@@ -9,9 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.builders import NOW, variant
+from wva.decide.progress import Moment, progress_of
+from wva.decide.trust import ModelReadings, VariantReadings
+from wva.model.memory import ModelMemory
 from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics, Sample, SampleState
+from wva.model.policy import SaturationPolicy
 from wva.model.records import replace
-from wva.model.variant import Variant, VariantKey
+from wva.model.snapshot import SchedulerQueue
+from wva.model.variant import ModelKey, Variant, VariantKey
 from wva.model.vllm_parameters import VllmParameters
 
 BASE, SLOPE, PER_TOKEN = 0.02, 0.0002, 1e-4
@@ -86,6 +91,25 @@ def fresh(value: float) -> Sample:
 def kind(name: str = "a", replicas: int = 1, **fields: object) -> Variant:
     """Return a variant with this many replicas."""
     return replace(variant(name, replicas=replicas), **({"parameters": VllmParameters()} | fields))
+
+
+def readings(
+    variants: Sequence[Variant],
+    told: Mapping[VariantKey, Sequence[ReplicaMetrics]],
+    queue: float | None = None,
+    *,
+    now: float = NOW,
+) -> ModelReadings:
+    """Return a model whose pods tell this; ``queue``: requests at the gateway, None if not known."""
+    each = []
+    for one in variants:
+        pods = tuple(told.get(one.key, ()))
+        each.append(
+            VariantReadings(one.key, progress_of(one, replicas=pods, entry=None, moment=Moment(now, 600.0)), pods)
+        )
+    key = ModelKey("ns", "m")
+    waiting = None if queue is None else SchedulerQueue(key, fresh(queue), Sample(SampleState.MISSING))
+    return ModelReadings(key, SaturationPolicy(), tuple(each), (), None, True, waiting, None, ModelMemory(key), None)
 
 
 @dataclass

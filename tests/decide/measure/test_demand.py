@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 
 import msgspec
@@ -24,21 +24,37 @@ from tests.decide.measure.pods import (
     batch_at,
     fresh,
     kind,
+    readings,
 )
-from wva.decide.measure.demand import measure
-from wva.decide.measure.demand_engine import LatencyTargets
+from wva.decide.measure.demand import Observations, measure, observed
+from wva.decide.measure.demand_engine import USUAL_TARGETS, LatencyTargets
 from wva.decide.measure.need import Need
 from wva.model.capacity import CapacityBasis
 from wva.model.demand import DemandMemory
+from wva.model.memory import Memory
 from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics
 from wva.model.records import replace
-from wva.model.variant import ModelKey, VariantKey
+from wva.model.variant import ModelKey, Variant, VariantKey
 
 MODEL = ModelKey("ns", "m")
 NOTHING_REMEMBERED = DemandMemory(MODEL)
 PATIENT = LatencyTargets(first_token=10.0, between_tokens=1.0)
 """Targets that do not bind: the KV cache does."""
 A, B = VariantKey("ns", "a"), VariantKey("ns", "b")
+
+
+def measured(
+    variants: Sequence[Variant],
+    told: Mapping[VariantKey, Sequence[ReplicaMetrics]],
+    queue: float | None,
+    memory: DemandMemory,
+    *,
+    now: float,
+    targets: LatencyTargets = USUAL_TARGETS,
+) -> tuple[Need, DemandMemory]:
+    """Measure a model of these variants."""
+    model = readings(variants, told, queue, now=now)
+    return measure(model, observed(model, memory, now), targets)
 
 
 def looked(
@@ -51,7 +67,7 @@ def looked(
 ) -> tuple[Need, DemandMemory]:
     """Measure a model of one variant as it is now."""
     variants = [kind(replicas=len(model.pods))]
-    return measure(MODEL, variants, model.told(silent), queue, memory, now=model.now, targets=targets)
+    return measured(variants, model.told(silent), queue, memory, now=model.now, targets=targets)
 
 
 def served(
@@ -118,6 +134,19 @@ def test_longer_prompts_lower_the_capacity() -> None:
     assert after.capacities[A].per_replica < 0.9 * before.capacities[A].per_replica
 
 
+def test_a_model_is_observed_once_in_a_cycle() -> None:
+    """Two analyzers that ask get the same, and there is one memory of it."""
+    served_model = Model()
+    _, memory = served(served_model, 4.0, 3)
+    served_model.serve(4.0)
+    model = readings([kind(replicas=2)], served_model.told(), now=served_model.now)
+    observations = Observations(Memory(demand=(memory,)))
+    seen = observations.of(model, served_model.now)
+    assert observations.of(model, served_model.now) is seen
+    assert seen.need.demand == pytest.approx(4.0)
+    assert observations.after == {MODEL: seen.after}
+
+
 def test_a_tighter_target_lowers_the_capacity() -> None:
     """The batch is bounded by the time between tokens."""
     model = Model()
@@ -125,7 +154,7 @@ def test_a_tighter_target_lowers_the_capacity() -> None:
     model.serve(4.0)
     told = model.told()
     found = [
-        measure(MODEL, [kind(replicas=2)], told, 0.0, memory, now=model.now, targets=targets)[0].capacities[A]
+        measured([kind(replicas=2)], told, 0.0, memory, now=model.now, targets=targets)[0].capacities[A]
         for targets in (PATIENT, replace(PATIENT, between_tokens=0.05), replace(PATIENT, first_token=0.2))
     ]
     assert found[1].per_replica < found[0].per_replica
@@ -201,7 +230,7 @@ def test_demand_is_told_while_capacity_is_not_known() -> None:
     """Requests that wait at the gateway of a model without replicas are demand; what carries them is not known."""
     memory = NOTHING_REMEMBERED
     for cycle in range(3):
-        need, memory = measure(MODEL, [kind(replicas=0)], {}, 15.0 * cycle, memory, now=NOW + 15.0 * cycle)
+        need, memory = measured([kind(replicas=0)], {}, 15.0 * cycle, memory, now=NOW + 15.0 * cycle)
     assert need.hold is not None
     assert need.foreseeable
     assert need.demand == pytest.approx(1.0)
@@ -213,7 +242,7 @@ def test_a_variant_that_was_never_seen_is_taken_to_carry_a_little_less_for_its_p
     _, memory = served(model, 4.0, 5)
     model.serve(4.0)
     variants = [kind(replicas=2, cost=10.0), kind("b", replicas=0, cost=20.0)]
-    need, _ = measure(MODEL, variants, model.told(), 0.0, memory, now=model.now)
+    need, _ = measured(variants, model.told(), 0.0, memory, now=model.now)
     assert need.capacities[B].basis is CapacityBasis.BORROWED
     assert need.capacities[B].per_replica == pytest.approx(1.8 * need.capacities[A].per_replica, rel=0.15)
     assert need.carried({A: 1, B: 1}) > need.carried({A: 1})
@@ -295,18 +324,18 @@ def test_means_do_where_there_are_no_counters() -> None:
     for cycle in range(5):
         rate = replace(fresh(2.0), timestamp=NOW + 15.0 * cycle)
         pod = ReplicaMetrics("a-0", A, engine=replace(signals, success_rate=rate), ready_since=NOW - 60.0)
-        need, memory = measure(MODEL, [kind()], {A: [pod]}, 0.0, memory, now=NOW + 15.0 * cycle)
+        need, memory = measured([kind()], {A: [pod]}, 0.0, memory, now=NOW + 15.0 * cycle)
     assert need is not None
     assert need.demand == pytest.approx(2.0)
     assert need.capacities[A].per_replica > 1.0
     # When it tells counters again, they are not compared with those that followed from means: it has what it had.
     counters = EngineCounters(NOW + 75.0, 9e6, 0.0, 9e6, 9e6, 9e6, 9e6, 9e6, 9e6)
     pod = ReplicaMetrics("a-0", A, engine=signals, ready_since=NOW - 60.0, counters=counters)
-    need, memory = measure(MODEL, [kind()], {A: [pod]}, 0.0, memory, now=NOW + 75.0)
+    need, memory = measured([kind()], {A: [pod]}, 0.0, memory, now=NOW + 75.0)
     assert need.demand == pytest.approx(2.0)
     # And a pod that has told counters is silent when it tells none: means do not go on from them.
     pod = ReplicaMetrics("a-0", A, engine=replace(signals, success_rate=fresh(2.0)), ready_since=NOW - 60.0)
-    need, _ = measure(MODEL, [kind()], {A: [pod]}, 0.0, memory, now=NOW + 90.0)
+    need, _ = measured([kind()], {A: [pod]}, 0.0, memory, now=NOW + 90.0)
     assert need.hold is not None
 
 
@@ -329,7 +358,7 @@ def test_a_pod_that_has_told_nothing_yet_is_not_counted() -> None:
     mute = Pod("a-3", model.now).told()
     model.serve(4.0)
     told = {A: [*model.told()[A], early.told(), replace(mute, counters=None)]}
-    need, memory = measure(MODEL, [kind(replicas=4)], told, 0.0, memory, now=model.now)
+    need, memory = measured([kind(replicas=4)], told, 0.0, memory, now=model.now)
     assert need.demand == pytest.approx(4.0)
     assert [pod.name for pod in memory.variants[0].pods] == ["a-0", "a-1", "a-2"]
 
@@ -424,7 +453,7 @@ def test_a_mix_carries_what_the_gateways_split_allows() -> None:
             pod.serve(1.0, 15.0)
             pod.waiting = 20.0
         told = dict(model.told()) | {B: [replace(pod.told("b"), variant=B) for pod in other]}
-        need, memory = measure(MODEL, variants, told, 0.0, memory, now=model.now, targets=PATIENT)
+        need, memory = measured(variants, told, 0.0, memory, now=model.now, targets=PATIENT)
     alone = 0.5 * (need.carried({A: 4}) + need.carried({B: 4}))
     assert need.carried({A: 2, B: 2}) < 0.99 * alone
     assert memory.variants[0].load + memory.variants[1].load == pytest.approx(1.0)
@@ -470,7 +499,7 @@ def test_whatever_pods_tell_the_answer_is_a_number_and_the_memory_small(
     for turn, pods in enumerate(looks):
         told = {key: [pod for pod in pods if pod.variant == key] for key in (A, B)}
         variants = [kind(replicas=1), kind("b", replicas=3, cost=0.0, parameters=None)]
-        need, memory = measure(MODEL, variants, told, queue, memory, now=NOW + turn * seconds)
+        need, memory = measured(variants, told, queue, memory, now=NOW + turn * seconds)
         assert all(isfinite(value) for value in (need.demand, need.backlog, need.error))
         assert need.demand >= 0.0
         if need.hold is None:
@@ -488,8 +517,8 @@ def test_the_order_of_pods_and_variants_does_not_matter(order: list[int], rate: 
     model.serve(rate)
     told = model.told()
     variants = [kind(replicas=3), kind("b", replicas=0)]
-    straight, _ = measure(MODEL, variants, told, 0.0, memory, now=model.now)
-    shuffled, _ = measure(MODEL, variants[::-1], {A: [told[A][place] for place in order]}, 0.0, memory, now=model.now)
+    straight, _ = measured(variants, told, 0.0, memory, now=model.now)
+    shuffled, _ = measured(variants[::-1], {A: [told[A][place] for place in order]}, 0.0, memory, now=model.now)
     assert shuffled.demand == pytest.approx(straight.demand)
     for key in (A, B):
         assert shuffled.capacities[key].per_replica == pytest.approx(straight.capacities[key].per_replica)

@@ -18,7 +18,8 @@ from tests.decide.queueing.samples import (
     targets,
 )
 from wva.decide.amounts import LARGEST
-from wva.decide.measure.queueing import FORGET_SECONDS, LEFT_OUT, Queueing
+from wva.decide.measure.demand import Observations
+from wva.decide.measure.queueing import LEFT_OUT, Queueing
 from wva.model.capacity import CapacityBasis
 from wva.model.decision import Reason
 from wva.model.memory import Memory
@@ -82,6 +83,17 @@ def test_the_kv_cache_limits_what_is_computed_at_once():
     wide = replace(KNOWN, service_targets=(replace(PREMIUM, ttft_milliseconds=0, itl_milliseconds=0),))
     limits = [Analysis(wide).alike_twice(1, **signals).capacities[A].limit for signals in (small, large)]
     assert limits == ["KV cache", "sequences"]
+
+
+@pytest.mark.parametrize("lie", [6e8, 6e7, 10.0])
+def test_one_pod_that_lies_about_its_kv_cache_is_not_believed(lie):
+    """What most replicas on these GPUs tell counts."""
+    free = replace(KNOWN, service_targets=(replace(PREMIUM, ttft_milliseconds=0, itl_milliseconds=0),))
+    small = {"kv_capacity_tokens": 600.0, "kv_usage": 0.75, "running": 2}
+    pods = [pod(number=number, **small) for number in range(3)]
+    lying = [pod(number=0, **small | {"kv_capacity_tokens": lie}), *pods[1:]]
+    true, found = (Analysis(free).twice({variant(replicas=3): told}) for told in (pods, lying))
+    assert (rate(found), found.capacities[A].limit) == (rate(true), "KV cache")
 
 
 @pytest.mark.parametrize(
@@ -336,14 +348,12 @@ def test_the_largest_batch_comes_from_the_profile_the_arguments_or_the_default()
 
 
 def test_a_model_that_is_gone_is_forgotten():
-    """After a while; one that another analyzer judges in this cycle stays until then."""
+    """What is remembered is about the models of the last cycle."""
     analysis = Analysis()
     analysis.alike_twice(1)
-    other = variant("x", model="other")
-    analysis.cycle({other: [pod("x")]})
-    assert [entry.key.model_id for entry in analysis.memory.queueing.models] == ["m", "other"]
-    analysis.cycle({other: [pod("x")]}, seconds=FORGET_SECONDS + 1)
-    assert [entry.key.model_id for entry in analysis.memory.queueing.models] == ["other"]
+    assert [entry.key.model_id for entry in analysis.memory.demand] == ["m"]
+    analysis.cycle({variant("x", model="other"): [pod("x")]})
+    assert [entry.key.model_id for entry in analysis.memory.demand] == ["other"]
 
 
 def test_a_variant_at_zero_takes_part_with_what_is_known_of_its_accelerator():
@@ -364,4 +374,4 @@ def test_the_order_of_listing_changes_nothing():
 
 def test_no_models_are_no_needs():
     """An empty fleet has nothing to say."""
-    assert Queueing().measure([], Memory(), Policy(), NOW) == ([], Memory())
+    assert Queueing(Observations(Memory())).measure([], Memory(), Policy(), NOW) == ([], Memory())

@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.builders import NAMESPACE, NOW, sample, variant
+from wva.decide.measure import measure
+from wva.decide.measure.demand import Observations
 from wva.decide.measure.need import Need
-from wva.decide.measure.queueing import Queueing
 from wva.decide.progress import Moment, progress_of
 from wva.decide.trust import ModelReadings, VariantReadings, believe
 from wva.model.demand import Foresight, Slot
 from wva.model.memory import Memory, ModelMemory, VariantMemory
 from wva.model.metrics import EngineSignals, ReplicaMetrics, SampleState
-from wva.model.policy import Policy, QueueingOverride, QueueingPolicy, QueueingRules, SaturationPolicy
+from wva.model.policy import Analyzer, Policy, QueueingOverride, QueueingPolicy, QueueingRules, SaturationPolicy
 from wva.model.records import replace
 from wva.model.service import PerformanceProfile, ServiceTarget
 from wva.model.snapshot import SchedulerQueue, Snapshot
@@ -59,7 +60,8 @@ def steady(snapshot: Snapshot, policy: Policy, *, now: float = NOW) -> Memory:
     """Return what is remembered a minute after a cycle with the same reports, and after an hour of the same load."""
     snapshot = replace(snapshot, replicas=tuple(told_at(each, now - 60) for each in snapshot.replicas))
     models, _ = believe(snapshot, Memory(), policy, now - 60)
-    _, memory = Queueing().measure(models, Memory(), policy, now - 60)
+    observations = Observations(Memory())
+    demand = tuple(observations.of(model, now - 60).after for model in models)
     loads = {
         model.key: sum(
             pod.engine.success_rate.fresh_value or 0.0 for own in model.variants for pod in own.replicas if pod.engine
@@ -76,7 +78,7 @@ def steady(snapshot: Snapshot, policy: Policy, *, now: float = NOW) -> Memory:
         )
         for key, load in loads.items()
     ]
-    return replace(memory, foreseen=tuple(foreseen))
+    return Memory(demand=demand, foreseen=tuple(foreseen))
 
 
 @dataclass
@@ -110,7 +112,8 @@ class Analysis:
         key = next(iter(pods)).model
         history = ModelMemory(key)
         model = ModelReadings(key, SaturationPolicy(), reports, (), None, True, queue, None, history, failure)
-        (need,), self.memory = Queueing().measure([model], self.memory, self.policy, self.now)
+        policy = replace(self.policy, saturation=SaturationPolicy(analyzer_name=Analyzer.QUEUEING))
+        (need,), self.memory = measure([model], self.memory, policy, self.now)
         return need
 
     def twice(self, pods: dict[Variant, list[ReplicaMetrics]], **fields: Any) -> Need:

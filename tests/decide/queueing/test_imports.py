@@ -8,7 +8,7 @@ import sys
 PROGRAM = """
 import sys
 import wva.app.application, wva.cli.main, wva.decide.pipeline
-import wva.decide.queueing.service, wva.model.queueing, wva.decide.measure.need
+import wva.decide.queueing.service, wva.decide.measure.need
 from tests.decide.story import Story
 from tests.builders import variant
 decisions = Story().cycle(variant("a", replicas=2), a=[(0.9, 6.0), (0.5, 0.0)])

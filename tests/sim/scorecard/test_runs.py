@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+import grimp
 import pytest
 
 from tests.sim.scorecard import fakes
 from wva.model.records import replace
-from wva.sim.scorecard.runs import Job, Workshop, outcomes, program_digest
+from wva.sim.scorecard.runs import PACKAGE, Job, Workshop, outcomes, program_digest, simulator_digest
 
 POLICIES = ("wva", "hpa-kv")
 
@@ -102,3 +103,34 @@ def test_the_program_is_what_decides_and_simulates(tmp_path):
     assert program_digest(tmp_path) == before
     (tmp_path / "decide/a.py").write_text("2", encoding="utf-8")
     assert program_digest(tmp_path) != before
+
+
+def test_a_change_of_a_decision_keeps_the_runs_of_rivals(tmp_path):
+    """And of nothing else."""
+    rivals = {"hpa-kv"}
+    made(Workshop(fakes.run, tmp_path, "p", "s", rivals), jobs(seeds=(0,)))
+    again = made(Workshop(fakes.run, tmp_path, "q", "s", rivals), jobs(seeds=(0,)))
+    assert {outcome.policy: outcome.kept for outcome in again} == {"hpa-kv": True, "wva": False}
+    other = made(Workshop(fakes.run, tmp_path, "q", "t", rivals), jobs(seeds=(0,)))
+    assert {outcome.policy: outcome.kept for outcome in other} == {"hpa-kv": False, "wva": True}
+
+
+def test_the_simulator_is_all_that_rivals_import(tmp_path):
+    """What they import, directly or not, is in the digest, but for the module that runs the shipped decisions."""
+    graph = grimp.build_graph("wva")
+    of_wva = "wva.sim.rivals.wva"
+    to_see = ["wva.sim.stage.run", "wva.sim.rivals"]
+    seen = {of_wva}
+    while to_see:
+        module = to_see.pop()
+        if module not in seen:
+            seen.add(module)
+            to_see += graph.find_modules_directly_imported_by(module)
+    for module in sorted(seen):
+        place = PACKAGE.parent / module.replace(".", "/")
+        source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+        copy = tmp_path / source.relative_to(PACKAGE)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        before = simulator_digest(tmp_path)
+        copy.write_text("1", encoding="utf-8")
+        assert (simulator_digest(tmp_path) != before) == (module != of_wva), module

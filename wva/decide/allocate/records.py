@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from msgspec import Struct
+
 from wva.model.decision import Limit
 from wva.model.service import LOWEST_PRIORITY
 from wva.model.variant import COUNTED_BY, ModelKey, VariantKey
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True, gc=False):
     """One variant: what a replica costs and carries, and how many of them there may be."""
 
     key: VariantKey
@@ -29,8 +30,7 @@ class Offer:
     rank: tuple[float, ...] = ()  # of equal variants with equal numbers the lowest gets the next replica
 
 
-@dataclass(frozen=True, slots=True)
-class Want:
+class Want(Struct, frozen=True, gc=False):
     """One model: the capacity it needs, and the variants that offer it."""
 
     key: ModelKey

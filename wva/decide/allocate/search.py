@@ -24,6 +24,8 @@ from itertools import pairwise
 from operator import add, gt, le, mul, sub
 from typing import Final
 
+from msgspec import Struct
+
 from wva.decide.allocate.records import Offer
 from wva.decide.amounts import rounded_up
 from wva.decide.balance import raised
@@ -53,8 +55,7 @@ Choice = tuple[float, Gpus, Numbers]
 """What numbers cost without tolls, the GPUs that they take of each limit, and the numbers."""
 
 
-@dataclass(slots=True)
-class Line:
+class Line(Struct, gc=False):
     """Variants that cost and carry the same."""
 
     offers: tuple[Offer, ...]
@@ -124,9 +125,10 @@ def bounded(offer: Offer, number: int) -> int:
 def _reachable(offer: Offer) -> Spans:
     """Return the numbers that the scaler can be brought to: no change smaller than its step, or none at all."""
     low, high = bounds_of(offer)
-    ranges = [(low, min(high, offer.existing - offer.step)), (max(low, offer.existing + offer.step), high)]
-    ranges += [(number, number) for number in (bounded(offer, offer.existing), bounded(offer, offer.present))]
-    return tuple(sorted(span for span in ranges if span[0] <= span[1]))
+    existing, present = bounded(offer, offer.existing), bounded(offer, offer.present)
+    less, more = offer.existing - offer.step, offer.existing + offer.step
+    ranges = [(low, min(high, less)), (existing, existing), (present, present), (max(low, more), high)]
+    return tuple(sorted([span for span in ranges if span[0] <= span[1]]))
 
 
 def lines_of(offers: Sequence[Offer], move_share: float, *, frozen: bool) -> list[Line]:

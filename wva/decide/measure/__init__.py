@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
+from wva.decide.measure.demand import Demand, Observations
 from wva.decide.measure.need import REPLICAS, Need
 from wva.decide.measure.percentage import Percentage
 from wva.decide.trust import ModelReadings
@@ -34,31 +35,25 @@ class Analyzer(Protocol):
         ...
 
 
-def _tokens() -> Analyzer:
+def _tokens(_: Observations) -> Analyzer:
     from wva.decide.measure.tokens import Tokens  # noqa: PLC0415 - what is not asked for is not imported
 
     return Tokens()
 
 
-def _queueing() -> Analyzer:
+def _queueing(observations: Observations) -> Analyzer:
     from wva.decide.measure.queueing import Queueing  # noqa: PLC0415 - numpy, if it is wanted
 
-    return Queueing()
+    return Queueing(observations)
 
 
-def _demand() -> Analyzer:
-    from wva.decide.measure.demand import Demand  # noqa: PLC0415 - what is not asked for is not imported
-
-    return Demand()
-
-
-ANALYZERS: Final[Mapping[optimizers.Analyzer, Callable[[], Analyzer]]] = {
-    optimizers.Analyzer.PERCENTAGE: Percentage,
+ANALYZERS: Final[Mapping[optimizers.Analyzer, Callable[[Observations], Analyzer]]] = {
+    optimizers.Analyzer.PERCENTAGE: lambda _: Percentage(),
     optimizers.Analyzer.TOKENS: _tokens,
     optimizers.Analyzer.QUEUEING: _queueing,
-    optimizers.Analyzer.DEMAND: _demand,
+    optimizers.Analyzer.DEMAND: Demand,
 }
-"""How to get each analyzer, by its name in the configuration."""
+"""How to get each analyzer, by its name in the configuration. Those that count requests share what they observe."""
 
 
 def measure(models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float) -> tuple[list[Need], Memory]:
@@ -66,16 +61,19 @@ def measure(models: Sequence[ModelReadings], memory: Memory, policy: Policy, now
     groups: dict[optimizers.Analyzer, list[ModelReadings]] = {}
     for model in models:
         groups.setdefault(policy.analyzer_for(model.key), []).append(model)
+    observations = Observations(memory)
     needs: dict[ModelKey, Need] = {}
     for name, group in groups.items():
-        found, memory = ANALYZERS[name]().measure(group, memory, policy, now)
+        found, memory = ANALYZERS[name](observations).measure(group, memory, policy, now)
         needs |= {need.key: need for need in found}
     groups.pop(optimizers.Analyzer.QUEUEING, None)
     asked = [model for group in groups.values() for model in group]
     if policy.proactive_model and asked:
-        found, memory = _queueing().measure(asked, memory, policy, now)
+        found, memory = _queueing(observations).measure(asked, memory, policy, now)
         for model, second in zip(asked, found, strict=True):
             needs[model.key] = replace(needs[model.key], second=second)
+    after = observations.after
+    memory = replace(memory, demand=tuple([after[model.key] for model in models if model.key in after]))
     return [needs[model.key] for model in models], memory
 
 
@@ -94,9 +92,9 @@ def present_capacity(model: ModelReadings, need: Need) -> float:
 def larger(first: Need, second: Need, model: ModelReadings) -> Need:
     """Return the larger of two needs of a model, each as a share of the capacity that there is in its own unit.
 
-    ``first`` decides what can be decided at all: a second need that says nothing is none, though its summary says why.
-    A shrink must leave what both want to be left, and neither may object to it. It is in the unit of the second unless
-    the first knows, too, what each replica carries: else the strongest would go first.
+    If one of them has no answer, or nothing is there to compare, the first counts, with the words of both. A shrink
+    leaves what both want to keep, and neither objects to it. Where the first counts replicas only, a shrink is in the
+    unit of the second, which knows what each replica carries: otherwise the strongest would go first.
     """
     present, other = present_capacity(model, first), present_capacity(model, second)
     if first.hold is not None or second.hold is not None or not (present > 0 and other > 0):

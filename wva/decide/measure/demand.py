@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Final
 
+from msgspec import Struct
+
 from wva.decide.measure.demand_arrivals import Change, change
 from wva.decide.measure.demand_engine import USUAL_TARGETS, Engine, LatencyTargets, engine_of, learned
 from wva.decide.measure.need import Capacity, Need
@@ -38,15 +40,15 @@ _FEWEST_IN_FLIGHT: Final = 3.0
 _LOAD_MEMORY: Final = 0.05
 _UNEVENNESS_MEMORY: Final = 0.03
 _SEEN_PART: Final = 0.3
-"""A sequence in the batch is seen in many cycles, and counts for a part each time."""
+"""A request is in progress for several cycles, so that each look at it counts as this part of a request."""
 _FEW_WAIT: Final = 0.05
 _PAIRS: Final = 300.0
-"""The variation of prompts is that of so many sums."""
+"""The variation of the lengths of prompts is a mean over about so many looks at a pod."""
 _MOST_VARIED: Final = 1.0
 _OWED_SECONDS: Final = 60.0
-"""What was counted too many is taken off the arrivals of so long a time at most: the rest was never true."""
+"""Arrivals that were counted too many are taken off later ones, at most those of this time (seconds)."""
 _ASSUMED: Final = 0.9
-"""A variant that has not been seen carries so much for its price, measured by the best other one."""
+"""For its price, a variant of which nothing is known carries this share of what the best other one carries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,9 @@ class _Fleet:
     def carries(self, counts: Mapping[VariantKey, int]) -> float:
         """Return the requests per second that replicas of several variants carry together.
 
-        The gateway gives each replica its part of the requests in progress, whatever suits it. So each kind allows
-        another load of the whole. What counts is the harmonic mean of these, by the requests that each kind serves:
-        where few requests go to a kind that has too many, few are late.
+        The gateway gives each replica its part of the requests in progress, and each kind bears another load of the
+        whole. The harmonic mean of these loads counts, weighted by the requests that each kind serves: where few
+        requests go to a kind that has too many, few are late.
         """
         asked = tuple(counts.items())
         found = self.sums.get(asked)
@@ -104,8 +106,51 @@ class _Fleet:
         return sum([count * engine.rate(min(engine.most, load * weight)) for count, engine, weight, _ in rated])
 
 
+class Observation(Struct, frozen=True, gc=False):
+    """What happened at a model since the last cycle.
+
+    Attributes:
+        need: what arrives and waits, without what replicas carry; ``hold`` says why nothing can be told.
+        before: what was remembered.
+        after: what to remember; ``before`` itself, where nothing can be told.
+        changes: what each variant did; empty where nothing can be told.
+
+    """
+
+    need: Need
+    before: DemandMemory
+    after: DemandMemory
+    changes: Sequence[Change] = ()
+
+
+class Observations:
+    """Observes each model once in a cycle, for all analyzers that count its requests.
+
+    ``after`` is what to remember of each; an analyzer may put there what it has learned besides.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        """``memory`` is what the last cycle left."""
+        self._before = {entry.key: entry for entry in memory.demand}
+        self.after: dict[ModelKey, DemandMemory] = {}
+        self._found: dict[ModelKey, Observation] = {}
+
+    def of(self, model: ModelReadings, now: float) -> Observation:
+        """Return what happened at a model since the last cycle. ``now`` is in seconds since the epoch."""
+        found = self._found.get(model.key)
+        if found is None:
+            before = self._before.get(model.key) or DemandMemory(model.key)
+            found = self._found[model.key] = observed(model, before, now)
+            self.after[model.key] = found.after
+        return found
+
+
 class Demand:
     """Measures in requests per second what arrives, and what replicas carry of it."""
+
+    def __init__(self, observations: Observations) -> None:
+        """``observations`` are those of this cycle."""
+        self._observations = observations
 
     def measure(
         self, models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float
@@ -114,55 +159,37 @@ class Demand:
 
         A model of which nothing is known yet gets the need of the percentage analyzer.
         """
-        before = {entry.key: entry for entry in memory.demand}
-        needs: list[Need] = []
-        kept = []
+        needs = []
         for model in models:
-            variants = [each.progress.variant for each in model.variants]
-            replicas = {variant.key: each.replicas for variant, each in zip(variants, model.variants, strict=True)}
-            queue = None if model.queue is None else model.queue.size.fresh_value
-            remembered = before.get(model.key) or DemandMemory(model.key)
-            need, after = measure(model.key, variants, replicas, queue, remembered, now=now)
+            need, self._observations.after[model.key] = measure(model, self._observations.of(model, now))
             needs.append(need)
-            kept.append(after)
         unknown = [model for model, need in zip(models, needs, strict=True) if need.hold is not None]
         if unknown:
             found, memory = Percentage().measure(unknown, memory, policy, now)
-            instead = {need.key: need for need in found}
-            measured = {entry.key for entry in memory.demand if entry.at is not None}
-            begins = {entry.key for entry in kept if entry.at is not None} - measured
-            needs = [
-                need if need.hold is None else _instead(instead[need.key], need.hold.message, begins=need.key in begins)
-                for need in needs
-            ]
-        return needs, replace(memory, demand=tuple(kept))
+            instead = iter(found)
+            needs = [need if need.hold is None else _instead(next(instead), need, need.hold.message) for need in needs]
+        return needs, memory
 
 
-def measure(  # noqa: PLR0913 - what is known of a model
-    key: ModelKey,
-    variants: Sequence[Variant],
-    replicas: Mapping[VariantKey, Sequence[ReplicaMetrics]],
-    queue: float | None,
-    memory: DemandMemory,
-    *,
-    now: float,
-    targets: LatencyTargets = USUAL_TARGETS,
+def measure(
+    model: ModelReadings, seen: Observation, targets: LatencyTargets = USUAL_TARGETS
 ) -> tuple[Need, DemandMemory]:
-    """Return the need of a model, and what to remember. ``queue``: requests at the gateway, None if not known."""
-    need, after, changes = observed(key, variants, replicas, queue, memory, now=now)
-    if after is memory:
+    """Return the need of a model that was observed, and what to remember."""
+    need, after = seen.need, seen.after
+    if not seen.changes:
         return need, after
+    variants = [each.progress.variant for each in model.variants]
     sizes = (after.prompt.usual, after.answer.usual, after.held.usual)
     engines = [
-        engine_of(entry.fit, variant.parameters, found.kv_tokens, sizes, targets, memory.variability)
-        for variant, entry, found in zip(variants, after.variants, changes, strict=True)
+        engine_of(entry.fit, variant.parameters, found.kv_tokens, sizes, targets, seen.before.variability)
+        for variant, entry, found in zip(variants, after.variants, seen.changes, strict=True)
     ]
-    after = replace(after, unevenness=_unevenness(memory.unevenness, engines, changes))
+    after = replace(after, unevenness=_unevenness(after.unevenness, engines, seen.changes))
     if need.hold is not None:
         return need, after
     if not min(after.prompt.many, after.answer.many, after.held.many) or not any(engines):
         why = Absence(Reason.METRICS_MISSING, "nothing is known yet of what its replicas carry")
-        return replace(need, hold=why), after
+        return replace(need, hold=why, objection=""), after
     fleet = _fleet(variants, engines, [entry.load for entry in after.variants], after.unevenness)
     present = max(1, sum([variant.current_replicas for variant in variants]))
     capacities = {
@@ -174,35 +201,37 @@ def measure(  # noqa: PLR0913 - what is known of a model
     return replace(need, capacities=capacities, carries=fleet.carries), after
 
 
-def observed(
-    key: ModelKey,
-    variants: Sequence[Variant],
-    replicas: Mapping[VariantKey, Sequence[ReplicaMetrics]],
-    queue: float | None,
-    memory: DemandMemory,
-    *,
-    now: float,
-) -> tuple[Need, DemandMemory, list[Change]]:
-    """Return what arrives at a model, what to remember, and what each variant did; not what replicas carry.
-
-    The memory is the one that was given, where it cannot be told.
-    """
+def observed(model: ModelReadings, memory: DemandMemory, now: float) -> Observation:
+    """Return what happened at a model since the last cycle. ``now`` is in seconds since the epoch."""
+    if model.failure is not None:
+        return Observation(_nothing(model.key, model.failure), memory, memory)
+    if memory.at is not None and now < memory.at:
+        # The clock was set back: what has a time begins anew, what has been learned stays.
+        anew = [replace(entry, pods=()) for entry in memory.variants]
+        memory = replace(memory, at=None, variants=tuple(anew), owed=0.0)
     last = now if memory.at is None else memory.at
     if memory.at is not None and now <= last:
-        return _nothing(key, "no time has passed since the last measurement"), memory, []
-    waiting = memory.queue if queue is None else queue
-    before = {entry.key: entry for entry in memory.variants}
-    entries = [before.get(variant.key) or VariantDemand(variant.key) for variant in variants]
-    changes = []
-    for entry in entries:
-        pods = replicas.get(entry.key, ())
-        changes.append(change(pods, {pod.name: pod for pod in entry.pods}, _kv_tokens(pods), last, now))
-    if any(replicas.values()) and not any(found.told for found in changes):
-        pods = [pod for variant in variants for pod in replicas.get(variant.key, ())]
+        return Observation(_nothing(model.key, "no time has passed since the last measurement"), memory, memory)
+    waiting = None if model.queue is None else model.queue.size.fresh_value
+    waiting = memory.queue if waiting is None else waiting
+    known = {entry.key: entry for entry in memory.variants}
+    entries = [known.get(each.key) or VariantDemand(each.key) for each in model.variants]
+    changes = [
+        change(each.replicas, {pod.name: pod for pod in entry.pods}, kv_tokens(each.replicas), last, now)
+        for each, entry in zip(model.variants, entries, strict=True)
+    ]
+    pods = [pod for each in model.variants for pod in each.replicas]
+    if pods and not [found for found in changes if found.told]:
         causes = [f" ({pod.pod}: {pod.counters_detail})" for pod in pods if pod.counters_detail]
-        return _nothing(key, f"no Ready pod tells anything{min(causes, default='')}"), memory, []
+        why = f"no Ready pod tells anything{min(causes, default='')}"
+        return Observation(_nothing(model.key, why), memory, memory)
     prompt, answer, held = memory.prompt, memory.answer, memory.held
+    arrived = backlog = 0.0
+    complete, moved = True, False
     for found in changes:
+        arrived += found.arrived
+        backlog += found.waiting
+        complete, moved = complete and found.complete, moved or found.moved
         prompt = prompt.with_more(found.prompt_tokens, found.prompts)
         answer = answer.with_more(found.answer_tokens, found.answers)
         held = held.with_more(found.held * _SEEN_PART, found.running * _SEEN_PART)
@@ -216,10 +245,10 @@ def observed(
         )
         for entry, found, load in zip(entries, changes, loads, strict=True)
     ]
-    arrived = sum([found.arrived for found in changes]) + waiting - memory.queue - memory.owed
+    arrived = arrived + waiting - memory.queue - memory.owed
     rate = max([sum([pod.rate for each in kept for pod in each.pods]) for kept in (entries, changes)])
     after = DemandMemory(
-        key,
+        model.key,
         at=now,
         variants=tuple(told),
         prompt=prompt,
@@ -231,43 +260,41 @@ def observed(
         variability=_variability(memory.variability, prompt.usual, changes),
     )
     if now <= last:
-        return _nothing(key, "this is the first measurement"), after, changes
+        # Perhaps the controller was started again, and has forgotten what was before.
+        first = _nothing(model.key, "this is the first measurement", "nothing shrinks in the first cycle")
+        return Observation(first, memory, after, changes)
     seconds = now - last
     demand = max(0.0, arrived) / seconds
     need = Need(
-        key,
+        model.key,
         UNIT,
         demand,
         demand,
         demand,
         {},
-        backlog=sum([found.waiting for found in changes]) + waiting,
+        backlog=backlog + waiting,
         foreseeable=True,
         error=sqrt(max(demand, 1.0 / seconds) / seconds),
-        objection="" if all(found.complete for found in changes) else "not every pod has told of itself lately",
-        unsettled=any(found.moved for found in changes),
+        objection="" if complete else "not every pod has told of itself lately",
+        unsettled=moved,
         recalls=True,
         summary=f"{demand:.3g} requests/s of {prompt.usual:.0f} + {answer.usual:.0f} tokens",
     )
-    return need, after, changes
+    return Observation(need, memory, after, changes)
 
 
-def _instead(need: Need, why: str, *, begins: bool) -> Need:
-    """Return the need of the percentage analyzer, which says why demand is not known.
-
-    ``begins``: this is the first measurement, perhaps after a restart of the controller, which forgets what was before.
-    """
-    objection = need.objection or ("nothing shrinks in the first cycle" if begins else "")
+def _instead(need: Need, unknown: Need, why: str) -> Need:
+    """Return the need of the percentage analyzer, which says why demand is not known, and objects if that does."""
     words = f"{need.summary}; demand is not known: {why}".removeprefix("; ")
-    return replace(need, summary=words, objection=objection)
+    return replace(need, summary=words, objection=need.objection or unknown.objection)
 
 
-def _nothing(key: ModelKey, why: str) -> Need:
+def _nothing(key: ModelKey, why: str, objection: str = "") -> Need:
     """Return a need that says why there is no answer."""
-    return Need(key, UNIT, 0.0, 0.0, 0.0, {}, hold=Absence(Reason.METRICS_MISSING, why))
+    return Need(key, UNIT, 0.0, 0.0, 0.0, {}, hold=Absence(Reason.METRICS_MISSING, why), objection=objection)
 
 
-def _kv_tokens(replicas: Sequence[ReplicaMetrics]) -> float:
+def kv_tokens(replicas: Sequence[ReplicaMetrics]) -> float:
     """Return the size of a replica's KV cache in tokens, 0 if none tells; where they differ, that of most of them."""
     told = [replica.engine.kv_capacity_tokens.value or 0.0 for replica in replicas if replica.engine is not None]
     sizes = sorted([size for size in told if size >= 1.0])

@@ -2,8 +2,13 @@
 
 What arrives at a pod is what finished there plus the change of what is in it. Each pod is compared with its own last
 scrape, so a scrape that fails loses nothing: meanwhile the pod is credited what it would have had at its last rate, and
-the credit is settled when it reports again. A new pod has counted from zero. Where counters went back, the pod is taken
-to have had what it had before, and is compared with what it tells now from then on.
+the credit is settled when it reports again. A new pod has counted from zero.
+
+Where counters went back, they are of before, or an engine of the pod is missing in them: the pod is silent. If it has
+become Ready anew, or if that lasts, it is taken to have had what it had before, and is compared with what it tells now.
+
+Scrapes of different ages, as those of a pair of Prometheus that answer in turn, are of more or less time than a cycle
+has: what is more or less is taken to have come at the rate of the pod.
 
 A pod without counters is counted from the means that it tells: requests finished per second and the sizes of those.
 """
@@ -23,7 +28,7 @@ from wva.model.records import replace
 _SETTLED_SECONDS: Final = 90.0
 """A pod that has been Ready for so long has as many requests as the gateway gives it."""
 _AHEAD_SECONDS: Final = 60.0
-"""No scrape is later than now by more than clocks differ."""
+"""Clocks differ by less than this (seconds): a scrape that is later than now by more is not believed."""
 _SILENT_SECONDS: Final = 120.0
 _FORGET_SECONDS: Final = 300.0
 """A pod that has not reported for so long is credited nothing more."""
@@ -77,7 +82,7 @@ def change(
         old = before.get(replica.pod)
         new = _told(replica, old, now)
         found.told = found.told or new is not None
-        if new is None or (old is not None and new.counters.at <= old.counters.at):
+        if new is None or (old is not None and _of_before(new, old, replica.ready_since, now)):
             if old is not None:
                 silent.append(old)
                 found.waiting += old.waiting
@@ -91,14 +96,16 @@ def change(
             anew.append((new, old))
         else:
             told.append(_compare(found, replica, new, old, last))
+            if old is not None:
+                found.arrived += min(old.rate, told[-1].rate) * (new.age - old.age)
         if replica.ready_since is None or now - replica.ready_since > _SETTLED_SECONDS:
             found.loads.append(new.running + new.waiting)
     # What goes to new pods does not go to old ones: a silent pod has no more than those that tell, nor has one of which
     # the counters went back, perhaps from a value that was not true.
-    usual = sum(pod.rate for pod in told) / len(told) if told else LARGEST
+    usual = sum([pod.rate for pod in told]) / len(told) if told else LARGEST
     for new, old in anew:
         rate = min(old.rate, usual)
-        found.arrived += rate * (new.counters.at - old.counters.at) - old.credited
+        found.arrived += rate * (new.counters.at - old.counters.at + new.age - old.age) - old.credited
         told.append(_rated(new, rate))
     for pod in silent:
         credit = min(pod.rate, usual) * elapsed if now - pod.counters.at < _FORGET_SECONDS else 0.0
@@ -124,12 +131,15 @@ def _compare(found: Change, replica: ReplicaMetrics, new: PodMemory, old: PodMem
     seconds = after.at - base.at
     if seconds <= 0.0:
         return new
-    # Who gave up has left the pod, and most engines count that nowhere. Who comes again has not arrived twice.
-    came = after.finished - after.aborted - base.finished + base.aborted + in_pod
+    finished, running = after.finished - base.finished, new.running - (0.0 if old is None else old.running)
+    prompts, prompt_tokens = after.prompts - base.prompts, after.prompt_tokens - base.prompt_tokens
+    # Who gave up before the first token has left the pod, and most engines count that nowhere. Who comes again has not
+    # arrived twice. Who hangs up later has been served.
+    gave_up = max(0.0, min(after.aborted - base.aborted, finished + running - prompts))
+    came = finished - gave_up + in_pod
     # Of a pod that was Ready for long before it was seen first, most came before the last cycle.
     unseen = old is None and seconds > _FORGET_SECONDS
     found.arrived += came / seconds * max(0.0, after.at - last) if unseen else came - (old.credited if old else 0.0)
-    prompts, prompt_tokens = after.prompts - base.prompts, after.prompt_tokens - base.prompt_tokens
     found.prompts += prompts
     found.lengths.append((prompts, prompt_tokens))
     found.prompt_tokens += prompt_tokens
@@ -146,12 +156,24 @@ def _compare(found: Change, replica: ReplicaMetrics, new: PodMemory, old: PodMem
 
 def _begun_anew(new: PodMemory, old: PodMemory) -> bool:
     """Tell whether what a pod tells cannot be compared with what it told before."""
-    after, base = new.counters, old.counters
-    return old.derived != new.derived or after.finished < base.finished or after.gaps < base.gaps
+    return old.derived != new.derived or _back(new, old)
+
+
+def _back(new: PodMemory, old: PodMemory) -> bool:
+    return new.counters.finished < old.counters.finished or new.counters.gaps < old.counters.gaps
+
+
+def _of_before(new: PodMemory, old: PodMemory, ready_since: float | None, now: float) -> bool:
+    """Tell whether what a pod tells is no newer than what it told before, whatever time it bears."""
+    begun = old.counters.at
+    if new.counters.at <= begun:
+        return True
+    restarted = ready_since is not None and ready_since > begun
+    return old.derived == new.derived and _back(new, old) and not restarted and now - begun < _SILENT_SECONDS
 
 
 def _rated(pod: PodMemory, rate: float) -> PodMemory:
-    return PodMemory(pod.name, pod.counters, pod.running, pod.waiting, rate, derived=pod.derived)
+    return PodMemory(pod.name, pod.counters, pod.running, pod.waiting, rate, derived=pod.derived, age=pod.age)
 
 
 def _told(replica: ReplicaMetrics, old: PodMemory | None, now: float) -> PodMemory | None:
@@ -169,7 +191,8 @@ def _told(replica: ReplicaMetrics, old: PodMemory | None, now: float) -> PodMemo
         return None
     if counters.aborted > counters.finished or counters.at > now + _AHEAD_SECONDS:
         return None
-    return PodMemory(replica.pod, counters, engine.running.value, engine.waiting.value or 0.0, derived=derived)
+    waiting, age = engine.waiting.value or 0.0, now - counters.at
+    return PodMemory(replica.pod, counters, engine.running.value, waiting, derived=derived, age=age)
 
 
 def _counted(engine: EngineSignals, old: PodMemory | None, now: float) -> EngineCounters | None:

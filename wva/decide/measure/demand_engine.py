@@ -37,7 +37,7 @@ _LATE_LOG: Final = log(_LATE)
 _SHORTEST_STEP: Final = 1e-5
 _LONGEST_STEP: Final = 100.0
 _MOST: Final = 1e5
-"""No engine steps faster or slower, or has more requests at once: what says so is not true."""
+"""Steps (seconds) beyond these bounds, and more requests at once than this, are not believed."""
 _HALVINGS: Final = 14
 _ARRIVALS: Final = 0.5
 """Squared variation of the times between prompts at a replica; that of their lengths is measured. Evening out loads
@@ -49,9 +49,9 @@ _IDLE: Final = 2.0
 _USUAL_SEQUENCES: Final = 256.0
 _USUAL_STEP_TOKENS: Final = 2048.0
 _FULL: Final = 0.97
-"""So much of the KV cache can be used."""
+"""Share of the KV cache that can be used."""
 _SPREAD: Final = 2.0
-"""Standard deviations of the batch that shall fit."""
+"""The mean batch plus so many standard deviations must fit."""
 _NUMBERS: Final = 4
 
 
@@ -120,23 +120,14 @@ def learned(fit: Fit, found: Change, *, held: float, now: float) -> Fit:
     step, batch, prefilled = found.step / found.gaps, found.batch / found.gaps, found.prefilled / found.gaps
     if not (_SHORTEST_STEP < step < _LONGEST_STEP and batch < _MOST and 0.0 <= prefilled < LONGEST_TOKENS):
         return fit
-    told = (1.0, batch, batch * held, prefilled, step)
+    cached = batch * held
     weight = 1.0 / (step * step * (_NOISE * _NOISE + 4.0 / found.gaps))
-    rows = [_more(row, weight * x, decay, told) for row, x in zip(fit.rows, told, strict=False)]
+    rows = []
+    for (a, b, c, d, e), told in zip(fit.rows, (1.0, batch, cached, prefilled), strict=True):
+        new = weight * told
+        row = (decay * a + new, decay * b + new * batch, decay * c + new * cached)
+        rows.append((*row, decay * d + new * prefilled, decay * e + new * step))
     return Fit(tuple(rows), min(fit.shortest or inf, step), now)
-
-
-def _more(row: tuple[float, ...], weight: float, decay: float, told: tuple[float, ...]) -> tuple[float, ...]:
-    """Return a row of the sums, decayed, with what was told added."""
-    a, b, c, d, e = row
-    one, two, three, four, five = told
-    return (
-        decay * a + weight * one,
-        decay * b + weight * two,
-        decay * c + weight * three,
-        decay * d + weight * four,
-        decay * e + weight * five,
-    )
 
 
 def engine_of(
@@ -212,14 +203,15 @@ def _most_likely(fit: Fit, cache: float) -> tuple[float, ...]:
 
 def _posterior(rows: tuple[tuple[float, ...], ...], prior: tuple[float, ...]) -> tuple[float, ...]:
     """Return the maximum of the posterior; what would be below a tenth of the prior is set to that."""
-    system = [list(row) for row in rows]
+    system = list(map(list, rows))
+    least = []
     for place, usual in enumerate(prior):
         strength = 1.0 / (_PRIOR_SPREAD * usual) ** 2
         system[place][place] += strength
         system[place][_NUMBERS] += strength * usual
+        least.append(0.1 * usual)
     values = _solved(system)
     fixed: dict[int, float] = {}
-    least = [0.1 * usual for usual in prior]
     while low := [place for place in range(_NUMBERS) if values[place] < least[place] and place not in fixed]:
         for place in low:
             fixed[place] = least[place]

@@ -58,6 +58,8 @@ class Need(Struct, frozen=True, gc=False):
         hold: why nothing can be decided, None when something can.
         objection: why nothing may shrink, in words; empty when it may.
         wish: why the model should grow, in words; empty when it should not.
+        stays: what a shrink must leave, in rising importance: amounts, each with the reason in words; the first is what
+            the present demand needs and has no words. Empty where nothing is kept beyond that.
         deferred: why the wish is not answered in this cycle, in words; empty when it is.
         summary: the figures in words, for those who ask why.
         carries: the capacity of so many replicas of each variant together, where it is not the sum of theirs.
@@ -87,6 +89,7 @@ class Need(Struct, frozen=True, gc=False):
     answers: Callable[[Mapping[VariantKey, int]], float] | None = None
     unsettled: bool = False
     second: Need | None = None
+    stays: tuple[tuple[float, str], ...] = ()
     recalls: bool = False
 
     def carried(self, counts: Mapping[VariantKey, int]) -> float:

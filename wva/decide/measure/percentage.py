@@ -39,19 +39,19 @@ from wva.model.policy import Policy, SaturationPolicy
 from wva.model.records import replace
 
 FILLING_SECONDS: Final = 20.0
-"""How long a replica that became Ready fills up."""
+"""A replica that became Ready fills up for this time (seconds): its samples say nothing yet."""
 
 SPACING_SECONDS: Final = 30.0
-"""Peaks stay as they are for so long after replicas were asked for: what rises meanwhile has not been answered."""
+"""Peaks are kept for this time (seconds) after replicas were asked for, so that a rise in this time still shows."""
 
 REGRET_SECONDS: Final = 600.0
-"""A model that wants to grow so soon after a shrink should not have shrunk."""
+"""A shrink is regretted if the model wants to grow within this time after it (seconds)."""
 
 REGRETTED_SECONDS: Final = 3600.0
-"""How long that is remembered."""
+"""A regret is remembered for this time (seconds)."""
 
 CLEAR_OF_TRIGGER: Final = 0.85
-"""The share of a usage, or of a load, that is clear of it: neither noise nor the removal of one replica leads there."""
+"""What is below this share of a limit stays below the limit in spite of noise and of one replica less."""
 
 _SAME_GROWTH_SECONDS: Final = 15.0
 """Replicas that become Ready within this time of each other answer the same growth."""
@@ -134,7 +134,7 @@ class Usage(Struct, frozen=True, gc=False):
     def carried_by(self, policy: SaturationPolicy, clear: float = 1.0) -> int:
         """Return how few replicas could carry what these do; ``clear`` is the share of the KV target that they may use.
 
-        More than any number if none could.
+        COUNTLESS if no number could.
         """
         kv = (policy.kv_cache_threshold - policy.kv_spare_trigger) * clear
         return max(
@@ -174,7 +174,7 @@ def _measure(model: ModelReadings, now: float) -> tuple[Need, ModelMemory]:
     policy, before = model.policy, model.memory
     pods: list[PodPeak] = []
     since: list[float | None] = []
-    serving = in_flight = asked = leaving = ready = 0
+    serving = in_flight = level = counted = leaving = ready = 0
     youngest = math.inf
     for variant in model.variants:
         progress = variant.progress
@@ -182,7 +182,8 @@ def _measure(model: ModelReadings, now: float) -> tuple[Need, ModelMemory]:
         since += [pod.ready_since for pod in variant.replicas]
         # Ready pods beyond the replicas that exist are a matter of caches that disagree.
         serving += min(progress.serving, progress.current)
-        asked += progress.base
+        level += progress.level
+        counted += min(progress.base, progress.serving + progress.in_flight)
         leaving += progress.outstanding
         ready += progress.ready
         if progress.in_flight:
@@ -196,7 +197,7 @@ def _measure(model: ModelReadings, now: float) -> tuple[Need, ModelMemory]:
         required, deferred = serving if everyone.saturated else min(serving, everyone.carried_by(policy)), ""
     regretted = before.regretted if before.regretted and now - before.regretted.at < REGRETTED_SECONDS else None
     shrunk = before.shrunk
-    if shrunk is not None and model.absence is None and (wish or required > asked):
+    if shrunk is not None and model.absence is None and (wish or required > counted):
         if now - shrunk.at < REGRET_SECONDS:
             regretted = replace(shrunk, at=now)
         shrunk = None
@@ -209,7 +210,7 @@ def _measure(model: ModelReadings, now: float) -> tuple[Need, ModelMemory]:
         required=float(required),
         sufficient=float(max(required, sufficient)),
         capacities=dict.fromkeys([variant.key for variant in model.variants], _ONE),
-        most_added=max(1, asked + leaving),
+        most_added=max(1, level),
         most_removed=1,
         hold=model.absence,
         objection=objection,
@@ -262,17 +263,15 @@ def _required(
     before = {peak.pod: peak for peak in model.memory.peaks}
     pairs = _pairs(filled, before)
     change = _change(filled, before, pairs, policy)
-    if change is not None and change < 0:
+    if change < 0:
         return serving, "but less than in the cycle before: what has piled up is being worked off"
     if change == 0 and (young is not None or filling):
         return serving, "but no more than before the newest replicas served"
     if filling or in_flight:
         # What is coming counts as supply, and its share of the load is still on the others: they are full by as much
         # as shows below their thresholds, and what is beyond is what has piled up meanwhile.
-        shown = told.carried_by(policy) - told.reporting - filling
-        missing = (
-            min(told.missing(policy) - filling, shown) if in_flight or shown <= 0 else told.missing(policy) - filling
-        )
+        missing, shown = told.missing(policy) - filling, told.carried_by(policy) - told.reporting - filling
+        missing = min(missing, shown) if in_flight or shown <= 0 else missing
     elif young is not None:
         # New replicas get most of the requests, so they look busier than all will be: the others count as just right.
         missing = max(1, young.missing(policy))
@@ -372,15 +371,15 @@ def _pairs(pods: Iterable[PodPeak], before: Mapping[str, PodPeak]) -> tuple[Pair
 
 def _change(
     pods: Sequence[PodPeak], before: Mapping[str, PodPeak], pairs: tuple[Pairs, Pairs], policy: SaturationPolicy
-) -> int | None:
-    """Return 1 if the peaks have risen, -1 if they have fallen, 0 if they stayed; None if nothing can be compared.
+) -> int:
+    """Return 1 if the peaks have risen or cannot be compared, -1 if they have fallen, 0 if they have stayed.
 
     KV usage counts up to its threshold, and a queue from its own on. That the older replicas hold less once others have
     joined them does not mean that less has come.
     """
     kv, queue = pairs
     if not kv and not queue:
-        return None
+        return 1
     full, long = policy.kv_cache_threshold, policy.queue_length_threshold
     changes = (
         _share(_mean_change([(min(now, full), min(then, full)) for now, then in kv]), full),

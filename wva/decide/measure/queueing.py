@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
+
 from wva.decide.amounts import LARGEST, bounded_policy, rounded_up
-from wva.decide.measure import demand
+from wva.decide.measure.demand import Observation, Observations, kv_tokens
 from wva.decide.measure.demand_engine import USUAL_TARGETS, engine_of
 from wva.decide.measure.need import UNKNOWN, Capacity, Need
 from wva.decide.queueing.assured import MOST_USED, SEQUENCES, Assured, assure
@@ -30,11 +31,10 @@ from wva.decide.wording import replicas as replicas_in_words
 from wva.model.absence import Absence
 from wva.model.capacity import CapacityBasis
 from wva.model.decision import Reason
-from wva.model.demand import DemandMemory, Fit, PodMemory, Slot
+from wva.model.demand import DemandMemory, Fit, PodMemory, Slot, VariantDemand
 from wva.model.memory import Memory
 from wva.model.metrics import SampleState
 from wva.model.policy import DEFAULT_SLO_MULTIPLIER, Policy, QueueingPolicy
-from wva.model.queueing import QueueingMemory
 from wva.model.records import replace
 from wva.model.variant import VariantKey
 
@@ -45,22 +45,19 @@ KV_SHARE: Final = 0.97
 """Share of the KV cache that requests may hold: a full one preempts what it has begun."""
 
 RELAXED: Final = 2.0
-"""Where no variant meets a target, they are sized for so much more than the best of them takes for a request alone."""
+"""A target that no variant meets is replaced by this many times what the best one takes for a request alone."""
 
 LEFT_OUT: Final = 1e-3
-"""Share of its rate that counts of a variant that is left out: it goes first when something may go."""
+"""A variant that is left out of the fleet counts with this share of its rate, so that its replicas go first."""
 
 QUEUED_SHARE: Final = 0.05
-"""From this share of the running requests on, those that wait tell that replicas are full."""
+"""Replicas are full when more requests wait than this share of those that run."""
 
 BELIEVED_SHARE: Final = 0.8
-"""While requests wait, a replica is seen to carry at least this share of what given parameters promise, or they end."""
-
-FORGET_SECONDS: Final = 600.0
-"""A model that was not measured for so long is forgotten."""
+"""While requests wait, given parameters count only if learned ones promise at least this share of their rate."""
 
 _RECENT: Final = 8
-"""Cycles over which the demand counts that tells how replicas are used beside each other."""
+"""The mean demand of so many cycles tells how replicas are used beside each other."""
 
 _LEAST_RATE: Final = 1e-6
 """Requests per second that a replica carries in any case: a rate of 0 would be one that is not known."""
@@ -69,8 +66,7 @@ KV_CACHE: Final = "KV cache"
 _ORIGINS: Final = {CapacityBasis.DERIVED: "known parameters", CapacityBasis.OBSERVED: "learned parameters"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Replica:
+class _Replica(Struct, frozen=True, gc=False):
     """One replica of a variant as a queue, what bounds its sequences, and where its parameters come from."""
 
     service: Service
@@ -78,16 +74,14 @@ class _Replica:
     basis: CapacityBasis
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """One model: what was measured of it, whether that is more than a beginning, and what is remembered of it.
+class _Case(Struct, frozen=True, gc=False):
+    """One model: what was observed of it, and what is remembered of it.
 
     ``replicas`` has those variants that can be sized. ``promise`` says whose ``target`` it is.
     """
 
     model: ModelReadings
     need: Need
-    measured: bool
     kept: DemandMemory
     replicas: Mapping[VariantKey, _Replica]
     target: Target
@@ -97,12 +91,15 @@ class _Case:
 class Queueing:
     """Measures in requests per second, within the latency targets of each model."""
 
+    def __init__(self, observations: Observations) -> None:
+        """``observations`` are those of this cycle."""
+        self._observations = observations
+
     def measure(
         self, models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float
     ) -> tuple[list[Need], Memory]:
-        """Return the needs of models, in their order, and what the next cycle must know."""
-        before = {entry.key: entry for entry in memory.queueing.models}
-        cases = [_case(model, before.get(model.key) or DemandMemory(model.key), policy, now) for model in models]
+        """Return the needs of models, in their order, and the memory: what was observed is remembered for all."""
+        cases = [_case(model, self._observations.of(model, now), policy) for model in models]
         # Every replica is sized alone, and then beside as many as the demand takes: whether a target can be met does
         # not depend on that. A router evens out the load of several replicas, so that each may be used more. It does
         # not do so perfectly: it evens out as among the square root of their number.
@@ -116,20 +113,14 @@ class Queueing:
         ]
         beside = _sized(cases, [target for target, _ in reached], pooled)
         found = zip(cases, beside, loads, reached, strict=True)
-        needs = [_need(case, sized, load, remarks) for case, sized, load, (_, remarks) in found]
-        entries = {key: entry for key, entry in before.items() if now - (entry.at or 0.0) <= FORGET_SECONDS}
-        entries |= {case.kept.key: case.kept for case in cases}
-        return needs, replace(memory, queueing=QueueingMemory(tuple([entries[key] for key in sorted(entries)])))
+        return [_need(case, sized, load, remarks) for case, sized, load, (_, remarks) in found], memory
 
 
-def _case(model: ModelReadings, before: DemandMemory, policy: Policy, now: float) -> _Case:
-    """Measure a model, and find its targets. These are its own, else those of its service class, else none."""
-    variants = [each.progress.variant for each in model.variants]
-    replicas = {each.key: each.replicas for each in model.variants}
-    queue = None if model.queue is None else model.queue.size.fresh_value
-    need, kept, _ = demand.observed(model.key, variants, replicas, queue, before, now=now)
+def _case(model: ModelReadings, seen: Observation, policy: Policy) -> _Case:
+    """Find the replicas of a model and its targets. These are its own, else those of its service class, else none."""
     settings = bounded_policy(policy.queueing_for(model.key) or QueueingPolicy())
-    sized = _replicas(model.variants, kept, policy, tuned=settings.tuning_enabled)
+    known = seen.need.hold is None
+    sized = _replicas(model.variants, seen.after, policy, tuned=settings.tuning_enabled) if known else {}
     service = policy.service_target_for(model.key)
     tps = 0.0 if service is None else service.tps
     ttft, itl = settings.target_ttft_milliseconds, settings.target_itl_milliseconds
@@ -141,8 +132,7 @@ def _case(model: ModelReadings, before: DemandMemory, policy: Policy, now: float
         # Nothing is promised, so that the rate alone counts.
         multiplier = settings.slo_multiplier if settings.slo_multiplier > 1 else DEFAULT_SLO_MULTIPLIER
         target, promise = Target(use=1 - 1 / multiplier), "no targets"
-    measured = before.at is not None and before.at < now == kept.at
-    return _Case(model, need, measured, kept, sized, bounded(target), promise)
+    return _Case(model, seen.need, seen.after, sized, bounded(target), promise)
 
 
 def _replicas(
@@ -156,22 +146,18 @@ def _replicas(
     prompt, answer, held = kept.prompt.usual, kept.answer.usual, kept.held.usual
     if not (kept.prompt.many and kept.answer.many):
         return {}
-    remembered = {entry.key: entry for entry in kept.variants}
-    kinds: dict[tuple[str, int], list[VariantReadings]] = {}
-    for each in variants:
+    kinds: dict[tuple[str, int], list[tuple[VariantReadings, VariantDemand]]] = {}
+    for each, entry in zip(variants, kept.variants, strict=True):
         variant = each.progress.variant
         name = variant.accelerator or f"unknown/{variant.key.name}"
-        kinds.setdefault((name, max(1, variant.gpus_per_replica)), []).append(each)
+        kinds.setdefault((name, max(1, variant.gpus_per_replica)), []).append((each, entry))
     found = {}
     for alike in kinds.values():
-        entries = [remembered[each.key] for each in alike if each.key in remembered]
-        fit = _together([entry.fit for entry in entries if tuned and entry.fit.shortest])
-        engines = [pod.engine for each in alike for pod in each.replicas if pod.engine is not None]
-        cache = max([engine.kv_capacity_tokens.fresh_value or 0.0 for engine in engines], default=0.0)
-        cache = cache if cache >= 1.0 else 0.0
+        fit = _together([entry.fit for _, entry in alike if tuned and entry.fit.shortest])
+        cache = kv_tokens([pod for each, _ in alike for pod in each.replicas])
         by_cache = KV_SHARE * cache / held if cache and held else math.inf
-        waits = _queued([pod for entry in entries for pod in entry.pods])
-        for each in alike:
+        waits = _queued([pod for _, entry in alike for pod in entry.pods])
+        for each, _ in alike:
             variant = each.progress.variant
             profile = policy.profile_for(variant.model.model_id, variant.accelerator)
             most = 0 if variant.parameters is None else variant.parameters.max_num_seqs
@@ -327,7 +313,7 @@ def _capacity(case: _Case, key: VariantKey, kind: Kind | None, used: float) -> C
 
 
 def _answers(kinds: Mapping[VariantKey, Kind]) -> Callable[[Mapping[VariantKey, int]], float]:
-    """Return the function from numbers of replicas to what they get through, whatever the targets."""
+    """Return the function from numbers of replicas to what they get through, also beyond the targets."""
     most = {key: kind.assured.rate_at(MOST_USED) for key, kind in kinds.items()}
     return lambda numbers: sum([numbers.get(key, 0) * rate for key, rate in most.items()])
 
@@ -339,8 +325,8 @@ def _absence(case: _Case) -> Absence | None:
         return Absence(Reason.PROMETHEUS_ERROR, model.failure)
     if not any(each.replicas for each in model.variants):
         return Absence(Reason.NO_READY_REPLICAS, "no ready replica")
-    if not case.measured:
-        return need.hold or Absence(Reason.METRICS_MISSING, "no time has passed since the last measurement")
+    if need.hold is not None:
+        return need.hold
     running = any(pod.running for entry in kept.variants for pod in entry.pods)
     if case.replicas or not (need.demand > 0 or need.backlog > 0 or running):
         return None

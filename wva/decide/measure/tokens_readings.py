@@ -162,10 +162,10 @@ def _reading(replica: ReplicaMetrics, typical: Workload | None) -> Reading | Non
 
 def _workload(replica: ReplicaMetrics) -> Workload | None:
     engine = replica.engine
-    prompt, answer = (
-        (None, None) if engine is None else (engine.input_tokens.fresh_value, engine.output_tokens.fresh_value)
-    )
-    if engine is None or prompt is None or answer is None:
+    if engine is None:
+        return None
+    prompt, answer = engine.input_tokens.fresh_value, engine.output_tokens.fresh_value
+    if prompt is None or answer is None:
         return None
     return Workload(prompt, answer, engine.prefix_hit_rate.fresh_value or 0.0)
 

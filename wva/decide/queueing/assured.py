@@ -12,10 +12,10 @@ more where requests differ in size.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from wva.decide.queueing.service import Service, Target
@@ -49,8 +49,7 @@ SEQUENCES, ITL, TTFT = "sequences", "ITL", "TTFT"
 Numbers = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Assured:
+class Assured(Struct, frozen=True, gc=False):
     """What a replica takes: ``rate`` in requests per second, with the share ``used`` of its sequences, and its limit.
 
     ``itl`` and ``ttft`` are the latencies in ms that hardly any request exceeds at that rate, ``least_itl`` and

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from wva.decide.queueing.assured import ATTAINMENT, Assured
 
@@ -25,8 +26,7 @@ _STEPS: Final = 12
 _LEAST: Final = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True, gc=False):
     """A variant in a fleet. A replica costs ``cost``; there are ``lowest`` to ``highest`` of them."""
 
     assured: Assured
@@ -64,14 +64,11 @@ def usage(kinds: Sequence[Kind], demand: float) -> float:
 def _bearable(slow: Sequence[Kind], level: float, demand: float) -> float:
     """Return the highest use up to a level at which slow replicas that must stay serve few enough of all requests."""
     stay = [kind for kind in slow if kind.lowest]
-
-    def bears(used: float) -> bool:
-        return math.fsum([kind.lowest * kind.assured.rate_at(used) for kind in stay]) <= MISSED_BY_SLOW * demand
-
-    if not stay or bears(level):
-        return level
-    low = max([kind.used for kind in stay])
-    for _ in range(_STEPS):
-        middle = (low + level) / 2
-        low, level = (middle, level) if bears(middle) else (low, middle)
+    low, used = max([kind.used for kind in stay], default=level), level
+    for _ in range(_STEPS + 1):
+        if low >= level:
+            break
+        bears = math.fsum([kind.lowest * kind.assured.rate_at(used) for kind in stay]) <= MISSED_BY_SLOW * demand
+        low, level = (used, level) if bears else (low, used)
+        used = (low + level) / 2
     return low

@@ -7,8 +7,9 @@ docs/design/queueing-formulas.md#service-times.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from wva.decide.amounts import LARGEST
 from wva.decide.measure.demand_engine import Engine
@@ -20,8 +21,7 @@ LONGEST: Final = 1e12
 """Bounds of a service time in ms, beyond which rates would have no meaning in floating point."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True, gc=False):
     """Wanted time to first token and inter-token latency in ms, and tokens per second; 0 means no target.
 
     At most the share ``use`` of the highest rate of a replica is planned with.
@@ -33,8 +33,7 @@ class Target:
     use: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(Struct, frozen=True, gc=False):
     """One replica for requests of one size. Times in ms, of a request among n others; at most ``size`` at once.
 
     A request takes ``base`` + ``slope`` * n, its prompt ``prefill`` + ``prefill_slope`` * n, a decode step ``decode`` +
@@ -75,7 +74,7 @@ def known_service(profile: PerformanceProfile, prompt: float, answer: float, siz
     ``prompt`` and ``answer`` are in tokens; at most ``size`` requests are computed at once.
     """
     alpha, beta, gamma, delta = profile.alpha, profile.beta, profile.gamma, profile.delta
-    if not all(0.0 <= each <= LONGEST for each in (alpha, beta, gamma, delta)):
+    if not (min(alpha, beta, gamma, delta) >= 0.0 and max(alpha, beta, gamma, delta) <= LONGEST):
         return None
     growth, steps = delta * prompt, max(answer, 1.0) - 1.0
     slope = growth + steps * beta

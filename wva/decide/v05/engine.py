@@ -73,7 +73,7 @@ def _decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> O
     entries.sort(key=lambda entry: entry[0].key)
     return Outcome(
         tuple(decision for decision, _ in entries),
-        Memory(tuple(entry for _, entry in entries), memory.capacity.updated((), now=now), memory.queueing),
+        Memory(tuple(entry for _, entry in entries), memory.capacity.updated((), now=now)),
     )
 
 

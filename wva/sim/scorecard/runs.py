@@ -2,7 +2,8 @@
 
 A run is a function of its scenario, its traffic, its policy, its seed and the program. The digest of these is the key
 in the run's file: a file with another key is stale, and its run is made again. So the same command continues what was
-interrupted, and nothing old comes into a scorecard.
+interrupted, and nothing old comes into a scorecard. Rivals of WVA run without its decisions: for their runs the program
+is the simulator alone, so a change of a decision leaves them as they are.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import platform
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, fields
 from functools import partial
@@ -32,6 +34,26 @@ from wva.sim.traffic.requests import Traffic
 PACKAGE: Final = Path(wva.__file__).parent
 _WITHOUT_EFFECT: Final = ("cli", "sim/scorecard")
 """Folders of the program that only start runs and show them; scenarios and traffic have their own part in the key."""
+
+_SIMULATOR: Final = (
+    "sim/fleet/",
+    "sim/rivals/",
+    "sim/stage/",
+    "sim/traffic/",
+    "sim/__init__.py",
+    "collect/retention.py",
+    "model/inventory.py",
+    "model/metrics.py",
+    "model/records.py",
+    "model/snapshot.py",
+    "model/variant.py",
+    "model/vllm_parameters.py",
+    "numbers.py",
+)
+"""What a rival of WVA runs on: its own rules, engines, pods, traffic, and what these import."""
+
+_OF_WVA: Final = "sim/rivals/wva.py"
+"""The one module of the simulator by which it runs the shipped decisions."""
 
 RunFunction = Callable[[Scenario, str, int], RunResult]
 """Plays a scenario with the policy of a name and a seed. Importable by its name: other processes call it."""
@@ -67,11 +89,16 @@ class _Kept(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """Where runs are made: by which function, and in which folder they are kept."""
+    """Where runs are made: by which function, and in which folder they are kept.
+
+    ``program`` is the digest of all that decides and simulates, ``simulator`` the one for the policies in ``rivals``.
+    """
 
     run: RunFunction
     folder: Path
     program: str
+    simulator: str = ""
+    rivals: AbstractSet[str] = frozenset()
 
     def file(self, job: Job) -> Path:
         """Return where the result of a job is kept."""
@@ -82,7 +109,7 @@ class Workshop:
         about = (job.scenario.name, job.policy, job.seed)
         try:
             scenario = replace(job.scenario, traffic=partial(_traffic, job.scenario))
-            key = _key(scenario, job, self.program)
+            key = _key(scenario, job, self.simulator if job.policy in self.rivals else self.program)
             path = self.file(job)
             result = _read(path, key)
             if result is not None:
@@ -101,11 +128,20 @@ class Workshop:
 
 def program_digest(package: Path = PACKAGE) -> str:
     """Return the digest of what decides and simulates: the program's files, and the Python and numpy they run on."""
+    return _digest(package, lambda name: not name.startswith(_WITHOUT_EFFECT))
+
+
+def simulator_digest(package: Path = PACKAGE) -> str:
+    """Return the digest of what a rival of WVA runs on, and the Python and numpy beneath."""
+    return _digest(package, lambda name: name.startswith(_SIMULATOR) and name != _OF_WVA)
+
+
+def _digest(package: Path, counts: Callable[[str], bool]) -> str:
     digest = blake2b(digest_size=16)
     digest.update(f"{platform.python_version()} {np.__version__}".encode())
     for path in sorted(package.rglob("*.py")):
         name = path.relative_to(package).as_posix()
-        if not name.startswith(_WITHOUT_EFFECT):
+        if counts(name):
             digest.update(f"\0{name}\0".encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()

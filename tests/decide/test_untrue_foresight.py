@@ -1,0 +1,94 @@
+"""What is foreseen and ordered where clocks, prices and old levels of demand are not what they seem."""
+
+from __future__ import annotations
+
+from math import inf, isfinite
+
+import pytest
+
+from tests.builders import NOW, variant
+from tests.decide.measure.pods import NONE, Model, Pod, fresh
+from tests.decide.test_foresee import CYCLE, NOTHING_SEEN, A, needed, pods
+from wva.decide.foresee import MOST_TIMES
+from wva.decide.foresee import foreseen as foresee
+from wva.decide.pipeline import decide
+from wva.decide.warm import FORGET_SECONDS, seen
+from wva.model.demand import Level
+from wva.model.memory import Memory
+from wva.model.optimizers import Analyzer
+from wva.model.policy import Policy, SaturationPolicy
+from wva.model.records import replace
+from wva.model.snapshot import Snapshot
+from wva.model.vllm_parameters import VllmParameters
+
+HOUR = 3600.0
+POLICY = Policy(saturation=SaturationPolicy(analyzer_name=Analyzer.DEMAND))
+
+
+def test_a_clock_that_jumps_back_begins_the_hold_anew() -> None:
+    """Nothing may go until it has been seen, and not only when the clock is back where it was."""
+    memory, found = NOTHING_SEEN, []
+    for turn in range(80):
+        now = NOW + CYCLE * turn - (HOUR if turn >= 40 else 0.0)
+        need, memory = foresee(
+            needed(10.0 if turn < 40 else 2.0), [variant("a", replicas=4)], {A: pods(4)}, memory, now=now
+        )
+        found.append(need)
+    assert isfinite(found[39].sufficient)
+    assert found[40].sufficient == found[44].sufficient == inf
+    assert found[60].sufficient < 5.0
+    assert found[60].required == pytest.approx(2.0, rel=0.2)
+
+
+def test_no_replica_goes_when_the_clock_jumps_back() -> None:
+    """Neither in the cycle of the jump, in which demand is not known, nor before a hold has been seen again."""
+    model, memory, desired = Model([Pod(f"a-{place}", NOW - 7200.0) for place in range(6)]), Memory(), []
+    variants = [replace(variant("a", replicas=6), parameters=VllmParameters())]
+    for turn in range(70):
+        model.serve(60.0 if turn < 40 else 3.0, CYCLE)
+        back = HOUR if turn >= 40 else 0.0
+        told = [
+            replace(
+                pod.told(),
+                counters=replace(pod.counters, at=pod.counters.at - back),
+                kv_usage=fresh(0.5 if turn < 40 else 0.01),
+                queue_length=fresh(0.0),
+            )
+            for pod in model.pods
+        ]
+        (decision,), memory = decide(Snapshot.of(variants, told), memory, POLICY, model.now - back)
+        desired.append(decision.desired)
+    assert min(desired[30:45]) >= 6
+    assert desired[-1] < 6
+
+
+def test_levels_that_were_left_long_ago_are_forgotten() -> None:
+    """What is remembered does not grow with the highest demand that ever was."""
+    high = seen((), 1e6, now=NOW, shortest=100.0)
+    left = seen(high, 2.0, now=NOW + 60.0, shortest=100.0)
+    assert len(left) == len(high)
+    kept = seen(left, 2.0, now=NOW + 59.0 + FORGET_SECONDS, shortest=100.0)
+    gone = seen(left, 2.0, now=NOW + 61.0 + FORGET_SECONDS, shortest=100.0)
+    assert len(kept) == len(high)
+    assert max(level.value for level in gone) <= 2.5
+    assert all(isinstance(level, Level) and level.left is None for level in gone)
+
+
+@pytest.mark.parametrize("cost", [10.0, 1e-3, 1e-9])
+def test_a_variant_that_seems_to_carry_next_to_nothing_is_not_ordered_by_the_thousand(cost: float) -> None:
+    """What was never measured is judged by its price, and the price may be in another unit."""
+    variants = [
+        replace(variant("a", replicas=2, maximum=2), parameters=VllmParameters()),
+        replace(variant("b"), cost=cost, parameters=VllmParameters()),
+    ]
+    model, memory, decisions = [Pod("a-0"), Pod("a-1")], Memory(), ()
+    for turn in range(1, 50):
+        now = NOW + CYCLE * turn
+        for pod in model:
+            pod.serve(2.0 if turn < 45 else 14.0, CYCLE)
+        idle = Pod("b-0", counters=replace(NONE, at=now)).told("b")
+        told = [replace(each, kv_usage=fresh(0.1), queue_length=fresh(0.0)) for each in (*map(Pod.told, model), idle)]
+        decisions, memory = decide(Snapshot.of(variants, told), memory, POLICY, now)
+    numbers = {decision.key.name: decision.desired for decision in decisions}
+    assert numbers["a"] == 2
+    assert 1 <= numbers["b"] <= MOST_TIMES * 3

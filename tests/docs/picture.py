@@ -1,0 +1,35 @@
+"""The picture of the demo in the README: the live view of ``wva demo`` after 45 minutes of virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from typing import Final
+
+from rich.console import Console
+
+from wva import log
+from wva.cli import demo, view
+from wva.settings import Given
+from wva.sim.world.scenarios import QUICKSTART
+from wva.sim.world.world import World
+
+AT_SECONDS: Final = 2700.0
+
+
+def picture():
+    """Return the live view of the default scenario as a block of text."""
+    log.configure(level="error", encoding="console")
+    return asyncio.run(_shown())
+
+
+async def _shown():
+    world = World(QUICKSTART, seed=1)
+
+    async def tick() -> None:
+        return None
+
+    await demo.play(world, duration_seconds=AT_SECONDS, tick=tick, given=Given({}, {}, {}))
+    console = Console(file=io.StringIO(), width=118, force_terminal=False, color_system=None)
+    console.print(view.render(world, QUICKSTART.duration_seconds))
+    return f"```text\n{console.file.getvalue().rstrip()}\n```"
