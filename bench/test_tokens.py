@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
 from bench.paired import cpu_seconds, ratio
-from wva.api.apps import Deployment, ReplicaSet
 from wva.api.core import Pod
 from wva.api.meta import KubeObject
 from wva.api.variantautoscaling import VariantAutoscaling
@@ -37,6 +36,7 @@ from wva.model.policy import Policy
 from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey, Variant, VariantKey
 from wva.slices import in_slices
+from wva.targets import DEFAULT, DEPLOYMENTS, REPLICA_SETS, Deployment, ReplicaSet, TargetStores
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -92,8 +92,17 @@ def _body(rows: Iterable[tuple[dict[str, str], str]]) -> bytes:
     return json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}).encode()
 
 
+class _Cache(NamedTuple):
+    """The cache of a kind that can be read."""
+
+    store: Store[Any]
+    absent: str | None = None
+
+
 def _stores() -> CollectStores:
-    stores = CollectStores(Store(), Store(), Store(), Store())
+    watched = {resource.name: _Cache(Store()) for resource in DEFAULT.read}
+    pods: Store[Pod] = Store()
+    stores = CollectStores(Store(), TargetStores((DEFAULT,), watched, pods), pods)
     stores.add_indexes()
     for model in range(MODELS):
         name = f"d{model}"
@@ -101,8 +110,8 @@ def _stores() -> CollectStores:
         spec = {"replicas": PODS, "template": template}
         status = {"replicas": PODS, "readyReplicas": PODS}
         target = {"kind": "Deployment", "name": name, "apiVersion": "apps/v1"}
-        _put(stores.deployments, Deployment, name, "", spec=spec, status=status)
-        _put(stores.replica_sets, ReplicaSet, f"{name}-rs", name)
+        _put(stores.targets.store(DEPLOYMENTS), Deployment, name, "", spec=spec, status=status)
+        _put(stores.targets.store(REPLICA_SETS), ReplicaSet, f"{name}-rs", name)
         va = {"scaleTargetRef": target, "modelID": f"m{model}"}
         _put(stores.variant_autoscalings, VariantAutoscaling, name, "", spec=va)
         for pod in range(PODS):

@@ -16,8 +16,8 @@ from pathlib import Path
 import yaml
 
 from e2e.controlplane.audit import Access, accesses, logs_in, refused
-from e2e.manifests import DEPLOY, SERVICE_ACCOUNT
-from e2e.rights import Right, rights_of
+from e2e.manifests import DEPLOY, SERVICE_ACCOUNT, TARGET_COMPONENTS, target_rules
+from e2e.rights import Right, rights, rights_of
 from wva.model.records import replace
 
 UNUSED_FOR_A_REASON: dict[Right, str] = {}
@@ -25,11 +25,12 @@ UNUSED_FOR_A_REASON: dict[Right, str] = {}
 
 
 def granted() -> set[Right]:
-    """Return what ``deploy/rbac`` lets the controller do."""
+    """Return what ``deploy/rbac`` lets the controller do, and the components for further kinds of targets."""
     items = []
     for file in sorted((DEPLOY / "rbac").glob("*.yaml")):
         items += [item for item in yaml.safe_load_all(file.read_text(encoding="utf-8")) if "kind" in item]
-    return rights_of(SERVICE_ACCOUNT, items)
+    of_targets = (right for kind in TARGET_COMPONENTS for right in rights(target_rules(kind)))
+    return rights_of(SERVICE_ACCOUNT, items) | set(of_targets)
 
 
 def unused(rights: Iterable[Right], made: Iterable[Access]) -> list[Right]:

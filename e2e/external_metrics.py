@@ -27,7 +27,7 @@ from e2e.controlplane.kubernetes import is_healthy
 from e2e.controlplane.layout import LOOPBACK, PROMETHEUS_ADAPTER_SERVICE
 from e2e.controlplane.polling import eventually
 from e2e.controlplane.ports import free_ports
-from wva.collect.visibility import TargetLabels
+from wva.scale_from_zero.visibility import TargetLabels
 
 SHIPPED: Final = TargetLabels(NAMESPACE, JOB)
 """The target that the files of this repository name."""

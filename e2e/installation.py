@@ -23,7 +23,7 @@ from e2e.controlplane.cluster import ControlPlane
 from e2e.controlplane.ports import free_ports
 from e2e.controlplane.processes import Process
 from e2e.controlplane.prometheus import ScrapeJob
-from wva.collect.visibility import TargetLabels
+from wva.scale_from_zero.visibility import TargetLabels
 
 ACCOUNT_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")

@@ -19,7 +19,7 @@ from e2e.controlplane.cluster import ControlPlane
 from e2e.installation import Installation
 from e2e.packaging.chart import CHART, fullname, parsed
 from e2e.scene import Launch, Scene
-from wva.collect.visibility import TargetLabels
+from wva.scale_from_zero.visibility import TargetLabels
 
 
 class Release:

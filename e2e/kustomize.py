@@ -14,7 +14,9 @@ from e2e.controlplane.api import Body
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 OVERLAYS = ("kubernetes", "openshift", "namespace-scoped", "dev")
-COMPONENTS = ("keda", "network-policy", "without-scale-from-zero")
+COMPONENTS = (
+    "keda", "network-policy", "without-scale-from-zero", "stateful-set-targets", "leader-worker-set-targets"
+)  # fmt: skip
 MONITORS = {
     "kubernetes": "service-monitor",
     "openshift": "service-monitor-openshift",

@@ -11,7 +11,7 @@ import yaml
 from e2e.controlplane.api import Body
 from e2e.controlplane.kubelet import LOADING
 from e2e.controlplane.nodes import GPU, POOL
-from wva.collect.visibility import TargetLabels
+from wva.scale_from_zero.visibility import TargetLabels
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 CRD = DEPLOY / "crd" / "llmd.ai_variantautoscalings.yaml"
@@ -33,12 +33,18 @@ _AT_ONCE = {
 }
 
 
+API_VERSIONS = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1"}
+TARGET_COMPONENTS = {"StatefulSet": "stateful-set-targets", "LeaderWorkerSet": "leader-worker-set-targets"}
+"""The component of deploy/ that has the rights for a kind that is not always scaled."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One variant: a Deployment, its VariantAutoscaling and the ScaledObject that applies the number.
+    """One variant: its target, its VariantAutoscaling and the ScaledObject that applies the number.
 
-    ``loading`` is how long a pod loads its model, as its annotation says it (``never`` is possible). ``minimum`` and
-    ``maximum`` are the bounds of the ScaledObject, ``gpus`` what each replica takes.
+    ``kind`` is that of the target; a replica of a LeaderWorkerSet has ``size`` pods. ``loading`` is how long a pod
+    loads its model, as its annotation says it (``never`` is possible). ``minimum`` and ``maximum`` are the bounds of
+    the ScaledObject, ``gpus`` what each pod takes.
     """
 
     name: str
@@ -50,6 +56,13 @@ class Variant:
     minimum: int = 1
     maximum: int = 10
     gpus: int = 1
+    kind: str = "Deployment"
+    size: int = 1
+
+    @property
+    def reference(self) -> dict[str, str]:
+        """What names the target."""
+        return {"apiVersion": API_VERSIONS[self.kind], "kind": self.kind, "name": self.name}
 
 
 def rbac(namespace: str, *, account: str = SERVICE_ACCOUNT) -> list[Body]:
@@ -71,6 +84,29 @@ def rbac(namespace: str, *, account: str = SERVICE_ACCOUNT) -> list[Body]:
             if subject["name"] == SERVICE_ACCOUNT:
                 subject["name"] = account
     return sorted(items, key=lambda item: str(item["kind"]).endswith("Binding"))
+
+
+def target_rules(kind: str) -> list[Body]:
+    """Return the rules that the component for a kind of target adds to those of ``deploy/rbac``."""
+    text = (DEPLOY / "components" / TARGET_COMPONENTS[kind] / "kustomization.yaml").read_text(encoding="utf-8")
+    patches = [patch for patch in yaml.safe_load(text)["patches"] if "target" in patch]
+    return [operation["value"] for patch in patches for operation in yaml.safe_load(patch["patch"])]
+
+
+def target_rights(kind: str, *, namespace: str) -> list[Body]:
+    """Return a Role with these rules and its binding to the controller, both in one namespace."""
+    metadata = {"name": TARGET_COMPONENTS[kind], "namespace": namespace}
+    group = "rbac.authorization.k8s.io"
+    return [
+        {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": target_rules(kind)},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": metadata["name"]},
+            "subjects": [{"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": namespace}],
+        },
+    ]
 
 
 def service_account(name: str, *, namespace: str) -> Body:
@@ -99,26 +135,31 @@ def config_map(name: str, *, namespace: str, data: dict[str, str]) -> Body:
     }
 
 
-def deployment(variant: Variant, *, namespace: str, pool: str = "") -> Body:
-    """Describe the Deployment of a variant; its pods run on the nodes of a reserved ``pool``, or on everybody's."""
+def target(variant: Variant, *, namespace: str, pool: str = "") -> Body:
+    """Describe the target of a variant; its pods run on the nodes of a reserved ``pool``, or on everybody's.
+
+    Of a LeaderWorkerSet only the leaders have the label ``app``, for only they serve.
+    """
     labels = {"app": variant.name}
     container = {"name": "vllm", "image": "vllm", "resources": {"limits": {GPU: str(variant.gpus)}}}
     spec: dict[str, Any] = {"containers": [container]}
     if pool:
         spec["nodeSelector"] = {POOL: pool}
         spec["tolerations"] = [{"key": POOL, "value": pool, "effect": "NoSchedule"}]
+    annotations = {LOADING: variant.loading}
+    template = {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}
+    wanted: dict[str, Any] = {"replicas": variant.replicas, "selector": {"matchLabels": labels}, "template": template}
+    if variant.kind == "StatefulSet":
+        wanted |= {"serviceName": variant.name, "podManagementPolicy": "Parallel"}
+    elif variant.kind == "LeaderWorkerSet":
+        worker = {"metadata": {"annotations": annotations}, "spec": spec}
+        group = {"size": variant.size, "leaderTemplate": template, "workerTemplate": worker}
+        wanted = {"replicas": variant.replicas, "leaderWorkerTemplate": group}
     return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
+        "apiVersion": API_VERSIONS[variant.kind],
+        "kind": variant.kind,
         "metadata": {"name": variant.name, "namespace": namespace},
-        "spec": {
-            "replicas": variant.replicas,
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels, "annotations": {LOADING: variant.loading}},
-                "spec": spec,
-            },
-        },
+        "spec": wanted,
     }
 
 
@@ -136,7 +177,7 @@ def variant_autoscaling(variant: Variant, *, namespace: str, instance: str = "")
             "labels": labels,
         },
         "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": variant.name},
+            "scaleTargetRef": variant.reference,
             "modelID": variant.model,
             "variantCost": f"{variant.cost:.1f}",
         },
@@ -172,7 +213,7 @@ def scaled_object(variant: Variant, *, namespace: str, url: str, target: TargetL
         "kind": "ScaledObject",
         "metadata": {"name": variant.name, "namespace": namespace},
         "spec": {
-            "scaleTargetRef": {"name": variant.name},
+            "scaleTargetRef": {"name": variant.name} if variant.kind == "Deployment" else variant.reference,
             "minReplicaCount": variant.minimum,
             "maxReplicaCount": variant.maximum,
             "pollingInterval": 3,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from deploy.observability.generate.queries import JOB
-from e2e import manifests
+from e2e import leader_worker_sets, manifests
 from e2e.controller import Addresses, Controller
 from e2e.controlplane.api import Api, Body
 from e2e.controlplane.cluster import ControlPlane
@@ -27,7 +27,7 @@ from e2e.history import History
 from e2e.load import FixedMetrics, Fleet, following
 from e2e.manifests import Variant
 from e2e.scrape_target import scrape_target
-from wva.collect.visibility import TargetLabels
+from wva.scale_from_zero.visibility import TargetLabels
 
 T = TypeVar("T")
 Launch = Callable[..., Process]
@@ -70,6 +70,7 @@ class Scene:
         """The names of series of pods that Prometheus does not keep, a regular expression."""
         self.target = TargetLabels(namespace, JOB)
         self._pools: dict[str, str] = {}
+        self._kinds: dict[str, str] = {}
         self._launch = launch
         self._stack = stack
 
@@ -107,10 +108,18 @@ class Scene:
         self.instance = self.namespace
 
     def deploy(self, *variants: Variant) -> None:
-        """Create the Deployments."""
+        """Create the targets."""
         for variant in variants:
             pool = self._pools.get(variant.accelerator, "")
-            self.api.apply(manifests.deployment(variant, namespace=self.namespace, pool=pool))
+            self._kinds[variant.name] = variant.kind
+            self.api.apply(manifests.target(variant, namespace=self.namespace, pool=pool))
+
+    def scale_kind(self, kind: str) -> None:
+        """Give the controller the rights for targets of a kind that is not always scaled, and pods to such targets."""
+        for item in manifests.target_rights(kind, namespace=self.namespace):
+            self.api.apply(item)
+        if kind == "LeaderWorkerSet":
+            self._stack.enter_context(leader_worker_sets.controlling(self.api, self.namespace))
 
     def declare(self, *variants: Variant) -> None:
         """Create the VariantAutoscalings."""
@@ -226,12 +235,14 @@ class Scene:
 
     def replicas(self, name: str) -> int:
         """Return what the scaler has set."""
-        return int(self.api.get("Deployment", name, namespace=self.namespace)["spec"]["replicas"])
+        return int(self._target(name)["spec"]["replicas"])
 
     def ready_replicas(self, name: str) -> int:
-        """Return how many pods of a variant are ready."""
-        status = self.api.get("Deployment", name, namespace=self.namespace).get("status", {})
-        return int(status.get("readyReplicas", 0))
+        """Return how many replicas of a variant are ready."""
+        return int(self._target(name).get("status", {}).get("readyReplicas", 0))
+
+    def _target(self, name: str) -> Body:
+        return self.api.get(self._kinds.get(name, "Deployment"), name, namespace=self.namespace)
 
     def desired(self, name: str) -> int | None:
         """Return the number that any controller publishes now, None when there is none."""
@@ -288,7 +299,7 @@ class Scene:
         with contextlib.suppress(OSError):
             parts += [
                 f"{kind} {item['metadata']['name']}: {item['spec'].get('replicas', '')} {item.get('status')}"
-                for kind in ("VariantAutoscaling", "Deployment")
+                for kind in {"VariantAutoscaling", "Deployment", *self._kinds.values()}
                 for item in self.api.list(kind, namespace=self.namespace)
             ]
         parts += [

@@ -42,6 +42,14 @@ INTERPRETER: Final = PurePosixPath("/usr/bin/python3")
 _NOT_SHIPPED: Final = ("bin", "share", "include")
 _OF_THE_BUILD: Final = ("direct_url.json", "INSTALLER", "REQUESTED", "RECORD")
 """What pip writes about this installation: paths of the build, and files that are removed."""
+SIMULATOR: Final = (
+    "__init__.py", "emulator/", "loadgen/",
+    *(f"fleet/{name}.py" for name in (
+        "__init__", "blocks", "columns", "compiled", "counters", "engine", "lists", "metrics", "observed", "parameters",
+        "replica", "requests", "steps",
+    )),
+)  # fmt: skip
+"""What the image carries of ``wva/sim``: the emulator, the load generator and the engine that they run."""
 
 
 class Assembly:
@@ -93,7 +101,7 @@ class Assembly:
     def _install_program(self, scratch: Path, tools: Path) -> None:
         """Build the wheel with the locked backend, from a copy so that the source may be read-only, and install it."""
         source = scratch / "source"
-        shutil.copytree(ROOT / "wva", source / "wva", ignore=shutil.ignore_patterns("__pycache__"))
+        copy_program(source / "wva")
         for name in ("pyproject.toml", "README.md", "LICENSE"):
             shutil.copyfile(ROOT / name, source / name)
         wheels = scratch / "wheels"
@@ -132,6 +140,18 @@ class Assembly:
         entry.write_text(launcher(self._interpreter, libraries=LIBRARIES, bytecode=BYTECODE), encoding="utf-8")
         entry.chmod(0o755)
         self.place(COMMAND).symlink_to(ENTRY)
+
+
+def copy_program(target: Path) -> None:
+    """Copy the package ``wva`` to a directory that does not exist yet, of the simulator only what SIMULATOR names."""
+    shutil.copytree(ROOT / "wva", target, ignore=shutil.ignore_patterns("__pycache__", "sim"))
+    for name in SIMULATOR:
+        here, there = ROOT / "wva" / "sim" / name, target / "sim" / name
+        there.parent.mkdir(parents=True, exist_ok=True)
+        if here.is_dir():
+            shutil.copytree(here, there, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copyfile(here, there)
 
 
 def _readable_by_all(root: Path) -> None:

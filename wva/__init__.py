@@ -4,10 +4,13 @@ The way of the data, which is also the package map:
 
 - ``kube``         watch streams fill typed caches, a work queue dispatches keys; knows nothing of variants
 - ``controllers``  one reconciler per kind: cache -> status
+- ``targets``      the kinds of scale targets: what they are, and which pods belong to them
 - ``collect``      caches and Prometheus -> one immutable ``model.Snapshot`` per cycle
+- ``config``       flags, environment, ConfigMaps -> settings and ``model.Policy``; ``config.keys`` declares every key
 - ``decide``       pure: Snapshot + Memory + Policy + now -> Decisions + Memory
 - ``publish``      the ledger of decisions, the status patch, the ``wva_*`` series, the events
-- ``loops``        the periodic drivers
+- ``loops``        the cycle of decisions, at each interval
+- ``scale_from_zero``  what rests, which requests wait for it at the gateways, and its start
 - ``serve``        the HTTP face: ``/metrics``, ``/healthz``, ``/readyz``
 - ``api``          wire shapes and the definition of the ``VariantAutoscaling`` resource
 - ``model``        the nouns of the domain

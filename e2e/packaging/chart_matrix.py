@@ -249,6 +249,8 @@ CASES = {
             wva__networkPolicy__ingressNamespaces=["monitoring"],
         )
     ),
+    "stateful-set-targets": Case(values=_keys(wva__targetKinds=["StatefulSet"])),
+    "leader-worker-set-targets": Case(values=_keys(wva__targetKinds=["LeaderWorkerSet"], wva__namespaceScoped=True)),
     "immutable": Case(values=_keys(wva__configMap__immutable=True)),
     "all-settings": Case(
         values=_keys(

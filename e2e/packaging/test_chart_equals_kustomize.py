@@ -17,9 +17,9 @@ from e2e.packaging import chart
 from wva.api.meta import Key
 from wva.cli.flags import expand_booleans, given_flags
 from wva.cli.main import build_parser
-from wva.collect.live_policy import LivePolicy
+from wva.config import Given, Settings, load
+from wva.config.policy_maps import LivePolicy
 from wva.model.policy import Policy
-from wva.settings import Given, Settings, load
 
 FULL_NAME = "workload-variant-autoscaler"
 NAMESPACE = "workload-variant-autoscaler-system"
@@ -42,6 +42,8 @@ SERVING = f"{FULL_NAME}-metrics-tls"
 VALUES: dict[str, Body] = {
     "kubernetes": KUBERNETES,
     "kubernetes+without-scale-from-zero": {**KUBERNETES, "scaleFromZeroMaxConcurrency": 0},
+    "kubernetes+stateful-set-targets": {**KUBERNETES, "targetKinds": ["StatefulSet"]},
+    "kubernetes+leader-worker-set-targets": {**KUBERNETES, "targetKinds": ["LeaderWorkerSet"]},
     "dev": {
         "prometheus": {**KUBERNETES["prometheus"], "tls": {"insecureSkipVerify": True}},
         "metrics": KUBERNETES["metrics"],

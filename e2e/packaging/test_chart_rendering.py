@@ -15,7 +15,7 @@ from e2e.packaging.chart import only, render
 from e2e.packaging.chart_matrix import AUTHORITY, CASES, merged
 from e2e.packaging.everything import of_the_chart
 from e2e.packaging.schemas import problems
-from wva.collect.config.saturation import parse_saturation
+from tests.config.parsing import parse_saturation
 from wva.model.optimizers import Analyzer
 from wva.model.variant import ModelKey
 

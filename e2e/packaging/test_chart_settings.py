@@ -9,9 +9,10 @@ from e2e.packaging.chart_matrix import CASES
 from wva.api.meta import Key
 from wva.cli.flags import given_flags
 from wva.cli.main import build_parser
-from wva.collect.live_policy import LivePolicy
-from wva.settings import Given, Loaded, Settings, load, origin_of
-from wva.settings.load import fatal_problems, unknown_keys
+from wva.config import Given, Loaded, Settings, load
+from wva.config.declare import ENVIRONMENT, declarations
+from wva.config.load import fatal_problems, unknown_keys
+from wva.config.policy_maps import LivePolicy
 
 MAIN = "variantautoscaling-config"
 WITH_CONTROLLER = sorted(name for name in CASES if not name.startswith("variant-alone"))
@@ -26,7 +27,7 @@ def items(request: pytest.FixtureRequest) -> list[Body]:
 def test_every_setting_is_one_that_the_process_knows(items: list[Body]):
     """Flags, environment and main ConfigMap: all names are known where they stand and all values are accepted."""
     given, loaded = _loaded(items)
-    known = {key for field in Settings.model_fields.values() for key in _keys(field, "environment")}
+    known = {key for each in declarations(Settings).values() if ENVIRONMENT in each.places for key in each.keys}
     assert given.environment.keys() <= known
     assert unknown_keys(given.config_map) == []
     assert (loaded.problems, loaded.without_effect) == ((), ())
@@ -36,7 +37,7 @@ def test_every_setting_is_one_that_the_process_knows(items: list[Body]):
 def test_live_settings_stay_live(items: list[Body]):
     """What may change while the process runs comes from the ConfigMap: a flag or variable would pin it."""
     _, loaded = _loaded(items)
-    live = {name for name, field in Settings.model_fields.items() if origin_of(field).dynamic}
+    live = {name for name, field in declarations(Settings).items() if field.live}
     pinned = {name for name in live if loaded.sources[name] in {"flag", "environment"}}
     assert pinned <= {"verbosity"}  # of the case that says so itself
 
@@ -74,8 +75,3 @@ def _loaded(items: list[Body]) -> tuple[Given, Loaded]:
     environment = {entry["name"]: entry.get("value", NAMESPACE) for entry in container["env"]}
     given = Given(flags, environment, only(items, "ConfigMap", MAIN)["data"])
     return given, load(given)
-
-
-def _keys(field, place: str) -> tuple[str, ...]:
-    origin = origin_of(field)
-    return origin.keys if place in origin.places else ()

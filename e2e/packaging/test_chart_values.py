@@ -16,11 +16,17 @@ from e2e.packaging import chart
 from e2e.packaging.chart import nested, refusal
 from e2e.packaging.chart_matrix import AUTHORITY, DIGEST, merged
 from e2e.packaging.chart_values import values
-from wva.collect.config.accelerators import CostFields, ProfileFields
-from wva.collect.config.queueing import QueueingFields
-from wva.collect.config.saturation import SaturationEntry
-from wva.collect.config.scale_to_zero import ScaleToZeroFields
-from wva.collect.config.service_classes import ClassFields, TargetFields
+from wva.config.declare import GLOBAL_DEFAULT, declarations
+from wva.config.keys import (
+    ClassFields,
+    CostFields,
+    EntryFields,
+    ProfileFields,
+    QueueingFields,
+    SaturationFields,
+    ScaleToZeroFields,
+    TargetFields,
+)
 
 VALUES = {value.path: value for value in values()}
 SCHEMA = json.loads((chart.CHART / "values.schema.json").read_text(encoding="utf-8"))
@@ -36,6 +42,7 @@ OTHERS: dict[str, Any] = {
     "wva.extraVolumes": [{"name": "a", "emptyDir": {}}],
     "wva.extraVolumeMounts": [{"name": "a", "mountPath": "/a"}],
     "wva.reconcileInterval": "5s",
+    "wva.targetKinds": ["StatefulSet"],
     "wva.poolGroup": "inference.networking.k8s.io",
     "wva.logging.level": "warn",
     "wva.logging.encoding": "console",
@@ -201,18 +208,49 @@ def test_the_fields_of_entries_are_those_of_the_config_maps():
         return {names.get(key, key) for key in _at(path)["properties"]}
 
     who = {"model_id", "namespace"}
-    assert fields("wva.capacityScaling.default") == SaturationEntry.names() - who
-    in_default_only = {"enableLimiter", "unknownInventory", "compatibility"}
-    assert fields("wva.capacityScaling.overrides.*") == SaturationEntry.names() - in_default_only
+    assert fields("wva.capacityScaling.default") == SaturationFields.names() - who
+    assert fields("wva.capacityScaling.overrides.*") == SaturationFields.names() - _in_default_only(SaturationFields)
     assert fields("wva.modelScaleToZero.overrides.*") == ScaleToZeroFields.names()
     assert fields("wva.modelScaleToZero.default") == ScaleToZeroFields.names() - who
     assert fields("wva.queueingModel.default") == QueueingFields.names() - who
-    solver = {"unlimited", "saturationPolicy", "delayedBestEffort"}
-    assert fields("wva.queueingModel.overrides.*") == QueueingFields.names() - solver
+    assert fields("wva.queueingModel.overrides.*") == QueueingFields.names() - _in_default_only(QueueingFields)
     assert fields("wva.serviceClasses.*") - {"data"} == ClassFields.names()
     assert fields("wva.serviceClasses.*.data.*") == TargetFields.names()
     assert fields("wva.acceleratorCosts.*") == CostFields.names()
     assert fields("wva.modelPerformance.*") == ProfileFields.names() - {"name"}
+
+
+def _in_default_only(fields: type[EntryFields]) -> set[str]:
+    return {each.key for each in declarations(fields).values() if GLOBAL_DEFAULT in each.places}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("wva.capacityScaling.default", SaturationFields),
+        ("wva.capacityScaling.overrides.*", SaturationFields),
+        ("wva.queueingModel.default", QueueingFields),
+        ("wva.queueingModel.overrides.*", QueueingFields),
+        ("wva.serviceClasses.*", ClassFields),
+        ("wva.serviceClasses.*.data.*", TargetFields),
+        ("wva.modelPerformance.*", ProfileFields),
+    ],
+)
+def test_ranges_and_words_of_fields_are_the_declared_ones(path: str, fields: type[EntryFields]):
+    """The chart refuses nothing less than the process, which takes its ranges and words from the declaration."""
+    properties = _at(path)["properties"]
+    for declared in declarations(fields).values():
+        if declared.key not in properties:
+            continue
+        schema, limits = _at(f"{path}.{declared.key}"), declared.form.limits
+        if declared.form.words:
+            assert set(schema["enum"]) - {"auto", ""} == set(declared.form.words) - {""}, declared.key
+        if limits is not None:
+            least = schema.get("exclusiveMinimum", schema.get("minimum"))
+            assert least >= limits.minimum, declared.key
+            assert "exclusiveMinimum" in schema or not getattr(limits, "above", False), declared.key
+            assert schema.get("maximum", 1_000_000_000) <= max(limits.maximum, 1_000_000_000), declared.key
+            assert limits.maximum > 1 or schema["maximum"] == limits.maximum, declared.key
 
 
 def _at(path: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
+import grimp
 import pytest
 
 from image import assemble, bytecode, lock, sbom
@@ -127,6 +128,32 @@ def test_the_entry_point_takes_nothing_from_outside():
     assert first == "#!/usr/bin/python3 -ISBO"
     compile(text, "manager", "exec")
     assert text.index("pycache_prefix") < text.index("from wva")
+
+
+def test_the_image_has_of_the_simulator_what_its_commands_run(tmp_path: Path):
+    """The emulator and the load generator import each of these modules, and no others of the simulator."""
+    graph = grimp.build_graph("wva", cache_dir=None)
+    commands = ("wva.cli.emulator", "wva.cli.loadgen")
+    used = {name for command in commands for name in graph.find_upstream_modules(command)}
+    packages = {"wva.sim", "wva.sim.emulator", "wva.sim.loadgen", "wva.sim.fleet"}
+    program = tmp_path / "wva"
+    assemble.copy_program(program)
+    paths = {path.relative_to(tmp_path).with_suffix("") for path in (program / "sim").rglob("*.py")}
+    carried = {".".join(path.parts).removesuffix(".__init__") for path in paths}
+    assert carried == {name for name in used if name.startswith("wva.sim")} | packages
+
+
+@pytest.mark.parametrize("command", ["run", "emulator", "loadgen"])
+def test_the_commands_of_the_image_start_without_the_rest_of_the_simulator(tmp_path: Path, command: str):
+    """With the files that the image has, in a process of their own."""
+    assemble.copy_program(tmp_path / "wva")
+    code = f"""import sys; sys.path.insert(0, {str(tmp_path)!r})
+import wva.cli.{command}
+assert wva.__file__.startswith({str(tmp_path)!r})
+wva.cli.main([{command!r}, "--help"])"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=240)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: wva {command}")
 
 
 def test_the_bill_is_a_function_of_what_is_installed(tmp_path: Path):

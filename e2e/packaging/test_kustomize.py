@@ -19,9 +19,9 @@ from wva import __version__
 from wva.api.meta import Key
 from wva.cli.flags import expand_booleans, given_flags
 from wva.cli.main import build_parser
-from wva.collect.live_policy import LivePolicy
-from wva.settings import Given, Settings, load
-from wva.settings.load import unknown_keys
+from wva.config import Given, Settings, load
+from wva.config.load import unknown_keys
+from wva.config.policy_maps import LivePolicy
 
 OURS = "team-a"
 

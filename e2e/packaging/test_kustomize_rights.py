@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -16,17 +17,19 @@ from wva.api import kinds
 from wva.api.namespaces import NAMESPACES
 from wva.api.resource import Resource
 from wva.app.informers import build_informers
-from wva.collect.config.names import MapNames
+from wva.config import Given, load
+from wva.config.declare import TARGET_KINDS
+from wva.config.kinds import local_names
 from wva.instruments import Instruments
-from wva.settings import Given, load
+from wva.targets import DEFAULT, KINDS, chosen_kinds
 
 SOURCE = Path(wva.__file__).parent
 VERBS = {"get", "list", "stream", "create", "update", "patch", "delete"}
 # Every place that asks the API server for something, besides the informers: file, method, what it names, subresource.
 CALLS = {
     ("cli/first_read.py", "get", "CONFIG_MAPS", ""): [kinds.CONFIG_MAPS],
-    ("app/waking.py", "get", "SERVICES", ""): [kinds.SERVICES],
-    ("app/waking.py", "patch", "DEPLOYMENTS", "scale"): [kinds.DEPLOYMENTS],
+    ("scale_from_zero/wiring.py", "get", "SERVICES", ""): [kinds.SERVICES],
+    ("scale_from_zero/wiring.py", "patch", "resource", "scale"): [],  # the targets that are switched on: see below
     ("controllers/variantautoscaling.py", "patch", "VARIANT_AUTOSCALINGS", "status"): [kinds.VARIANT_AUTOSCALINGS],
     ("serve/reviews.py", "create", "resource", ""): [kinds.TOKEN_REVIEWS, kinds.SUBJECT_ACCESS_REVIEWS],
     ("kube/leader.py", "get", "self.resource", ""): [kinds.LEASES],
@@ -71,12 +74,14 @@ def calls() -> set[tuple[str, str, str, str]]:
     return found
 
 
-def asked(*, namespace: str = "") -> set[Right]:
-    """Return what the code asks for; with a ``namespace`` what a process confined to it asks for."""
+def asked(*, namespace: str = "", target_kinds: str = "") -> set[Right]:
+    """Return what the code asks for; with a ``namespace`` what a process confined to it asks for.
+
+    ``target_kinds`` are those that are scaled beside the default.
+    """
     own = namespace or "own"
-    settings = load(
-        Given({}, {"POD_NAMESPACE": own, "WATCH_NAMESPACE": namespace, "PROMETHEUS_BASE_URL": "https://p"}, {})
-    ).settings
+    environment = {"POD_NAMESPACE": own, "WATCH_NAMESPACE": namespace, "WVA_TARGET_KINDS": target_kinds}
+    settings = load(Given({}, {**environment, "PROMETHEUS_BASE_URL": "https://p"}, {})).settings
     informers = build_informers(None, settings=settings, instruments=Instruments(None))
     found = {
         Right(resource.group, resource.plural, verb)
@@ -85,8 +90,10 @@ def asked(*, namespace: str = "") -> set[Right]:
     }
     found |= {Right(kinds.LEASES.group, kinds.LEASES.plural, verb) for verb in WATCHES}
     if not namespace:
-        names = MapNames.from_settings(settings).local
+        names = local_names(settings)
         found |= {Right("", kinds.CONFIG_MAPS.plural, verb, name) for verb in WATCHES for name in names}
+    for kind in chosen_kinds(target_kinds):
+        found.add(Right(kind.resource.group, f"{kind.resource.plural}/scale", "patch"))
     for (_, verb, _, subresource), resources in CALLS.items():
         for resource in resources:
             found.add(Right(resource.group, "/".join(filter(None, (resource.plural, subresource))), verb))
@@ -116,6 +123,26 @@ def test_a_confined_controller_has_the_rights_of_its_namespace():
     reviews = {Right(kind.group, kind.plural, "create") for kind in (kinds.TOKEN_REVIEWS, kinds.SUBJECT_ACCESS_REVIEWS)}
     items = kustomize.render(DEPLOY / "overlays" / "namespace-scoped")
     assert granted(items) == asked(namespace="models") - reviews
+
+
+@pytest.mark.parametrize("kind", TARGET_KINDS)
+def test_a_kind_that_is_switched_on_brings_its_own_rights_and_no_others(kind: str, tmp_path: Path):
+    """Without its component the controller has none of them; and the setting comes with the rights."""
+    component = "-".join(re.findall("[A-Z][a-z]+", kind)).lower() + "-targets"
+    for overlay, namespace in (("kubernetes", ""), ("namespace-scoped", "models")):
+        own = kustomize.write(tmp_path / overlay, DEPLOY / "overlays" / overlay, components=[component])
+        items, before = kustomize.render(own), granted(kustomize.render(DEPLOY / "overlays" / overlay))
+        added = asked(namespace=namespace, target_kinds=kind) - asked(namespace=namespace)
+        assert len(added) >= 3
+        assert granted(items) == before | added
+        assert not before & added
+        (data,) = [item["data"] for item in items if item["metadata"]["name"].endswith("-variantautoscaling-config")]
+        assert load(Given({}, {}, data)).settings.target_kinds == kind
+
+
+def test_the_names_of_the_setting_are_the_kinds_that_are_known():
+    """A kind that is added to the code is one that can be switched on."""
+    assert tuple(kind.resource.kind for kind in KINDS if kind is not DEFAULT) == TARGET_KINDS
 
 
 @pytest.mark.parametrize("overlay", kustomize.OVERLAYS)

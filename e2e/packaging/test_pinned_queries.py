@@ -24,8 +24,8 @@ from e2e.kustomize import DEPLOY
 from e2e.packaging import chart, everything
 from e2e.packaging.chart import nested
 from e2e.packaging.chart_matrix import merged
-from wva.collect.visibility import TargetLabels, published_query
 from wva.model.variant import VariantKey
+from wva.scale_from_zero.visibility import TargetLabels, published_query
 
 ROOT = DEPLOY.parent
 OURS = re.compile(r"\b(?:wva|inferno)_[a-z_]+[a-z]\b")

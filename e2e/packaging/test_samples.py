@@ -16,10 +16,10 @@ from e2e.kustomize import DEPLOY
 from e2e.packaging.everything import folder
 from wva.api.meta import Key
 from wva.api.variantautoscaling import ACCELERATOR_LABEL
-from wva.collect.live_policy import LivePolicy
+from wva.config import Given, load
+from wva.config.policy_maps import LivePolicy
 from wva.model.policy import Policy
 from wva.model.variant import ModelKey
-from wva.settings import Given, load
 
 SAMPLES = DEPLOY / "samples"
 DIRECTORIES = sorted(path.parent.name for path in SAMPLES.glob("*/kustomization.yaml"))

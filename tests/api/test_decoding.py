@@ -10,11 +10,12 @@ import json
 import msgspec
 import pytest
 
+from wva import targets
 from wva.api import kinds
 from wva.api.meta import Key
 from wva.api.resource import Resource
 
-ALL = [value for value in vars(kinds).values() if isinstance(value, Resource)]
+ALL = [value for value in (*vars(kinds).values(), *vars(targets).values()) if isinstance(value, Resource)]
 NULLABLE = ("labels", "annotations", "ownerReferences", "creationTimestamp", "deletionTimestamp", "generation")
 
 
@@ -97,7 +98,7 @@ POD = {
 
 def test_a_deployment():
     """What is read of a real one."""
-    found = kinds.DEPLOYMENTS.decode(encoded(DEPLOYMENT))
+    found = targets.DEPLOYMENTS.decode(encoded(DEPLOYMENT))
     assert found.metadata.key == Key("llm", "llama-decode")
     assert (found.spec_replicas, found.current_replicas, found.status.ready_replicas) == (2, 2, 1)
     (container,) = found.spec.template.spec.containers
@@ -108,9 +109,9 @@ def test_a_deployment():
 
 def test_a_deployment_without_replicas_asks_for_one():
     """The API server's default; while the status is empty those asked for count as existing."""
-    found = kinds.DEPLOYMENTS.decode(b'{"spec":{}}')
+    found = targets.DEPLOYMENTS.decode(b'{"spec":{}}')
     assert (found.spec_replicas, found.current_replicas) == (1, 1)
-    assert kinds.DEPLOYMENTS.decode(b'{"spec":{"replicas":0}}').spec_replicas == 0
+    assert targets.DEPLOYMENTS.decode(b'{"spec":{"replicas":0}}').spec_replicas == 0
 
 
 def test_a_variant():
@@ -173,7 +174,7 @@ def test_nulls_deep_inside_are_like_nothing():
     status = {"conditions": None, "desiredOptimizedAlloc": None}
     assert kinds.VARIANT_AUTOSCALINGS.decode(encoded(VARIANT | {"status": status})).status.conditions == ()
     template = {"metadata": None, "spec": {"containers": [{"name": "c", "resources": {"limits": None}}]}}
-    found = kinds.DEPLOYMENTS.decode(encoded({"spec": {"replicas": None, "template": template}}))
+    found = targets.DEPLOYMENTS.decode(encoded({"spec": {"replicas": None, "template": template}}))
     assert found.spec.template.spec.containers[0].resources.limits == {}
     assert found.spec_replicas == 1
     assert kinds.PODS.decode(b'{"status":{"podIP":null,"conditions":null}}').status.pod_ip == ""
@@ -208,7 +209,7 @@ def test_one_broken_item_does_not_hide_the_others():
     """It is left out and counted."""
     broken = [{"metadata": {"name": 7}}, {"spec": {"replicas": "two"}}, "text", None]
     items = [DEPLOYMENT, *broken, {**DEPLOYMENT, "metadata": {"name": "other", "labels": None}}]
-    found = kinds.DEPLOYMENTS.decode_list(encoded({"metadata": {"resourceVersion": "9"}, "items": items}))
+    found = targets.DEPLOYMENTS.decode_list(encoded({"metadata": {"resourceVersion": "9"}, "items": items}))
     assert [item.metadata.name for item in found.items] == ["llama-decode", "other"]
     assert (found.undecodable, found.resource_version) == (4, "9")
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wva.api.kinds import DEPLOYMENTS, LEASES, PODS, VARIANT_AUTOSCALINGS
+from wva.api.kinds import LEASES, PODS, VARIANT_AUTOSCALINGS
 from wva.api.meta import Key
 from wva.api.resource import Resource
+from wva.targets import DEPLOYMENTS
 
 NODES = Resource("", "v1", "nodes", "Node", PODS.type, namespaced=False)
 

@@ -19,10 +19,10 @@ from wva.api.crd import definition
 from wva.api.meta import Key
 from wva.api.variantautoscaling import ACCELERATOR_LABEL
 from wva.app import Application, Environment
+from wva.config import Given, load
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.model.variant import VariantKey
-from wva.settings import Given, load
 from wva.sim.apiserver import ApiServer, Patch, ServerOptions, StoreOptions, kind_from_definition
 from wva.sim.prometheus import EmbeddedPrometheus, InProcess, ScrapeTarget
 from wva.sim.world.clock import VirtualClock

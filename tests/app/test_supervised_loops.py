@@ -12,7 +12,7 @@ from wva.kube.controller import Controller
 from wva.kube.events import EventRecorder
 from wva.kube.informer import Informer
 from wva.loops.optimizer import OptimizerLoop
-from wva.loops.scale_from_zero import ScaleFromZero
+from wva.scale_from_zero.loop import ScaleFromZero
 
 LOOPS = {
     "informer pods": Informer,

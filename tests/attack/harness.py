@@ -71,7 +71,7 @@ CYCLES = 3
 """How many cycles each part of an attack lasts at least."""
 
 PATIENCE_SECONDS = 10.0
-_QUICK = {"wva.collect.visibility.VISIBLE_SECONDS": 0.1, "wva.collect.visibility.SETTLE_SECONDS": 0.01}
+_QUICK = {"wva.scale_from_zero.visibility.VISIBLE_SECONDS": 0.1, "wva.scale_from_zero.visibility.SETTLE_SECONDS": 0.01}
 """The Prometheus of the tests does not scrape the controller, so a start from zero would wait for that in vain."""
 
 _PROBE_SECONDS = 5.0

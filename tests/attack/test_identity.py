@@ -15,7 +15,7 @@ from tests.app.stage import DEPLOYMENTS, MODEL, SYSTEM, VARIANTS
 from tests.attack.harness import Attack, Condition, Number, Says, survive
 from tests.attack.world import SLEEPER, SLEEPING_MODEL, TENANT, VICTIM, page
 from wva.api.meta import Key, format_time
-from wva.app import waking
+from wva.scale_from_zero import wiring
 from wva.sim.prometheus import EmbeddedPrometheus, InProcess, ScrapeTarget
 
 SHIPPED_NAMESPACE = "workload-variant-autoscaler-system"
@@ -23,7 +23,7 @@ WVA_JOB = "workload-variant-autoscaler-metrics"
 PUBLISHED = ("wva_desired_replicas", "inferno_desired_replicas", "inferno_current_replicas", "inferno_desired_ratio")
 SAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "samples"
 PODS, REPLICA_SETS = "pods", "replicasets.apps"
-_wait_visible = waking.wait_visible
+_wait_visible = wiring.wait_visible
 
 
 def uid(world, resource, deployment="d"):
@@ -158,7 +158,7 @@ async def forge_and_scrape(world):
     await world.scrape()
     await asyncio.sleep(1 - time.time() % 1 + 0.05)  # autoscalers ask for the last whole second
     world.seen = []
-    world.set("wva.app.waking.wait_visible", noting(world.seen))
+    world.set("wva.scale_from_zero.wiring.wait_visible", noting(world.seen))
 
 
 def noting(seen):

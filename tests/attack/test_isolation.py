@@ -13,9 +13,9 @@ from wva.app.decisions import Decisions
 from wva.collect import inventory, prometheus, replicas, snapshot, variants
 from wva.collect.background import BackgroundFetch
 from wva.collect.claims import Claims
-from wva.collect.config.held import LayeredMap
-from wva.collect.live import LiveConfiguration
 from wva.collect.pools import PoolStores
+from wva.config.entries import LayeredMap
+from wva.config.live import LiveConfiguration
 from wva.decide import pipeline
 from wva.kube.backoff import Backoff
 from wva.kube.controller import Controller
@@ -23,11 +23,11 @@ from wva.kube.events import EventRecorder
 from wva.kube.informer import Informer
 from wva.kube.watch import Upserted
 from wva.loops.optimizer import OptimizerLoop
-from wva.loops.scale_from_zero import ScaleFromZero
 from wva.model.variant import ModelKey, VariantKey
 from wva.publish import explanation
 from wva.publish.ledger import Ledger
 from wva.publish.metrics import VariantCollector
+from wva.scale_from_zero.loop import ScaleFromZero
 
 TEXT = "a secret of the tenant"
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.kube.lease_world import World
 from wva.app.election import _durations
-from wva.settings import Given, load
+from wva.config import Given, load
 
 
 @pytest.mark.parametrize("crash_seconds", [100.0, 100.7, 101.9])

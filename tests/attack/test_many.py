@@ -13,6 +13,7 @@ from tests.attack.harness import Attack, Condition, Number, Says, survive
 from tests.attack.world import HPAS, SCALED_OBJECTS, TENANT
 from wva.api.meta import Key
 from wva.sim.apiserver import matching
+from wva.targets import DEFAULT
 
 
 async def come_and_go(world):
@@ -51,7 +52,10 @@ def annotated(resource, name):
 def little_is_kept(world):
     """Tell whether the caches have next to nothing of the annotations."""
     stores = world.app._informers.stores
-    objects = [*stores.pods.list(), *stores.deployments.list(), *stores.replica_sets.list()]
+    objects = [
+        *stores.pods.list(),
+        *(value for resource in DEFAULT.read for value in stores.targets.store(resource).list()),
+    ]
     return sum(len(text) for value in objects for text in value.metadata.annotations.values()) < 100_000
 
 

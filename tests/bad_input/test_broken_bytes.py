@@ -6,11 +6,12 @@ import msgspec
 import pytest
 
 from tests.kube.scripted import ScriptedClient, event, play, pod, pods
-from wva.api.kinds import DEPLOYMENTS, PODS
+from wva.api.kinds import PODS
 from wva.collect.answers import ErrorKind, PrometheusError, decode_vector, error_reason
 from wva.kube.errors import from_status
 from wva.kube.watch import Upserted
 from wva.slices import at_once
+from wva.targets import DEPLOYMENTS
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
 NOT_TEXT = b'{"metadata":{"name":"\xff\xfe"}}'

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.app.stage import MAIN, SATURATION, SYSTEM, until
+from tests.config.parsing import parse_saturation
 from tests.timing import times_as_long
 from wva.api.meta import Key
-from wva.collect.config.saturation import parse_saturation
 from wva.model.policy import Policy
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(

@@ -9,19 +9,15 @@ import math
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.settings.samples import FIELDS
+from tests.config.samples import FIELDS
 from wva.cli.flags import expand_booleans, given_flags
 from wva.cli.main import build_parser
+from wva.config import Given, fatal_problems, load
+from wva.config.load import describe, static_changes, summary, unknown_keys
 from wva.godurations import parse_bool, parse_duration
-from wva.settings import Given, fatal_problems, load, origin_of
-from wva.settings.changes import static_changes, summary
-from wva.settings.describe import describe
-from wva.settings.load import unknown_keys
 
-FLAGS = sorted(
-    f"-{flag}" if len(flag) == 1 else f"--{flag}" for field in FIELDS.values() for flag in origin_of(field).flags
-)
-KEYS = sorted({key for field in FIELDS.values() for key in origin_of(field).keys})
+FLAGS = sorted(f"-{flag}" if len(flag) == 1 else f"--{flag}" for field in FIELDS.values() for flag in field.flags)
+KEYS = sorted({key for field in FIELDS.values() for key in field.keys})
 BOOLEANS = {"1", "t", "T", "TRUE", "true", "True", "yes", "Yes", "YES"}
 DURATION = st.from_regex(r"[-+]?([0-9]{0,25}\.?[0-9]{0,25}(ns|us|\u00b5s|ms|s|m|h|d|)){0,4}", fullmatch=True)
 TEXTS = (
@@ -81,7 +77,7 @@ def test_a_command_line_is_flags_or_a_usage_error(words):
 )
 def test_any_sources_give_usable_settings(flags, environment, config_map):
     """Every value is one that its field allows, every problem is one short line, the limits are in order."""
-    flags = {name: text for name, text in flags.items() if origin_of(FIELDS[name]).flags}
+    flags = {name: text for name, text in flags.items() if FIELDS[name].flags}
     sources = Given(flags, environment, config_map)
     result = load(sources)
     settings = result.settings

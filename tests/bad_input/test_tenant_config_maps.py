@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wva.api.meta import Key
-from wva.collect.live import LiveConfiguration
+from wva.config import Given, load
+from wva.config.live import LiveConfiguration
 from wva.model.variant import ModelKey
-from wva.settings import Given, load
 
 OWN, SATURATION, TO_ZERO = "wva", "wva-saturation-scaling-config", "wva-model-scale-to-zero-config"
 VICTIMS = [ModelKey("victim", "m"), ModelKey("victim", "other"), ModelKey(OWN, "m")]

@@ -101,7 +101,7 @@ async def test_a_history_is_read_played_and_tuned(prometheus, run, wva, tmp_path
     (_, *entry) = tuned.out.partition("```yaml")
     path = tmp_path / "proposed.yaml"
     path.write_text(entry[1].partition("```")[0])
-    assert [map_kind.value for map_kind in read_policy(str(path), set()).kinds] == ["saturation"]
+    assert [kind.title for kind in read_policy(str(path), set()).parts] == ["saturation"]
     assert "Proposed: K" in (out / "tune.html").read_text()
     assert "sesame" not in "".join(path.read_text(errors="replace") for path in out.rglob("*.json"))
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.settings.samples import FIELDS
+from tests.config.samples import FIELDS
 from wva.api.crd import definition
 from wva.sim.apiserver import ApiServer, ServerOptions, StoreOptions, kind_from_definition
 

@@ -6,9 +6,10 @@ import pytest
 
 from wva.cli.flags import expand_booleans, given_flags
 from wva.cli.main import build_parser
-from wva.settings import Settings, origin_of
+from wva.config import Settings
+from wva.config.declare import declarations
 
-FIELDS = {name: origin_of(field) for name, field in Settings.model_fields.items()}
+FIELDS = declarations(Settings)
 FLAGS = [(name, flag) for name, origin in FIELDS.items() for flag in origin.flags]
 BOOLEANS = [flag for name, flag in FLAGS if FIELDS[name].metavar == "BOOL"]
 
@@ -134,7 +135,7 @@ def test_the_help_of_run_describes_every_flag(wva, name, flag):
     """The flag, what it is about, and where else it may be given."""
     text = " ".join(wva("run", "--help").out.split())
     assert f"{dashed(flag)} " in text
-    description = Settings.model_fields[name].description
+    description = declarations(Settings)[name].meaning
     assert description
     assert " ".join(description.split()) in text
     if FIELDS[name].places and not FIELDS[name].no_effect:

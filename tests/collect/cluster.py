@@ -7,12 +7,13 @@ from itertools import count
 
 import msgspec
 
-from wva.api.apps import Deployment, ReplicaSet
 from wva.api.core import Pod
+from wva.api.kinds import PODS
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, VariantAutoscaling
 from wva.collect.stores import CollectStores
 from wva.collect.variants import accepted_in_slices
 from wva.kube.cache import Store
+from wva.targets import DEFAULT, DEPLOYMENTS, KINDS, REPLICA_SETS, Deployment, ReplicaSet, TargetStores
 
 
 def accepted_variants(stores, **rest):
@@ -20,15 +21,25 @@ def accepted_variants(stores, **rest):
     return asyncio.run(accepted_in_slices(stores, **rest))
 
 
-class Cluster:
-    """The four caches, with their indexes, and verbs to fill them."""
+class Cache:
+    """The cache of one kind that can be read."""
 
     def __init__(self):
         """Start with nothing."""
-        self.stores = CollectStores(
-            variant_autoscalings=Store(), deployments=Store(), replica_sets=Store(), pods=Store()
-        )
+        self.store = Store()
+        self.absent = None
+
+
+class Cluster:
+    """The four caches, with their indexes, and verbs to fill them."""
+
+    def __init__(self, *, kinds=(DEFAULT,)):
+        """Start with nothing; only targets of ``kinds`` are scaled."""
+        self.watched = {resource.name: Cache() for kind in (*KINDS, *kinds) for resource in kind.read}
+        self.stores = CollectStores(Store(), TargetStores(kinds, self.watched, pods := Store()), pods)
         self.stores.add_indexes()
+        self.deployments = self.watched[DEPLOYMENTS.name].store
+        self.replica_sets = self.watched[REPLICA_SETS.name].store
         self._uids = count(1)
 
     def va(self, name="va", *, namespace="ns", target="d", model_id="m", labels=None, spec=None, **rest):
@@ -46,7 +57,7 @@ class Cluster:
         status = {"replicas": replicas, "readyReplicas": replicas if ready is None else ready}
         template = {"spec": {"containers": [{"name": "vllm", "resources": resources or {}}]}}
         made = self._put(
-            self.stores.deployments,
+            self.deployments,
             Deployment,
             {
                 "metadata": self._metadata(name, namespace) | metadata,
@@ -61,7 +72,7 @@ class Cluster:
         """Put a ReplicaSet, owned by a Deployment or bare."""
         owners = _owners("Deployment", owner)
         metadata = self._metadata(name, namespace) | {"ownerReferences": owners}
-        return self._put(self.stores.replica_sets, ReplicaSet, {"metadata": metadata})
+        return self._put(self.replica_sets, ReplicaSet, {"metadata": metadata})
 
     def pod(
         self, name, *, namespace="ns", deployment="d", ready=True, phase="Running", node="n", conditions=(), **metadata
@@ -71,7 +82,7 @@ class Cluster:
         if deployment is not None:
             owner = next(
                 replica_set
-                for replica_set in self.stores.replica_sets.list(namespace)
+                for replica_set in self.replica_sets.list(namespace)
                 if replica_set.metadata.name == f"{deployment}-rs"
             )
         owned = {"ownerReferences": _owners("ReplicaSet", owner)}
@@ -85,6 +96,12 @@ class Cluster:
                 "status": {"phase": phase, "conditions": [ready_condition, *conditions]},
             },
         )
+
+    def put(self, resource, name="d", *, namespace="ns", owner=None, **wire):
+        """Put an object of any watched kind, or a pod; ``owner`` controls it, ``wire`` are its fields."""
+        store = self.stores.pods if resource is PODS else self.watched[resource.name].store
+        metadata = self._metadata(name, namespace, ownerReferences=_owners("Owner", owner)) | wire.pop("metadata", {})
+        return self._put(store, resource.type, {"metadata": metadata, **wire})
 
     def variant(self, name="va", *, namespace="ns", pods=1, model_id="m"):
         """Put a VA, its Deployment ``d-<name>`` and Ready pods ``<name>-0``, ``<name>-1``, ..."""

@@ -119,7 +119,7 @@ def test_a_number_in_a_scaler_that_none_can_be_of_replicas_is_told_and_left_out(
     assert len(bound_problems(va(), scalers)) == 3
     hpa(scalers, "other", target={"kind": "Deployment", "name": "e"}, minReplicas=-3, maxReplicas=10**30)
     other = msgspec.structs.replace(
-        va(), spec=msgspec.structs.replace(va().spec, scale_target_ref=ScaleTargetRef("", "e"))
+        va(), spec=msgspec.structs.replace(va().spec, scale_target_ref=ScaleTargetRef("Deployment", "e"))
     )
     assert reach(bounds_of(other, scalers)) == (1, None)
     assert [line.partition(":")[0] for line in bound_problems(other, scalers)] == ["HPA other", "HPA other"]

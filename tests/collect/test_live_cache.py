@@ -6,10 +6,11 @@ import pytest
 
 from tests.collect.cache_bench import Bench
 from tests.collect.doubles import NOW
+from wva.collect.answer_cache import CacheSettings
 from wva.collect.answers import ErrorKind, PrometheusError
-from wva.collect.live_settings import LiveSettings
-from wva.model.metrics import SampleState
-from wva.settings import Given, load
+from wva.config import Given, load
+from wva.config.live import LiveSettings
+from wva.model.metrics import Freshness, SampleState
 
 PREFIX = "PROMETHEUS_METRICS_CACHE_"
 LONG = {"TTL": "5m", "FRESH_THRESHOLD": "10m", "UNAVAILABLE_THRESHOLD": "20m", "STALE_THRESHOLD": "10m"}
@@ -28,7 +29,11 @@ class LiveBench(Bench):
     def take(self, **keys):
         """Take a ConfigMap with these keys alone."""
         assert self.live.take({f"{PREFIX}{key}": text for key, text in keys.items()}).problems == ()
-        self.cache, self.freshness = self.live.metrics_cache, self.live.freshness
+        current = self.live.current
+        self.cache, self.freshness = (
+            CacheSettings.of(current),
+            Freshness(current.fresh_threshold, current.unavailable_threshold),
+        )
 
 
 async def test_a_namespace_that_spoils_answers_leaves_the_others_their_cache(monkeypatch):

@@ -9,6 +9,7 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
+from wva.collect.credential_files import connection_problems
 from wva.collect.prometheus import PrometheusClient, PrometheusSettings
 
 
@@ -38,7 +39,7 @@ def test_https_is_accepted(files):
         client_key_path=files("tls.key"),
         token_path=files("token"),
     )
-    assert settings.validate() == []
+    assert connection_problems(settings) == []
 
 
 def test_missing_files_are_told_all_at_once(files):
@@ -50,7 +51,7 @@ def test_missing_files_are_told_all_at_once(files):
         client_key_path=files("no-key"),
         token_path=files("no-token"),
     )
-    problems = settings.validate()
+    problems = connection_problems(settings)
     assert [problem.partition("=")[0] for problem in problems] == [
         "PROMETHEUS_TOKEN_PATH",
         "PROMETHEUS_CA_CERT_PATH",
@@ -64,14 +65,14 @@ def test_missing_files_are_told_all_at_once(files):
 @pytest.mark.parametrize("name", ["prose", "empty", "tls.key", ".", "pipe"])
 def test_a_ca_file_without_a_certificate_is_refused(files, name):
     """Whatever else it is; a pipe is not even opened, which would wait for ever."""
-    (problem,) = PrometheusSettings("https://p", ca_cert_path=files(name)).validate()
+    (problem,) = connection_problems(PrometheusSettings("https://p", ca_cert_path=files(name)))
     assert problem.startswith("PROMETHEUS_CA_CERT_PATH=")
 
 
 def test_a_certificate_with_another_key_is_refused(files):
     """Both files are named, since either may be the wrong one."""
     pair = {"client_cert_path": files("tls.crt"), "client_key_path": files("other.key")}
-    (problem,) = PrometheusSettings("https://p", **pair).validate()
+    (problem,) = connection_problems(PrometheusSettings("https://p", **pair))
     assert files("tls.crt") in problem
     assert files("other.key") in problem
     assert "mismatch" in problem
@@ -80,7 +81,7 @@ def test_a_certificate_with_another_key_is_refused(files):
 @pytest.mark.parametrize("name", ["empty", "pipe", "."])
 def test_a_token_file_without_a_token_is_refused(files, name):
     """A start without a token that was asked for would only end in refusals."""
-    (problem,) = PrometheusSettings("https://p", token_path=files(name)).validate()
+    (problem,) = connection_problems(PrometheusSettings("https://p", token_path=files(name)))
     assert problem.startswith("PROMETHEUS_TOKEN_PATH=")
 
 
@@ -91,7 +92,7 @@ def test_a_key_with_a_password_is_refused(files, tmp_path):
     form = serialization.PrivateFormat.PKCS8
     (tmp_path / "tls.key").write_bytes(key.private_bytes(serialization.Encoding.PEM, form, encryption))
     pair = {"client_cert_path": files("tls.crt"), "client_key_path": str(tmp_path / "tls.key")}
-    (problem,) = PrometheusSettings("https://p", **pair).validate()
+    (problem,) = connection_problems(PrometheusSettings("https://p", **pair))
     assert problem.endswith("not encrypted")
 
 
@@ -100,13 +101,13 @@ def test_a_file_beyond_all_measure_is_not_read_whole(tmp_path):
     path = tmp_path / "token"
     with path.open("wb") as file:
         file.truncate(2**40)
-    (problem,) = PrometheusSettings("https://p", token_path=str(path)).validate()
+    (problem,) = connection_problems(PrometheusSettings("https://p", token_path=str(path)))
     assert "is larger than 4 MiB" in problem
 
 
 def test_a_path_that_is_none_is_told():
     """No system has a file with a NUL in its name."""
-    (problem,) = PrometheusSettings("https://p", token_path="a\x00b").validate()
+    (problem,) = connection_problems(PrometheusSettings("https://p", token_path="a\x00b"))
     assert "cannot be read" in problem
     assert "\x00" not in problem
 
@@ -114,23 +115,25 @@ def test_a_path_that_is_none_is_told():
 def test_without_verification_the_tls_files_need_not_be_there(files):
     """They are for development; the token is for every server."""
     nowhere = {"ca_cert_path": "/no/ca", "client_cert_path": "/no/crt", "client_key_path": "/no/key"}
-    assert PrometheusSettings("https://p", insecure_skip_verify=True, **nowhere).validate() == []
-    assert PrometheusSettings("http://p", allow_http=True, **nowhere).validate() == []
-    (problem,) = PrometheusSettings("https://p", insecure_skip_verify=True, token_path=files("none")).validate()
+    assert connection_problems(PrometheusSettings("https://p", insecure_skip_verify=True, **nowhere)) == []
+    assert connection_problems(PrometheusSettings("http://p", allow_http=True, **nowhere)) == []
+    (problem,) = connection_problems(
+        PrometheusSettings("https://p", insecure_skip_verify=True, token_path=files("none"))
+    )
     assert problem.startswith("PROMETHEUS_TOKEN_PATH=")
 
 
 def test_a_direct_token_wins_over_a_file_that_is_not_there():
     """The file is not looked at."""
-    assert PrometheusSettings("https://p", bearer_token="t", token_path="/no/token").validate() == []
+    assert connection_problems(PrometheusSettings("https://p", bearer_token="t", token_path="/no/token")) == []
 
 
 def test_plain_http_is_refused_unless_allowed():
     """Tokens do not travel in the clear by accident."""
-    (problem,) = PrometheusSettings("http://prometheus:9090").validate()
+    (problem,) = connection_problems(PrometheusSettings("http://prometheus:9090"))
     assert "PROMETHEUS_BASE_URL" in problem
     assert "PROMETHEUS_ALLOW_HTTP" in problem
-    assert PrometheusSettings("http://prometheus:9090", allow_http=True).validate() == []
+    assert connection_problems(PrometheusSettings("http://prometheus:9090", allow_http=True)) == []
 
 
 @pytest.mark.parametrize(
@@ -138,33 +141,33 @@ def test_plain_http_is_refused_unless_allowed():
 )
 def test_what_is_no_url_is_refused(url):
     """The problem names the key and an example."""
-    (problem,) = PrometheusSettings(url, allow_http=True).validate()
+    (problem,) = connection_problems(PrometheusSettings(url, allow_http=True))
     assert problem.startswith("PROMETHEUS_BASE_URL")
     assert "expected" in problem
 
 
 def test_a_user_in_the_url_is_refused_and_not_shown():
     """URLs end up in logs and conditions."""
-    (problem,) = PrometheusSettings("https://me:hunter2@prometheus").validate()
+    (problem,) = connection_problems(PrometheusSettings("https://me:hunter2@prometheus"))
     assert "hunter2" not in problem
 
 
 @pytest.mark.parametrize("part", ["?x=y", "#f"])
 def test_a_query_or_fragment_in_the_url_is_refused(part):
     """The path of the API is appended to the URL."""
-    assert len(PrometheusSettings("https://prometheus/" + part).validate()) == 1
+    assert len(connection_problems(PrometheusSettings("https://prometheus/" + part))) == 1
 
 
 @pytest.mark.parametrize(("cert", "key"), [("/c", ""), ("", "/k")])
 def test_a_client_certificate_needs_both_files(cert, key):
     """The original silently used neither."""
-    (problem,) = PrometheusSettings("https://p", client_cert_path=cert, client_key_path=key).validate()
+    (problem,) = connection_problems(PrometheusSettings("https://p", client_cert_path=cert, client_key_path=key))
     assert "needs both" in problem
 
 
 def test_a_token_that_cannot_stand_in_a_header_is_refused_unseen():
     """A line end inside would forge a header."""
-    (problem,) = PrometheusSettings("https://p", bearer_token="abc\r\nX-Evil: 1").validate()
+    (problem,) = connection_problems(PrometheusSettings("https://p", bearer_token="abc\r\nX-Evil: 1"))
     assert "PROMETHEUS_BEARER_TOKEN" in problem
     assert "Evil" not in problem
 

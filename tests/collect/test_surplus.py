@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from wva.api.apps import Container, Deployment, DeploymentSpec, EnvVar, PodSpec, PodTemplate
 from wva.api.meta import Condition
+from wva.api.pod_template import Container, EnvVar, PodSpec, PodTemplate
 from wva.api.variantautoscaling import (
     ConditionType,
     VariantAutoscaling,
@@ -16,20 +16,21 @@ from wva.collect.surplus import (
     MAX_ARGUMENT_BYTES,
     MAX_CONDITIONS,
     MAX_CONTAINERS,
-    bounded_deployment,
+    bounded_target,
     bounded_variant,
     model_id_fits,
     surplus_problems,
 )
 from wva.collect.vllm_arguments import vllm_parameters
 from wva.model.vllm_parameters import VllmParameters
+from wva.targets import Deployment, PodSetSpec
 
 VA = VariantAutoscaling(spec=VariantAutoscalingSpec(model_id="m"))
 
 
 def deployment(*containers):
     """Return a Deployment with these containers."""
-    return Deployment(spec=DeploymentSpec(template=PodTemplate(spec=PodSpec(tuple(containers)))))
+    return Deployment(spec=PodSetSpec(template=PodTemplate(spec=PodSpec(tuple(containers)))))
 
 
 def containers_of(found):
@@ -40,14 +41,14 @@ def containers_of(found):
 def test_a_usual_deployment_is_kept_as_it_is():
     """It is not even copied."""
     made = deployment(Container("vllm", command=("vllm",), env=(EnvVar("VLLM_USE_V1", "0"),)))
-    assert bounded_deployment(made) is made
+    assert bounded_target(made) is made
     assert not surplus_problems(VA, made)
 
 
 def test_the_environment_is_not_kept():
     """But for the variable that is read, the last of its entries."""
     env = [EnvVar("TOKEN", "secret"), EnvVar("VLLM_USE_V1", "1"), EnvVar("VLLM_USE_V1", "0"), EnvVar("X", "y")]
-    (container,) = containers_of(bounded_deployment(deployment(Container("vllm", env=tuple(env)))))
+    (container,) = containers_of(bounded_target(deployment(Container("vllm", env=tuple(env)))))
     assert container.env == (EnvVar("VLLM_USE_V1", "0"),)
 
 
@@ -55,7 +56,7 @@ def test_arguments_beyond_the_limit_are_not_read_and_said():
     """The limit counts bytes, and those of command and args together; what is at the limit is read."""
     fits = Container("fits", args=("--block-size=8", "é" * ((MAX_ARGUMENT_BYTES - 16) // 2)))
     beyond = msgspec.structs.replace(fits, name="beyond", command=("x",))
-    kept = bounded_deployment(deployment(fits, beyond))
+    kept = bounded_target(deployment(fits, beyond))
     first, second = containers_of(kept)
     assert first is fits
     assert (second.command, second.args) == ((), ())
@@ -68,7 +69,7 @@ def test_arguments_beyond_the_limit_are_not_read_and_said():
 
 def test_only_the_first_containers_are_kept_and_that_is_said():
     """Their number is in the message."""
-    kept = bounded_deployment(deployment(*(Container(f"c{number}") for number in range(5_000))))
+    kept = bounded_target(deployment(*(Container(f"c{number}") for number in range(5_000))))
     assert len(containers_of(kept)) == MAX_CONTAINERS
     assert surplus_problems(VA, kept) == ["containers: got 5,000, expected at most 64; in force: the first 64"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.collect.cluster import accepted_variants
-from wva.api.apps import Container, ResourceRequirements
 from wva.api.claims import Claimant
 from wva.api.meta import parse_time
+from wva.api.pod_template import Container, PodSpec, PodTemplate, ResourceRequirements
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL
 from wva.collect.claims import Claims
 from wva.collect.gpus import gpus_per_replica
@@ -111,7 +111,7 @@ def test_a_copied_owner_counts_in_its_own_namespace_only(cluster):
     victim = cluster.deployment("d", namespace="victim")
     cluster.va(namespace="victim")
     cluster.pod("mine", namespace="victim")
-    (replica_set,) = cluster.stores.replica_sets.list("victim")
+    (replica_set,) = cluster.replica_sets.list("victim")
     forged = cluster.replica_set("d-rs", namespace="tenant", owner=victim)
     stolen = [{"controller": True, "kind": "ReplicaSet", "uid": replica_set.metadata.uid}]
     cluster.pod("of-the-pod", namespace="tenant", deployment=None, ownerReferences=stolen)
@@ -202,7 +202,8 @@ def test_a_usual_cost_is_no_problem(cluster, text):
 def test_gpus_are_summed_over_containers_and_vendors(containers, gpus):
     """A limit without a request counts, since Kubernetes makes a request of it."""
     made = [Container(resources=ResourceRequirements(requests, limits)) for requests, limits in containers]
-    assert gpus_per_replica(made) == gpus
+    template = PodTemplate(spec=PodSpec(tuple(made)))
+    assert gpus_per_replica([(template, 1)]) == gpus
 
 
 @pytest.mark.parametrize(("created", "desired"), [(EARLY, 7), (LATE, None), (None, 7)])

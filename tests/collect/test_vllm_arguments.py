@@ -7,9 +7,9 @@ import pytest
 
 from tests.collect.cluster import accepted_variants
 from tests.timing import times_as_long
-from wva.api.apps import Deployment
 from wva.collect.vllm_arguments import vllm_problems
 from wva.model.vllm_parameters import EngineCommand, VllmParameters, _split, read_parameters
+from wva.targets import Deployment
 
 TEMPLATE = {
     "containers": [
@@ -33,7 +33,7 @@ def test_a_variant_carries_the_parameters_of_its_deployment(cluster):
     """Later containers win, init containers say nothing, of the environment one variable counts and is the last one."""
     made = cluster.deployment("d")
     wire = msgspec.to_builtins(made) | {"spec": {"replicas": 1, "template": {"spec": TEMPLATE}}}
-    cluster.stores.deployments.upsert(msgspec.convert(wire, Deployment))
+    cluster.deployments.upsert(msgspec.convert(wire, Deployment))
     cluster.va(target="d")
     (accepted,) = accepted_variants(cluster.stores)
     expected = VllmParameters(block_size=32, max_num_seqs=64, v1_engine=False, chunked_prefill=False)

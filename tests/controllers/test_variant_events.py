@@ -151,7 +151,7 @@ async def test_a_deployment_wakes_its_variants_when_it_comes_goes_or_leaves_zero
     assert await scene.woken() == {"a"}
     last = scene.cluster.deployment("x", replicas=1, uid="2")
     assert await scene.woken() == {"a"}, "another Deployment of the same name"
-    scene.delete("deployments", last)
+    scene.cluster.deployments.delete(last)
     assert await scene.woken() == {"a"}
 
 
@@ -227,7 +227,7 @@ async def test_a_conflict_is_counted_and_raised(scene):
 async def test_a_workload_started_by_somebody_else_is_not_published_as_zero(scene):
     """Until a cycle has looked at it the replicas that exist stand, also when no cycle can."""
     scene.cluster.variant(pods=0)
-    uid = scene.cluster.stores.deployments.get(Key("ns", "d-va")).metadata.uid
+    uid = scene.cluster.deployments.get(Key("ns", "d-va")).metadata.uid
     await scene.controller.reconcile(Key("ns", "va"))
     scene.ledger.record([decision(0, current=0, reason=Reason.INACTIVE, source=Source.CURRENT_REPLICAS)])
     scene.cluster.deployment("d-va", replicas=3, uid=uid, resourceVersion="9")
@@ -277,7 +277,7 @@ async def test_current_replicas_are_those_that_exist(scene):
             spec=structs.replace(made.spec, replicas=spec),
             status=structs.replace(made.status, replicas=status),
         )
-        scene.cluster.stores.deployments.upsert(changed)
+        scene.cluster.deployments.upsert(changed)
         assert scene.controller.current_replicas(key) == expected
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from wva import log
 from wva.cli import demo, view
-from wva.settings import Given
+from wva.config import Given
 from wva.sim.world.scenarios import QUICKSTART
 from wva.sim.world.world import World
 

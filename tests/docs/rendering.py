@@ -14,11 +14,24 @@ from tests.docs import engine_differences, physics_tables
 from tests.docs.picture import picture
 from wva.api.crd import definition
 from wva.collect.queries import ANALYZER_QUERIES, chunk_queries
+from wva.config import Settings
+from wva.config.declare import DURATION, ENVIRONMENT, declarations
+from wva.config.keys import (
+    ClassFields,
+    CostFields,
+    ModelFields,
+    ProfileFields,
+    QueueingFields,
+    SaturationFields,
+    ScaleToZeroFields,
+    TargetFields,
+)
+from wva.config.kinds import QUEUEING, SATURATION, MapKind
+from wva.godurations import format_promql_duration
 from wva.instruments import Instruments
 from wva.publish import metrics
 from wva.publish.explanation import FAMILIES
 from wva.publish.obstacles import OBSTACLE, OBSTACLE_HELP, OBSTACLE_LABELS, OBSTACLES
-from wva.settings import Settings, origin_of
 from wva.sim.traffic.acceptance import TRACES, comparisons
 from wva.sim.traffic.kinds import KINDS
 
@@ -39,15 +52,19 @@ def table(header, rows):
 
 def settings_table():
     """Return one row per setting: flags, keys, default, when it applies, meaning."""
+    return table(("Flag", "Key", "Key in", "Default", "Applies", "Meaning"), settings_rows(Settings))
+
+
+def settings_rows(model):
+    """Return the cells of the rows."""
     rows = []
-    for field in Settings.model_fields.values():
-        origin = origin_of(field)
-        flags = "<br>".join(f"`{'-' if len(flag) == 1 else '--'}{flag}`" for flag in origin.flags) or "-"
-        keys = "<br>".join(f"`{key}`" for key in origin.keys) if origin.places else "-"
-        where = "environment" if origin.places == {"environment"} else "both" if origin.places else "-"
-        meaning = f"{field.description} No effect: {origin.no_effect}." if origin.no_effect else field.description
-        rows.append((flags, keys, where, _default(field.default), "live" if origin.dynamic else "start", meaning))
-    return table(("Flag", "Key", "Key in", "Default", "Applies", "Meaning"), rows)
+    for each in declarations(model).values():
+        flags = "<br>".join(f"`{'-' if len(flag) == 1 else '--'}{flag}`" for flag in each.flags) or "-"
+        keys = "<br>".join(f"`{key}`" for key in each.keys) if each.places else "-"
+        where = "environment" if each.places == (ENVIRONMENT,) else "both" if each.places else "-"
+        meaning = f"{each.meaning} No effect: {each.no_effect}." if each.no_effect else each.meaning
+        rows.append((flags, keys, where, _default(each.default), "live" if each.live else "start", meaning))
+    return rows
 
 
 def _default(value):
@@ -56,6 +73,38 @@ def _default(value):
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     return f"`{value:g}s`" if isinstance(value, float) else f"`{value}`"
+
+
+def config_maps_table():
+    """Return one row per kind of ConfigMap: its names, and whether a namespace may have one."""
+    settings = {each.default: each.key for each in declarations(Settings).values() if each.default}
+    rows = [
+        (
+            kind.title,
+            f"`{kind.canonical}`",
+            f"`{settings[kind.canonical]}`" if kind.canonical in settings else "-",
+            ", ".join(f"`{name}`" for name in kind.aliases) or "-",
+            "yes" if kind.local else "no",
+        )
+        for kind in MapKind
+    ]
+    return table(("Kind", "Name", "Setting for another name", "Also found as", "In namespaces"), rows)
+
+
+def entry_table(fields, *, base=None, more=()):
+    """Return one row per field of an entry; ``base`` has the values of fields that no entry gives."""
+    declared = [each for model in fields for each in declarations(model).values()]
+    if issubclass(fields[0], ModelFields):  # whom an entry is for comes last
+        declared.sort(key=lambda each: each.attribute in ModelFields.model_fields)
+    rows = [(f"`{each.key}`", _unset(each, base), each.meaning) for each in declared]
+    return table(("Field", "Default", "Meaning"), [*rows, *more])
+
+
+def _unset(declared, base):
+    value = getattr(base, declared.attribute, None)
+    if value is None:
+        return declared.unset if " " in declared.unset or declared.unset == "-" else f"`{declared.unset}`"
+    return f"`{format_promql_duration(value) if declared.form is DURATION else declared.form.show(value)}`"
 
 
 def variant_metrics_table():
@@ -259,6 +308,17 @@ TABLES = {
     "design/engine-differences.md": engine_differences.TABLES,
     "security.md": {"rights": rights_table},
     "configuration.md": {"settings": settings_table},
+    "config-maps.md": {
+        "config-maps": config_maps_table,
+        "saturation": lambda: entry_table([SaturationFields], base=SATURATION.base),
+        "scale-to-zero": lambda: entry_table([ScaleToZeroFields]),
+        "queueing": lambda: entry_table([QueueingFields], base=QUEUEING.base),
+        "service-classes": lambda: entry_table(
+            [ClassFields, TargetFields], more=[("`data`", "-", "The models of the class, in the first form.")]
+        ),
+        "costs": lambda: entry_table([CostFields]),
+        "profiles": lambda: entry_table([ProfileFields]),
+    },
     "traffic.md": {"kinds": kinds_table, "traces": traces_table},
     "metrics.md": {
         "variant-metrics": variant_metrics_table,

@@ -19,6 +19,7 @@ CODE = [
 ]
 PAGES = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
     *sorted(DOCS.rglob("*.md")),
     *sorted(ROOT.glob("charts/*/README.md")),
@@ -26,7 +27,7 @@ PAGES = [
 PATH = re.compile(r"\b(docs/[\w/-]+\.md)(?:#([\w-]+))?")
 NAME = re.compile(r"(?<![\w./}-])([\w-]+\.md)\b")
 LINK = re.compile(r"\]\((?!\w+:)([\w./-]*)(?:#([\w-]+))?\)")
-OTHERS = {"README.md", "CHANGELOG.md"}
+OTHERS = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md"}
 
 
 @functools.cache

@@ -129,5 +129,5 @@ def test_a_hidden_command_is_found(text):
 def test_every_page_is_walked():
     """Those that the walk would miss are none."""
     found = {str(path.relative_to(ROOT)) for name in ("docs", "charts") for path in (ROOT / name).rglob("*.md")}
-    assert found | {"README.md", "CHANGELOG.md"} == set(PAGES)
+    assert found | {"README.md", "CHANGELOG.md", "CONTRIBUTING.md"} == set(PAGES)
     assert {step.kind for page in PAGES for step in steps(page)} >= {"here", "cluster", "yours", "not run"}

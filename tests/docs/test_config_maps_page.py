@@ -10,21 +10,25 @@ import yaml
 from tests.docs.rendering import DOCS
 from wva.api.meta import Key
 from wva.api.namespaces import CONFIG_ENABLED_LABEL, EXCLUDE_ANNOTATION
-from wva.collect.config.accelerators import CostFields, ProfileFields
-from wva.collect.config.names import ALIASES, CANONICAL, LOCAL_KINDS, MapNames
-from wva.collect.config.queueing import QueueingFields
-from wva.collect.config.saturation import SaturationEntry
-from wva.collect.config.scale_to_zero import ScaleToZeroFields
-from wva.collect.config.service_classes import ClassFields, TargetFields
-from wva.collect.live_policy import LivePolicy
 from wva.collect.retention import WINDOWS
+from wva.config import Given, load
+from wva.config.keys import (
+    ClassFields,
+    CostFields,
+    ProfileFields,
+    QueueingFields,
+    SaturationFields,
+    ScaleToZeroFields,
+    TargetFields,
+)
+from wva.config.kinds import local_names
+from wva.config.policy_maps import LivePolicy
 from wva.godurations import format_promql_duration
-from wva.settings import Given, Settings, load, origin_of
 
 PAGE = (DOCS / "config-maps.md").read_text()
 ROLE = (DOCS.parent / "deploy" / "rbac" / "cluster_role.yaml").read_text()
 SECTIONS = {
-    "The saturation ConfigMap": ("wva-saturation-scaling-config", SaturationEntry.names()),
+    "The saturation ConfigMap": ("wva-saturation-scaling-config", SaturationFields.names()),
     "The scale-to-zero ConfigMap": ("wva-model-scale-to-zero-config", ScaleToZeroFields.names()),
     "The queueing ConfigMap": ("wva-queueing-model-config", QueueingFields.names()),
     "Service classes": ("service-classes-config", ClassFields.names() | TargetFields.names() | {"data"}),
@@ -47,25 +51,6 @@ def rows(text):
 def words(cell):
     """Return the code words in a cell."""
     return re.findall(r"`([^`]+)`", cell)
-
-
-def test_every_name_is_listed_with_its_setting_and_its_aliases():
-    """And nothing else is."""
-    settings = {
-        field.default: origin_of(field).keys[0]
-        for name, field in Settings.model_fields.items()
-        if name.endswith("_config_map_name")
-    }
-    listed = {row[0]: (words(row[1]), words(row[2]), words(row[3]), row[4]) for row in rows(section("Names"))}
-    assert listed == {
-        kind.value: (
-            [name],
-            [settings[name]] if name in settings else [],
-            list(ALIASES.get(kind, ())),
-            "yes" if kind in LOCAL_KINDS else "no",
-        )
-        for kind, name in CANONICAL.items()
-    }
 
 
 @pytest.mark.parametrize("title", SECTIONS)
@@ -107,7 +92,7 @@ def test_the_cluster_role_names_every_config_map_of_namespaces():
         if "configmaps" in rule["resources"] and document["kind"] == "ClusterRole"
     ]
     settings = load(Given({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})).settings
-    assert rule["resourceNames"] == list(MapNames.from_settings(settings).local)
+    assert rule["resourceNames"] == list(local_names(settings))
     assert rule["verbs"] == ["list", "watch"]
 
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from tests.config.parsing import parse_saturation
 from tests.docs.rendering import DOCS
-from wva.collect.config.saturation import parse_saturation
 from wva.decide import warm
 from wva.decide.foresee import MOST_TIMES
 from wva.decide.measure.demand_arrivals import change

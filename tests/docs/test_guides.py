@@ -9,9 +9,9 @@ import yaml
 from tests.docs.rendering import DOCS
 from wva.api.meta import Key
 from wva.cli import main
-from wva.collect.live_policy import LivePolicy
+from wva.config import Given, load
+from wva.config.policy_maps import LivePolicy
 from wva.model.policy import SaturationPolicy
-from wva.settings import Given, load
 
 SATURATION = (DOCS / "saturation-scaling-config.md").read_text(encoding="utf-8")
 HPA = (DOCS / "hpa-integration.md").read_text(encoding="utf-8")

@@ -8,11 +8,12 @@ from tests.docs.rendering import DOCS
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, ConditionType
 from wva.app.election import lease_name
 from wva.collect.claims import ALIVE_SECONDS
+from wva.config import Given, Settings, load
+from wva.config.declare import declarations
 from wva.kube.leader_times import Durations
 from wva.publish.announce import CLAIMED_TWICE_EVENT
 from wva.publish.leader_collector import INSTANCE_LABEL
 from wva.publish.status import HEARTBEAT_SECONDS
-from wva.settings import Given, Settings, load, origin_of
 
 PAGE = (DOCS / "multi-controller.md").read_text()
 
@@ -23,7 +24,7 @@ def test_the_times_are_those_of_the_code():
     values = (defaults.lease_seconds, defaults.renew_deadline_seconds, defaults.retry_period_seconds)
     rows = re.findall(r"`(--leader-election-[a-z-]+)` \| (\d+)s \|", PAGE)
     assert [float(seconds) for _, seconds in rows] == list(values)
-    flags = {f"--{flag}" for field in Settings.model_fields.values() for flag in origin_of(field).flags}
+    flags = {f"--{flag}" for field in declarations(Settings).values() for flag in field.flags}
     assert {flag for flag, _ in rows} <= flags
     assert f"at most the lease duration after the crash, with the defaults {defaults.lease_seconds:g} s:" in PAGE
     assert f"the defaults {1.2 * defaults.retry_period_seconds:g} s." in PAGE

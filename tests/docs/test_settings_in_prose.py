@@ -7,12 +7,13 @@ import re
 import pytest
 
 from tests.docs.rendering import DOCS
-from wva.settings import Settings, origin_of
+from wva.config import Settings
+from wva.config.declare import declarations
 
 ROOT = DOCS.parent
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
-KEYS = {key for field in Settings.model_fields.values() for key in origin_of(field).keys}
-FLAGS = {f"--{flag}" for field in Settings.model_fields.values() for flag in origin_of(field).flags}
+KEYS = {key for field in declarations(Settings).values() for key in field.keys}
+FLAGS = {f"--{flag}" for field in declarations(Settings).values() for flag in field.flags}
 PREFIXES = ("PROMETHEUS_", "WVA_", "LEADER_", "METRICS_", "WEBHOOK_", "GLOBAL_", "EPP_", "EXPERIMENTAL_", "LOG_")
 NOT_OURS = {"WVA_VECTORS"}
 """Variables of the tests; those of the real control plane begin with WVA_E2E."""
@@ -52,7 +53,8 @@ def test_every_log_text_of_the_configuration_is_written_somewhere():
     """Operators grep for them."""
     section = (DOCS / "configuration.md").read_text(encoding="utf-8").split("## Changes while the process runs")[1]
     texts = re.findall(r'^"(Updated [^"]+)"', section, re.MULTILINE)
-    source = (ROOT / "wva" / "collect" / "live_settings.py").read_text(encoding="utf-8")
+    folder = ROOT / "wva" / "config"
+    source = "".join((folder / name).read_text(encoding="utf-8") for name in ("keys.py", "live.py"))
     assert len(texts) == 3
     assert all(f'"{text}"' in source for text in [*texts, "Attempted to change immutable parameters"])
     assert "Attempted\nto change immutable parameters" in section
@@ -74,6 +76,6 @@ OF_THE_ORIGINAL = {
 def test_a_cache_default_that_is_not_the_original_one_has_its_reason_on_the_page():
     """Key and former default in one sentence of the section; all others are as they were declared."""
     section = (DOCS / "configuration.md").read_text(encoding="utf-8").split("## The cache of answers")[1]
-    ours = {key: field.default for field in Settings.model_fields.values() for key in origin_of(field).keys}
+    ours = {key: field.default for field in declarations(Settings).values() for key in field.keys}
     others = {key for key, default in OF_THE_ORIGINAL.items() if ours[key] != default}
     assert others == set(re.findall(r"declared `(\w+)=30s` as its default and did not use it", section))

@@ -17,8 +17,7 @@ from tests.fuzz.shapes import ANYTHING, TEXT, shaped
 from tests.fuzz.targets import config_maps, gateway, kubernetes, prometheus, recordings, settings, texts, vllm_arguments
 from wva.api.meta import Status
 from wva.collect.answers import Series
-from wva.collect.config import accelerators, queueing, saturation, scale_to_zero, service_classes
-from wva.collect.gateway_page import QUEUE_SIZE_METRIC
+from wva.scale_from_zero.gateway_page import QUEUE_SIZE_METRIC
 
 
 @pytest.fixture(autouse=True)
@@ -100,10 +99,10 @@ scalars = st.sampled_from(
 ) | st.text(max_size=4)
 entries = st.one_of(
     [
-        st.dictionaries(st.sampled_from(sorted(module.EXPECTED)), scalars, max_size=5).map(
-            lambda fields: "".join(f"{name}: {value}\n" for name, value in fields.items())
+        st.dictionaries(st.sampled_from(sorted(fields)), scalars, max_size=5).map(
+            lambda entry: "".join(f"{name}: {value}\n" for name, value in entry.items())
         )
-        for module in (saturation, scale_to_zero, queueing, service_classes, accelerators)
+        for fields in config_maps.FIELDS
     ]
 )
 maps = st.dictionaries(st.sampled_from(["default", "m", "a", "b"]), entries, max_size=3)

@@ -53,7 +53,7 @@ def _cluster(case):
     for name in sorted(owned | set(case["tracked_deployments"])):
         deployment = cluster.deployment(name, namespace=namespace)
         if name not in case["tracked_deployments"]:
-            cluster.stores.deployments.delete(deployment)
+            cluster.deployments.delete(deployment)
     for pod in case["pods"]:
         _add_pod(cluster, pod, namespace)
     for va in case["variant_autoscalings"]:

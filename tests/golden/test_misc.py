@@ -12,8 +12,8 @@ import re
 import pytest
 import yaml
 
+from tests.config.parsing import parse_saturation
 from tests.golden.vectors import Better, close, parameters, tally, tally_of, worked_examples
-from wva.collect.config.saturation import parse_saturation
 from wva.collect.promql import escape_label_value
 from wva.collect.queries import ANALYZER_QUERIES, chunk_queries
 from wva.collect.request_counts import request_query
@@ -103,10 +103,10 @@ def _refused_by_us_alone(row):
     if not isinstance(parsed, dict):
         return None
     if parsed.get("analyzerName", "") not in set(Analyzer):
-        tested = "collect/test_saturation_config.py::test_an_unknown_analyzer_is_the_percentage_analyzer"
+        tested = "config/test_saturation_config.py::test_an_unknown_analyzer_is_the_percentage_analyzer"
         return Better("an analyzer that there is not is told", tested)
     numbers = [value for value in parsed.values() if isinstance(value, float)]
-    tested = "collect/test_saturation_config.py::test_a_value_outside_its_field_is_rejected"
+    tested = "config/test_saturation_config.py::test_a_value_outside_its_field_is_rejected"
     return Better("NaN is refused", tested) if any(math.isnan(value) for value in numbers) else None
 
 

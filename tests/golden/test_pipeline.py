@@ -7,10 +7,11 @@ import yaml
 
 from tests.builders import NOW, variant
 from tests.golden.vectors import Better, Case, parameters, tally
-from wva.api.apps import Container, ResourceRequirements
 from wva.api.meta import Key
+from wva.api.pod_template import Container, PodSpec, PodTemplate, ResourceRequirements
 from wva.collect.gpus import gpus_per_replica
-from wva.collect.live_policy import LivePolicy
+from wva.config import Settings
+from wva.config.policy_maps import LivePolicy
 from wva.decide.progress import Moment
 from wva.decide.v05.engine import enforced, grants, readings_of, unchanged, used
 from wva.godurations import parse_positive_duration
@@ -18,7 +19,6 @@ from wva.model.decision import Decision
 from wva.model.inventory import normalize_accelerator
 from wva.model.records import replace
 from wva.model.variant import ModelKey, Variant
-from wva.settings import Settings
 
 NAME = "pipeline"
 UNKNOWN_COST = 10.0
@@ -51,12 +51,12 @@ def better(case: Case) -> Better | None:
     if any(entry.get("namespace") for entry in entries(case)):
         return Better(
             "the namespace of an entry is obeyed",
-            "collect/test_config_parsers.py::test_the_namespace_of_a_scale_to_zero_entry_is_honoured",
+            "config/test_config_parsers.py::test_the_namespace_of_a_scale_to_zero_entry_is_honoured",
         )
     if any(not positive(entry["retention_period"]) for entry in entries(case) if entry.get("retention_period")):
         return Better(
             "an entry whose retention is no positive duration is rejected whole",
-            "collect/test_config_parsers.py::test_a_retention_period_that_is_none_rejects_its_entry",
+            "config/test_config_parsers.py::test_a_retention_period_that_is_none_rejects_its_entry",
         )
     return None
 
@@ -158,4 +158,5 @@ def test_recorded_gpus_per_replica(case):
     """The sum of the requests over containers and vendors, at least 1."""
     tally(NAME, "gpus_per_replica").run += 1
     containers = [Container(resources=ResourceRequirements(requests, {})) for requests in case["container_requests"]]
-    assert gpus_per_replica(containers) == case["expected"]
+    template = PodTemplate(spec=PodSpec(tuple(containers)))
+    assert gpus_per_replica([(template, 1)]) == case["expected"]

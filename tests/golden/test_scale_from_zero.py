@@ -12,13 +12,13 @@ import pytest
 from tests.builders import variant
 from tests.golden.vectors import Better, parameters, tally
 from wva.api.inference import InferencePool
-from wva.collect.gateway_page import parse_queues
 from wva.collect.pools import PoolStores
 from wva.decide.start import activate
 from wva.kube.cache import Store
 from wva.model.decision import Decision
 from wva.model.records import replace
 from wva.model.variant import ModelKey, VariantKey
+from wva.scale_from_zero.gateway_page import parse_queues
 
 HTTP_OK = 200
 POOLS = "collect/test_pools.py"
@@ -28,7 +28,7 @@ def on_purpose(row):
     """Say what ours does better."""
     texts = [pod["metrics_text"] for pool in row["pools"] or [] for pod in pool.get("epp_pods") or []]
     if any('target_model_name=""' in text for text in texts):
-        tested = "collect/test_gateway_queue.py::test_queues_by_model"
+        tested = "scale_from_zero/test_gateway_queue.py::test_queues_by_model"
         return Better("without a target model the model asked for is meant", tested)
     namespaces = {deployment["namespace"] for deployment in row["deployments"] or []}
     for pool in row["pools"] or []:
@@ -40,7 +40,7 @@ def on_purpose(row):
             )
     if any(not va["scale_target_api_version"] for va in row["variant_autoscalings"] or []):
         return Better(
-            "an absent apiVersion is apps/v1", "collect/test_targets.py::test_an_absent_api_version_means_apps_v1"
+            "an absent apiVersion is apps/v1", "collect/test_resolution.py::test_an_absent_api_version_means_apps_v1"
         )
     return None
 

@@ -26,9 +26,10 @@ from wva.api.variantautoscaling import ACCELERATOR_LABEL, CONTROLLER_INSTANCE_LA
 from wva.collect.answers import ErrorKind
 from wva.collect.claims import Claimant, Claims
 from wva.collect.gpus import GPU_RESOURCES
-from wva.collect.live_policy import LivePolicy
+from wva.collect.resolution import resolve
 from wva.collect.snapshot import Collector, CollectorSettings
-from wva.collect.targets import TargetKind, resolve
+from wva.config import Given, load
+from wva.config.policy_maps import LivePolicy
 from wva.decide.pipeline import decide
 from wva.instruments import Instruments
 from wva.model.inventory import AcceleratorPool, Inventory, normalize_accelerator
@@ -39,7 +40,6 @@ from wva.model.variant import ModelKey, VariantKey
 from wva.publish.ledger import Ledger
 from wva.publish.metrics import VariantCollector
 from wva.publish.status import ConfigurationView, TargetView, status_patch
-from wva.settings import Given, load
 
 SIGNALS = {"vllm:kv_cache_usage_perc": "kv_cache_usage", "vllm:num_requests_waiting": "queue_length"}
 ONE_QUERY = Better(
@@ -56,7 +56,7 @@ COMPARED = ("wva_current_replicas", "wva_desired_replicas", "wva_desired_ratio")
 def _better(case):
     """Tell what ours reads differently from the ConfigMaps of a case; judged by its input alone."""
     if "default" not in (case.get("saturation_global") or {}):
-        tested = "collect/test_saturation_config.py::test_no_entries_mean_the_built_in_values"
+        tested = "config/test_saturation_config.py::test_no_entries_mean_the_built_in_values"
         return Better("without a default entry the built-in values hold, and the model is decided on", tested)
     if any("default" not in entries for entries in _local_maps(case).values()):
         tested = "model/test_policy.py::test_each_kind_of_rules_falls_back_by_itself"
@@ -143,7 +143,7 @@ def _set_spec(cluster, deployment, replicas):
     import msgspec  # noqa: PLC0415 - only here
 
     spec = msgspec.structs.replace(deployment.spec, replicas=replicas)
-    cluster.stores.deployments.upsert(
+    cluster.deployments.upsert(
         msgspec.structs.replace(
             deployment, spec=spec, metadata=msgspec.structs.replace(deployment.metadata, resource_version="2")
         )
@@ -254,7 +254,7 @@ def _series(ledger, cluster):
 
     def current(key):
         va = cluster.stores.variant_autoscalings.get(Key(key.namespace, key.name))
-        deployment = cluster.stores.deployments.get(Key(key.namespace, va.spec.scale_target_ref.name))
+        deployment = cluster.deployments.get(Key(key.namespace, va.spec.scale_target_ref.name))
         return deployment.current_replicas if deployment.spec_replicas else deployment.status.replicas
 
     collector = VariantCollector(ledger, current=current, leading=lambda: True)
@@ -333,9 +333,9 @@ async def test_a_pass_writes_the_status_of_the_original(case):
             continue
         va = cluster.stores.variant_autoscalings.get(key)
         stores = cluster.stores
-        resolution = resolve(va, vas=stores.variant_autoscalings, deployments=stores.deployments)
+        resolution = resolve(va, vas=stores.variant_autoscalings, targets=stores.targets)
         decision = ledger.get(VariantKey(*key))
-        found = resolution.kind is TargetKind.FOUND
+        found = resolution.found
         patch = status_patch(
             va,
             target=TargetView(found, resolution.reason, resolution.message, va.spec.scale_target_ref.name),

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from wva.api.kinds import DEPLOYMENTS, PODS
+from wva.api.kinds import PODS
 from wva.api.meta import Key
 from wva.instruments import Instruments
 from wva.kube import errors
 from wva.kube.client import KubeClient
+from wva.targets import DEPLOYMENTS
 
 KEY = Key("demo", "a")
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from wva.api.kinds import DEPLOYMENTS, LEASES, PODS
+from wva.api.kinds import LEASES, PODS
 from wva.api.meta import Key
 from wva.kube.client import APPLY, MERGE_PATCH, KubeClient
+from wva.targets import DEPLOYMENTS
 
 KEY = Key("demo", "a")
 OBJECT = {"metadata": {"name": "a", "namespace": "demo", "resourceVersion": "3"}}

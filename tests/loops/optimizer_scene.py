@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.builders import policy, replica, variant
 from wva.instruments import Instruments
-from wva.loops.optimizer import OptimizerLoop, Ports
+from wva.loops.optimizer import OptimizerLoop
 from wva.model.snapshot import Snapshot
 from wva.model.variant import VariantKey
 from wva.publish.ledger import Ledger
@@ -46,14 +46,11 @@ class Scene:
         self.snapshot = Snapshot.of([variant("a", replicas=1, desired=1)], [replica("a-0", kv=0.95, queue=9)])
         self.error = None
         self.duration = 0.0
-        ports = Ports(
+        self.optimizer = OptimizerLoop(
             collect=self.collect,
             known=lambda key: key not in self.gone,
             announce=lambda *event: self.events.append(event),
             record=self.record,
-        )
-        self.optimizer = OptimizerLoop(
-            ports,
             configuration=self.configuration,
             ledger=self.ledger,
             clock=self.clock,

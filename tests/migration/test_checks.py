@@ -37,6 +37,11 @@ def spoil_empty_target(objects):
 
 def spoil_target_kind(objects):
     """Name what is not scaled."""
+    objects["variant"]["spec"]["scaleTargetRef"]["kind"] = "DaemonSet"
+
+
+def spoil_default_kind(objects):
+    """Name what is scaled only when it is switched on."""
     objects["variant"]["spec"]["scaleTargetRef"]["kind"] = "StatefulSet"
 
 
@@ -194,7 +199,8 @@ FAULTS = [
         "kubectl patch variantautoscaling chat-va -n models --type merge",
     ),
     (spoil_empty_target, "must", "models/chat-va", "spec.scaleTargetRef is missing", '"kind":"Deployment"'),
-    (spoil_target_kind, "must", "models/chat-va", "kind is 'StatefulSet'", "name a Deployment"),
+    (spoil_target_kind, "must", "models/chat-va", "kind is 'DaemonSet'", "name a Deployment"),
+    (spoil_default_kind, "note", "models/chat-va", "only where WVA_TARGET_KINDS names the kind", ""),
     (spoil_deployment, "should", "models/chat-va", "its Deployment chat does not exist", "create the Deployment"),
     (
         spoil_accelerator,

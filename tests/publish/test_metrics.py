@@ -8,10 +8,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.publish.decisions import KEY, decision, held
+from wva.config import Settings
 from wva.model.variant import VariantKey
 from wva.publish.ledger import Ledger
 from wva.publish.metrics import VariantCollector
-from wva.settings import Settings
 
 
 class Scene:

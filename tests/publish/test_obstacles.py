@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.loops.test_scale_from_zero import Scene
 from tests.publish.decisions import KEY, NOW, decision, held
 from tests.publish.statuses import CONFLICT, FOUND, GONE, UNSUPPORTED, condition, patched, va
+from tests.scale_from_zero.test_loop import Scene
 from wva.api.variantautoscaling import TargetReason, VariantAutoscalingStatus
 from wva.decide.start import Budget
 from wva.kube.errors import Forbidden
@@ -31,6 +33,7 @@ AROUND = {
 }
 TARGETS = {
     TargetReason.DEPLOYMENT_NOT_FOUND: GONE,
+    TargetReason.TARGET_NOT_FOUND: dataclasses.replace(GONE, kind="StatefulSet"),
     TargetReason.TARGET_CONFLICT: CONFLICT,
     TargetReason.TARGET_UNSUPPORTED: UNSUPPORTED,
 }

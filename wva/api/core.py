@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from wva.api.apps import ResourceRequirements
 from wva.api.meta import Condition, ObjectMeta, WholeMeta, parse_time
+from wva.api.pod_template import ResourceRequirements
 
 
 class PodCondition(msgspec.Struct, frozen=True, gc=False, rename="camel"):

@@ -25,7 +25,10 @@ def _scale_target_ref() -> Schema:
         "description": "The workload that this variant scales, in the namespace of this object.",
         "properties": {
             "apiVersion": {"type": "string", "description": "API version of the target; apps/v1 when absent."},
-            "kind": {"type": "string", "description": "Kind of the target: Deployment."},
+            "kind": {
+                "type": "string",
+                "description": "Kind of the target: Deployment, or another one that the controller scales.",
+            },
             "name": {"type": "string", "description": "Name of the target."},
         },
         "required": ["kind", "name"],
@@ -36,7 +39,7 @@ def _scale_target_ref() -> Schema:
 def _spec() -> Schema:
     return {
         "type": "object",
-        "description": "The Deployment that is scaled, its model and its cost.",
+        "description": "The target that is scaled, its model and its cost.",
         "properties": {
             "modelID": {
                 "type": "string",
@@ -180,7 +183,7 @@ def definition() -> Schema:
     """Return the CustomResourceDefinition as a JSON-compatible document."""
     schema = {
         "type": "object",
-        "description": "One variant of a model: a Deployment serving it on one accelerator type.",
+        "description": "One variant of a model: a workload serving it on one accelerator type.",
         "properties": {
             "apiVersion": {"type": "string", "description": "Version of this representation."},
             "kind": {"type": "string", "description": "Kind of this object."},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -13,6 +14,13 @@ CONFIG_ENABLED_LABEL: Final = "wva.llmd.ai/config-enabled"
 """``true``: ConfigMaps of the namespace count also while there is no VariantAutoscaling in it."""
 EXCLUDE_ANNOTATION: Final = "wva.llmd.ai/exclude"
 """``true``: its variants are left alone and its ConfigMaps do not count, even with the label."""
+
+_NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def is_namespace(text: str) -> bool:
+    """Tell whether a text can be the name of a namespace (RFC 1123 label)."""
+    return _NAME.fullmatch(text) is not None
 
 
 class Namespace(msgspec.Struct, frozen=True, rename="camel"):

@@ -13,8 +13,6 @@ import msgspec
 from wva.api.meta import ObjectMeta
 from wva.numbers import REPLICAS, NumberError
 
-DEPLOYMENT_KIND: Final = "Deployment"
-DEPLOYMENT_GROUP: Final = "apps"
 SCALED_OBJECT_KIND: Final = "ScaledObject"
 PAUSED_REPLICAS_ANNOTATION: Final = "autoscaling.keda.sh/paused-replicas"
 
@@ -24,19 +22,11 @@ _DEFAULT_KEDA_MAXIMUM: Final = 100
 
 
 class ScaledTarget(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """``spec.scaleTargetRef`` of either; KEDA lets kind and apiVersion be absent and means a Deployment."""
+    """``spec.scaleTargetRef`` of either; KEDA lets kind and apiVersion be absent."""
 
     api_version: str = ""
     kind: str = ""
     name: str = ""
-
-    @property
-    def deployment(self) -> str | None:
-        """The name of the Deployment that is scaled; None when it is something else. The version does not matter."""
-        group = self.api_version.partition("/")[0]
-        if (self.kind or DEPLOYMENT_KIND) != DEPLOYMENT_KIND or (group or DEPLOYMENT_GROUP) != DEPLOYMENT_GROUP:
-            return None
-        return self.name or None
 
 
 class HorizontalPodAutoscalerSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):

@@ -24,9 +24,6 @@ EXCLUDE_ANNOTATION: Final = "wva.llmd.ai/exclude"
 DEFAULT_VARIANT_COST: Final = "10.0"
 """Cost per replica when ``spec.variantCost`` is absent; unitless, only comparisons matter."""
 
-SUPPORTED_TARGET_KIND: Final = "Deployment"
-SUPPORTED_TARGET_API_VERSION: Final = "apps/v1"
-
 
 class ConditionType(StrEnum):
     """Condition types that the controller owns."""
@@ -55,7 +52,7 @@ class TargetReason(StrEnum):
 
 
 class ScaleTargetRef(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """``spec.scaleTargetRef``: the Deployment of this variant, in the variant's own namespace."""
+    """``spec.scaleTargetRef``: what this variant scales, in the variant's own namespace."""
 
     kind: str = ""
     name: str = ""
@@ -98,7 +95,7 @@ class VariantAutoscalingStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class VariantAutoscaling(msgspec.Struct, frozen=True, rename="camel"):
-    """A variant: one Deployment of a model on one accelerator type."""
+    """A variant: one scale target of a model on one accelerator type."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: VariantAutoscalingSpec = VariantAutoscalingSpec()

@@ -6,7 +6,6 @@ from wva.app.application import Application
 from wva.app.election import election_problems
 from wva.app.environment import Environment, new_registry
 from wva.app.probes import Probes
-from wva.app.prometheus import prometheus_settings
 from wva.app.servers import server_problems
 
 __all__ = [
@@ -15,6 +14,5 @@ __all__ = [
     "Probes",
     "election_problems",
     "new_registry",
-    "prometheus_settings",
     "server_problems",
 ]

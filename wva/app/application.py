@@ -94,7 +94,7 @@ class Application:
         status = 0
         try:
             async with AsyncExitStack() as stack:
-                pages = {CONFIG_PAGE: self.decisions.configuration.describe}
+                pages = {CONFIG_PAGE: self.decisions.configuration.settings.describe}
                 unhealthy = self.supervisor.unhealthy
                 await self._servers.start(
                     stack, not_ready=self.not_ready, unhealthy=unhealthy, pages=pages, series=self.decisions.series

@@ -13,21 +13,19 @@ from wva.app.environment import Environment
 from wva.app.informers import Informers
 from wva.app.page import followed_series
 from wva.app.troubles import Troubles
-from wva.app.waking import Waking, WakingSurroundings
-from wva.collect.activations import Activations
+from wva.collect.answer_cache import CacheSettings
 from wva.collect.background import BackgroundFetch
 from wva.collect.claims import Claims
 from wva.collect.inventory import read_inventory
-from wva.collect.live import LiveConfiguration
 from wva.collect.prometheus import PrometheusClient
 from wva.collect.snapshot import Collector, CollectorSettings
-from wva.controllers.configmap import ConfigMapController
-from wva.controllers.main_configmap import MainConfigMap
-from wva.controllers.namespaces import Followers, NamespaceController
+from wva.config.live import LiveConfiguration
+from wva.config.watch import ConfigMapController, MainConfigMap
+from wva.controllers.namespaces import NamespaceController
 from wva.controllers.variantautoscaling import Dependencies, VariantAutoscalingController
 from wva.kube.controller import Controller
 from wva.kube.supervision import Supervisor
-from wva.loops.optimizer import OptimizerLoop, Ports
+from wva.loops.optimizer import OptimizerLoop
 from wva.model.inventory import Inventory, UnknownInventory
 from wva.model.variant import ModelKey, VariantKey
 from wva.publish.explanation import ExplanationCollector
@@ -36,6 +34,8 @@ from wva.publish.metrics import VariantCollector
 from wva.publish.obstacles import ObstacleCollector
 from wva.publish.recordings import RecordingWriter
 from wva.publish.series import SeriesText
+from wva.scale_from_zero.activations import Activations
+from wva.scale_from_zero.wiring import ScaleFromZeroRunner
 
 _WORKERS: Final = 8
 """How many statuses are written at once: while one worker waits for the API server, another prepares the next patch."""
@@ -74,12 +74,10 @@ class Decisions:
         self.variants = self._build_variants()
         self._namespaces = NamespaceController(
             informers.scope,
-            Followers(
-                config_maps=informers.all_config_maps.of,
-                look_again=self.config_maps.queue.add,
-                revisit=self.variants.queue.add,
-                announce=self.announce,
-            ),
+            config_maps=informers.all_config_maps.of,
+            look_again=self.config_maps.queue.add,
+            revisit=self.variants.queue.add,
+            announce=self.announce,
         )
         self.series = self._build_series()
         self.configuration.subscribe(self.variants.enqueue_all)
@@ -116,12 +114,12 @@ class Decisions:
             settings=CollectorSettings(
                 claims=self._claims,
                 freshness=lambda: self.configuration.freshness,
-                activations=self.activations,
+                as_started=self.activations.apply,
                 engines_of=self._asks_engines,
                 counters_of=self._asks_counters,
                 retention_of=self._retention_of,
                 inventory=self._inventory,
-                cache=lambda: self.configuration.settings.metrics_cache,
+                cache=lambda: CacheSettings.of(self.configuration.settings.current),
             ),
         )
         self._optimizer = self._build_optimizer(self._collector)
@@ -130,7 +128,7 @@ class Decisions:
         self._supervisor.watch(self._optimizer.stuck)
         background = self._background = BackgroundFetch(
             self._collector.refresh,
-            settings=lambda: self.configuration.settings.metrics_cache,
+            settings=lambda: CacheSettings.of(self.configuration.settings.current),
             clock=self._env.clock,
         )
         self.configuration.subscribe(lambda _namespace: background.settings_changed())
@@ -148,11 +146,27 @@ class Decisions:
         """Run the reconcilers and the loop until cancelled. Needs ``connect`` and ``begin`` before."""
         if self._optimizer is None or self._background is None or self._prometheus is None:
             raise RuntimeError("not connected to Prometheus")
-        waking = Waking(self._env, self._surroundings(self._prometheus))
+        from_zero = ScaleFromZeroRunner(
+            settings=self._env.settings,
+            clock=self._env.clock,
+            instruments=self._env.instruments,
+            client=self._leadership.client,
+            prometheus=self._prometheus,
+            stores=self._informers.stores,
+            pools=self._informers.pools,
+            inventory=self._informers.inventory,
+            activations=self.activations,
+            claims=self._claims,
+            limited=self._limited,
+            publish=lambda decision: self.ledger.record([decision]),
+            announce=self.announce,
+            report=self._troubles.gateways.report,
+            hinder=self._troubles.hinder,
+        )
         keep = self._supervisor.keep
         async with asyncio.TaskGroup() as group:
             if self._env.settings.scale_from_zero_max_concurrency:
-                group.create_task(keep("scale from zero", waking.run))
+                group.create_task(keep("scale from zero", from_zero.run))
             for name, controller in self._controllers():
                 group.create_task(keep(name, controller.run))
             group.create_task(keep("optimizer", self._optimizer.run))
@@ -201,20 +215,6 @@ class Decisions:
     def _inventory(self) -> tuple[Inventory | None, str] | None:
         return read_inventory(self._informers.inventory) if self.configuration.policy.counts_gpus else None
 
-    def _surroundings(self, prometheus: PrometheusClient) -> WakingSurroundings:
-        return WakingSurroundings(
-            client=self._leadership.client,
-            prometheus=prometheus,
-            claims=self._claims,
-            informers=self._informers,
-            activations=self.activations,
-            limited=self._limited,
-            publish=lambda decision: self.ledger.record([decision]),
-            announce=self.announce,
-            report=self._troubles.gateways.report,
-            hinder=self._troubles.hinder,
-        )
-
     def _build_variants(self) -> VariantAutoscalingController:
         return VariantAutoscalingController(
             Dependencies(
@@ -262,16 +262,13 @@ class Decisions:
 
     def _build_optimizer(self, collector: Collector) -> OptimizerLoop:
         folder = self._env.settings.record_dir
-        ports = Ports(
+        return OptimizerLoop(
             collect=collector.collect,
             known=self.variants.known,
             announce=self.announce,
             record=RecordingWriter(folder).keep if folder else None,
             refuse=self._refuse,
             around=self._env.cycle,
-        )
-        return OptimizerLoop(
-            ports,
             configuration=self.configuration,
             ledger=self.ledger,
             clock=self._env.clock,

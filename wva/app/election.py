@@ -17,6 +17,7 @@ from wva.api.kinds import EVENTS, LEASES
 from wva.api.meta import Key
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL
 from wva.app.environment import Environment
+from wva.config import Settings
 from wva.kube.client import KubeClient
 from wva.kube.events import EventRecorder
 from wva.kube.informer import Informer
@@ -24,7 +25,6 @@ from wva.kube.leader import LeaderElector
 from wva.kube.leader_times import Durations
 from wva.kube.supervision import Supervisor
 from wva.publish.announce import CHANGES
-from wva.settings import Settings
 
 COMPONENT: Final = "workload-variant-autoscaler"
 

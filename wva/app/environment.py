@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 
 from wva.app.probes import Probes
 from wva.clock import Clock, SystemClock
+from wva.config import Given, Settings
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
-from wva.settings import Given, Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,11 @@ from wva.api.claims import Claimant
 from wva.api.core import ConfigMap
 from wva.api.kinds import (
     CONFIG_MAPS,
-    DEPLOYMENTS,
     HPAS,
     INFERENCE_POOLS,
     INFERENCE_POOLS_ALPHA,
     NODES,
     PODS,
-    REPLICA_SETS,
     RESOURCE_QUOTAS,
     SCALED_OBJECTS,
     VARIANT_AUTOSCALINGS,
@@ -24,17 +22,18 @@ from wva.api.namespaces import NAMESPACES
 from wva.api.variantautoscaling import VariantAutoscaling
 from wva.collect.bounds import ScalerStores
 from wva.collect.claims import Claims
-from wva.collect.config.names import MapNames
 from wva.collect.inventory import InventoryStores, without_idle_containers
 from wva.collect.local_scope import ConfigMapStores, LocalScope
 from wva.collect.pools import PoolStores
 from wva.collect.stores import CollectStores
-from wva.collect.surplus import bounded_deployment, bounded_variant
+from wva.collect.surplus import bounded_target, bounded_variant
+from wva.config import Settings
+from wva.config.kinds import local_names
 from wva.instruments import Instruments
 from wva.kube.cache import Store
 from wva.kube.client import KubeClient
 from wva.kube.informer import Informer
-from wva.settings import Settings
+from wva.targets import DEFAULT, ScaleTarget, TargetStores, chosen_kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +65,26 @@ class Informers:
 def build_informers(client: KubeClient, *, settings: Settings, instruments: Instruments) -> Informers:
     """Build the informers: the workload kinds in the watched namespaces, ConfigMaps in our own.
 
-    Scalers, nodes and quotas are optional: without them there are no bounds and no inventory, and the start does not
-    wait for them.
+    Scalers, nodes and quotas are optional, and kinds of targets beside the default: without them there are no bounds
+    and no inventory, and the start does not wait for them.
     """
     namespace = settings.watch_namespace
     variants = Informer(
         client, VARIANT_AUTOSCALINGS, namespace=namespace, instruments=instruments, transform=bounded_variant
     )
-    deployments = Informer(
-        client, DEPLOYMENTS, namespace=namespace, instruments=instruments, transform=bounded_deployment
-    )
-    replica_sets = Informer(client, REPLICA_SETS, namespace=namespace, instruments=instruments)
+    kinds = chosen_kinds(settings.target_kinds)
+    targets = {
+        resource.name: Informer(
+            client,
+            resource,
+            namespace=namespace,
+            instruments=instruments,
+            transform=bounded_target if issubclass(resource.type, ScaleTarget) else None,
+            optional=resource not in DEFAULT.read,
+        )
+        for kind in kinds
+        for resource in kind.read
+    }
     pods = Informer(client, PODS, namespace=namespace, instruments=instruments, transform=without_idle_containers)
     config_maps = Informer(client, CONFIG_MAPS, namespace=settings.pod_namespace, instruments=instruments)
     hpas = Informer(client, HPAS, namespace=namespace, instruments=instruments, optional=True)
@@ -84,14 +92,14 @@ def build_informers(client: KubeClient, *, settings: Settings, instruments: Inst
     nodes = Informer(client, NODES, instruments=instruments, label_selector=settings.node_selector, optional=True)
     quotas = Informer(client, RESOURCE_QUOTAS, namespace=namespace, instruments=instruments, optional=True)
     scalers = ScalerStores(hpas.store, scaled_objects.store)
-    stores = CollectStores(variants.store, deployments.store, replica_sets.store, pods.store, scalers)
+    stores = CollectStores(variants.store, TargetStores(kinds, targets, pods.store), pods.store, scalers)
     stores.add_indexes()
     blind = f"only namespace {namespace} is watched, pods of others are not seen" if namespace else ""
     inventory = InventoryStores(nodes.store, pods.store, quotas.store, nodes_source=nodes, blind=blind)
     inventory.add_indexes()
     # Nodes belong to no namespace: a process that is confined to one does not ask for them.
     cluster = () if namespace else (nodes,)
-    everything = (variants, deployments, replica_sets, pods, config_maps, hpas, scaled_objects, quotas, *cluster)
+    everything = (variants, *targets.values(), pods, config_maps, hpas, scaled_objects, quotas, *cluster)
     local, maps, scope = _local(client, variants.store, config_maps.store, settings=settings, instruments=instruments)
     pool_informers, pools = _pools(client, settings=settings, instruments=instruments)
     return Informers((*everything, *local, *pool_informers), stores, config_maps, maps, scope, inventory, pools)
@@ -127,7 +135,7 @@ def _local(
             instruments=instruments,
             optional=True,
         )
-        for name in MapNames.from_settings(settings).local
+        for name in local_names(settings)
     }
     maps = ConfigMapStores(own_namespace, own, {name: informer.store for name, informer in local.items()})
     return (*local.values(), *(() if watched else (namespaces,))), maps, scope

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 from wva.api.core import Pod
 from wva.app.informers import Informers
-from wva.collect.gateway_troubles import GatewayTroubles
 from wva.collect.inventory_troubles import InventoryTroubles
 from wva.model.inventory import UnknownInventory
 from wva.model.trouble import UNTROUBLED, Trouble
 from wva.model.variant import VariantKey
+from wva.scale_from_zero.gateway_troubles import GatewayTroubles
 
 
 class Troubles:

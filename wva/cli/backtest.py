@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import CollectorRegistry
 
 from wva import log
-from wva.app import prometheus_settings
 from wva.cli.bench import ended_as_by_ctrl_c, interrupted, missing_library, progress_bar
 from wva.cli.flags import fail, fail_on_system
 from wva.cli.policy_file import PolicyFileError, read_policy
 from wva.clock import SystemClock
 from wva.collect.answers import PrometheusError
+from wva.collect.credential_files import connection_problems
 from wva.collect.prometheus import PrometheusClient, PrometheusSettings
+from wva.config import Given, load
 from wva.godurations import parse_duration
 from wva.instruments import Instruments
 from wva.model.policy import Policy, QueueingRules, ScaleToZeroEntry, ScaleToZeroRules
 from wva.model.records import replace
 from wva.model.variant import ModelKey
 from wva.numbers import Real
-from wva.settings import Given, load
 
 if TYPE_CHECKING:
     from wva.sim.backtest.history import History
@@ -245,11 +245,11 @@ def _connection(arguments: argparse.Namespace) -> PrometheusSettings:
     """Return how Prometheus is reached. Raises CannotRunError."""
     given = load(Given({}, dict(os.environ), {})).settings
     settings = replace(
-        prometheus_settings(given),
+        PrometheusSettings.of(given),
         base_url=arguments.prometheus,
         allow_http=arguments.prometheus.startswith("http://") or given.prometheus_allow_http,
     )
-    problems = settings.validate()
+    problems = connection_problems(settings)
     if problems:
         raise CannotRunError("\n".join(problem.replace("PROMETHEUS_BASE_URL", "--prometheus") for problem in problems))
     return settings

@@ -18,16 +18,16 @@ from typing import Any, Literal, NamedTuple
 from prometheus_client import CollectorRegistry
 
 from wva.api.meta import Key
-from wva.app import election_problems, prometheus_settings
+from wva.app import election_problems
 from wva.cli.first_read import Unread, read_once
 from wva.cli.flags import fail, given_flags
+from wva.config import Given, Loaded, Settings, fatal_problems, load
+from wva.config.load import SettingInForce, describe, unknown_keys
+from wva.config.prometheus import PrometheusSettings
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.kube.errors import ConfigurationError
 from wva.model.records import replace
-from wva.settings import Given, Loaded, Settings, fatal_problems, load
-from wva.settings.describe import SettingInForce, describe
-from wva.settings.load import unknown_keys
 
 _CONNECT_SECONDS = 10.0
 
@@ -71,7 +71,7 @@ async def _read(settings: Settings, key: Key) -> _Read:
 def _problems(loaded: Loaded, given: Given) -> list[str]:
     problems = fatal_problems(loaded, given)
     if loaded.settings.prometheus_base_url:
-        problems += prometheus_settings(loaded.settings).validate_values()  # the files are those of the pod
+        problems += PrometheusSettings.of(loaded.settings).problems()  # the files are those of the pod
     return problems + election_problems(loaded.settings)
 
 

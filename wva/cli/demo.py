@@ -23,11 +23,11 @@ import msgspec
 from wva import log
 from wva.app import Application, Environment, new_registry
 from wva.cli.flags import fail
+from wva.config import Given, load
 from wva.godurations import parse_duration
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.numbers import Real
-from wva.settings import Given, load
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -9,34 +9,31 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Final
 
-from wva.settings import Origin, Settings, origin_of
-
-_BOOL: Final = "BOOL"
+from wva.config import Settings
+from wva.config.declare import SWITCH, Declaration, declarations, shown
 
 
-def add_settings_flags(parser: argparse.ArgumentParser) -> None:
+def add_settings_flags(parser: argparse.ArgumentParser, model: type[Settings] = Settings) -> None:
     """Add the flags of every setting that has some."""
-    for name, field in Settings.model_fields.items():
-        origin = origin_of(field)
-        if origin.flags:
+    for name, declared in declarations(model).items():
+        if declared.flags:
             parser.add_argument(
-                *(spelling for flag in origin.flags for spelling in _spellings(flag)),
+                *(spelling for flag in declared.flags for spelling in _spellings(flag)),
                 dest=f"setting:{name}",
-                metavar=origin.metavar,
+                metavar=declared.metavar,
                 default=None,
-                help=_help(field.description or "", origin, field.default),
+                help=_help(declared),
             )
 
 
 def expand_booleans(argv: Sequence[str]) -> list[str]:
     """Turn a bare boolean flag into ``--flag=true``: an optional value of argparse would swallow the next word."""
     bare = {
-        _dashed(flag)
-        for field in Settings.model_fields.values()
-        for flag in origin_of(field).flags
-        if origin_of(field).metavar == _BOOL
+        f"-{flag}" if len(flag) == 1 else f"--{flag}"
+        for declared in declarations(Settings).values()
+        for flag in declared.flags
+        if declared.form is SWITCH
     }
     return [f"{word}=true" if word in bare else word for word in argv]
 
@@ -48,25 +45,20 @@ def given_flags(namespace: argparse.Namespace) -> dict[str, str]:
     return {name.removeprefix(prefix): text for name, text in values if name.startswith(prefix) and text is not None}
 
 
-def _dashed(flag: str) -> str:
-    return f"-{flag}" if len(flag) == 1 else f"--{flag}"
-
-
 def _spellings(flag: str) -> tuple[str, ...]:
     """Return how a flag may be written; pflag takes one letter with two dashes, too."""
     return (f"-{flag}", f"--{flag}") if len(flag) == 1 else (f"--{flag}",)
 
 
-def _help(description: str, origin: Origin, default: object) -> str:
-    parts = [description]
-    if origin.no_effect:
-        parts.append(f"No effect: {origin.no_effect}.")
+def _help(declared: Declaration) -> str:
+    parts = [declared.meaning]
+    if declared.no_effect:
+        parts.append(f"No effect: {declared.no_effect}.")
     else:
-        if default not in {"", None}:
-            shown = f"{default:g}s" if origin.metavar == "DURATION" else str(default).lower()
-            parts.append(f"Default: {shown}.")
-        if origin.places:
-            parts.append(f"Also: {', '.join(origin.keys)}.")
+        if declared.default not in {"", None}:
+            parts.append(f"Default: {shown(declared.default)}.")
+        if declared.places:
+            parts.append(f"Also: {', '.join(declared.keys)}.")
     return " ".join(parts).replace("%", "%%")
 
 

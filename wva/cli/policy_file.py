@@ -6,26 +6,18 @@ The entries are read by the code that reads them in a cluster. What it would rej
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from wva.api.meta import Key
-from wva.collect.config.names import CANONICAL, MapKind
-from wva.collect.live_policy import LivePolicy
+from wva.config import Given, load
+from wva.config.kinds import MapKind
+from wva.config.policy_maps import LivePolicy
 from wva.migration.manifests import Manifests, UnreadableError
 from wva.model.policy import NamespacePolicy, Policy
 from wva.model.records import replace
-from wva.settings import Given, load
 
-_GLOBAL: Final = {
-    MapKind.SATURATION: ("saturation", "overrides", "compatibility", "enable_limiter", "unknown_inventory"),
-    MapKind.SCALE_TO_ZERO: ("scale_to_zero",),
-    MapKind.QUEUEING: ("queueing", "solver"),
-    MapKind.SERVICE_CLASSES: ("service_targets",),
-    MapKind.ACCELERATOR_COSTS: ("accelerator_costs",),
-    MapKind.PROFILES: ("profiles",),
-}
 _LOCAL: Final = {
     MapKind.SATURATION: "saturation",
     MapKind.SCALE_TO_ZERO: "scale_to_zero",
@@ -39,16 +31,18 @@ class PolicyFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PolicyFile:
-    """What the ConfigMaps of a file say. ``kinds`` are the global ones, ``local`` those of namespaces."""
+    """What the ConfigMaps of a file say.
+
+    ``parts`` are the fields of a policy that the global ones say, by kind; ``local`` are those of namespaces.
+    """
 
     policy: Policy
-    kinds: tuple[MapKind, ...]
+    parts: Mapping[MapKind, Mapping[str, Any]]
     local: tuple[tuple[str, MapKind], ...]
 
     def over(self, recorded: Policy) -> Policy:
         """Return a recorded policy with the kinds of ConfigMaps that are in the file replaced by those."""
-        names = [name for kind in self.kinds for name in _GLOBAL[kind]]
-        merged = replace(recorded, **{name: getattr(self.policy, name) for name in names})
+        merged = replace(recorded, **{name: value for part in self.parts.values() for name, value in part.items()})
         if not self.local:
             return merged
         spaces: dict[str, NamespacePolicy] = {each.namespace: each for each in recorded.namespaces}
@@ -62,8 +56,8 @@ class PolicyFile:
     @property
     def title(self) -> str:
         """What is replaced, in words."""
-        told = [f"{kind.value} (global)" for kind in self.kinds]
-        return ", ".join([*told, *(f"{kind.value} of namespace {namespace}" for namespace, kind in self.local)])
+        told = [f"{kind.title} (global)" for kind in self.parts]
+        return ", ".join([*told, *(f"{kind.title} of namespace {namespace}" for namespace, kind in self.local)])
 
 
 def read_policy(name: str, namespaces: Collection[str]) -> PolicyFile:
@@ -87,14 +81,17 @@ def read_policy(name: str, namespaces: Collection[str]) -> PolicyFile:
         key = Key(place if place in namespaces else own, found.name)
         outcome = live.apply(key, config_map.data)
         if outcome is None:
-            problems.append(f"{name}: ConfigMap {found}: expected one of {', '.join(CANONICAL.values())}")
+            problems.append(
+                f"{name}: ConfigMap {found}: expected one of {', '.join(kind.canonical for kind in MapKind)}"
+            )
             continue
         problems += [f"{name}: ConfigMap {found}: {problem}" for problem in outcome.problems]
-        of_map = live.names.kinds_of(key.name, local=key.namespace != own)
+        of_map = live.kinds_of(key)
         kinds += [kind for kind in of_map if key.namespace == own]
         local += [(key.namespace, kind) for kind in of_map if key.namespace != own]
     if not kinds and not local and not problems:
-        problems.append(f"{name}: expected at least one ConfigMap, such as {CANONICAL[MapKind.SATURATION]}")
+        problems.append(f"{name}: expected at least one ConfigMap, such as {MapKind.SATURATION.canonical}")
     if problems:
         raise PolicyFileError("\n".join(problems))
-    return PolicyFile(live.current, tuple(dict.fromkeys(kinds)), tuple(dict.fromkeys(local)))
+    parts = live.global_parts()
+    return PolicyFile(live.current, {kind: parts[kind] for kind in kinds}, tuple(dict.fromkeys(local)))

@@ -24,12 +24,15 @@ from wva.app import (
     Probes,
     election_problems,
     new_registry,
-    prometheus_settings,
     server_problems,
 )
 from wva.cli.first_read import read_until_known
 from wva.cli.flags import fail, given_flags
 from wva.clock import SystemClock
+from wva.collect.credential_files import connection_problems
+from wva.config import Given, Loaded, Settings, fatal_problems, load
+from wva.config.load import unknown_keys
+from wva.config.prometheus import PrometheusSettings
 from wva.garbage import searched_afterwards, young_only
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
@@ -37,8 +40,6 @@ from wva.kube.errors import ConfigurationError
 from wva.model.records import replace
 from wva.serve.address import Address, AddressError
 from wva.serve.certs import CertificateError
-from wva.settings import Given, Loaded, Settings, fatal_problems, load
-from wva.settings.load import unknown_keys
 
 _PROBES: Final = "--health-probe-bind-address"
 
@@ -169,7 +170,7 @@ def _problems(loaded: Loaded, given: Given) -> list[str]:
     """Return every reason in the settings why the process could never work."""
     settings, problems = loaded.settings, fatal_problems(loaded, given)
     if settings.prometheus_base_url:
-        problems += prometheus_settings(settings).validate()
+        problems += connection_problems(PrometheusSettings.of(settings))
     return problems + election_problems(settings)
 
 

@@ -22,6 +22,7 @@ from typing import Final
 
 from wva.collect.answers import InstantVector
 from wva.collect.queries import SCHEDULER_QUEUE, TIMESTAMP_QUERIES, Query, QueueSignal
+from wva.config import Settings
 from wva.instruments import Instruments
 from wva.model.metrics import Freshness
 from wva.numbers import FINITE
@@ -52,6 +53,19 @@ class CacheSettings:
     fetch_interval_seconds: float = 0.0
     max_size: int = 0
     interval_seconds: float = 60.0
+
+    @staticmethod
+    def of(settings: Settings) -> CacheSettings:
+        """Return what the settings of the process say."""
+        return CacheSettings(
+            enabled=settings.metrics_cache_enabled,
+            ttl_seconds=settings.metrics_cache_ttl,
+            stale_seconds=settings.stale_threshold,
+            cleanup_interval_seconds=settings.metrics_cache_cleanup_interval,
+            fetch_interval_seconds=settings.metrics_cache_fetch_interval,
+            max_size=settings.metrics_cache_max_size,
+            interval_seconds=settings.global_opt_interval,
+        )
 
     @property
     def reuse_seconds(self) -> float:

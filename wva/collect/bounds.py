@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from wva.api.meta import Key
 from wva.api.scalers import SCALED_OBJECT_KIND, HorizontalPodAutoscaler, ScaledObject
 from wva.api.variantautoscaling import VariantAutoscaling
 from wva.kube.cache import Store
 from wva.model.records import replace
 from wva.model.variant import Bounds
 from wva.numbers import REPLICAS, NumberError
+from wva.targets import scaled_key, target_key
 
 MIN_REPLICAS_ANNOTATION: Final = "wva.llmd.ai/min-replicas"
 MAX_REPLICAS_ANNOTATION: Final = "wva.llmd.ai/max-replicas"
@@ -32,15 +32,15 @@ class ScalerStores:
     scaled_objects: Store[ScaledObject]
 
     def add_indexes(self) -> None:
-        """Index both by the Deployment they scale; once, before the first object."""
+        """Index both by the target they scale; once, before the first object."""
         self.hpas.add_index(SCALED_INDEX, scaled_index)
         self.scaled_objects.add_index(SCALED_INDEX, scaled_index)
 
 
 def scaled_index(scaler: HorizontalPodAutoscaler | ScaledObject) -> Iterable[str]:
-    """Index a scaler by ``namespace/name`` of the Deployment that it scales."""
-    name = scaler.spec.scale_target_ref.deployment
-    return () if name is None else (str(Key(scaler.metadata.namespace, name)),)
+    """Index a scaler by the key of the target that it scales."""
+    key = scaled_key(scaler.metadata.namespace, scaler.spec.scale_target_ref)
+    return () if key is None else (key,)
 
 
 def bounds_of(va: VariantAutoscaling, scalers: ScalerStores | None) -> Bounds:
@@ -76,7 +76,7 @@ def bound_problems(va: VariantAutoscaling, scalers: ScalerStores | None) -> list
 
 def _scalers(va: VariantAutoscaling, scalers: ScalerStores) -> tuple[list[ScaledObject], list[HorizontalPodAutoscaler]]:
     """Return what scales the target, without the HPA that KEDA makes."""
-    target = str(Key(va.metadata.namespace, va.spec.scale_target_ref.name))
+    target = target_key(va)
     scaled_objects = scalers.scaled_objects.by_index(SCALED_INDEX, target)
     hpas = [
         hpa

@@ -7,8 +7,13 @@ the file and the setting that points to it, never what is in the file.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
+
+from wva.config.declare import is_header_safe, strip_token
+from wva.config.prometheus import PrometheusSettings
 
 CA_KEY: Final = "PROMETHEUS_CA_CERT_PATH"
 CERTIFICATE_KEY: Final = "PROMETHEUS_CLIENT_CERT_PATH"
@@ -89,18 +94,40 @@ def load_client_pair(context: ssl.SSLContext, certificate_path: str, key_path: s
         raise UnusableFileError(problem) from error
 
 
-def is_header_safe(token: str) -> bool:
-    """Tell whether a token can stand in a header: printable ASCII without spaces; surrounding ones do not count."""
-    stripped = strip_token(token)
-    return stripped.isascii() and all("!" <= character <= "~" for character in stripped)
+def connection_problems(settings: PrometheusSettings) -> list[str]:
+    """Return what is wrong with a connection at the start of the process, one sentence each, the files included.
 
-
-def strip_token(token: str) -> str:
-    """Return a token without surrounding white space and without the word that goes before it in a header.
-
-    People store it either way; the original doubled the word.
+    A file that goes or breaks later is no reason to end: the last good one stays in force (``credentials``).
     """
-    return token.strip().removeprefix("Bearer ").strip()
+    found = settings.problems()
+    if found:
+        return found
+
+    def check(*checks: Callable[[], object]) -> list[str]:
+        told = []
+        for each in checks:
+            try:
+                each()
+            except UnusableFileError as error:
+                told.append(str(error))
+        return told
+
+    if settings.token_path and not strip_token(settings.bearer_token):
+        found = check(lambda: read_token(settings.token_path))
+    if settings.insecure_skip_verify or settings.base_url.startswith("http://"):
+        return found  # the files of TLS do not matter without it, or without verification
+    # Each file is read on its own first: the errors of a TLS library do not say which one they mean.
+    paths = {
+        CA_KEY: settings.ca_cert_path,
+        CERTIFICATE_KEY: settings.client_cert_path,
+        PRIVATE_KEY_KEY: settings.client_key_path,
+    }
+    unreadable = check(*(partial(read_file, key, path) for key, path in paths.items() if path))
+    if unreadable:
+        return found + unreadable
+    certificate, key = settings.client_cert_path, settings.client_key_path
+    pair = [lambda: load_client_pair(unverified_context(), certificate, key)] if certificate else []
+    return found + check(lambda: verifying_context(settings.ca_cert_path), *pair)
 
 
 def _unusable(key: str, path: str, problem: str) -> UnusableFileError:

@@ -18,7 +18,8 @@ from wva import log
 from wva.collect import credential_files as files
 from wva.collect.answers import ErrorKind
 from wva.collect.credential_files import UnusableFileError
-from wva.collect.prometheus_settings import PrometheusSettings
+from wva.config.declare import strip_token
+from wva.config.prometheus import PrometheusSettings
 
 _log = log.get("collect.prometheus")
 
@@ -91,7 +92,7 @@ class BearerToken:
 
     def __init__(self, settings: PrometheusSettings, *, usable: Usable) -> None:
         """Take the direct token, or else the path of its file."""
-        self._direct = files.strip_token(settings.bearer_token)
+        self._direct = strip_token(settings.bearer_token)
         path = settings.token_path
         self._file = (
             _Followed(

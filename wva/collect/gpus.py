@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from wva.api.apps import Container, ResourceRequirements
 from wva.api.core import PodContainer, PodSpec
+from wva.api.pod_template import PodTemplate, ResourceRequirements
 from wva.numbers import Real
 
 GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu", "intel.com/gpu")
@@ -33,9 +33,10 @@ def is_gpu_count(quantity: str | float) -> bool:
     return _amount(quantity) is not None
 
 
-def gpus_per_replica(containers: Iterable[Container]) -> int:
-    """Return the GPUs that one pod of a template takes: the sum over containers and vendors, at least 1."""
-    return sum(_gpus(container.resources, name) for container in containers for name in GPU_RESOURCES) or 1
+def gpus_per_replica(templates: Iterable[tuple[PodTemplate, int]]) -> int:
+    """Return the GPUs that so many pods of each template take: the sum over containers and vendors, at least 1."""
+    containers = ((container, count) for template, count in templates for container in template.spec.containers)
+    return sum(_gpus(each.resources, name) * count for each, count in containers for name in GPU_RESOURCES) or 1
 
 
 def pod_gpus(spec: PodSpec, resource: str) -> int:

@@ -14,9 +14,9 @@ from typing import Final
 from wva.api.core import Node, Pod
 from wva.api.meta import Key
 from wva.api.variantautoscaling import ACCELERATOR_LABEL
-from wva.collect.config.entry import shown
 from wva.collect.gpus import GPU_RESOURCES, gpu_count, is_gpu_count, takes_gpus
 from wva.collect.inventory import InventoryStores
+from wva.config.declare import printable
 from wva.model.inventory import AcceleratorPool, Inventory, UnknownInventory, normalize_accelerator
 from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
 
@@ -85,9 +85,9 @@ class InventoryTroubles:
         lies = [*elsewhere, *survey.lies.get("", []), *(survey.lies.get(pool.accelerator, []) if pool else [])]
         told = "; ".join([*lies[:_TOLD], *([f"and {len(lies) - _TOLD} more"] if len(lies) > _TOLD else [])])
         if pool is None:
-            there = ", ".join(shown(name) for name in survey.accelerators)
+            there = ", ".join(printable(name) for name in survey.accelerators)
             expected = f"one of {there}" if there else "one that a node has, and no node has any"
-            words = f"label {ACCELERATOR_LABEL}: got {shown(accelerator) or 'nothing'}, expected {expected}"
+            words = f"label {ACCELERATOR_LABEL}: got {printable(accelerator) or 'nothing'}, expected {expected}"
             return Trouble(
                 TroubleReason.ACCELERATOR_UNKNOWN,
                 "; ".join(filter(None, [words, told, "in force: no GPUs, so it does not grow"])),
@@ -112,8 +112,9 @@ class InventoryTroubles:
             product = node.metadata.labels.get(label, "")
             if product and normalize_accelerator(product).casefold() != pool.accelerator.casefold():
                 lines.append(
-                    f"pod {pod.metadata.name} runs on node {node.metadata.name} with label {label}={shown(product)}, "
-                    f"expected {pool.accelerator} as in label {ACCELERATOR_LABEL}; in force: the label of the node"
+                    f"pod {pod.metadata.name} runs on node {node.metadata.name} with label "
+                    f"{label}={printable(product)}, expected {pool.accelerator} as in label {ACCELERATOR_LABEL}; "
+                    "in force: the label of the node"
                 )
         return lines
 
@@ -137,20 +138,21 @@ def _lies(node: Node, resource: str) -> Iterator[str]:
     labels, written = node.metadata.labels, node.status.allocatable.get(resource)
     product, name = labels.get(f"{resource}.product"), node.metadata.name
     if written is not None and not is_gpu_count(written):
-        yield f"node {name}: allocatable {resource} is {shown(str(written))}, expected a number; in force: 0"
+        yield f"node {name}: allocatable {resource} is {printable(str(written))}, expected a number; in force: 0"
     have = gpu_count(written or 0)
     if product and not normalize_accelerator(product):
         yield (
-            f"node {name}: label {resource}.product={shown(product)}, expected a product such as "
+            f"node {name}: label {resource}.product={printable(product)}, expected a product such as "
             f"NVIDIA-A100-PCIE-80GB; in force: its {have} GPUs are not counted"
         )
     elif not product and have:
         yield f"node {name}: no label {resource}.product, expected one; in force: its {have} GPUs are not counted"
     elif product and not have and (written is None or is_gpu_count(written)):
-        yield f"node {name}: label {resource}.product={shown(product)}, expected allocatable {resource}; in force: 0"
+        found = f"label {resource}.product={printable(product)}"
+        yield f"node {name}: {found}, expected allocatable {resource}; in force: 0"
     said = labels.get(f"{resource}.count")
     if said is not None and product and have and _count(said, labels.get(f"{resource}.replicas")) != have:
-        yield f"node {name}: label {resource}.count={shown(said)}, expected {have} as allocatable; in force: {have}"
+        yield f"node {name}: label {resource}.count={printable(said)}, expected {have} as allocatable; in force: {have}"
 
 
 def _count(count: str, replicas: str | None) -> int | None:

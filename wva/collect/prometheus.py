@@ -32,8 +32,8 @@ from wva.collect.answers import (
     shorten,
 )
 from wva.collect.credentials import BearerToken, CredentialError, TlsFiles
-from wva.collect.prometheus_settings import PrometheusSettings
 from wva.collect.sessions import Sessions
+from wva.config.prometheus import PrometheusSettings
 from wva.instruments import Instruments
 from wva.slices import Steps, in_slices
 
@@ -92,7 +92,7 @@ class PrometheusClient:
 
         ``random`` spreads the pauses before a query is sent again.
         """
-        problems = settings.validate_values()
+        problems = settings.problems()
         if problems:
             raise ValueError("; ".join(problems))
         self._settings = settings

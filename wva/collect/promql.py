@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-_NAMESPACE: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+from wva.api.namespaces import is_namespace
+
 _RE2_SPECIAL: Final = re.compile(r"([\\.+*?()|\[\]{}^$])")
 _SHOWN_CHARACTERS: Final = 80
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -46,7 +47,7 @@ def regex_literal(text: str) -> str:
 
 def validate_namespace(text: str) -> str:
     """Return the text if it is a Kubernetes namespace (RFC 1123 label), else raise ValueError."""
-    if not _NAMESPACE.fullmatch(text):
+    if not is_namespace(text):
         shown = repr(text[:_SHOWN_CHARACTERS])
         raise ValueError(f"{shown} is not a namespace: lower-case letters, digits and '-', at most 63 characters")
     return text

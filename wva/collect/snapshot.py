@@ -19,7 +19,6 @@ from functools import partial
 from typing import Final
 
 from wva import log
-from wva.collect.activations import Activations
 from wva.collect.answer_cache import AnswerCache, Answers, CacheSettings, Pods
 from wva.collect.answers import InstantVector, Querier
 from wva.collect.claims import Claims
@@ -47,7 +46,7 @@ from wva.model.inventory import Inventory
 from wva.model.metrics import Freshness
 from wva.model.records import replace
 from wva.model.snapshot import CollectionFailure, RequestCounts, Snapshot
-from wva.model.variant import ModelKey
+from wva.model.variant import ModelKey, Variant
 from wva.slices import beside
 
 _log = log.get("collect")
@@ -60,12 +59,12 @@ _NO_QUERIES: Final[frozenset[str]] = frozenset()
 class CollectorSettings:
     """How to collect.
 
-    ``claims`` says which VAs. ``freshness`` is asked in each cycle, since the age limits may change
-    while the process runs, and so is ``cache``. ``deadline_seconds`` bounds all queries of a cycle together.
-    ``activations`` are starts from zero that the caches may not show yet. ``engines_of`` tells whether the analyzer of
-    a model wants to know more than the two signals of its replicas, ``counters_of`` whether it wants what the engines
-    have counted. ``retention_of`` returns the seconds without a request after which a model may go to zero, None for
-    one that may not. ``inventory`` returns the GPUs of the cluster, or None and why they are not known; None instead of
+    ``claims`` says which VAs. ``freshness`` is asked in each cycle, since the age limits may change while the process
+    runs, and so is ``cache``. ``deadline_seconds`` bounds all queries of a cycle together. ``as_started`` returns a
+    variant with a start from zero that the caches do not show yet. ``engines_of`` tells whether the analyzer of a model
+    wants to know more than the two signals of its replicas, ``counters_of`` whether it wants what the engines have
+    counted. ``retention_of`` returns the seconds without a request after which a model may go to zero, None for one
+    that may not. ``inventory`` returns the GPUs of the cluster, or None and why they are not known; None instead of
     both when no model needs them.
     """
 
@@ -73,7 +72,7 @@ class CollectorSettings:
     freshness: Callable[[], Freshness] = Freshness
     cache: Callable[[], CacheSettings] = CacheSettings
     deadline_seconds: float = 20.0
-    activations: Activations | None = None
+    as_started: Callable[[Variant, float], Variant] | None = None
     engines_of: Callable[[ModelKey], bool] = lambda _: False
     counters_of: Callable[[ModelKey], bool] = lambda _: False
     retention_of: Callable[[ModelKey], float | None] = lambda _: None
@@ -109,7 +108,7 @@ class Collector:
         settings = self._settings
         faults = Faults(now, throttle=self._throttle)
         accepted = await accepted_in_slices(
-            self._stores, claims=settings.claims, now=now, activations=settings.activations, faults=faults
+            self._stores, claims=settings.claims, now=now, as_started=settings.as_started, faults=faults
         )
         size, asked = _size(accepted), self._asked(accepted, faults)
         joins = await beside(

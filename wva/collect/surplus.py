@@ -10,9 +10,10 @@ from typing import Final
 
 import msgspec
 
-from wva.api.apps import Container, Deployment, EnvVar, PodSpec
 from wva.api.meta import Condition
+from wva.api.pod_template import Container, EnvVar, PodSpec, PodTemplate
 from wva.api.variantautoscaling import ConditionType, VariantAutoscaling
+from wva.targets import ScaleTarget
 
 MAX_ARGUMENT_BYTES: Final = 64 * 1024
 """Of command and args of one container together. The operating system takes 128 KiB for one argument."""
@@ -33,17 +34,17 @@ _OWN: Final = frozenset(ConditionType)
 _TOLD: Final = 3
 
 
-def bounded_deployment(deployment: Deployment) -> Deployment:
-    """Return a Deployment with what is read of its containers and no more."""
-    containers = deployment.spec.template.spec.containers
+def bounded_target(target: ScaleTarget) -> ScaleTarget:
+    """Return a target with what is read of its containers and no more."""
+    return target.with_templates(_bounded_template)
+
+
+def _bounded_template(template: PodTemplate) -> PodTemplate:
+    containers = template.spec.containers
     kept = tuple(_bounded(container) for container in containers[:MAX_CONTAINERS])
     if len(kept) == len(containers) and all(map(_is, kept, containers)):
-        return deployment
-    spec = deployment.spec
-    template = msgspec.structs.replace(
-        spec.template, spec=PodSpec(kept, containers_left_out=len(containers) - len(kept))
-    )
-    return msgspec.structs.replace(deployment, spec=msgspec.structs.replace(spec, template=template))
+        return template
+    return msgspec.structs.replace(template, spec=PodSpec(kept, containers_left_out=len(containers) - len(kept)))
 
 
 def bounded_variant(va: VariantAutoscaling) -> VariantAutoscaling:
@@ -66,13 +67,13 @@ def model_id_fits(va: VariantAutoscaling) -> bool:
     return 0 < len(va.spec.model_id) <= MAX_MODEL_ID_CHARACTERS
 
 
-def surplus_problems(va: VariantAutoscaling, deployment: Deployment | None) -> list[str]:
+def surplus_problems(va: VariantAutoscaling, target: ScaleTarget | None) -> list[str]:
     """Return a line for people about each part of the objects that is not read because there is too much of it."""
     lines = []
     if len(va.spec.model_id) > MAX_MODEL_ID_CHARACTERS:
         expected = f"expected at most {MAX_MODEL_ID_CHARACTERS}"
         lines.append(f"spec.modelID: got more characters, {expected}; in force: no decision on this variant")
-    template = PodSpec() if deployment is None else deployment.spec.template.spec
+    template = PodSpec() if target is None else target.template.spec
     lines += [
         f"container {container.name}: got {container.argument_bytes:,} bytes of command and args, "
         f"expected at most {MAX_ARGUMENT_BYTES:,}; in force: the defaults of vLLM"

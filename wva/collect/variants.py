@@ -1,4 +1,4 @@
-"""From VariantAutoscalings and Deployments to the variants of a cycle.
+"""From VariantAutoscalings and their scale targets to the variants of a cycle.
 
 A VariantAutoscaling becomes a variant if it belongs to this controller, is not being deleted, and has a target that
 exists and is not contested. The values that must survive a restart (the number, the start of a hold, the start of a
@@ -7,26 +7,25 @@ model load) are read back from the objects.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from wva.api.apps import Deployment
 from wva.api.core import Pod
 from wva.api.meta import Key, parse_time
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, ConditionType, OptimizedAlloc, VariantAutoscaling
-from wva.collect.activations import Activations
 from wva.collect.bounds import bounds_of
 from wva.collect.claims import Claims
 from wva.collect.faults import Faults
 from wva.collect.gpus import gpus_per_replica
-from wva.collect.stores import CONTROLLER_INDEX, CollectStores, owner_key
+from wva.collect.resolution import resolve
+from wva.collect.stores import CollectStores
 from wva.collect.surplus import model_id_fits
-from wva.collect.targets import resolve
 from wva.collect.vllm_arguments import vllm_parameters
 from wva.model.variant import DEFAULT_COST, Bounds, ModelKey, Variant, VariantKey
 from wva.numbers import REPLICAS, NumberError, Real
 from wva.slices import Slices
+from wva.targets import ScaleTarget, pods_of
 
 UNSCHEDULABLE_SECONDS: Final = 60.0
 """How long the scheduler may look for a node before a pod counts as one that will not come: a node that an autoscaler
@@ -41,7 +40,7 @@ _EVERYTHING: Final = Claims()
 
 @dataclass(frozen=True, slots=True)
 class AcceptedVariant:
-    """A variant with its pods: those that its Deployment's ReplicaSets control and that have not ended."""
+    """A variant with its pods: of each replica the one that serves, unless it has ended."""
 
     variant: Variant
     pods: tuple[Pod, ...]
@@ -53,14 +52,15 @@ async def accepted_in_slices(
     only: Iterable[Key] | None = None,
     claims: Claims = _EVERYTHING,
     now: float | None = None,
-    activations: Activations | None = None,
+    as_started: Callable[[Variant, float], Variant] | None = None,
     faults: Faults | None = None,
 ) -> list[AcceptedVariant]:
     """Return every variant that this controller decides on, or those of ``only`` that it does, with its pods.
 
-    ``now`` is in seconds since the epoch; without it no pod counts as unschedulable, and no activation and no
-    claim of another controller counts. A variant that cannot be read is noted in ``faults``, and what is known of it
-    in any case is returned: its number and its replicas.
+    ``now`` is in seconds since the epoch; without it no pod counts as unschedulable, and no start from zero and
+    no claim of another controller counts. ``as_started`` returns a variant with a start that
+    the caches do not show yet. A variant that cannot be read is noted in ``faults``, and what is known of it in any
+    case is returned: its number and its replicas.
 
     Other tasks run meanwhile. Each variant is as it was at one moment; one that comes meanwhile is left to the next
     time.
@@ -70,7 +70,7 @@ async def accepted_in_slices(
     vas = stores.variant_autoscalings
     for va in vas.list() if only is None else [va for key in only if (va := vas.get(key)) is not None]:
         await slices.rest()
-        found = _read(va, stores, claims, now, activations, faults)
+        found = _read(va, stores, claims, now, as_started, faults)
         if found is not None:
             accepted.append(found)
     return accepted
@@ -81,7 +81,7 @@ def _read(
     stores: CollectStores,
     claims: Claims,
     now: float | None,
-    activations: Activations | None,
+    as_started: Callable[[Variant, float], Variant] | None,
     faults: Faults,
 ) -> AcceptedVariant | None:
     """Return a variant, or what is known in any case if it cannot be read; None if it is not ours."""
@@ -89,7 +89,7 @@ def _read(
     if not faults.attempt(key, what, lambda: _ours(va, claims, now), default=False):
         return None
     try:
-        return _accepted(va, stores, now, activations)
+        return _accepted(va, stores, now, as_started)
     except Exception as error:  # noqa: BLE001 - the other variants are read all the same
         faults.note(key, what, error)
         return bare_variant(va, stores)
@@ -104,32 +104,35 @@ def _ours(va: VariantAutoscaling, claims: Claims, now: float | None) -> bool:
 
 
 def _accepted(
-    va: VariantAutoscaling, stores: CollectStores, now: float | None, activations: Activations | None
+    va: VariantAutoscaling,
+    stores: CollectStores,
+    now: float | None,
+    as_started: Callable[[Variant, float], Variant] | None,
 ) -> AcceptedVariant | None:
-    resolution = resolve(va, vas=stores.variant_autoscalings, deployments=stores.deployments)
-    if resolution.deployment is None:
+    target = resolve(va, vas=stores.variant_autoscalings, targets=stores.targets).target
+    if target is None:
         return None
-    pods = pods_of(resolution.deployment, stores)
-    variant = variant_of(va, deployment=resolution.deployment, pods=pods, bounds=bounds_of(va, stores.scalers), now=now)
-    if activations is not None and now is not None:
-        variant = activations.apply(variant, now)
+    pods = pods_of(target, stores.targets)
+    variant = variant_of(va, target=target, pods=pods, bounds=bounds_of(va, stores.scalers), now=now)
+    if as_started is not None and now is not None:
+        variant = as_started(variant, now)
     return AcceptedVariant(variant, pods)
 
 
 def bare_variant(va: VariantAutoscaling, stores: CollectStores) -> AcceptedVariant | None:
     """Return what must be known of a variant to hold it, None without a target: its number, and its replicas."""
-    deployment = stores.deployments.get(Key(va.metadata.namespace, va.spec.scale_target_ref.name))
-    if deployment is None:
+    target = stores.targets.named(va)
+    if target is None:
         return None
     allocation = va.status.desired_optimized_alloc
     variant = Variant(
         VariantKey(va.metadata.namespace, va.metadata.name),
         _model_key(va),
-        deployment.metadata.name,
+        target.metadata.name,
         accelerator=va.metadata.labels.get(ACCELERATOR_LABEL, ""),
-        spec_replicas=deployment.spec_replicas,
-        current_replicas=deployment.current_replicas,
-        ready_replicas=deployment.ready_replicas,
+        spec_replicas=target.spec_replicas,
+        current_replicas=target.current_replicas,
+        ready_replicas=target.ready_replicas,
         status_desired=None if allocation is None else REPLICAS.find(allocation.num_replicas),
         status_accelerator="" if allocation is None else allocation.accelerator,
     )
@@ -139,22 +142,22 @@ def bare_variant(va: VariantAutoscaling, stores: CollectStores) -> AcceptedVaria
 def variant_of(
     va: VariantAutoscaling,
     *,
-    deployment: Deployment,
+    target: ScaleTarget,
     pods: Collection[Pod],
     bounds: Bounds = Bounds(),  # noqa: B008 - frozen
     now: float | None = None,
 ) -> Variant:
     """Return the state of one variant; costs are unitless, times in seconds since the epoch."""
-    allocation = _allocation_for(va, deployment)
+    allocation = _allocation_for(va, target)
     return Variant(
         key=VariantKey(va.metadata.namespace, va.metadata.name),
         model=_model_key(va),
-        target=deployment.metadata.name,
+        target=target.metadata.name,
         accelerator=va.metadata.labels.get(ACCELERATOR_LABEL, ""),
         cost=parse_cost(va.spec.variant_cost),
-        spec_replicas=deployment.spec_replicas,
-        current_replicas=deployment.current_replicas,
-        ready_replicas=deployment.ready_replicas,
+        spec_replicas=target.spec_replicas,
+        current_replicas=target.current_replicas,
+        ready_replicas=target.ready_replicas,
         status_desired=None if allocation is None else REPLICAS.find(allocation.num_replicas),
         status_accelerator="" if allocation is None else allocation.accelerator,
         settling_since=_settling_since(va),
@@ -163,32 +166,22 @@ def variant_of(
         unschedulable_pods=0 if now is None else sum(_unschedulable(pod, now) for pod in pods),
         activated_at=_activated_at(pods),
         unplaced_pods=sum(not pod.spec.node_name and not pod.metadata.deleting for pod in pods),
-        gpus_per_replica=gpus_per_replica(deployment.spec.template.spec.containers),
-        parameters=vllm_parameters(deployment.spec.template.spec.containers),
+        gpus_per_replica=gpus_per_replica(target.templates),
+        parameters=vllm_parameters(target.template.spec.containers),
     )
 
 
-def _allocation_for(va: VariantAutoscaling, deployment: Deployment) -> OptimizedAlloc | None:
-    """Return the number in the status, unless it was written for a former Deployment of the same name.
+def _allocation_for(va: VariantAutoscaling, target: ScaleTarget) -> OptimizedAlloc | None:
+    """Return the number in the status, unless it was written for a former target of the same name.
 
-    Both times have whole seconds. A number as old as the Deployment says no more than the Deployment itself.
+    Both times have whole seconds. A number as old as the target says no more than the target itself.
     """
     allocation = va.status.desired_optimized_alloc
     if allocation is None:
         return None
-    created, written = parse_time(deployment.metadata.creation_timestamp), parse_time(allocation.last_run_time)
+    created, written = parse_time(target.metadata.creation_timestamp), parse_time(allocation.last_run_time)
     former = created is not None and written is not None and created >= written
     return None if former else allocation
-
-
-def pods_of(deployment: Deployment, stores: CollectStores) -> tuple[Pod, ...]:
-    """Return the pods that the ReplicaSets of a Deployment control, all in its namespace, but not those that ended."""
-    return tuple(
-        pod
-        for replica_set in stores.replica_sets.by_index(CONTROLLER_INDEX, owner_key(deployment))
-        for pod in stores.pods.by_index(CONTROLLER_INDEX, owner_key(replica_set))
-        if not pod.finished
-    )
 
 
 def parse_cost(text: str) -> float:

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-from wva.api.apps import Container, Deployment
+from wva.api.pod_template import Container
 from wva.collect.surplus import ENGINE_SWITCH
 from wva.model.vllm_parameters import EngineCommand, VllmParameters, argument_problems, read_parameters
+from wva.targets import ScaleTarget
 
 _KEPT: Final = 4096
 _KEPT_CHARACTERS: Final = 4096
@@ -25,9 +26,9 @@ def vllm_parameters(containers: Iterable[Container]) -> VllmParameters:
     return _parameters(commands) if characters <= _KEPT_CHARACTERS else read_parameters(commands)
 
 
-def vllm_problems(deployment: Deployment | None) -> list[str]:
-    """Return a line for people about the first arguments of a Deployment that are no numbers of their range."""
-    return [] if deployment is None else argument_problems(_commands(deployment.spec.template.spec.containers))
+def vllm_problems(target: ScaleTarget | None) -> list[str]:
+    """Return a line for people about the first arguments of a target that are no numbers of their range."""
+    return [] if target is None else argument_problems(_commands(target.template.spec.containers))
 
 
 def _commands(containers: Iterable[Container]) -> tuple[EngineCommand, ...]:

@@ -8,7 +8,6 @@ namespace's label or the first variant came first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from wva import log
@@ -21,26 +20,28 @@ from wva.model.variant import VariantKey
 EXCLUDED_EVENT: Final = "NamespaceExcluded"
 
 
-@dataclass(frozen=True, slots=True)
-class Followers:
-    """Who is told: ``config_maps`` returns those of a namespace, the others queue a ConfigMap or a variant again.
-
-    ``announce`` records an event on a variant.
-    """
-
-    config_maps: Callable[[str], Iterable[Key]]
-    look_again: Callable[[Key], None]
-    revisit: Callable[[Key], None]
-    announce: Callable[[VariantKey, str, str, str], None]
-
-
 class NamespaceController:
     """Follows namespaces and variants; what is to be done goes into the queues of the others."""
 
-    def __init__(self, scope: LocalScope, followers: Followers) -> None:
-        """Nothing is subscribed before ``watch``."""
+    def __init__(
+        self,
+        scope: LocalScope,
+        *,
+        config_maps: Callable[[str], Iterable[Key]],
+        look_again: Callable[[Key], None],
+        revisit: Callable[[Key], None],
+        announce: Callable[[VariantKey, str, str, str], None],
+    ) -> None:
+        """Nothing is subscribed before ``watch``.
+
+        ``config_maps`` returns those of a namespace. ``look_again`` queues a ConfigMap, ``revisit`` a variant.
+        ``announce`` records an event on a variant.
+        """
         self._scope = scope
-        self._followers = followers
+        self._config_maps = config_maps
+        self._look_again = look_again
+        self._revisit = revisit
+        self._record_event = announce
         self._refusals: dict[str, str] = {}
         self._excluded: set[str] = set()
         self._logger = log.get("namespaces")
@@ -84,24 +85,24 @@ class NamespaceController:
         else:
             self._excluded.discard(namespace)
         for va in variants:
-            self._followers.revisit(va.metadata.key)
+            self._revisit(va.metadata.key)
             if excluded:
                 self._announce(va)
 
     def _announce(self, va: VariantAutoscaling) -> None:
         message = f"left alone: its namespace has the annotation {EXCLUDE_ANNOTATION}=true"
-        self._followers.announce(VariantKey(*va.metadata.key), "Normal", EXCLUDED_EVENT, message)
+        self._record_event(VariantKey(*va.metadata.key), "Normal", EXCLUDED_EVENT, message)
 
     def _check(self, namespace: str) -> None:
         refusal = self._scope.refusal(namespace)
         if self._refusals.get(namespace) == refusal:
             return
         self._refusals[namespace] = refusal
-        keys = list(self._followers.config_maps(namespace))
+        keys = list(self._config_maps(namespace))
         if keys:
             self._logger.info("local_config_maps", namespace=namespace, count=len(keys), refused=refusal or None)
         for key in keys:
-            self._followers.look_again(key)
+            self._look_again(key)
         if not refusal:
             return
         gone = self._scope.namespaces.get(Key("", namespace)) is None and not self._scope.tracks(namespace)

@@ -1,7 +1,7 @@
 """VariantAutoscaling: resolve the target, keep the ledger in step with what exists, write the status.
 
 Events come from three sides and all end as keys in one queue: the VA itself (and the VAs that compete for its old or
-new target), its Deployment appearing, disappearing or being deleted, and the ledger when a cycle decided otherwise.
+new target), its target appearing, disappearing or being deleted, and the ledger when a cycle decided otherwise.
 The reconcile looks only at the caches, so the order of the events does not matter.
 
 This is the only writer of status. Its patch carries the resourceVersion it was computed from: a conflict means that the
@@ -15,23 +15,17 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from wva import log
-from wva.api.apps import Deployment
 from wva.api.core import Pod
 from wva.api.kinds import VARIANT_AUTOSCALINGS
 from wva.api.meta import Condition, Key
-from wva.api.variantautoscaling import (
-    ACCELERATOR_LABEL,
-    SUPPORTED_TARGET_API_VERSION,
-    SUPPORTED_TARGET_KIND,
-    VariantAutoscaling,
-)
+from wva.api.variantautoscaling import ACCELERATOR_LABEL, TargetReason, VariantAutoscaling
 from wva.clock import Clock
 from wva.collect.bounds import bound_problems, bounds_of
 from wva.collect.claims import Claims
-from wva.collect.stores import TARGET_INDEX, CollectStores, target_key
+from wva.collect.resolution import TargetResolution, resolve
+from wva.collect.stores import TARGET_INDEX, CollectStores
 from wva.collect.surplus import surplus_problems
-from wva.collect.targets import TargetKind, TargetResolution, resolve
-from wva.collect.variants import bare_variant, cost_problems, pods_of, variant_of
+from wva.collect.variants import bare_variant, cost_problems, variant_of
 from wva.collect.vllm_arguments import vllm_problems
 from wva.controllers.rivals import Rivals
 from wva.instruments import Instruments
@@ -47,6 +41,7 @@ from wva.model.variant import Bounds, Variant, VariantKey
 from wva.publish.ledger import Ledger
 from wva.publish.obstacles import begun
 from wva.publish.status import HEARTBEAT_SECONDS, ConfigurationView, TargetView, status_patch
+from wva.targets import ScaleTarget, pods_of, target_key
 
 _RIVALS_LOOKED_AT: Final = 10
 """How many VAs on one target are looked at again when another one comes or goes.
@@ -55,7 +50,7 @@ The conflict of two ends with one of them, that of many stays. Without a limit, 
 looked at thousands of times.
 """
 
-_UNRESOLVABLE = frozenset({TargetKind.NOT_FOUND, TargetKind.UNSUPPORTED})
+_UNRESOLVABLE = frozenset({TargetReason.TARGET_NOT_FOUND, TargetReason.TARGET_UNSUPPORTED})
 
 
 class VariantConfiguration(Protocol):
@@ -138,7 +133,7 @@ class VariantAutoscalingController:
     def watch(self) -> None:
         """Subscribe to the caches and the ledger."""
         self._deps.stores.variant_autoscalings.subscribe(self._on_va)
-        self._deps.stores.deployments.subscribe(self._on_deployment)
+        self._deps.stores.targets.subscribe(self._on_target)
         self._deps.ledger.subscribe(self._on_decision)
 
     def enqueue_all(self, namespace: str | None = None) -> None:
@@ -148,15 +143,15 @@ class VariantAutoscalingController:
     def known(self, key: VariantKey) -> bool:
         """Tell whether a variant still has a target to scale."""
         va = self._deps.stores.variant_autoscalings.get(Key(key.namespace, key.name))
-        return va is not None and self._handles(va) and self._resolve(va).kind is TargetKind.FOUND
+        return va is not None and self._handles(va) and self._resolve(va).found
 
     def current_replicas(self, key: VariantKey) -> int | None:
         """Return the replicas that exist, from the cache; None when there is no target."""
         va = self._deps.stores.variant_autoscalings.get(Key(key.namespace, key.name))
-        deployment = None if va is None else self._named_deployment(va)
-        if deployment is None:
+        target = None if va is None else self._deps.stores.targets.named(va)
+        if target is None:
             return None
-        return deployment.current_replicas if deployment.spec_replicas else deployment.existing_replicas
+        return target.current_replicas if target.spec_replicas else target.existing_replicas
 
     def statuses(self) -> list[VariantKey]:
         """Return all variants that the cache has, in order."""
@@ -188,30 +183,31 @@ class VariantAutoscalingController:
 
     def _settle(self, va: VariantAutoscaling, key: VariantKey, resolution: TargetResolution) -> Decision | None:
         """Return the decision to show; make sure that the ledger has one exactly when there is a workload."""
-        if resolution.kind in _UNRESOLVABLE:
+        if resolution.reason in _UNRESOLVABLE:
             self._deps.ledger.drop(key)
             return None
         known = self._deps.ledger.get(key)
-        deployment = self._named_deployment(va)
-        if deployment is not None:
+        target = self._deps.stores.targets.named(va)
+        if target is not None:
             # Somebody else has started it: its 0 must not stop it before a cycle has looked at it.
-            started = known is not None and known.reason is Reason.INACTIVE and deployment.spec_replicas > 0
+            started = known is not None and known.reason is Reason.INACTIVE and target.spec_replicas > 0
             if known is None or started:
-                known = self._deps.ledger.hold(self._variant(va, deployment))
-        return known if resolution.kind is TargetKind.FOUND else None
+                known = self._deps.ledger.hold(self._variant(va, target))
+        return known if resolution.found else None
 
     async def _write(self, va: VariantAutoscaling, resolution: TargetResolution, decision: Decision | None) -> None:
         patch = status_patch(
             va,
             target=TargetView(
-                resolution.kind is TargetKind.FOUND,
+                resolution.found,
                 resolution.reason,
                 resolution.message,
                 va.spec.scale_target_ref.name,
-                None if resolution.kind in _UNRESOLVABLE else self.current_replicas(VariantKey(*va.metadata.key)),
+                None if resolution.reason in _UNRESOLVABLE else self.current_replicas(VariantKey(*va.metadata.key)),
+                va.spec.scale_target_ref.kind,
             ),
             decision=decision,
-            configuration=self._view(va, resolution.deployment),
+            configuration=self._view(va, resolution.target),
             now=self._deps.clock.now(),
         )
         if patch is None:
@@ -237,14 +233,14 @@ class VariantAutoscalingController:
         self._deps.stores.variant_autoscalings.learn(answer, replaces=va)
         self._learning = None
 
-    def _problems(self, va: VariantAutoscaling, deployment: Deployment | None) -> str:
+    def _problems(self, va: VariantAutoscaling, target: ScaleTarget | None) -> str:
         """Return what is written for this variant and not in force, in one line; empty when all of it is."""
         checks: tuple[Callable[[], Iterable[str]], ...] = (
             lambda: [self._deps.configuration.problem_for(va)],
             lambda: bound_problems(va, self._deps.stores.scalers),
             lambda: cost_problems(va),
-            lambda: surplus_problems(va, deployment),
-            lambda: vllm_problems(deployment),
+            lambda: surplus_problems(va, target),
+            lambda: vllm_problems(target),
         )
         return "; ".join(text for check in checks for text in self._told(va, check) if text)
 
@@ -255,16 +251,17 @@ class VariantAutoscalingController:
         except Exception as error:  # noqa: BLE001 - the rest of the status is written all the same
             return [f"a check failed: {self._tell_failure(va, error)}"]
 
-    def _view(self, va: VariantAutoscaling, deployment: Deployment | None) -> ConfigurationView:
-        view = ConfigurationView(self._problems(va, deployment), self._deps.claims.me.text)
-        if deployment is None:
+    def _view(self, va: VariantAutoscaling, target: ScaleTarget | None) -> ConfigurationView:
+        view = ConfigurationView(self._problems(va, target), self._deps.claims.me.text)
+        if target is None:
             return view
-        around, labels = self._deps.surroundings, deployment.spec.template.metadata.labels
+        around, labels = self._deps.surroundings, target.pod_labels
+        targets = self._deps.stores.targets
         accelerator = va.metadata.labels.get(ACCELERATOR_LABEL, "")
         return replace(
             view,
             gateway=self._trouble(va, lambda: around.gateway(va.metadata.namespace, labels)),
-            inventory=self._trouble(va, lambda: around.inventory(accelerator, pods_of(deployment, self._deps.stores))),
+            inventory=self._trouble(va, lambda: around.inventory(accelerator, pods_of(target, targets))),
             start=self._trouble(va, lambda: around.start(VariantKey(*va.metadata.key))),
         )
 
@@ -287,17 +284,14 @@ class VariantAutoscalingController:
 
     def _resolve(self, va: VariantAutoscaling) -> TargetResolution:
         stores = self._deps.stores
-        return resolve(va, vas=stores.variant_autoscalings, deployments=stores.deployments)
+        return resolve(va, vas=stores.variant_autoscalings, targets=stores.targets)
 
-    def _named_deployment(self, va: VariantAutoscaling) -> Deployment | None:
-        return self._deps.stores.deployments.get(Key(va.metadata.namespace, va.spec.scale_target_ref.name))
-
-    def _variant(self, va: VariantAutoscaling, deployment: Deployment) -> Variant:
-        """Return the variant; what its status says of a Deployment that went under our eyes is not taken over."""
+    def _variant(self, va: VariantAutoscaling, target: ScaleTarget) -> Variant:
+        """Return the variant; what its status says of a target that went under our eyes is not taken over."""
         stores = self._deps.stores
         try:
-            pods = tuple(pods_of(deployment, stores))
-            variant = variant_of(va, deployment=deployment, pods=pods, bounds=bounds_of(va, stores.scalers))
+            pods = pods_of(target, stores.targets)
+            variant = variant_of(va, target=target, pods=pods, bounds=bounds_of(va, stores.scalers))
         except Exception as error:
             # Its number must be there all the same; the cycle says that the variant cannot be read.
             bare = bare_variant(va, stores)
@@ -324,17 +318,16 @@ class VariantAutoscalingController:
         if presence_changed or len(targets) > 1:
             self._enqueue_claimants(targets, most=_RIVALS_LOOKED_AT)
 
-    def _on_deployment(self, old: Deployment | None, new: Deployment | None) -> None:
-        """Wake the VAs of a Deployment that came, went, was asked to go, or left or reached zero replicas.
+    def _on_target(self, old: ScaleTarget | None, new: ScaleTarget | None) -> None:
+        """Wake the VAs of a target that came, went, was asked to go, or left or reached zero replicas.
 
         What was decided for one that went is dropped here and not in the reconcile: a new one of the same name may be
         there by then, and it begins with its own replicas.
         """
-        deployment = new or old
-        if deployment is None:
+        changed = new or old
+        if changed is None:
             return
-        key = deployment.metadata.key
-        target = f"{key.namespace}/{SUPPORTED_TARGET_API_VERSION}/{SUPPORTED_TARGET_KIND}/{key.name}"
+        target = self._deps.stores.targets.key_of(changed)
         if old is not None and (new is None or old.metadata.uid != new.metadata.uid):
             for claimant in self._claimants(target):
                 self._replaced.add(claimant)

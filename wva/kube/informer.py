@@ -24,7 +24,7 @@ TOLD_AFTER_SECONDS: Final = 60.0
 class Informer(Generic[T]):
     """Keeps ``store`` equal to a collection of the API server. Start ``run`` in a task group and wait for the store."""
 
-    def __init__(  # noqa: PLR0913 - what to watch (selectors) and with what; all by name
+    def __init__(
         self,
         client: Lister,
         resource: Resource[T],

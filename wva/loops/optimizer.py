@@ -12,7 +12,6 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
@@ -62,32 +61,36 @@ class Configuration(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """What the loop needs from the world.
-
-    ``collect`` builds the Snapshot; ``known`` tells whether a variant is still there when its decision is published
-    (it may have been deleted while Prometheus was being asked); ``announce`` records a Kubernetes event; ``record``
-    keeps a recording of the cycle; ``refuse`` puts the configuration of a namespace out of force, and takes the cause;
-    each cycle runs within ``around``.
-    """
-
-    collect: Callable[[float], Awaitable[Snapshot]]
-    known: Callable[[VariantKey], bool]
-    announce: Callable[[VariantKey, str, str, str], None]
-    record: Callable[[Recording], Awaitable[None]] | None = None
-    refuse: Callable[[str, str], None] = lambda _namespace, _cause: None
-    around: Callable[[], AbstractContextManager[None]] = nullcontext
-
-
 class OptimizerLoop:
     """Runs the cycles."""
 
     def __init__(
-        self, ports: Ports, *, configuration: Configuration, ledger: Ledger, clock: Clock, instruments: Instruments
+        self,
+        *,
+        collect: Callable[[float], Awaitable[Snapshot]],
+        known: Callable[[VariantKey], bool],
+        announce: Callable[[VariantKey, str, str, str], None],
+        record: Callable[[Recording], Awaitable[None]] | None = None,
+        refuse: Callable[[str, str], None] = lambda _namespace, _cause: None,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
+        configuration: Configuration,
+        ledger: Ledger,
+        clock: Clock,
+        instruments: Instruments,
     ) -> None:
-        """Start with an empty memory: what matters of it is rebuilt from the VA status."""
-        self._ports = ports
+        """Start with an empty memory: what matters of it is rebuilt from the VA status.
+
+        ``collect`` builds the Snapshot. ``known`` tells whether a variant is still there when its decision is published
+        (it may have been deleted while Prometheus was being asked). ``announce`` records a Kubernetes event, ``record``
+        keeps a recording of the cycle. ``refuse`` puts the configuration of a namespace out of force, and takes the
+        cause. Each cycle runs within ``around``.
+        """
+        self._collect = collect
+        self._known = known
+        self._announce = announce
+        self._write_recording = record
+        self._refuse = refuse
+        self._around = around
         self._configuration = configuration
         self._ledger = ledger
         self._clock = clock
@@ -113,7 +116,7 @@ class OptimizerLoop:
         while True:
             self.busy = True
             self._started = started = self._clock.monotonic()
-            with self._ports.around():
+            with self._around():
                 await self._guarded_cycle()
             self._started = None
             await self._wait(started)
@@ -200,7 +203,7 @@ class OptimizerLoop:
         now = self._clock.now()
         self._overtaken.clear()
         with duration.labels("collect").time():
-            snapshot = await self._ports.collect(now)
+            snapshot = await self._collect(now)
         policy, memory = self._configuration.policy, self._recall()
         with duration.labels("decide").time():
             size = len(snapshot.variants) + len(snapshot.replicas) // _REPLICAS_PER_VARIANT
@@ -216,10 +219,10 @@ class OptimizerLoop:
         return published
 
     async def _record(self, recording: Recording) -> None:
-        if self._ports.record is None:
+        if self._write_recording is None:
             return
         try:
-            await self._ports.record(recording)
+            await self._write_recording(recording)
         except Exception:  # what was decided does not depend on it
             self._logger.exception("recording_failed")
 
@@ -236,7 +239,7 @@ class OptimizerLoop:
             if now.get(namespace) != _local(policy)[namespace]:
                 continue
             try:
-                self._ports.refuse(namespace, cause)
+                self._refuse(namespace, cause)
             except Exception:  # this cycle was decided without it, and the next one will be
                 self._logger.exception("configuration_not_refused", namespace=namespace)
 
@@ -265,7 +268,7 @@ class OptimizerLoop:
             await slices.rest()
             before = self._ledger.get(decision.key)
             try:
-                if decision.key in self._overtaken or not self._ports.known(decision.key):
+                if decision.key in self._overtaken or not self._known(decision.key):
                     continue
                 self._publish_one(decision)
             except Exception as error:  # noqa: BLE001 - one variant's failure is not that of the others
@@ -276,7 +279,7 @@ class OptimizerLoop:
 
     def _publish_one(self, decision: Decision) -> None:
         for announcement in announcements(self._ledger.get(decision.key), decision):
-            self._ports.announce(decision.key, *announcement)
+            self._announce(decision.key, *announcement)
         if decision.held:
             self._instruments.holds.labels(decision.reason.value).inc()
         log_decision(self._logger, decision)

@@ -7,18 +7,18 @@ from typing import Final
 
 from wva.api.core import ConfigMap
 from wva.api.meta import Key
-from wva.app import prometheus_settings
-from wva.collect.config.names import ALIASES, CANONICAL
-from wva.collect.live_policy import LivePolicy
+from wva.config import Given, Settings, load
+from wva.config.kinds import MapKind
+from wva.config.load import unknown_keys
+from wva.config.policy_maps import LivePolicy
+from wva.config.prometheus import PrometheusSettings
 from wva.migration.finding import Finding, Severity
 from wva.migration.objects import CONFIG_MAPS, Inventory
-from wva.settings import Given, Settings, load
-from wva.settings.load import unknown_keys
 
 _MAIN: Final = str(Settings.model_fields["config_map_name"].default)
 _MAIN_SUFFIX: Final = _MAIN.removeprefix("wva-")
 _POLICY_NAMES: Final = tuple(
-    dict.fromkeys((*CANONICAL.values(), *(name for names in ALIASES.values() for name in names)))
+    dict.fromkeys((*(kind.canonical for kind in MapKind), *(name for kind in MapKind for name in kind.aliases)))
 )
 _HAD_NO_EFFECT: Final = {
     "GLOBAL_OPT_INTERVAL": "the Go controller decided every 30 s with any value",
@@ -54,7 +54,7 @@ def _main(config_map: ConfigMap) -> Iterator[Finding]:
         line = problem.refusal if problem.fatal else str(problem)
         yield _finding(key, Severity.MUST if problem.fatal else Severity.SHOULD, line, f"mend {problem.key}")
     if loaded.settings.prometheus_base_url:
-        for line in prometheus_settings(loaded.settings).validate_values():
+        for line in PrometheusSettings.of(loaded.settings).problems():
             yield _finding(key, Severity.MUST, line, "mend it; nothing is decided without Prometheus")
     for line in loaded.without_effect:
         yield _finding(key, Severity.NOTE, line)

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 from wva.api.core import Lease
 from wva.api.meta import Key, parse_time
+from wva.config import Settings
 from wva.migration.finding import Finding, Severity, kubectl
 from wva.migration.objects import LEASES, WORKLOADS, Container, Inventory, Workload
-from wva.settings import Settings
 
 _GO_IMAGE: Final = "llm-d-workload-variant-autoscaler"
 _OLD_GO_IMAGE: Final = "llm-d/workload-variant-autoscaler"

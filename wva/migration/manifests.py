@@ -13,7 +13,7 @@ from wva.api import wire
 from wva.api.core import ConfigMap, Lease
 from wva.api.meta import Key, ObjectMeta
 from wva.migration.finding import Finding, Severity
-from wva.migration.objects import Autoscaler, Inventory, Scaled, Values, Variant, Workload
+from wva.migration.objects import WORKLOADS, Autoscaler, Inventory, Scaled, Values, Variant, Workload
 
 STANDARD_INPUT: Final = "-"
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
@@ -41,7 +41,7 @@ class Manifests:
             ("llmd.ai", "VariantAutoscaling"): _appender(found.variants, Variant),
             ("autoscaling", "HorizontalPodAutoscaler"): _appender(found.autoscalers, Autoscaler),
             ("keda.sh", "ScaledObject"): _appender(found.scaled_objects, Scaled),
-            ("apps", "Deployment"): _appender(found.workloads, Workload),
+            (WORKLOADS.group, WORKLOADS.kind): _appender(found.workloads, Workload),
             ("", "ConfigMap"): _appender(found.config_maps, ConfigMap),
             ("coordination.k8s.io", "Lease"): _appender(found.leases, Lease),
         }

@@ -14,20 +14,13 @@ from wva.api.core import ConfigMap, Lease
 from wva.api.meta import Key, KubeObject, ObjectMeta
 from wva.api.resource import Resource
 from wva.api.scalers import ScaledTarget
-
-
-class TargetReference(msgspec.Struct, frozen=True, rename="camel"):
-    """``spec.scaleTargetRef`` of a variant."""
-
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
+from wva.targets import DEPLOYMENTS, scaled_key, scaled_name
 
 
 class VariantSpec(msgspec.Struct, frozen=True, rename="camel"):
     """``spec`` of a VariantAutoscaling; before 0.5 it had no target."""
 
-    scale_target_ref: TargetReference | None = None
+    scale_target_ref: ScaledTarget | None = None
     model_id: str = msgspec.field(name="modelID", default="")
     variant_cost: str | int | float | None = None
 
@@ -40,8 +33,15 @@ class Variant(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def target(self) -> str:
-        """The name of the Deployment, empty when there is none."""
-        return "" if self.spec.scale_target_ref is None else self.spec.scale_target_ref.name
+        """The kind and name of what is scaled, such as ``Deployment chat``; empty when that is nothing that can be."""
+        reference = self.spec.scale_target_ref
+        return "" if reference is None or self.target_key is None else scaled_name(reference)
+
+    @property
+    def target_key(self) -> str | None:
+        """What identifies the target among those of all scalers; None when there is none."""
+        reference = self.spec.scale_target_ref
+        return None if reference is None else scaled_key(self.metadata.namespace, reference)
 
 
 class Selector(msgspec.Struct, frozen=True, rename="camel"):
@@ -172,7 +172,7 @@ class Workload(msgspec.Struct, frozen=True, rename="camel"):
 VARIANTS: Final = Resource("llmd.ai", "v1alpha1", "variantautoscalings", "VariantAutoscaling", Variant)
 AUTOSCALERS: Final = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", Autoscaler)
 SCALED_OBJECTS: Final = Resource("keda.sh", "v1alpha1", "scaledobjects", "ScaledObject", Scaled)
-WORKLOADS: Final = Resource("apps", "v1", "deployments", "Deployment", Workload)
+WORKLOADS: Final = Resource(DEPLOYMENTS.group, DEPLOYMENTS.version, DEPLOYMENTS.plural, DEPLOYMENTS.kind, Workload)
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", ConfigMap)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
 

@@ -14,6 +14,7 @@ from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL
 from wva.migration.finding import Finding, Severity, merge_patch
 from wva.migration.objects import AUTOSCALERS, Autoscaler, Inventory, Metric, Scaled, Trigger, Variant
 from wva.migration.pins import UNPINNED, pinned, target_matchers
+from wva.targets import scaled_key, scaled_name
 
 DESIRED: Final = "wva_desired_replicas"
 _ALIAS: Final = "inferno_desired_replicas"
@@ -25,7 +26,7 @@ _SUM: Final = re.compile(r"\bsum\s*(?:by\s*\([^)]*\)\s*|without\s*\([^)]*\)\s*)?
 
 def scaler_findings(inventory: Inventory) -> Iterator[Finding]:
     """Yield what is the matter with each HPA and ScaledObject that asks for our metric, and with variants without."""
-    scaled: defaultdict[Key, list[str]] = defaultdict(list)
+    scaled: defaultdict[str | None, list[str]] = defaultdict(list)
     for hpa in inventory.autoscalers:
         owner = hpa.metadata.controller
         if owner is not None and owner.kind == SCALED_OBJECT_KIND:
@@ -50,20 +51,20 @@ def scaler_findings(inventory: Inventory) -> Iterator[Finding]:
     yield from _pairs(inventory, scaled)
 
 
-def _target(scaler: Autoscaler | Scaled) -> Key:
-    return Key(scaler.metadata.namespace, scaler.spec.scale_target_ref.deployment or "")
+def _target(scaler: Autoscaler | Scaled) -> str | None:
+    return scaled_key(scaler.metadata.namespace, scaler.spec.scale_target_ref)
 
 
-def _pairs(inventory: Inventory, scaled: dict[Key, list[str]]) -> Iterator[Finding]:
+def _pairs(inventory: Inventory, scaled: dict[str | None, list[str]]) -> Iterator[Finding]:
     for variant in inventory.variants:
         if not variant.target:
             continue
-        scalers = scaled.get(Key(variant.metadata.namespace, variant.target), [])
+        scalers = scaled.get(variant.target_key, [])
         if len(scalers) > 1:
-            problem = f"its Deployment {variant.target} is scaled by {' and '.join(scalers)}: they undo each other"
+            problem = f"its {variant.target} is scaled by {' and '.join(scalers)}: they undo each other"
             yield _variant(variant, Severity.MUST, problem, "keep one of them")
         elif not scalers and inventory.whole:
-            problem = f"no HPA and no ScaledObject takes {DESIRED} to its Deployment {variant.target}"
+            problem = f"no HPA and no ScaledObject takes {DESIRED} to its {variant.target}"
             yield _variant(variant, Severity.SHOULD, problem, "create one: see deploy/samples")
 
 
@@ -111,16 +112,20 @@ def _selector(hpa: Autoscaler, labels: dict[str, str], inventory: Inventory) -> 
 def _named_variant(
     hpa: Autoscaler, variant: Variant | None, labels: dict[str, str], *, whole: bool
 ) -> Iterator[Finding]:
-    key, target = hpa.metadata.key, hpa.spec.scale_target_ref.deployment
+    key, reference = hpa.metadata.key, hpa.spec.scale_target_ref
     name = labels["variant_name"]
     if variant is None:
         if whole:
             problem = f"asks for the variant {name}, which does not exist in {key.namespace}"
-            yield Finding(Severity.MUST, _HPA, key, problem, "name the variant of its Deployment")
+            yield Finding(Severity.MUST, _HPA, key, problem, "name the variant of its target")
         return
-    if variant.target and target is not None and variant.target != target:
-        problem = f"scales Deployment {target} by the number of {name}, which is for Deployment {variant.target}"
-        yield Finding(Severity.MUST, _HPA, key, problem, f"set spec.scaleTargetRef.name to {variant.target}")
+    target = _target(hpa)
+    if variant.target and target is not None and variant.target_key != target:
+        problem = f"scales {scaled_name(reference)} by the number of {name}, which is for {variant.target}"
+        kind, _, own = variant.target.partition(" ")
+        change = f"set spec.scaleTargetRef.name to {own}"
+        change += "" if scaled_name(reference).startswith(f"{kind} ") else f" and its kind to {kind}"
+        yield Finding(Severity.MUST, _HPA, key, problem, change)
     instance = variant.metadata.labels.get(CONTROLLER_INSTANCE_LABEL, "")
     if instance and labels.get("controller_instance") != instance:
         problem = f"its metric selector has no controller_instance: {instance}, the instance that decides on {name}"

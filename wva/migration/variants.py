@@ -1,4 +1,4 @@
-"""VariantAutoscalings: a target, an accelerator, a cost, and no other variant on the same Deployment."""
+"""VariantAutoscalings: a target, an accelerator, a cost, and no other variant on the same target."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Final
 
 from wva.api.crd import COST_PATTERN
 from wva.api.meta import Key
-from wva.api.variantautoscaling import ACCELERATOR_LABEL, DEFAULT_VARIANT_COST, KIND, SUPPORTED_TARGET_KIND
+from wva.api.variantautoscaling import ACCELERATOR_LABEL, DEFAULT_VARIANT_COST, KIND
 from wva.migration.finding import Finding, Severity, kubectl, merge_patch
 from wva.migration.objects import Inventory, Variant
+from wva.targets import DEFAULT, KINDS
 
 _COST: Final = re.compile(COST_PATTERN)
 
@@ -29,22 +30,25 @@ def variant_findings(inventory: Inventory) -> Iterator[Finding]:
 
 
 def _target(variant: Variant, workloads: set[Key] | None) -> Iterator[Finding]:
-    reference = variant.spec.scale_target_ref
+    reference, kind = variant.spec.scale_target_ref, DEFAULT.resource.kind
     if reference is None or not reference.name:
-        patch = {"spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "DEPLOYMENT"}}}
-        change = merge_patch(KIND, variant.metadata.key, patch)
+        usual = {"apiVersion": DEFAULT.resource.api_version, "kind": kind, "name": kind.upper()}
+        change = merge_patch(KIND, variant.metadata.key, {"spec": {"scaleTargetRef": usual}})
         yield _finding(
             variant,
             Severity.MUST,
             "spec.scaleTargetRef is missing: nothing is decided for it, and the CRD accepts no change of it",
-            f"{change}, with the name of its Deployment",
+            f"{change}, with the name of its {kind}",
         )
-    elif reference.kind != SUPPORTED_TARGET_KIND:
-        problem = f"spec.scaleTargetRef.kind is {reference.kind!r}: only Deployments are scaled"
-        yield _finding(variant, Severity.MUST, problem, "name a Deployment, or delete the variant")
+    elif reference.kind not in {each.resource.kind for each in KINDS}:
+        problem = f"spec.scaleTargetRef.kind is {reference.kind!r}: only {kind}s are scaled"
+        yield _finding(variant, Severity.MUST, problem, f"name a {kind}, or delete the variant")
+    elif reference.kind != kind:
+        problem = f"scales a {reference.kind}: the controller does that only where WVA_TARGET_KINDS names the kind"
+        yield _finding(variant, Severity.NOTE, problem, "")
     elif workloads is not None and Key(variant.metadata.namespace, reference.name) not in workloads:
-        problem = f"its Deployment {reference.name} does not exist"
-        yield _finding(variant, Severity.SHOULD, problem, "create the Deployment, or delete the variant")
+        problem = f"its {kind} {reference.name} does not exist"
+        yield _finding(variant, Severity.SHOULD, problem, f"create the {kind}, or delete the variant")
 
 
 def _accelerator(variant: Variant) -> Iterator[Finding]:
@@ -72,16 +76,16 @@ def _cost(variant: Variant) -> Iterator[Finding]:
 
 
 def _shared_targets(inventory: Inventory) -> Iterator[Finding]:
-    by_target: defaultdict[Key, list[Variant]] = defaultdict(list)
+    by_target: defaultdict[str | None, list[Variant]] = defaultdict(list)
     for variant in inventory.variants:
         if variant.target:
-            by_target[Key(variant.metadata.namespace, variant.target)].append(variant)
-    for target, variants in by_target.items():
+            by_target[variant.target_key].append(variant)
+    for variants in by_target.values():
         names = sorted(variant.metadata.name for variant in variants)
         for variant in variants if len(variants) > 1 else ():
             others = ", ".join(name for name in names if name != variant.metadata.name)
-            problem = f"scales Deployment {target.name} as {others} does: both say TargetConflict, neither is decided"
-            yield _finding(variant, Severity.MUST, problem, "keep one variant for each Deployment")
+            problem = f"scales {variant.target} as {others} does: both say TargetConflict, neither is decided"
+            yield _finding(variant, Severity.MUST, problem, f"keep one variant for each {variant.target.split()[0]}")
 
 
 def _finding(variant: Variant, severity: Severity, problem: str, change: str) -> Finding:

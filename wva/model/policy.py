@@ -8,7 +8,7 @@ merged onto the ``default`` of the namespace when it is asked for. So a policy i
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol, TypeVar
@@ -82,16 +82,18 @@ class SaturationPolicy:
         """Whether the optimizer, if one is named, can answer what the analyzer finds."""
         return fits(self.optimizer_name, self.analyzer_name)
 
+    def overlaid(self, said: Mapping[str, Any]) -> SaturationPolicy:
+        """Return this policy with what an entry says, by attribute.
 
-def analyzer_without_a_name(beneath: Analyzer, given: Iterable[str], optimizer: Optimizer | None) -> Analyzer:
-    """Return the analyzer of an entry that names none: the one beneath it.
-
-    ``given`` are the fields of the policy that the entry gives. Where the demand analyzer would follow, an entry with
-    thresholds of the percentage analyzer, or with an optimizer of it, asks for that one: such entries are older than
-    the demand analyzer.
-    """
-    asks = optimizer in FITTING[Analyzer.PERCENTAGE] or not _THRESHOLDS.isdisjoint(given)
-    return Analyzer.PERCENTAGE if asks and beneath is Analyzer.DEMAND else beneath
+        An entry that names no analyzer has the one of this policy. Where that is the demand analyzer, an entry with
+        thresholds of the percentage analyzer, or with an optimizer of it, asks for that one: such entries are older
+        than the demand analyzer. An entry that names an analyzer inherits no optimizer: it was chosen for another one.
+        """
+        if "analyzer_name" in said:
+            return replace(self, **{"optimizer_name": Optimizer.BY_ANALYZER, **said})
+        older = said.get("optimizer_name") in FITTING[Analyzer.PERCENTAGE] or not _THRESHOLDS.isdisjoint(said)
+        percentage = older and self.analyzer_name is Analyzer.DEMAND
+        return replace(self, **said, analyzer_name=Analyzer.PERCENTAGE if percentage else self.analyzer_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ class SaturationOverride:
     """A complete policy for one model; ``namespace`` None applies to the model id in every namespace.
 
     ``names_analyzer`` tells an analyzer that the entry itself asks for from one that it inherited, ``names_optimizer``
-    likewise; ``given`` are the thresholds that it names itself. Who names an analyzer inherits no optimizer.
+    likewise; ``given`` are the thresholds that it names itself. An entry that names an analyzer
+    inherits no optimizer.
     """
 
     name: str
@@ -112,16 +115,10 @@ class SaturationOverride:
 
     def over(self, default: SaturationPolicy) -> SaturationPolicy | None:
         """Return the entry laid over another default; None when the two contradict each other."""
-        given = dict(self.given)
-        optimizer = self.policy.optimizer_name if self.names_optimizer else None
-        if self.names_analyzer:
-            analyzer, inherits = self.policy.analyzer_name, Optimizer.BY_ANALYZER
-        else:
-            analyzer = analyzer_without_a_name(default.analyzer_name, given, optimizer)
-            inherits = default.optimizer_name
-        merged = replace(
-            default, **given, analyzer_name=analyzer, optimizer_name=inherits if optimizer is None else optimizer
-        )
+        said: dict[str, Any] = dict(self.given)
+        said |= {"analyzer_name": self.policy.analyzer_name} if self.names_analyzer else {}
+        said |= {"optimizer_name": self.policy.optimizer_name} if self.names_optimizer else {}
+        merged = default.overlaid(said)
         return merged if merged.kv_fits and merged.tokens_fit and merged.optimizer_fits else None
 
 
@@ -300,7 +297,7 @@ class Policy:
         """Return which analyzer judges a model.
 
         The ``analyzerName`` of the model's own entry wins; else an entry of the queueing ConfigMap, also its
-        ``default``, selects the queueing analyzer; else what holds for the model says, see ``analyzer_without_a_name``.
+        ``default``, selects the queueing analyzer; else what holds for the model says (``SaturationPolicy.overlaid``).
         """
         local = self._local(model.namespace).saturation
         override = None
@@ -354,31 +351,30 @@ class Policy:
 
     def service_target_for(self, model: ModelKey) -> ServiceTarget | None:
         """Return the objectives of the service class that a model is in; None when it is in none."""
-        position = bisect_left(self.service_targets, model.model_id, key=lambda target: target.model_id)
-        found = self.service_targets[position : position + 1]
-        return next((target for target in found if target.model_id == model.model_id), None)
+        return _found(self.service_targets, model.model_id, key=lambda target: target.model_id)
 
     def accelerator_cost(self, accelerator: str) -> float | None:
         """Return what one accelerator costs per hour, in the unit of the ConfigMap; None when it is unknown."""
-        position = bisect_left(self.accelerator_costs, accelerator, key=lambda cost: cost.accelerator)
-        found = self.accelerator_costs[position : position + 1]
-        return next((cost.cost for cost in found if cost.accelerator == accelerator), None)
+        found = _found(self.accelerator_costs, accelerator, key=lambda cost: cost.accelerator)
+        return None if found is None else found.cost
 
     def profile_for(self, model_id: str, accelerator: str) -> PerformanceProfile | None:
         """Return the performance parameters of a model on an accelerator; None when they are unknown."""
         wanted = (model_id, accelerator)
-        position = bisect_left(self.profiles, wanted, key=_profile_key)
-        return next((found for found in self.profiles[position : position + 1] if _profile_key(found) == wanted), None)
+        return _found(self.profiles, wanted, key=lambda profile: (profile.model_id, profile.accelerator))
 
     def _local(self, namespace: str) -> NamespacePolicy:
-        if not self.namespaces:
-            return _NOTHING_SAID
-        position = bisect_left(self.namespaces, namespace, key=lambda local: local.namespace)
-        found = self.namespaces[position : position + 1]
-        return next((local for local in found if local.namespace == namespace), _NOTHING_SAID)
+        return _found(self.namespaces, namespace, key=lambda local: local.namespace) or _NOTHING_SAID
 
 
 _NOTHING_SAID: Final = NamespacePolicy("")
+_R = TypeVar("_R")
+
+
+def _found(records: tuple[_R, ...], wanted: Any, *, key: Callable[[_R], Any]) -> _R | None:
+    """Return the record with a key of those that are sorted by it."""
+    position = bisect_left(records, wanted, key=key)
+    return records[position] if position < len(records) and key(records[position]) == wanted else None
 
 
 class _ForModel(Protocol):
@@ -426,7 +422,3 @@ def _by_model(entries: tuple[_Entry, ...]) -> dict[str, list[_Entry]]:
         _indexes.clear()
     _indexes[id(entries)] = entries, index
     return index
-
-
-def _profile_key(profile: PerformanceProfile) -> tuple[str, str]:
-    return profile.model_id, profile.accelerator

@@ -1,6 +1,6 @@
 """Variants and models: who is scaled, and what is known of its workload.
 
-A *model* is a served model id in a namespace; a *variant* is one VariantAutoscaling and its Deployment. ``Variant`` is
+A *model* is a served model id in a namespace; a *variant* is one VariantAutoscaling and its target. ``Variant`` is
 the state of one variant at one instant, taken from the caches.
 """
 
@@ -88,7 +88,7 @@ class Bounds:
 class Variant:
     """One variant at one instant.
 
-    ``current_replicas`` are the replicas that exist (spec while the Deployment's status is still empty),
+    ``current_replicas`` are the replicas that exist (spec while the target's status is still empty),
     ``ready_replicas`` those that its status counts as ready. ``status_desired`` is the number in the VA status, None
     when there is none. ``settling_since`` is the transition time of the Progressing condition while it is True, and
     ``oldest_unready_since`` the creation time of the oldest pod that is not Ready: both in seconds since the epoch,

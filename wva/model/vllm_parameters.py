@@ -1,4 +1,4 @@
-"""What a Deployment says of the vLLM engine in its pods: the arguments that bound how many tokens it carries.
+"""What a pod template says of the vLLM engine: the arguments that bound how many tokens it carries.
 
 Defaults are vLLM's own. ``read_parameters`` reads a pod template; how an argument is written
 (``--max-num-seqs=64``, ``--max_num_seqs 64``, inside ``sh -c``) is a matter of this module alone.

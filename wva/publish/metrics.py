@@ -1,6 +1,6 @@
 """The series about variants: the product's output, with the names and labels of v0.5.1.
 
-Nothing is stored here: the ledger and the Deployment cache are read for every page that shows a change of theirs
+Nothing is stored here: the ledger and the caches of targets are read for every page that shows a change of theirs
 (``publish.series``). So each known variant has exactly one series, a removed variant has none from the next scrape on,
 and a change of the accelerator cannot leave two series. ``wva_desired_replicas`` comes from the ledger,
 ``wva_current_replicas`` from the cache.

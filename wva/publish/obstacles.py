@@ -72,8 +72,13 @@ def _around(condition: ConditionType, reason: str, meaning: str) -> Obstacle:
 
 OBSTACLES: Final = (
     _around(_READY, TargetReason.DEPLOYMENT_NOT_FOUND.value, "The Deployment in `spec.scaleTargetRef` does not exist."),
-    _around(_READY, TargetReason.TARGET_CONFLICT.value, "Another VariantAutoscaling names the same Deployment."),
-    _around(_READY, TargetReason.TARGET_UNSUPPORTED.value, "The target is not an `apps/v1` Deployment."),
+    _around(
+        _READY,
+        TargetReason.TARGET_NOT_FOUND.value,
+        "The StatefulSet or LeaderWorkerSet in `spec.scaleTargetRef` does not exist.",
+    ),
+    _around(_READY, TargetReason.TARGET_CONFLICT.value, "Another VariantAutoscaling names the same target."),
+    _around(_READY, TargetReason.TARGET_UNSUPPORTED.value, "The controller does not scale targets of this kind."),
     Obstacle(Reason.METRICS_MISSING.value, _HELD, HOLD_EVENT, "Replicas are Ready, but Prometheus has no samples."),
     Obstacle(
         Reason.METRICS_STALE.value,
@@ -134,7 +139,7 @@ OBSTACLES: Final = (
         TroubleReason.START_FAILED.value,
         _LIMITED,
         FAILED_EVENT,
-        "The Deployment could not be scaled from zero. The controller tries again.",
+        "The target could not be scaled from zero. The controller tries again.",
     ),
     _around(
         _GATEWAY,

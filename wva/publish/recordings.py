@@ -30,7 +30,7 @@ KEPT: Final = 100
 
 _TOKENS: Final = Whole(0, 10**15)
 _ANY: Final = Real(-1e18, 1e18)
-"""Times may lie before the epoch: a Deployment says when it was created as its author likes."""
+"""Times may lie before the epoch: a target says when it was created as its author likes."""
 _WHOLES: Final = {
     **dict.fromkeys(("kv_tokens", "effective", "values"), _TOKENS),
     **dict.fromkeys(("before", "after", "fewer"), Whole(-(10**15), 10**15)),

@@ -28,6 +28,7 @@ from wva.model.decision import Decision
 from wva.model.trouble import UNTROUBLED, Trouble
 from wva.model.variant import UNKNOWN_ACCELERATOR
 from wva.publish.obstacles import limitation
+from wva.targets import DEFAULT
 
 HEARTBEAT_SECONDS: Final = 600.0
 _MIN_ACCELERATOR_LENGTH: Final = 2
@@ -59,6 +60,7 @@ class TargetView:
     message: str
     name: str
     current: int | None = None
+    kind: str = DEFAULT.resource.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ def _optimization_condition(target: TargetView, decision: Decision | None) -> Co
 def _ready_condition(target: TargetView) -> Condition:
     if target.resolved:
         return _condition(ConditionType.READY, True, TargetReason.VARIANT_ACCEPTED, target.message)
-    if target.reason is TargetReason.TARGET_NOT_FOUND:
+    if target.reason is TargetReason.TARGET_NOT_FOUND and (not target.name or target.kind == DEFAULT.resource.kind):
         message = f"Target deployment '{target.name}' does not exist" if target.name else target.message
         return _condition(ConditionType.READY, False, TargetReason.DEPLOYMENT_NOT_FOUND, message)
     return _condition(ConditionType.READY, False, target.reason, target.message)

@@ -92,6 +92,9 @@ WVA_NODE_SELECTOR: {{ .Values.wva.nodeSelector | quote }}
 {{- with .Values.wva.poolGroup }}
 POOL_GROUP: {{ . | quote }}
 {{- end }}
+{{- with .Values.wva.targetKinds }}
+WVA_TARGET_KINDS: {{ join "," . | quote }}
+{{- end }}
 SCALE_FROM_ZERO_ENGINE_MAX_CONCURRENCY: {{ int .Values.wva.scaleFromZeroMaxConcurrency | quote }}
 EXPERIMENTAL_PROACTIVE_MODEL: {{ .Values.wva.proactiveModel | quote }}
 WVA_INFERNO_METRIC_ALIASES: {{ .Values.wva.infernoMetricAliases | quote }}

@@ -8,7 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 from tests.contract.kubernetes.client import MERGE, STRATEGIC, Client
-from tests.contract.kubernetes.documents import GROUP, deployment, deployments, served, widget, widgets
+from tests.contract.kubernetes.documents import (
+    GROUP,
+    deployment,
+    deployments,
+    served,
+    stateful_set,
+    stateful_sets,
+    widget,
+    widgets,
+)
 from tests.contract.kubernetes.registry import expectation
 
 ALLOCATION = {"accelerator": "L4", "at": "2026-01-01T00:00:00Z"}
@@ -226,6 +235,36 @@ async def scale_of_a_deployment(client: Client, namespace: str) -> None:
     assert answer.ok()["spec"] == {"replicas": 5}
     (await client.patch(f"{path}/scale", {"spec": {"replicas": -1}})).refused(422, "Invalid")
     (await client.get(f"{deployments(namespace, 'zz')}/scale")).refused(404, "NotFound")
+
+
+@expectation
+async def scale_of_a_stateful_set(client: Client, namespace: str) -> None:
+    """As of a Deployment: one is the default, zero is written as absent, a patch of an old version conflicts."""
+    path = stateful_sets(namespace, "s")
+    created = (await client.post(stateful_sets(namespace), stateful_set("s"))).ok()
+    assert created["spec"]["replicas"] == 1
+    scale = (await client.get(f"{path}/scale")).ok()
+    assert (scale["kind"], scale["spec"], scale["status"]["selector"]) == ("Scale", {"replicas": 1}, "app=s")
+    assert (await client.patch(f"{path}/scale", {"spec": {"replicas": 0}})).ok()["spec"] == {}
+    stored = (await client.get(path)).ok()
+    assert (stored["spec"]["replicas"], stored["metadata"]["generation"]) == (0, 2)
+    old = {"metadata": {"resourceVersion": created["metadata"]["resourceVersion"]}, "spec": {"replicas": 2}}
+    (await client.patch(f"{path}/scale", old)).refused(409, "Conflict")
+    (await client.patch(f"{path}/scale", {"spec": {"replicas": -1}})).refused(422, "Invalid")
+    (await client.get(f"{stateful_sets(namespace, 'zz')}/scale")).refused(404, "NotFound")
+
+
+@expectation
+async def most_of_a_stateful_set_is_fixed(client: Client, namespace: str) -> None:
+    """Replicas and template may change, the selector and the Service may not."""
+    path = stateful_sets(namespace, "f")
+    (await client.post(stateful_sets(namespace), stateful_set("f", replicas=0))).ok()
+    more = {"template": {"metadata": {"labels": {"app": "f", "more": "1"}}}}
+    assert (await client.patch(path, {"spec": {"replicas": 0, **more}})).ok()["metadata"]["generation"] == 2
+    for change in ({"serviceName": "other"}, {"selector": {"matchLabels": {"more": "1"}}}):
+        answer = await client.patch(path, {"spec": change})
+        answer.refused(422, "Invalid")
+        assert ("spec", "FieldValueForbidden") in answer.causes()
 
 
 @expectation

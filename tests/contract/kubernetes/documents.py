@@ -22,6 +22,11 @@ def deployments(namespace: str, name: str = "") -> str:
     return f"/apis/apps/v1/namespaces/{namespace}/deployments" + (f"/{name}" if name else "")
 
 
+def stateful_sets(namespace: str, name: str = "") -> str:
+    """Return the path of StatefulSets."""
+    return f"/apis/apps/v1/namespaces/{namespace}/statefulsets" + (f"/{name}" if name else "")
+
+
 def leases(namespace: str, name: str = "") -> str:
     """Return the path of Leases."""
     return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases" + (f"/{name}" if name else "")
@@ -51,6 +56,18 @@ def deployment(name: str, **spec: Any) -> dict[str, Any]:
         "kind": "Deployment",
         "metadata": {"name": name},
         "spec": {"selector": {"matchLabels": labels}, "template": template, "paused": True, **spec},
+    }
+
+
+def stateful_set(name: str, **spec: Any) -> dict[str, Any]:
+    """Return a StatefulSet; a real controller makes pods for it, which no expectation reads."""
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none:1"}]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": labels}, "serviceName": name, "template": template, **spec},
     }
 
 

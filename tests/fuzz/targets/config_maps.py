@@ -12,20 +12,36 @@ import math
 from tests.builders import NOW, replica, variant
 from wva.api.meta import Key, ObjectMeta
 from wva.api.variantautoscaling import VariantAutoscaling, VariantAutoscalingSpec
-from wva.collect.config import accelerators, queueing, saturation, scale_to_zero, service_classes
-from wva.collect.config.names import CANONICAL, LOCAL_KINDS
-from wva.collect.live_policy import LivePolicy
+from wva.config import Given, load
+from wva.config.keys import (
+    ClassFields,
+    CostFields,
+    ProfileFields,
+    QueueingFields,
+    SaturationFields,
+    ScaleToZeroFields,
+    TargetFields,
+)
+from wva.config.kinds import MapKind
+from wva.config.policy_maps import LivePolicy
 from wva.decide.pipeline import conclude
 from wva.model.memory import Memory
 from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey
 from wva.numbers import MAX_REPLICAS
-from wva.settings import Given, load
 
 OWN, TENANT = "wva", "ns"
 MODEL = "m"
 MOST_ENTRIES = 50
 LONGEST_LINE = 2_000
+FIELDS = [
+    SaturationFields.names(),
+    ScaleToZeroFields.names(),
+    QueueingFields.names(),
+    ClassFields.names() | TargetFields.names() | {"data"},
+    CostFields.names() | ProfileFields.names(),
+]
+"""The fields of entries, by kind of ConfigMap."""
 _SETTINGS = load(Given({}, {"POD_NAMESPACE": OWN, "PROMETHEUS_BASE_URL": "https://p"}, {})).settings
 _VA = VariantAutoscaling(metadata=ObjectMeta(name="a", namespace=TENANT), spec=VariantAutoscalingSpec(model_id=MODEL))
 _SNAPSHOT = Snapshot.of(
@@ -36,8 +52,8 @@ _SNAPSHOT = Snapshot.of(
 
 def words():
     """Return the fields of all kinds, the names of keys, and pieces of YAML."""
-    for module in (saturation, scale_to_zero, queueing, service_classes, accelerators):
-        for name in module.EXPECTED:
+    for fields in FIELDS:
+        for name in sorted(fields):
             yield from (name, f"{name}: ")
     yield from ("default", "m", "ns", f"model_id: {MODEL}\n", f"namespace: {TENANT}\n", "0.8", "1e-300", "5", "0", "-1")
     yield from (
@@ -77,14 +93,14 @@ def check(data):
     built_in = policy.current
     taken = False
     for given in steps:
-        for kind, name in CANONICAL.items():
-            for namespace in (OWN, TENANT) if kind in LOCAL_KINDS else (OWN,):
-                _told(policy.apply(Key(namespace, name), given))
+        for kind in MapKind:
+            for namespace in (OWN, TENANT) if kind.local else (OWN,):
+                _told(policy.apply(Key(namespace, kind.canonical), given))
         _judge(policy)
         taken = taken or policy.current != built_in
-    for name in CANONICAL.values():
+    for kind in MapKind:
         for namespace in (OWN, TENANT):
-            policy.apply(Key(namespace, name), None)
+            policy.apply(Key(namespace, kind.canonical), None)
     assert policy.current == built_in
     return taken
 

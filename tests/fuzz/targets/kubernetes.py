@@ -11,8 +11,8 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from tests.fuzz.harness import short
+from wva import targets
 from wva.api import kinds
-from wva.api.apps import Deployment
 from wva.api.core import Node, Pod, ResourceQuota, Service
 from wva.api.inference import InferencePool, InferencePoolAlpha
 from wva.api.resource import Resource
@@ -24,7 +24,7 @@ from wva.collect.inventory import without_idle_containers
 from wva.collect.surplus import (
     MAX_CONDITIONS,
     MAX_MODEL_ID_CHARACTERS,
-    bounded_deployment,
+    bounded_target,
     bounded_variant,
     model_id_fits,
     surplus_problems,
@@ -35,8 +35,9 @@ from wva.kube import errors
 from wva.kube.cache import Store
 from wva.kube.watch import WatchTarget, one_request
 from wva.numbers import MAX_REPLICAS
+from wva.targets import Deployment, LeaderWorkerSet, StatefulSet
 
-KINDS = [value for value in vars(kinds).values() if isinstance(value, Resource)]
+KINDS = [value for value in (*vars(kinds).values(), *vars(targets).values()) if isinstance(value, Resource)]
 MOST_GPUS = 1_000_000
 MOST_PROBLEMS = 10
 NOW = 1_767_225_600.0
@@ -115,12 +116,14 @@ def _pod(pod):
         assert pod_gpus(without_idle_containers(pod).spec, resource) == gpus
 
 
-def _deployment(deployment):
-    kept = bounded_deployment(deployment)
-    assert bounded_deployment(kept) == kept
+def _target(target):
+    kept = bounded_target(target)
+    assert bounded_target(kept) == kept
     assert len(surplus_problems(VariantAutoscaling(), kept)) <= MOST_PROBLEMS
     _variant(VariantAutoscaling(), kept)
-    for number in (deployment.spec_replicas, deployment.current_replicas, deployment.ready_replicas):
+    assert 1 <= target.pods_per_replica <= MAX_REPLICAS
+    assert len(target.pod_labels) >= len(target.template.metadata.labels)
+    for number in (target.spec_replicas, target.current_replicas, target.ready_replicas):
         assert 0 <= number <= MAX_REPLICAS
 
 
@@ -133,8 +136,8 @@ def _va(va):
     _variant(kept, Deployment())
 
 
-def _variant(va, deployment):
-    variant = variant_of(va, deployment=deployment, pods=(), bounds=bounds_of(va, None), now=NOW)
+def _variant(va, target):
+    variant = variant_of(va, target=target, pods=(), bounds=bounds_of(va, None), now=NOW)
     assert 0 <= variant.cost <= COST.maximum
     assert variant.status_desired is None or 0 <= variant.status_desired <= MAX_REPLICAS
     assert variant.gpus_per_replica >= 1
@@ -148,11 +151,11 @@ def _scaler(scaler):
     stores = ScalerStores(Store(), Store())
     stores.add_indexes()
     store = stores.hpas if isinstance(scaler, HorizontalPodAutoscaler) else stores.scaled_objects
-    name = scaler.spec.scale_target_ref.deployment
+    reference = scaler.spec.scale_target_ref
     store.upsert(scaler)
+    target = {"name": reference.name, "kind": reference.kind or "Deployment"}
     va = msgspec.convert(
-        {"metadata": {"namespace": scaler.metadata.namespace}, "spec": {"scaleTargetRef": {"name": name or ""}}},
-        VariantAutoscaling,
+        {"metadata": {"namespace": scaler.metadata.namespace}, "spec": {"scaleTargetRef": target}}, VariantAutoscaling
     )
     bounds = bounds_of(va, stores)
     for bound in (bounds.minimum, bounds.maximum):
@@ -183,7 +186,9 @@ def _pool(pool):
 
 _READ = {
     Pod: _pod,
-    Deployment: _deployment,
+    Deployment: _target,
+    StatefulSet: _target,
+    LeaderWorkerSet: _target,
     VariantAutoscaling: _va,
     HorizontalPodAutoscaler: _scaler,
     ScaledObject: _scaler,

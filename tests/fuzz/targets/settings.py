@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import math
 
-from wva.collect.live_settings import LiveSettings
-from wva.settings import Given, Settings, fatal_problems, load, origin_of
-from wva.settings.changes import static_changes, summary
-from wva.settings.describe import describe
-from wva.settings.load import unknown_keys
+from wva.config import Given, Settings, fatal_problems, load
+from wva.config.declare import declarations
+from wva.config.live import LiveSettings
+from wva.config.load import describe, static_changes, summary, unknown_keys
 
-KEYS = sorted({key for field in Settings.model_fields.values() for key in origin_of(field).keys})
+KEYS = sorted({key for field in declarations(Settings).values() for key in field.keys})
 SECRET = "hunter2"
 LONGEST_LINE = 2_000
 MOST_CHARACTERS = 1_000
@@ -49,7 +48,7 @@ def check(data):
     live = LiveSettings(load(Given({}, _BASE, {})).settings, Given({}, _BASE, {}), set_level=lambda _: None)
     taken = live.take(given | secret)
     _judge(live.current)
-    assert live.metrics_cache.interval_seconds > 0
+    assert live.current.global_opt_interval > 0
     told = [*map(str, loaded.problems), *fatal_problems(loaded, sources), *taken.problems, taken.rejected]
     told += [summary(static_changes({}, given | secret)), *unknown_keys(given)]
     assert all(len(line) <= LONGEST_LINE for line in told)
@@ -74,6 +73,6 @@ def _judge(settings):
     assert 0 < settings.fresh_threshold <= settings.unavailable_threshold < math.inf
     assert settings.scale_from_zero_max_concurrency >= 0
     assert settings.pod_namespace == "wva"
-    for name in Settings.model_fields:
+    for name in declarations(Settings):
         value = getattr(settings, name)
         assert not isinstance(value, float) or math.isfinite(value)

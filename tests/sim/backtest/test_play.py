@@ -8,9 +8,9 @@ from textwrap import dedent
 import pytest
 
 from tests.builders import policy
+from tests.config.parsing import parse_saturation
 from tests.sim.backtest.conftest import MINUTES
 from tests.sim.backtest.engines import MODEL, NAMESPACE, START
-from wva.collect.config.saturation import parse_saturation
 from wva.model.records import replace
 from wva.sim.backtest.fetch import Span, fetch
 from wva.sim.backtest.fit import fit

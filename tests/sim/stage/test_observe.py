@@ -115,7 +115,7 @@ def objects():
     status = {"desiredOptimizedAlloc": {"accelerator": "A100", "numReplicas": 4}}
     cluster.va(namespace=NAMESPACE, target="d-va", model_id=MODEL.model_id, status=status)
     made = cluster.deployment("d-va", namespace=NAMESPACE, replicas=4, ready=1)
-    cluster.stores.deployments.upsert(replace(made, status=replace(made.status, replicas=3)))
+    cluster.deployments.upsert(replace(made, status=replace(made.status, replicas=3)))
     for name, created, ready in (("va-0", 1.0, True), ("va-1", 612.7, False), ("va-2", 640.2, False)):
         cluster.pod(name, namespace=NAMESPACE, deployment="d-va", ready=ready, creationTimestamp=written(created))
     return cluster

@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 from wva import log
 from wva.cli import main
 from wva.cli.demo import play
+from wva.config import Given
 from wva.decide.pipeline import decide
 from wva.model.recording import Recording
-from wva.settings import Given
 from wva.sim.world.scenario import Scenario, VariantPlan, load
 from wva.sim.world.workloads import Loading
 from wva.sim.world.world import World

@@ -11,13 +11,20 @@ from typing import Any, Final
 
 import msgspec
 
-from wva.sim.apiserver.kinds import KindSpec, Problem, ScalePaths
+from wva.sim.apiserver.kinds import Check, KindSpec, Problem, ScalePaths
 from wva.sim.apiserver.objects import MISSING, Json, JsonObject, Object, Path, lookup, text_at
 from wva.sim.apiserver.validation import PRESERVE
 
 _TEXT: Final = {"type": "string"}
 _COUNT: Final = {"type": "integer", "minimum": 0}
 _TEXT_MAP: Final = {"type": "object", "additionalProperties": _TEXT, PRESERVE: True}
+
+
+_CHANGEABLE: Final = (
+    "replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy", "minReadySeconds",
+)  # fmt: skip
+"""Of the ``spec`` of a StatefulSet."""
 
 
 def _open(required: tuple[str, ...] = (), **properties: Any) -> JsonObject:
@@ -44,6 +51,21 @@ def _selector_is_fixed(new: Object, old: Object | None) -> list[Problem]:
     if isinstance(wanted, dict) and any((labels or {}).get(key) != value for key, value in wanted.items()):
         text = f"Invalid value: {_shown(labels)}: `selector` does not match template `labels`"
         problems.append(Problem("spec.template.metadata.labels", "FieldValueInvalid", text))
+    return problems
+
+
+def _stateful_set(new: Object, old: Object | None) -> list[Problem]:
+    """Find what else changed than the few fields of a StatefulSet that may."""
+    problems = _selector_is_fixed(new, None)
+    before, after = ({} if each is None else dict(each["spec"]) for each in (old, new))
+    for field in _CHANGEABLE:
+        before.pop(field, None)
+        after.pop(field, None)
+    if old is not None and before != after:
+        *names, last = (f"'{field}'" for field in _CHANGEABLE)
+        others = f"other than {', '.join(names)} and {last} are forbidden"
+        text = f"Forbidden: updates to statefulset spec for fields {others}"
+        problems.append(Problem("spec", "FieldValueForbidden", text))
     return problems
 
 
@@ -148,7 +170,7 @@ SERVICE_ACCOUNTS: Final = _core("serviceaccounts", "ServiceAccount", short_names
 RESOURCE_QUOTAS: Final = _core("resourcequotas", "ResourceQuota", short_names=("quota",), status=True)
 
 
-def _workload(plural: str, kind: str, short_name: str) -> KindSpec:
+def _workload(plural: str, kind: str, short_name: str, *, check: Check = _selector_is_fixed) -> KindSpec:
     return KindSpec(
         group="apps",
         version="v1",
@@ -159,7 +181,7 @@ def _workload(plural: str, kind: str, short_name: str) -> KindSpec:
         status=True,
         scale=ScalePaths(),
         schema=_WORKLOAD,
-        check=_selector_is_fixed,
+        check=check,
         built_in=True,
         unconditional_update=True,
     )
@@ -167,6 +189,7 @@ def _workload(plural: str, kind: str, short_name: str) -> KindSpec:
 
 DEPLOYMENTS: Final = _workload("deployments", "Deployment", "deploy")
 REPLICA_SETS: Final = _workload("replicasets", "ReplicaSet", "rs")
+STATEFUL_SETS: Final = _workload("statefulsets", "StatefulSet", "sts", check=_stateful_set)
 LEASES: Final = KindSpec(
     group="coordination.k8s.io",
     version="v1",
@@ -217,6 +240,7 @@ BUILT_IN: Final = (
     RESOURCE_QUOTAS,
     DEPLOYMENTS,
     REPLICA_SETS,
+    STATEFUL_SETS,
     LEASES,
     HORIZONTAL_POD_AUTOSCALERS,
     CUSTOM_RESOURCE_DEFINITIONS,

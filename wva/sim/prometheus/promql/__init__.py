@@ -1,8 +1,8 @@
 """PromQL over the embedded database: ``parse`` a query, ``evaluate`` it at a ``Moment``.
 
 What is covered: all selectors with ``offset`` and ``@``, the functions and aggregations listed in ``grammar``, all
-binary operators with their matching modifiers. Sub-queries, native histograms and everything else are refused with a
-``BadQueryError`` that names them.
+binary operators with their matching modifiers, and sub-queries. Native histograms and everything else are refused with
+a ``BadQueryError`` that names them.
 """
 
 from __future__ import annotations

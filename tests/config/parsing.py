@@ -1,0 +1,72 @@
+"""The entries of one ConfigMap, read as the controller reads them, without a cluster."""
+
+from __future__ import annotations
+
+from wva.config import Given, load
+from wva.config.entries import LayeredMap
+from wva.config.kinds import MapKind
+from wva.config.policy_maps import LivePolicy
+from wva.slices import at_once
+
+
+class Parsed:
+    """What a ConfigMap says after others before it."""
+
+    def __init__(self, make, data, previous=None, *, namespace=""):
+        """Take the ConfigMaps one after the other; the last one is ``data``."""
+        self.history = [*(previous.history if previous else []), data]
+        self.held = make()
+        for each in self.history:
+            at_once(self.held.take(namespace, each))
+        said = self.held.of(namespace)
+        self.values, self.good, self.errors, self.warnings = said.values, said.good, said.errors, said.warnings
+
+    def __eq__(self, other):
+        """Compare what is said."""
+        return (self.values, self.good, self.errors, self.warnings) == (
+            other.values,
+            other.good,
+            other.errors,
+            other.warnings,
+        )
+
+    __hash__ = None
+
+
+class ParsedSaturation(Parsed):
+    """A saturation ConfigMap; ``policy`` is what is decided with."""
+
+    def __init__(self, data, previous=None):
+        """Take it, and ask a live policy for the rest."""
+        live = LivePolicy(load(Given({}, {}, {})).settings)
+        super().__init__(lambda: live._maps[MapKind.SATURATION], data, previous)
+        self.policy = live.current
+
+
+def _global(kind):
+    return lambda: LivePolicy(load(Given({}, {}, {})).settings)._maps[kind]
+
+
+def parse_saturation(data, *, previous=None):
+    """Return what comes of a global saturation ConfigMap."""
+    return ParsedSaturation(data, previous)
+
+
+def parse_costs(data, *, previous=None):
+    """Return what comes of the ConfigMap of accelerator costs."""
+    return Parsed(_global(MapKind.ACCELERATOR_COSTS), data, previous)
+
+
+def parse_profiles(data, *, previous=None):
+    """Return what comes of the ConfigMap of measured performance."""
+    return Parsed(_global(MapKind.PROFILES), data, previous)
+
+
+def parse_service_classes(data, *, previous=None):
+    """Return what comes of the ConfigMap of service classes."""
+    return Parsed(_global(MapKind.SERVICE_CLASSES), data, previous)
+
+
+def parse_layered(rules, data, *, previous=None, namespace=""):
+    """Return what comes of a ConfigMap whose entries are for models."""
+    return Parsed(lambda: LayeredMap(rules), data, previous, namespace=namespace)

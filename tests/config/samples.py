@@ -1,0 +1,61 @@
+"""Two valid texts for every setting, and what they mean."""
+
+from __future__ import annotations
+
+from pydantic import SecretStr
+
+from wva.config import Given, Settings, load
+from wva.config.declare import POOL_GROUPS, TARGET_KINDS, declarations
+
+FIELDS = declarations(Settings)
+SPECIAL = {
+    "verbosity": (("1", 1), ("4", 4)),
+    "log_level": (("debug", "debug"), ("ERROR", "error")),
+    "event_loop": (("uvloop", "uvloop"), ("asyncio", "asyncio")),
+    "log_encoding": (("json", "json"), ("console", "console")),
+    "scale_from_zero_max_concurrency": (("3", 3), ("25", 25)),
+    "metrics_cache_ttl": (("90s", 90.0), ("1h30m", 5400.0)),
+    "metrics_cache_max_size": (("100", 100), ("0", 0)),
+    "target_kinds": tuple((kind, kind) for kind in TARGET_KINDS),
+    "pool_group": tuple((group, group) for group in POOL_GROUPS),
+    "epp_bearer_token": (("Bearer one", SecretStr("one")), ("two", SecretStr("two"))),
+    "prometheus_bearer_token": (("one", SecretStr("one")), ("two", SecretStr("two"))),
+    # Fresh must stay below unavailable, whatever the other one is.
+    "fresh_threshold": (("11s", 11.0), ("0.5m", 30.0)),
+    "stale_threshold": (("90s", 90.0), ("4m", 240.0)),
+    "unavailable_threshold": (("9m", 540.0), ("1h", 3600.0)),
+}
+
+
+def samples(name):
+    """Return ((text, value), (text, value)) for a field."""
+    if name in SPECIAL:
+        return SPECIAL[name]
+    default = FIELDS[name].default
+    if isinstance(default, bool):
+        return (("true", True), ("false", False))
+    if isinstance(default, float):
+        return (("90s", 90.0), ("1h30m", 5400.0))
+    return (("one", "one"), ("two", "two"))
+
+
+def loaded(*, flags=None, environment=None, config_map=None):
+    """Return what is in force for these sources."""
+    return load(Given(flags or {}, environment or {}, config_map or {}))
+
+
+def sources(name):
+    """Return the sources of a field, most important first."""
+    origin = FIELDS[name]
+    found = ["flag"] if origin.flags else []
+    return found + [source for source in ("environment", "configmap") if source in origin.places]
+
+
+def given(name, texts):
+    """Return what is in force when a field is given as ``texts`` says, by source."""
+    key = FIELDS[name].keys[0]
+    return loaded(
+        flags={name: texts["flag"]} if "flag" in texts else {},
+        environment={key: texts["environment"]} if "environment" in texts else {},
+        config_map={key: texts["configmap"]} if "configmap" in texts else {},
+    )

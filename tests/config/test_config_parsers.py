@@ -1,0 +1,466 @@
+"""Scale to zero, queueing, service classes, costs, profiles: what the texts mean, and what a bad one costs."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.config.parsing import parse_costs, parse_layered, parse_profiles, parse_service_classes
+from wva.collect.retention import LONGEST_SECONDS
+from wva.config import kinds
+from wva.config.keys import ClassFields, ProfileFields, QueueingFields, ScaleToZeroFields, TargetFields
+from wva.config.kinds import MAX_MODELS
+from wva.config.yaml_text import MAX_ENTRY_BYTES, BadEntryError, read_tree
+from wva.model.policy import Policy, QueueingPolicy, ScaleToZeroPolicy
+from wva.model.service import AcceleratorCost, PerformanceProfile, ServiceTarget
+from wva.model.variant import ModelKey
+
+CHAT = ModelKey("prod", "acme/chat")
+
+
+def zero(data, *, model=CHAT, previous=None):
+    """Return what a scale-to-zero ConfigMap means for a model, and the reading."""
+    reading = parse_layered(kinds.SCALE_TO_ZERO, data, previous=previous)
+    return Policy(scale_to_zero=reading.held.everywhere).scale_to_zero_for(model), reading
+
+
+def queue(data, *, model=CHAT, previous=None):
+    """Return what a queueing ConfigMap means for a model, and the reading."""
+    reading = parse_layered(kinds.QUEUEING, data, previous=previous)
+    return Policy(queueing=reading.held.everywhere).queueing_for(model), reading
+
+
+# --- scale to zero ----------------------------------------------------------------------------------------------------
+
+
+def test_the_documented_scale_to_zero_entries():
+    """Each field is asked of the model's entry, then of the default."""
+    data = {
+        "default": "enable_scale_to_zero: false\nretention_period: 15m",
+        "chat": "model_id: acme/chat\nenable_scale_to_zero: true",
+    }
+    assert zero(data)[0] == ScaleToZeroPolicy(True, 900.0)
+    assert zero(data, model=ModelKey("prod", "x"))[0] == ScaleToZeroPolicy(False, 900.0)
+
+
+def test_the_namespace_of_a_scale_to_zero_entry_is_honoured():
+    """It was parsed and ignored."""
+    data = {"a": "model_id: acme/chat\nnamespace: prod\nenable_scale_to_zero: true"}
+    assert zero(data)[0].enabled
+    assert not zero(data, model=ModelKey("dev", "acme/chat"))[0].enabled
+
+
+def test_of_two_scale_to_zero_entries_for_a_model_the_first_key_wins():
+    """With a warning that names the winner."""
+    entry = "model_id: acme/chat\nretention_period: "
+    found, reading = zero({"b": entry + "2m", "a": entry + "1m"})
+    assert found.retention_seconds == 60
+    assert reading.warnings == ("b: has no effect: a is for the same model and comes first",)
+
+
+@pytest.mark.parametrize("period", ["0s", "-5m", "soon", "15", "1d", "''", "[1m]"])
+def test_a_retention_period_that_is_none_rejects_its_entry(period):
+    """What the entry said last stays; before that, the default."""
+    _, good = zero({"chat": "model_id: acme/chat\nenable_scale_to_zero: true\nretention_period: 3m"})
+    text = {"chat": f"model_id: acme/chat\nretention_period: {period}"}
+    found, reading = zero(text, previous=good)
+    assert found == ScaleToZeroPolicy(True, 180.0)
+    (error,) = reading.errors
+    assert (error.key, error.field, error.model_id, error.in_force) == (
+        "chat",
+        "retention_period",
+        CHAT.model_id,
+        "180s",
+    )
+    assert zero(text)[0] == ScaleToZeroPolicy(False, 600.0)
+
+
+def test_more_than_a_day_of_retention_is_only_a_warning():
+    """Somebody may want that."""
+    found, reading = zero({"default": "retention_period: 25h"})
+    assert found.retention_seconds == 25 * 3600
+    assert len(reading.warnings) == 1
+    assert zero({"default": "retention_period: 24h"})[1].warnings == ()
+    (warning,) = zero({"default": "retention_period: 169h"})[1].warnings
+    assert warning.endswith("the model never goes to zero")
+    assert kinds.LONGEST_RETENTION_SECONDS == LONGEST_SECONDS
+
+
+@pytest.mark.parametrize(
+    "text", ["enable_scale_to_zero: 1", "enable_scale_to_zero: 'true'", "enable_scale_to_zero: ja"]
+)
+def test_a_switch_takes_true_and_false_alone(text):
+    """A number or a quoted word is none."""
+    assert zero({"default": text})[1].errors[0].field == "enable_scale_to_zero"
+
+
+# --- queueing ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_documented_queueing_entries():
+    """The entry inherits from the default."""
+    data = {
+        "default": "sloMultiplier: 4.0\ntuningEnabled: false",
+        "chat": "model_id: acme/chat\nnamespace: prod\ntargetTTFT: 500\ntargetITL: 50",
+    }
+    assert queue(data)[0] == QueueingPolicy(4.0, False, 500, 50)
+    assert queue(data, model=ModelKey("dev", "acme/chat"))[0] == QueueingPolicy(4.0, False)
+
+
+def test_only_an_entry_switches_the_queueing_model_on():
+    """An empty default is one; none is none, and an entry alone is for its model alone."""
+    assert queue({})[0] is None
+    assert queue({"default": ""})[0] == QueueingPolicy()
+    alone = {"chat": "model_id: acme/chat\nnamespace: prod"}
+    assert queue(alone)[0] == QueueingPolicy()
+    assert queue(alone, model=ModelKey("prod", "x"))[0] is None
+
+
+def test_a_default_that_was_never_valid_switches_nothing_on():
+    """A valid one that is broken later stays on."""
+    assert queue({"default": "sloMultiplier: 1"})[0] is None
+    _, good = queue({"default": "sloMultiplier: 2"})
+    assert queue({"default": "sloMultiplier: x"}, previous=good)[0] == QueueingPolicy(2.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("sloMultiplier: 1", "sloMultiplier"),
+        ("sloMultiplier: 0.5", "sloMultiplier"),
+        ("sloMultiplier: -1", "sloMultiplier"),
+        ("targetTTFT: 500", "targetITL"),
+        ("targetITL: 50\ntargetTTFT: 0", "targetTTFT"),
+        ("targetTTFT: -1\ntargetITL: 5", "targetTTFT"),
+        ("tuningEnabled: perhaps", "tuningEnabled"),
+    ],
+)
+def test_what_a_queueing_entry_may_not_say(text, field):
+    """Both targets or neither, and a multiplier above one."""
+    found, reading = queue({"default": text})
+    assert found is None
+    assert [error.field for error in reading.errors] == [field]
+
+
+def test_a_multiplier_of_zero_means_the_default():
+    """As in the original; also over a default that says otherwise."""
+    assert queue({"default": "sloMultiplier: 0"})[0] == QueueingPolicy(3.0)
+
+
+@pytest.mark.parametrize("whom", ["model_id: acme/chat", "namespace: prod"])
+def test_a_global_queueing_entry_names_model_and_namespace(whom):
+    """Both or neither."""
+    _, reading = queue({"chat": whom})
+    assert len(reading.errors) == 1
+    assert reading.values == ()
+
+
+def test_a_queueing_entry_of_a_namespace_speaks_for_that_namespace():
+    """It need not name it, and cannot speak for another."""
+    data = {"a": "model_id: acme/chat", "b": "model_id: x\nnamespace: elsewhere"}
+    local = parse_layered(kinds.QUEUEING, data, namespace="prod")
+    assert [(entry.model_id, entry.namespace) for entry in local.values] == [("acme/chat", "prod")]
+    assert len(local.warnings) == 1
+    rules = local.held.local["prod"]
+    assert [override.policy for override in rules.overrides] == [QueueingPolicy()]
+
+
+# --- service classes --------------------------------------------------------------------------------------------------
+
+FILES = {
+    "premium.yaml": "name: Premium\npriority: 1\ndata:\n"
+    "  - {model: default/default, slo-tpot: 24, slo-ttft: 500}\n  - {model: big, slo-tpot: 80, slo-ttft: 500}",
+    "freemium.yaml": "name: Freemium\npriority: 10\ndata:\n- model: small\n  slo-tpot: 200\n  slo-ttft: 2000\n",
+}
+LIST = """
+- name: Premium
+  model: meta/llama
+  priority: 1
+  slo-itl: 24        # Time per output token (ms)
+  slo-ttw: 500       # Time to first token (ms)
+
+- name: Standard
+  model: meta/llama
+  priority: 5
+  slo-itl: 50
+  slo-ttw: 1000
+"""
+
+
+def test_a_class_in_each_key():
+    """The form of the shipped files."""
+    found = parse_service_classes(FILES)
+    assert found.values == (
+        ServiceTarget("Premium", 1, 500, 80, 0, "big"),
+        ServiceTarget("Premium", 1, 500, 24, 0, "default/default"),
+        ServiceTarget("Freemium", 10, 2000, 200, 0, "small"),
+    )
+    assert (found.errors, found.warnings) == ((), ())
+
+
+def test_a_list_of_classes_with_their_models():
+    """The older form; the most important class has the model, wherever it stands."""
+    expected = (ServiceTarget("Premium", 1, 500, 24, 0, "meta/llama"),)
+    found = parse_service_classes({"serviceClasses": LIST})
+    assert (found.values, found.errors) == (expected, ())
+    assert "model meta/llama is in several classes; Premium with priority 1 decides" in found.warnings[0]
+    entries = yaml.safe_dump(list(reversed(yaml.safe_load(LIST))))
+    assert parse_service_classes({"serviceClasses": entries}).values == expected
+
+
+def test_a_model_in_several_keys_belongs_to_the_most_important_class():
+    """Of equal ones to that of the first key."""
+    text = "name: {}\npriority: {}\ndata: [{{model: m, slo-tpot: 1}}]"
+    found = parse_service_classes(
+        {"a": text.format("Low", 9), "b": text.format("High", 2), "c": text.format("Same", 2)}
+    )
+    assert [target.class_name for target in found.values] == ["High"]
+    assert len(found.warnings) == 2
+
+
+def test_a_bad_model_is_rejected_alone():
+    """What was said of it last stays; the others of its class are untouched."""
+    before = parse_service_classes(FILES)
+    text = FILES["premium.yaml"].replace("slo-tpot: 80", "slo-tpot: fast")
+    found = parse_service_classes({**FILES, "premium.yaml": text}, previous=before)
+    assert found.values == before.values
+    (error,) = found.errors
+    assert (error.key, error.field, error.value, error.model_id) == ("premium.yaml", "data[1].slo-tpot", "fast", "big")
+    assert error.in_force == "class Premium, priority 1, ttft 500 ms, itl 80 ms"
+    assert [target.model_id for target in parse_service_classes({"premium.yaml": text}).values] == ["default/default"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[broken",
+        "text",
+        "name: [x]",
+        "priority: 1\ndata: []",
+        "name: x\npriority: high",
+        "name: x\ndata: {model: m}",
+        "x" * (MAX_ENTRY_BYTES + 1),
+    ],
+)
+def test_a_bad_class_leaves_what_its_key_said_last(text):
+    """The other keys go on."""
+    before = parse_service_classes(FILES)
+    found = parse_service_classes({**FILES, "premium.yaml": text}, previous=before)
+    assert found.values == before.values
+    assert [error.key for error in found.errors] == ["premium.yaml"]
+    assert found.errors[0].in_force == "what it said last of 2 models"
+    alone = parse_service_classes({**FILES, "premium.yaml": text})
+    assert [target.model_id for target in alone.values] == ["small"]
+
+
+@pytest.mark.parametrize(
+    "item", ["model", "{slo-tpot: 1}", "{model: ''}", "{model: [m]}", "[a]", "{name: x, model: m}"]
+)
+def test_what_is_no_class_of_a_list(item):
+    """It needs a name and a model; its neighbours are taken."""
+    found = parse_service_classes({"serviceClasses": f"- {item}\n- {{name: A, priority: 2, model: n}}"})
+    if item == "{name: x, model: m}":
+        assert [(target.model_id, target.priority) for target in found.values] == [("m", 100), ("n", 2)]
+        assert "none is given" in found.warnings[0]
+    else:
+        assert [target.model_id for target in found.values] == ["n"]
+        assert found.errors[0].field.startswith("[0]")
+
+
+@pytest.mark.parametrize(("written", "counted"), [("0", 100), ("101", 100), ("1", 1), ("100", 100)])
+def test_a_priority_outside_of_its_range_is_the_lowest(written, counted):
+    """As in the original, but not in silence."""
+    found = parse_service_classes({"a": f"name: A\npriority: {written}\ndata: [{{model: m}}]"})
+    assert found.values[0].priority == counted
+    assert bool(found.warnings) == (written in {"0", "101"})
+
+
+@pytest.mark.parametrize("form", ["{}", "name: A\npriority: 1\ndata:\n{}"])
+def test_a_class_has_a_limit(form):
+    """Of a thousand models the last one is taken, of one more none."""
+    item = "- {{name: A, priority: 1, model: m{}}}\n"
+    for count, taken in ((MAX_MODELS, MAX_MODELS), (MAX_MODELS + 1, 0)):
+        found = parse_service_classes({"a": form.format("".join(item.format(number) for number in range(count)))})
+        assert (len(found.values), len(found.errors)) == (taken, int(not taken))
+
+
+def test_unknown_fields_of_classes_are_warnings():
+    """In a class and in a model."""
+    found = parse_service_classes({"a": "name: A\npriority: 1\nowner: x\ndata: [{model: m, slo-p99: 1}]"})
+    assert len(found.values) == 1
+    assert [warning.split(":")[0] for warning in found.warnings] == ["a", "a.data[0]"]
+
+
+# --- costs and profiles -----------------------------------------------------------------------------------------------
+
+
+def test_costs_as_json_and_as_yaml():
+    """The numbers may stand in quotes, since the shipped ones do."""
+    data = {"G2": '{"device": "Intel-Gaudi-2-96GB", "cost": "23.00"}', "A100": "cost: 40"}
+    found = parse_costs(data)
+    assert found.values == (AcceleratorCost("A100", 40.0), AcceleratorCost("G2", 23.0, "Intel-Gaudi-2-96GB"))
+    assert (found.errors, found.warnings) == ((), ())
+
+
+@pytest.mark.parametrize("text", ["{", '{"cost": "much"}', '{"device": "x"}', '{"cost": "-1"}', "cost: .inf", "40"])
+def test_a_bad_cost_leaves_the_last_one_of_its_accelerator(text):
+    """And nothing of an accelerator that had none."""
+    before = parse_costs({"A100": "cost: 40", "G2": "cost: 23"})
+    found = parse_costs({"A100": text, "G2": "cost: 24"}, previous=before)
+    assert found.values == (AcceleratorCost("A100", 40.0), AcceleratorCost("G2", 24.0))
+    assert [error.key for error in found.errors] == ["A100"]
+    assert parse_costs({"A100": text}).values == ()
+
+
+def test_a_profile_with_the_names_of_the_log():
+    """``name`` is the model there."""
+    text = "name: default/default\nacc: A100\naccCount: 1\nalpha: 20.58\nbeta: 0.41\nmaxBatchSize: 4\natTokens: 0"
+    found = parse_profiles({"any": text})
+    assert found.values == (
+        PerformanceProfile(20.58, 0.41, max_batch_size=4, model_id="default/default", accelerator="A100"),
+    )
+    assert found.errors == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("alpha: 0\nbeta: 1", "alpha"),
+        ("alpha: .nan\nbeta: 1", "alpha"),
+        ("alpha: 1\nbeta: -1", "beta"),
+        ("alpha: 1", "beta"),
+        ("alpha: 1\nbeta: 1\nmaxBatchSize: 2.5", "maxBatchSize"),
+        ("alpha: 1\nbeta: 1\nmaxBatchSize: 100001", "maxBatchSize"),
+        ("alpha: 1000001\nbeta: 0", "beta"),
+        ("alpha: 1\nbeta: 11\nmaxBatchSize: 100000", "beta"),
+        ("alpha: 1\nbeta: 0\ndelta: 11\nmaxBatchSize: 100000", "delta"),
+        ("alpha: 1e-9\nbeta: 0", "alpha"),
+        ("alpha: 1\nbeta: 1\naccCount: x", "accCount"),
+    ],
+)
+def test_parameters_that_no_engine_has_are_rejected(text, field):
+    """They would make the model's arithmetic meaningless; the last good ones stay."""
+    whose = "model_id: m\nacc: A100\n"
+    before = parse_profiles({"a": whose + "alpha: 2\nbeta: 3"})
+    found = parse_profiles({"a": whose + text}, previous=before)
+    assert found.values == before.values
+    assert [(error.field, error.model_id) for error in found.errors] == [(field, "m")]
+    (error,) = parse_profiles({"a": "name: n\n" + text, "b": whose + "alpha: 1\nbeta: 1"}).errors
+    assert error.model_id == "n"
+
+
+def test_a_profile_that_cannot_be_read_may_be_for_anybody():
+    """It names no model."""
+    (error,) = parse_profiles({"a": "["}).errors
+    assert error.model_id == ""
+
+
+@pytest.mark.parametrize("text", ["acc: A100\nalpha: 1\nbeta: 1", "model_id: m\nalpha: 1\nbeta: 1"])
+def test_a_profile_names_model_and_accelerator(text):
+    """Otherwise it would be for nobody."""
+    assert len(parse_profiles({"a": text}).errors) == 1
+
+
+def test_of_two_profiles_for_one_pair_the_first_key_wins():
+    """With a warning."""
+    text = "model_id: m\nacc: A100\nbeta: 1\nalpha: "
+    found = parse_profiles({"b": text + "2", "a": text + "1"})
+    assert [profile.alpha for profile in found.values] == [1.0]
+    assert found.warnings == ("b: has no effect: a is for the same model and accelerator and comes first",)
+
+
+# --- any text ---------------------------------------------------------------------------------------------------------
+
+NAMES = sorted(
+    {*ScaleToZeroFields.names(), *QueueingFields.names(), *ProfileFields.names(), "cost", "device", "data"}
+    | TargetFields.names()
+    | ClassFields.names()
+)
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-10, 2000),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from(("5m", "m", "1")),
+)
+MAPPINGS = st.dictionaries(st.one_of(st.sampled_from(NAMES), st.text(max_size=4)), SCALARS, max_size=8)
+TREES = st.one_of(
+    SCALARS,
+    MAPPINGS,
+    st.lists(st.one_of(MAPPINGS, SCALARS), max_size=4),
+    st.builds(lambda own, data: {**own, "data": data}, MAPPINGS, st.one_of(SCALARS, st.lists(MAPPINGS, max_size=3))),
+    st.recursive(
+        SCALARS, lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.text(max_size=2), inner))
+    ),
+)
+TEXTS = st.one_of(
+    TREES.map(lambda tree: yaml.safe_dump(tree, allow_unicode=True)),
+    st.text(max_size=60),
+    st.text("[]{}&*:-? \n\"'a1!|>#", max_size=60),
+)
+MAPS = st.dictionaries(st.sampled_from(("default", "a", "b")), TEXTS)
+
+
+def _all_of(first, second):
+    """Return what every parser makes of the second text, the first having been there before."""
+    yield zero(second, previous=zero(first)[1])[1]
+    yield queue(second, previous=queue(first)[1])[1]
+    for parse in (parse_service_classes, parse_costs, parse_profiles):
+        yield parse(second, previous=parse(first))
+
+
+@settings(deadline=None)
+@given(MAPS, MAPS)
+def test_no_text_raises_and_every_rejection_is_told(first, second):
+    """What is in force came from a good entry of the one text or the other, and is a number that can be used."""
+    for found in _all_of(first, second):
+        assert {error.key for error in found.errors} <= set(second)
+        assert all(str(error).isprintable() and len(str(error)) < 1500 for error in found.errors)
+    policy, _ = queue(second, previous=queue(first)[1])
+    if policy is not None:
+        assert 1 < policy.slo_multiplier < math.inf
+        assert (policy.target_ttft_milliseconds > 0) == (policy.target_itl_milliseconds > 0)
+    assert 0 < zero(second, previous=zero(first)[1])[0].retention_seconds < math.inf
+    for profile in parse_profiles(second, previous=parse_profiles(first)).values:
+        assert profile.alpha > 0 or profile.gamma > 0
+        assert all(0 <= value < math.inf for value in (profile.alpha, profile.beta, profile.gamma, profile.delta))
+    targets = parse_service_classes(second, previous=parse_service_classes(first)).values
+    assert all(1 <= target.priority <= 100 and target.class_name and target.model_id for target in targets)
+
+
+@settings(deadline=None)
+@given(MAPS)
+def test_what_was_good_stays_while_its_key_is_broken(good):
+    """Every entry replaced by nonsense: nothing that was in force is lost."""
+    broken = dict.fromkeys(good, "[")
+    for before, after in zip(_all_of({}, good), _all_of(good, broken), strict=True):
+        assert dict(after.good) == dict(before.good)
+        assert {error.key for error in after.errors} == set(good)
+
+
+@settings(deadline=None)
+@given(MAPS)
+def test_the_outcome_does_not_depend_on_the_order_of_the_keys(data):
+    """A ConfigMap has none."""
+    assert list(_all_of({}, data)) == list(_all_of({}, dict(reversed(data.items()))))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 60_000, "{a: " * 15_000, "- " * 30_000, "&a [*a]", "a: !!set {b}", "? [a]\n: b", "a: 1\na: 2", "\x00"],
+)
+def test_a_document_is_neither_deep_nor_clever(text):
+    """No recursion, no aliases, no tags, no names that are none."""
+    with pytest.raises(BadEntryError):
+        read_tree(text)
+
+
+def test_a_document_keeps_quotes_apart_and_drops_nulls():
+    """As a flat entry does."""
+    assert read_tree("a: [1, '1', {b: ~, c: x}]\nd:") == {"a": ["1", "1", {"c": "x"}]}
+    assert read_tree("") == read_tree("~") == {}

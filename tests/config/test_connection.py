@@ -1,0 +1,88 @@
+"""The connection to Prometheus comes from one place, and its token goes nowhere else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.config.samples import FIELDS, loaded, samples
+
+CONNECTION = [name for name in FIELDS if name.startswith("prometheus_")]
+URL = "PROMETHEUS_BASE_URL"
+TOKEN = "hunter2-of-the-config-map"
+
+
+def keys(values):
+    """Return settings by their key."""
+    return {FIELDS[name].keys[0]: text for name, text in values.items()}
+
+
+ALL = keys({name: samples(name)[0][0] for name in CONNECTION if name != "prometheus_base_url"})
+
+
+@pytest.mark.parametrize("name", [name for name in CONNECTION if name != "prometheus_base_url"])
+def test_a_url_from_the_environment_shuts_out_the_config_map(name):
+    """All of the connection comes from the environment then; what is missing there has its default."""
+    result = loaded(environment={URL: "https://env"}, config_map={URL: "https://map", **ALL})
+    assert result.settings.prometheus_base_url == "https://env"
+    assert getattr(result.settings, name) == FIELDS[name].default
+    assert result.sources[name] == "default"
+
+
+@pytest.mark.parametrize("name", CONNECTION)
+def test_a_url_from_the_config_map_brings_its_connection(name):
+    """All of it from there."""
+    result = loaded(config_map={URL: "one", **ALL})
+    assert getattr(result.settings, name) == samples(name)[0][1]
+
+
+@given(st.dictionaries(st.sampled_from(sorted([URL, *ALL])), st.sampled_from(["", "https://env", "true"])))
+def test_a_token_of_the_config_map_never_meets_a_url_of_the_environment(environment):
+    """Whatever else is in the environment."""
+    result = loaded(environment=environment, config_map={URL: "https://map", "PROMETHEUS_BEARER_TOKEN": TOKEN})
+    if result.sources["prometheus_base_url"] == "environment":
+        assert result.settings.prometheus_bearer_token.get_secret_value() != TOKEN
+
+
+def test_an_empty_url_in_the_environment_does_not_count():
+    """Charts render empty values; the ConfigMap is used then."""
+    result = loaded(environment={URL: ""}, config_map={URL: "https://map", "PROMETHEUS_SERVER_NAME": "p"})
+    assert result.settings.prometheus_base_url == "https://map"
+    assert result.settings.prometheus_server_name == "p"
+
+
+def test_other_settings_keep_their_own_order():
+    """The rule is about the connection only."""
+    result = loaded(environment={URL: "https://env"}, config_map={"GLOBAL_OPT_INTERVAL": "5s"})
+    assert result.settings.global_opt_interval == 5
+
+
+def test_a_problem_of_a_shut_out_value_is_not_told():
+    """Nobody looks at it."""
+    environment = {URL: "https://env"}
+    result = loaded(environment=environment, config_map={"PROMETHEUS_ALLOW_HTTP": "maybe"})
+    assert result.problems == ()
+
+
+def test_the_token_is_nowhere_in_print():
+    """Neither in the settings, nor in what was loaded."""
+    result = loaded(environment={URL: "https://env", "PROMETHEUS_BEARER_TOKEN": TOKEN})
+    assert result.settings.prometheus_bearer_token.get_secret_value() == TOKEN
+    for text in (repr(result), str(result), repr(result.settings), str(result.settings)):
+        assert TOKEN not in text
+
+
+def test_the_connection_settings_are_the_known_ones():
+    """A new one must be thought about here, since the rule goes by its name."""
+    assert set(keys(dict.fromkeys(CONNECTION, ""))) == {
+        URL,
+        "PROMETHEUS_ALLOW_HTTP",
+        "PROMETHEUS_TLS_INSECURE_SKIP_VERIFY",
+        "PROMETHEUS_CA_CERT_PATH",
+        "PROMETHEUS_CLIENT_CERT_PATH",
+        "PROMETHEUS_CLIENT_KEY_PATH",
+        "PROMETHEUS_SERVER_NAME",
+        "PROMETHEUS_BEARER_TOKEN",
+        "PROMETHEUS_TOKEN_PATH",
+    }

@@ -1,0 +1,151 @@
+"""A new key is its declaration and the place that reads its value: shown with keys that only this test declares."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.config.parsing import parse_layered
+from tests.docs.rendering import entry_table, settings_rows
+from wva.cli.flags import add_settings_flags, given_flags
+from wva.config import Given, Settings, load
+from wva.config.declare import DURATION, GLOBAL_DEFAULT, SWITCH, Live, declarations, field, flag, key, number
+from wva.config.entries import Rules, given
+from wva.config.keys import ModelFields
+from wva.config.live import LiveSettings
+from wva.config.load import describe, static_changes, unknown_keys
+from wva.model.records import replace
+from wva.numbers import Real
+
+
+class MoreSettings(Settings):
+    """Three keys more: one of each kind of place and of change."""
+
+    nap_time: Annotated[float, DURATION] = flag(
+        5.0, "How long to nap.", live=Live("Updated naps", "naps_updated"), metavar="DURATION"
+    )
+    nap_switch: Annotated[bool, SWITCH] = key(False, "Whether to nap.", "WVA_NAP")
+    nap_place: str = key("bed", "Where to nap.", places=("environment",))
+
+
+def test_flag_environment_config_map_and_default_in_this_order():
+    """Precedence, the problem of a bad value, and what is in force instead."""
+    parser = argparse.ArgumentParser()
+    add_settings_flags(parser, MoreSettings)
+    flags = given_flags(parser.parse_args(["--nap-time", "1m"]))
+    assert flags == {"nap_time": "1m"}
+    for sources, value, source in (
+        (Given(flags, {"NAP_TIME": "2m"}, {"NAP_TIME": "3m"}), 60.0, "flag"),
+        (Given({}, {"NAP_TIME": "2m"}, {"NAP_TIME": "3m"}), 120.0, "environment"),
+        (Given({}, {}, {"NAP_TIME": "3m"}), 180.0, "configmap"),
+        (Given({}, {}, {}), 5.0, "default"),
+    ):
+        loaded = load(sources, MoreSettings)
+        assert (loaded.settings.nap_time, loaded.sources["nap_time"], loaded.problems) == (value, source, ())
+    (problem,) = load(Given({}, {"WVA_NAP": "maybe"}, {}), MoreSettings).problems
+    assert str(problem) == "WVA_NAP='maybe' (environment): expected true or false; in force: false"
+    assert load(Given({}, {}, {"NAP_PLACE": "sofa"}), MoreSettings).settings.nap_place == "bed"
+    assert unknown_keys({"NAP_TIME": "", "NAP_TIMES": ""}, MoreSettings) == ["NAP_TIMES"]
+
+
+def test_it_is_followed_while_the_process_runs_or_rejected():
+    """As it is declared: the live one is applied and logged, the other waits for a restart."""
+    sources = Given({}, {}, {"NAP_TIME": "3m"})
+    live = LiveSettings(load(sources, MoreSettings).settings, sources)
+    with capture_logs() as logged:
+        taken = live.take({"NAP_TIME": "4m", "WVA_NAP": "true"})
+    assert (live.current.nap_time, live.current.nap_switch) == (240.0, False)
+    assert "WVA_NAP: (not set) -> true" in taken.rejected
+    told = next(line for line in logged if line["event"] == "Updated naps")
+    assert (told["event_name"], told["old"], told["new"]) == ("naps_updated", "180s", "240s")
+    assert [change.parameter for change in static_changes({}, {"WVA_NAP": "1", "NAP_TIME": "1s"}, MoreSettings)] == [
+        "WVA_NAP"
+    ]
+
+
+def test_it_is_shown_and_documented():
+    """In ``wva config``, in ``--help`` and in the table of the documentation."""
+    entry = next(each for each in describe(load(Given({}, {}, {}), MoreSettings)) if each.name == "NAP_TIME")
+    assert (entry.value, entry.applies, entry.flags) == ("5s", "live", ("--nap-time",))
+    parser = argparse.ArgumentParser()
+    add_settings_flags(parser, MoreSettings)
+    assert "How long to nap. Default: 5s. Also: NAP_TIME." in " ".join(parser.format_help().split())
+    assert settings_rows(MoreSettings)[-3:] == [
+        ("`--nap-time`", "`NAP_TIME`", "both", "`5s`", "live", "How long to nap."),
+        ("-", "`WVA_NAP`", "both", "`false`", "start", "Whether to nap."),
+        ("-", "`NAP_PLACE`", "environment", "`bed`", "start", "Where to nap."),
+    ]
+
+
+@dataclass(frozen=True)
+class NapPolicy:
+    """The place that reads the values of the entries."""
+
+    depth: float = 0.5
+    seconds: float = 60.0
+
+
+class NapFields(ModelFields):
+    """The entries of a made-up ConfigMap."""
+
+    depth: Annotated[float | None, number(Real(0, 1))] = field("napDepth", "How deep to nap.")
+    seconds: Annotated[float | None, DURATION] = field("napTime", "How long to nap.")
+    everybody: Annotated[float | None, number(Real(0, 9))] = field(
+        "everybody", "About all models.", place=GLOBAL_DEFAULT
+    )
+
+
+NAPS = Rules(
+    NapFields,
+    NapPolicy(),
+    over=lambda beneath, entry: replace(beneath, **given(entry)),
+    made_of=lambda default, merged: (default, [(entry.model_id, policy) for entry, policy in merged]),
+)
+
+
+def test_a_field_of_an_entry_is_read_and_inherited():
+    """The entry of a model over ``default`` over what holds without entries."""
+    parsed = parse_layered(NAPS, {"default": "napDepth: 0.9", "a": "model_id: m\nnapTime: 10m"})
+    assert parsed.held.everywhere == (NapPolicy(0.9), [("m", NapPolicy(0.9, 600.0))])
+    assert (parsed.errors, parsed.warnings) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("napDepth: 2", "default.napDepth: got 2, expected a number from 0 to 1, without quotes; in force: 0.5"),
+        (
+            "napTime: soon",
+            "default.napTime: got soon, expected a duration such as 90s, 10m or 1h30m, above zero; in force: 60s",
+        ),
+        ("[", "in force: napDepth 0.5, napTime 60s"),
+    ],
+)
+def test_a_bad_field_is_told_with_what_is_in_force(text, told):
+    """In the words of its form; a broken entry with all that a policy has."""
+    (error,) = parse_layered(NAPS, {"default": text}).errors
+    assert told in str(error)
+
+
+def test_a_field_of_the_global_default_is_said_in_vain_elsewhere():
+    """By its declaration alone."""
+    assert parse_layered(NAPS, {"a": "model_id: m\neverybody: 1"}).warnings == (
+        "a: everybody has no effect here: it is read from default of this ConfigMap only",
+    )
+
+
+def test_a_field_has_its_row_in_the_documentation():
+    """With what holds without it."""
+    rows = entry_table([NapFields], base=NAPS.base).splitlines()
+    assert "| `napDepth` | `0.5` | How deep to nap. |" in rows
+    assert "| `napTime` | `1m` | How long to nap. |" in rows
+
+
+def test_the_range_of_a_number_is_declared_once():
+    """For the text of an error, and for what the chart's schema is compared with."""
+    form = declarations(NapFields)["depth"].form
+    assert (form.limits, form.expected) == (Real(0, 1), "a number from 0 to 1, without quotes")

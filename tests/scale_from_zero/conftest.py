@@ -1,0 +1,7 @@
+"""What tests of scale from zero share with those of collecting."""
+
+from __future__ import annotations
+
+from tests.collect.conftest import instruments, metric, output, server
+
+__all__ = ["instruments", "metric", "output", "server"]

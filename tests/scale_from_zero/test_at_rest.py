@@ -1,0 +1,120 @@
+"""Which models are marked by a change: all that it concerns, and not the whole fleet."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.collect.cluster import Cluster, accepted_variants
+from tests.collect.test_pools import current
+from wva.api.meta import Key
+from wva.collect.pools import PoolStores
+from wva.kube.cache import Store
+from wva.model.variant import ModelKey
+from wva.scale_from_zero.at_rest import AtRest
+
+NAMES, MODELS = ("a", "b", "c"), ("m", "n")
+
+
+class Scene:
+    """A cluster with pools, and what follows it."""
+
+    def __init__(self):
+        """Begin empty."""
+        self.cluster = Cluster()
+        self.pools = PoolStores(Store(), Store())
+        self.woken = 0
+        self.at_rest = AtRest(self.cluster.stores, self.pools, wake=self.wake)
+
+    def wake(self):
+        """Count."""
+        self.woken += 1
+
+    def resting(self, models=None):
+        """Return the models at rest with their variants and pools, of all models or of some, as read anew."""
+        keys = None if models is None else self.at_rest.variants_of(models)
+        found = {}
+        for entry in accepted_variants(self.cluster.stores, only=keys):
+            found.setdefault(entry.variant.model, []).append(entry.variant)
+        return {model: self.story(made) for model, made in found.items() if not any(one.active for one in made)}
+
+    def story(self, variants):
+        """Return what the loop keeps of a model at rest."""
+        deployments = self.cluster.deployments
+        labels = [deployments.get(Key("ns", one.target)).spec.template.metadata.labels for one in variants]
+        pools = {pool for one in labels for pool in self.pools.pools_of("ns", one)}
+        return sorted(one.key for one in variants), sorted(pools)
+
+
+CHANGES = st.one_of(
+    st.tuples(st.just("va"), st.sampled_from(NAMES), st.sampled_from(NAMES), st.sampled_from(MODELS), st.booleans()),
+    st.tuples(st.just("no va"), st.sampled_from(NAMES)),
+    st.tuples(st.just("deployment"), st.sampled_from(NAMES), st.integers(0, 2), st.booleans()),
+    st.tuples(st.just("no deployment"), st.sampled_from(NAMES)),
+    st.tuples(st.just("pool"), st.sampled_from(NAMES), st.sampled_from(NAMES)),
+)
+
+
+def play(scene, change):
+    """Make one change."""
+    stores = scene.cluster.stores
+    match change:
+        case "va", name, target, model, deleting:
+            metadata = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleting else {}
+            scene.cluster.va(name, target=target, model_id=model, metadata=metadata)
+        case "no va", name:
+            stores.variant_autoscalings.delete(Key("ns", name))
+        case "deployment", name, replicas, deleting:
+            metadata = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleting else {}
+            scene.cluster.deployment(name, replicas=replicas, **metadata)
+        case "no deployment", name:
+            scene.cluster.deployments.delete(Key("ns", name))
+        case "pool", name, app:
+            current(scene.pools, name, labels={"app": app})
+
+
+@given(st.lists(st.lists(CHANGES, max_size=4), max_size=12))
+def test_whoever_looks_at_what_is_marked_knows_what_a_look_at_everything_tells(turns):
+    """Whatever is changed in whatever order, with several changes between two looks."""
+    scene, known = Scene(), {}
+    for changes in turns:
+        for change in changes:
+            play(scene, change)
+        marked = scene.at_rest.take_marked()
+        now = scene.resting(marked)
+        known = {model: story for model, story in known.items() if model not in marked} | now
+        assert known == scene.resting()
+        assert set(known) <= scene.at_rest.all()
+
+
+def test_a_status_and_a_running_variant_mark_nothing():
+    """A thousand statuses are written after one cycle, and replicas come and go all day."""
+    scene = Scene()
+    scene.cluster.deployment("a", replicas=0)
+    scene.cluster.deployment("b", replicas=3)
+    scene.cluster.va("a", target="a")
+    scene.cluster.va("b", target="b", model_id="n")
+    assert scene.at_rest.take_marked() == {ModelKey("ns", "m")}
+    woken = scene.woken
+    status = {"desiredOptimizedAlloc": {"accelerator": "A100", "numReplicas": 2, "lastRunTime": "2026-01-01T00:00:00Z"}}
+    scene.cluster.va("a", target="a", status=status, metadata={"uid": "uid-a"})
+    scene.at_rest.take_marked()
+    scene.cluster.va("a", target="a", status={**status, "currentReplicas": 4}, metadata={"uid": "uid-a"})
+    scene.cluster.deployment("b", replicas=4, uid="uid-b")
+    scene.cluster.deployment("b", replicas=2, uid="uid-b")
+    assert scene.at_rest.take_marked() == set()
+    assert scene.woken == woken + 1
+
+
+def test_a_pool_marks_the_models_at_zero_of_its_namespace():
+    """A change of its status does not."""
+    scene = Scene()
+    scene.cluster.deployment("a", replicas=0)
+    scene.cluster.va("a", target="a")
+    scene.at_rest.take_marked()
+    current(scene.pools, labels={"app": "a"})
+    assert scene.at_rest.take_marked() == {ModelKey("ns", "m")}
+    current(scene.pools, labels={"app": "a"})
+    assert scene.at_rest.take_marked() == set()
+    current(scene.pools, labels={"app": "a"}, namespace="other")
+    assert scene.at_rest.take_marked() == set()

@@ -1,0 +1,467 @@
+"""Reading what waits at the gateway: from pools to pods to numbers, and everything that can go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from contextlib import asynccontextmanager, suppress
+
+import msgspec
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.timing import times_as_long
+from wva.api.core import Pod, Service
+from wva.collect.pools import Pool
+from wva.kube.cache import Store
+from wva.kube.errors import NotFound
+from wva.scale_from_zero.gateway_page import QUEUE_SIZE_METRIC, parse_queues
+from wva.scale_from_zero.gateway_queue import (
+    MAX_PODS,
+    MAX_POOLS_AT_ONCE,
+    GatewayError,
+    GatewayQueues,
+)
+
+POOL = Pool("ns", "pool", "epp")
+
+
+def line(model="m", count="3", *, metric=QUEUE_SIZE_METRIC, label="target_model_name"):
+    """Return one sample."""
+    return f'{metric}{{fairness_id="f",{label}="{model}"}} {count}\n'
+
+
+class Picker:
+    """An endpoint picker on 127.0.0.1, one Service, pods that point to it."""
+
+    def __init__(self):
+        """Answer one waiting request."""
+        self.answer = web.Response(text=line())
+        self.requests = []
+        self.asked_for_service = 0
+        self.service_error = None
+        self.pods = Store()
+        self.port = 0
+        self.ports = None
+        self.port_of = {}
+        self.selector = {"app": "epp"}
+        self.token = ""
+
+    async def handle(self, request):
+        """Answer as told."""
+        self.requests.append(request)
+        answer = self.answer
+        if callable(answer):
+            return await answer(request)
+        return web.Response(status=answer.status, body=answer.body, headers=dict(answer.headers))
+
+    async def service(self, key):
+        """Return the Service."""
+        self.asked_for_service += 1
+        if self.service_error is not None:
+            raise self.service_error
+        port = self.port_of.get(key.namespace, self.port)
+        ports = self.ports if self.ports is not None else [{"name": "http-metrics", "port": 1, "targetPort": port}]
+        metadata = {"namespace": key.namespace, "name": key.name}
+        return msgspec.convert({"metadata": metadata, "spec": {"selector": self.selector, "ports": ports}}, Service)
+
+    def pod(self, name="epp-0", *, ip="127.0.0.1", ready=True, app="epp", namespace="ns"):
+        """Put a pod of the picker."""
+        conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+        metadata = {"namespace": namespace, "name": name, "labels": {"app": app}}
+        body = {"metadata": metadata, "status": {"podIP": ip, "conditions": conditions}}
+        self.pods.upsert(msgspec.convert(body, Pod))
+
+    @asynccontextmanager
+    async def reader(self, **settings):
+        """Serve, and yield a reader of it."""
+        app = web.Application()
+        app.router.add_get("/metrics", self.handle)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = runner.addresses[0][1]
+        try:
+            async with GatewayQueues(self.pods, service=self.service, token=lambda: self.token, **settings) as reader:
+                yield reader
+        finally:
+            await runner.cleanup()
+
+
+@pytest.fixture
+def picker():
+    """Return a picker."""
+    return Picker()
+
+
+async def test_the_queue_of_every_ready_pod_counts(picker):
+    """Added up; pods that are not Ready, of others or of another namespace are not asked."""
+    picker.pod("epp-0")
+    picker.pod("epp-1")
+    picker.pod("epp-2", ready=False)
+    picker.pod("web-0", app="web")
+    picker.pod("epp-3", namespace="other")
+    async with picker.reader() as reader:
+        assert await reader.waiting(POOL) == {"m": 6.0}
+    assert len(picker.requests) == 2
+
+
+async def test_a_pod_that_does_not_answer_hides_no_other(picker):
+    """One address leads nowhere; what the other says counts."""
+    picker.pod("epp-0")
+    picker.pod("epp-1", ip="127.0.0.2")
+    picker.pod("epp-2", ip="")
+    async with picker.reader() as reader:
+        assert await reader.waiting(POOL) == {"m": 3.0}
+
+
+async def test_the_token_is_read_for_each_request(picker):
+    """A rotated one is used at once; without one there is no header."""
+    picker.pod()
+    async with picker.reader() as reader:
+        for token in ("", "first", "second"):
+            picker.token = token
+            await reader.waiting(POOL)
+    headers = [request.headers.get("Authorization") for request in picker.requests]
+    assert headers == [None, "Bearer first", "Bearer second"]
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 500, 302])
+async def test_another_status_is_an_error(picker, status):
+    """Redirects are not followed: they could lead a token anywhere."""
+    picker.pod()
+    picker.token = "s3cret"
+    picker.answer = web.Response(status=status, headers={"Location": "http://127.0.0.1:1/"})
+    async with picker.reader() as reader:
+        with pytest.raises(GatewayError, match=str(status)) as caught:
+            await reader.waiting(POOL)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html></html>",
+        b"<html>\n" + line().encode() + b'x{y="',
+        b'{"metrics": []}',
+        b"please log in",
+        b"404 page not found",
+        b"\xff\xfe",
+        line(count="x").encode(),
+    ],
+)
+async def test_what_is_no_exposition_is_an_error(picker, body):
+    """A page of a proxy, bytes that are no text, a value that is no number; nothing of it is quoted."""
+    picker.pod()
+    picker.answer = web.Response(body=body)
+    async with picker.reader() as reader:
+        with pytest.raises(GatewayError, match=r"sent (something|a line) [a-z ]+, expected metrics as text$"):
+            await reader.waiting(POOL)
+
+
+@pytest.mark.parametrize(
+    "body", ["", "\n", "# HELP a b\n", "a 1\n", 'a{b="}c"} NaN\n', "\n a:b\t+Inf\n", "up -1 170\n"]
+)
+async def test_metrics_of_anything_else_are_a_queue_in_which_nobody_waits(picker, body):
+    """The metric is not there before the first request has waited."""
+    picker.pod()
+    picker.answer = web.Response(body=body)
+    async with picker.reader() as reader:
+        assert await reader.waiting(POOL) == {}
+
+
+@pytest.mark.parametrize(("token", "words"), [("", "is not set"), ("s3cret", "is not accepted")])
+async def test_a_refusal_names_the_setting_of_the_token(picker, token, words):
+    """Whether there is none or a wrong one."""
+    picker.pod()
+    picker.token = token
+    picker.answer = web.Response(status=401)
+    async with picker.reader() as reader:
+        with pytest.raises(GatewayError, match=f"401: the token of EPP_METRIC_READER_BEARER_TOKEN {words}$"):
+            await reader.waiting(POOL)
+
+
+async def test_an_endless_answer_is_cut(picker):
+    """More than the limit is an error, however much more would come."""
+
+    async def endless(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(10_000):
+            await response.write(b"# a comment that goes on\n" * 1000)
+        return response
+
+    picker.pod()
+    picker.answer = endless
+    async with picker.reader(max_bytes=200_000) as reader:
+        with pytest.raises(GatewayError, match="sent more than 200,000 bytes"):
+            await reader.waiting(POOL)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "x"])
+async def test_compressed_metrics_are_not_unpacked(picker, encoding):
+    """They were asked for uncompressed: 16 KiB can be 16 MiB."""
+    picker.pod()
+    body = gzip.compress(line().encode() * 200_000)
+    picker.answer = web.Response(body=body, headers={"Content-Encoding": encoding})
+    async with picker.reader() as reader:
+        with pytest.raises(GatewayError, match="sent compressed metrics, which were asked for uncompressed"):
+            await reader.waiting(POOL)
+    assert picker.requests[0].headers["Accept-Encoding"] == "identity"
+
+
+async def test_more_than_a_mebibyte_is_refused(picker):
+    """With the limit in the message."""
+    picker.pod()
+    picker.answer = web.Response(text=line() * 20_000)
+    async with picker.reader() as reader:
+        with pytest.raises(GatewayError, match="sent more than 1,048,576 bytes"):
+            await reader.waiting(POOL)
+
+
+@asynccontextmanager
+async def silence():
+    """Accept connections and say nothing; yield the port and the connections."""
+    open_connections = []
+    server = await asyncio.start_server(lambda _, writer: open_connections.append(writer), "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1], open_connections
+    finally:
+        for writer in open_connections:
+            writer.close()
+        server.close()
+
+
+async def failure(reader, pool):
+    """Return why a pool cannot be read."""
+    with pytest.raises(GatewayError) as caught:
+        await reader.waiting(pool)
+    return str(caught.value)
+
+
+async def test_silent_pods_delay_no_other_pool(picker):
+    """A hundred of one pool: the pool of another namespace is read at once, and the round of the first one ends."""
+    for number in range(100):
+        picker.pod(f"epp-{number:03}", namespace="hostile")
+    picker.pod()
+    async with silence() as (port, connections), picker.reader(timeout_seconds=1.0) as reader:
+        picker.port_of["hostile"] = port
+        hostile = asyncio.create_task(failure(reader, Pool("hostile", "p", "epp")))
+        await connected(connections, 10)
+        assert await reader.waiting(POOL) == {"m": 3.0}
+        assert len(connections) == 10
+        assert "did not answer within" in await hostile
+        assert len(connections) < 40
+
+
+async def test_many_pools_of_one_namespace_delay_no_other_namespace(picker):
+    """Only some of them are read at the same time."""
+    picker.pod(namespace="hostile")
+    picker.pod()
+    async with silence() as (port, connections), picker.reader(timeout_seconds=5.0) as reader:
+        picker.port_of["hostile"] = port
+        pools = [Pool("hostile", f"p{number}", "epp") for number in range(300)]
+        tasks = [asyncio.create_task(failure(reader, pool)) for pool in pools]
+        await connected(connections, MAX_POOLS_AT_ONCE)
+        assert await reader.waiting(POOL) == {"m": 3.0}
+        assert len(connections) == MAX_POOLS_AT_ONCE
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def connected(connections, count):
+    """Wait for so many connections."""
+    async with asyncio.timeout(10):
+        while len(connections) < count:  # noqa: ASYNC110 - a server of the library tells nobody
+            await asyncio.sleep(0.01)
+
+
+async def test_of_many_pods_some_are_read_in_each_round(picker):
+    """And the others in the next ones."""
+    for number in range(MAX_PODS + 8):
+        picker.pod(f"epp-{number:03}", ip=f"127.0.1.{number}")
+    async with picker.reader() as reader:
+        for _ in range(2):
+            with pytest.raises(GatewayError):
+                await reader.waiting(POOL)
+        known = next(iter(reader._known.values()))
+        assert known.rounds == 2
+        assert len(reader._addresses(POOL, known)) == MAX_PODS
+
+
+async def test_a_service_with_a_huge_selector_is_not_kept(picker):
+    """Its size and the limit are in the message."""
+    picker.pod()
+    picker.selector = {f"l{number}": "x" for number in range(10_000)}
+    async with picker.reader() as reader:
+        with pytest.raises(GatewayError, match=r"spec\.selector has 10,000 labels, expected at most 64"):
+            await reader.waiting(POOL)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        line(count="9" * 400),
+        line(count="9" * 5_000),
+        line(count="1e400"),
+        line(count="1.7e308"),
+        line(count=f"1 {'9' * 400}"),
+        line(count="1 2 3"),
+        line(count="0x10"),
+        line(count="1_000"),
+        f"up 1\n{QUEUE_SIZE_METRIC}{{a=}} 1\n",
+        f'up 1\n{QUEUE_SIZE_METRIC}{{a="b" 1\n',
+        f'up 1\n{QUEUE_SIZE_METRIC}{{a="b"}}\n',
+        line() * 10_001,
+    ],
+)
+def test_a_line_that_cannot_be_read_is_an_error(text):
+    """Of digits without end, too many words, labels that are none, or too many lines."""
+    with pytest.raises(ValueError, match=r"^(no|more)"):
+        parse_queues(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (line(count="3 1700000000000"), {"m": 3.0}),
+        (line(count="  3e0\t -5 "), {"m": 3.0}),
+        (line(count="3\r"), {"m": 3.0}),
+        (f'up 1\n{QUEUE_SIZE_METRIC} {{ model_name = "a" , x="" , }}2\n', {"a": 2.0}),
+        (f"{QUEUE_SIZE_METRIC}{{}} 2\n", {}),
+        (f"# {line()}", {}),
+        (line(model="a\u2028b"), {"a\u2028b": 3.0}),
+        ("up 1\n" + line(), {"m": 3.0}),
+    ],
+)
+def test_every_form_of_a_line_is_read(text, expected):
+    """Times, blanks, a comma at the end, a carriage return."""
+    assert parse_queues(text) == expected
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        line(),
+        QUEUE_SIZE_METRIC + "\n",
+        QUEUE_SIZE_METRIC + '{a="' + "\\" * 16_000 + "\n",
+        QUEUE_SIZE_METRIC + "{" + 'a="b",' * 2_000 + "\n",
+        "} ",
+        "}",
+        " ",
+        "\t",
+        "\n",
+        'a{"',
+        "a" * 100 + "{",
+        "a 1\n",
+    ],
+)
+@pytest.mark.parametrize("start", ["", "a{", "up 1\n"])
+def test_reading_takes_time_in_proportion_to_the_page(start, piece):
+    """Of a mebibyte sixteen times that of 64 KiB, and not its square, whether it can be read or not."""
+
+    def read(size):
+        text = start + piece * (size // len(piece))
+        with suppress(ValueError):
+            parse_queues(text)
+
+    assert times_as_long(lambda: read(1024 * 1024), lambda: read(64 * 1024)) < 40
+
+
+async def test_a_pod_that_never_answers_is_given_up(picker):
+    """After the time limit, with a line that says so."""
+
+    async def never(_):
+        await asyncio.sleep(3600)
+
+    picker.pod()
+    picker.answer = never
+    async with picker.reader(timeout_seconds=0.05) as reader:
+        with pytest.raises(GatewayError, match="did not answer within"):
+            await reader.waiting(POOL)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"ports": []}, "has no port with 'metric' in its name"),
+        ({"ports": [{"name": "grpc", "port": 9002}]}, "has no port with 'metric' in its name"),
+        ({"selector": {}}, "has no Ready pod"),
+        ({"service_error": NotFound(404, "NotFound", "gone")}, "Service ns/epp cannot be read"),
+    ],
+)
+async def test_what_is_missing_is_named(picker, change, words):
+    """A Service without a metrics port, without pods, or none at all."""
+    picker.pod()
+    for name, value in change.items():
+        setattr(picker, name, value)
+    async with picker.reader() as reader:
+        with pytest.raises(GatewayError, match=words):
+            await reader.waiting(POOL)
+
+
+async def test_a_pool_without_a_picker_is_an_error(picker):
+    """There is nobody to ask."""
+    async with picker.reader() as reader:
+        with pytest.raises(GatewayError, match="names no endpoint picker"):
+            await reader.waiting(Pool("ns", "pool", ""))
+
+
+async def test_the_service_is_not_asked_for_each_time(picker):
+    """Four reads a second would be four requests a second to the API server; a failure is not kept."""
+    picker.pod()
+    async with picker.reader() as reader:
+        picker.service_error = NotFound(404, "NotFound", "not yet")
+        with pytest.raises(GatewayError):
+            await reader.waiting(POOL)
+        picker.service_error = None
+        for _ in range(3):
+            await reader.waiting(POOL)
+    assert picker.asked_for_service == 2
+
+
+async def test_a_named_target_port_is_the_port_of_the_service(picker):
+    """Pods are kept without their ports, so the name cannot be looked up."""
+    picker.pod()
+    async with picker.reader() as reader:
+        picker.ports = [{"name": "metrics", "port": picker.port, "targetPort": "metrics"}]
+        assert await reader.waiting(POOL) == {"m": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (line(), {"m": 3.0}),
+        (line() + line(count="2"), {"m": 5.0}),
+        (line(label="model_name"), {"m": 3.0}),
+        (f'{QUEUE_SIZE_METRIC}{{model_name="a",target_model_name=""}} 1\n', {"a": 1.0}),
+        (f'{QUEUE_SIZE_METRIC}{{model_name="a",target_model_name="b"}} 1\n', {"b": 1.0}),
+        (line(count="0.5"), {"m": 0.5}),
+        (line(count="0"), {}),
+        (line(count="-1"), {}),
+        (line(count="NaN"), {}),
+        (line(count="+Inf"), {}),
+        (line(metric="inference_extension_flow_control_queue_size_bucket"), {}),
+        (f"{QUEUE_SIZE_METRIC} 4\n", {}),
+        (line(model="x" * 100_000), {}),
+        (line(model='a\\"b\\nc'), {'a"b\nc': 3.0}),
+        ("", {}),
+    ],
+)
+def test_queues_by_model(text, expected):
+    """The target, or the model where there is no target; only positive numbers; nothing of other metrics."""
+    assert parse_queues(text) == expected
+
+
+@given(st.text() | st.text().map(lambda text: f"{QUEUE_SIZE_METRIC}{{{text}}} 1\n"))
+def test_no_text_raises_anything_but_a_value_error(text):
+    """A picker may answer anything."""
+    try:
+        found = parse_queues(text)
+    except ValueError:
+        return
+    assert all(count > 0 for count in found.values())

@@ -1,0 +1,547 @@
+"""When the gateways are looked at, who is started, and that one broken pool keeps nobody else waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from tests.builders import variant
+from wva.collect.pools import Pool
+from wva.decide.start import Budget
+from wva.instruments import Instruments
+from wva.kube.errors import Conflict, Forbidden
+from wva.model.inventory import Inventory
+from wva.model.records import replace
+from wva.scale_from_zero.activations import ACTIVATION_SECONDS, Activations
+from wva.scale_from_zero.gateway_queue import GatewayError
+from wva.scale_from_zero.loop import POLL_SECONDS, ScaleFromZero
+from wva.sim.world.clock import VirtualClock
+
+
+def asleep(name, **kwargs):
+    """Return a variant at zero."""
+    made = variant(name, replicas=0, **kwargs)
+    return replace(made, spec_replicas=0, current_replicas=0, ready_replicas=0)
+
+
+class Scene:
+    """The loop with a scripted world and a virtual clock."""
+
+    def __init__(self):
+        """Have one variant at zero behind one quiet pool."""
+        self.clock = VirtualClock()
+        self.activations = Activations()
+        self.instruments = Instruments(CollectorRegistry())
+        self.variants = [asleep("a")]
+        self.pools = {"a": [Pool("ns", "p", "epp")]}
+        self.waiting = {"p": {}}
+        self.looks = 0
+        self.looked_at = []
+        self.slow = False
+        self.known = None
+        self.reads = []
+        self.hanging = set()
+        self.released = asyncio.Event()
+        self.limit = None
+        self.scaled = []
+        self.published = []
+        self.events = []
+        self.failures = {}
+        self.hindered = {}
+        self.scale_error = None
+        self.order = []
+        self.changed = asyncio.Event()
+        self.loop = ScaleFromZero(
+            at_zero=lambda: {made.model for made in self.variants if not made.active},
+            marked=self.marked,
+            variants=self.look,
+            pools_of=lambda made: self.pools.get(made.key.name, []),
+            waiting=self.read,
+            budget=lambda _: self.limit,
+            scale=self.scale,
+            seen=self.seen,
+            publish=self.publish,
+            announce=lambda *event: self.events.append(event),
+            report=self.report,
+            hinder=self.hinder,
+            changed=self.changed,
+            activations=self.activations,
+            clock=self.clock,
+            instruments=self.instruments,
+        )
+
+    def marked(self):
+        """Return all models if the scene has been changed since the last call, as the caches would tell."""
+        world = (list(self.variants), dict(self.pools))
+        if world == self.known:
+            return set()
+        before, self.known = self.known, world
+        return {made.model for made in (*self.variants, *(before[0] if before else ()))}
+
+    async def look(self, now, models):
+        """Return the variants of some models, and count the looks."""
+        self.looks += 1
+        self.looked_at.append(set(models))
+        found = [self.activations.apply(made, now) for made in self.variants if made.model in self.looked_at[-1]]
+        if self.slow:
+            await asyncio.sleep(0)
+        return found
+
+    async def read(self, pool):
+        """Answer for a pool: numbers, an error, or never."""
+        self.reads.append((round(self.clock.elapsed_seconds, 3), pool.name))
+        if pool.name in self.hanging:
+            await self.released.wait()
+        answer = self.waiting[pool.name]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def scale(self, key, desired):
+        """Note the write, or refuse it."""
+        self.order.append("scale")
+        if self.scale_error is not None:
+            raise self.scale_error
+        self.scaled.append((key.name, desired))
+
+    async def seen(self, decision):
+        """Note that somebody waits for autoscalers to see what was published."""
+        assert decision is self.published[-1]
+        self.order.append("seen")
+
+    def report(self, pool, failure):
+        """Keep what is wrong with a pool now."""
+        self.failures.pop(pool.name, None)
+        if failure:
+            self.failures[pool.name] = failure
+
+    def hinder(self, key, trouble):
+        """Keep what hinders a variant now."""
+        self.hindered.pop(key.name, None)
+        if trouble:
+            self.hindered[key.name] = trouble
+
+    def publish(self, decision):
+        """Note the decision."""
+        self.order.append("publish")
+        self.published.append(decision)
+
+    @asynccontextmanager
+    async def running(self):
+        """Run the loop around the body."""
+        task = asyncio.create_task(self.loop.run())
+        await self.settle()
+        try:
+            yield
+        finally:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    async def settle(self):
+        """Let everything run that does not wait for time."""
+        for _ in range(30):
+            await asyncio.sleep(0)
+
+    async def advance(self, seconds):
+        """Let virtual time pass, poll by poll."""
+        end = self.clock.elapsed_seconds + seconds
+        while self.clock.elapsed_seconds < end - 1e-9:
+            self.clock.advance_to(min(end, self.clock.elapsed_seconds + POLL_SECONDS / 2))
+            await self.settle()
+
+    def count(self, metric, result):
+        """Return a counter."""
+        return self.instruments.registry.get_sample_value(f"{metric}_total", {"result": result}) or 0
+
+
+@pytest.fixture
+def scene():
+    """Return a scene."""
+    return Scene()
+
+
+async def test_a_gateway_is_read_often_while_something_is_at_zero(scene):
+    """Four times a second."""
+    async with scene.running():
+        await scene.advance(1.0)
+    assert [at for at, _ in scene.reads] == [0, 0.25, 0.5, 0.75, 1.0]
+    assert scene.scaled == []
+    assert scene.count("wva_gateway_reads", "success") == 5
+
+
+async def test_nothing_is_read_while_everything_runs(scene):
+    """And it begins as soon as a cache says that something went to zero."""
+    scene.variants = [variant("a", replicas=1)]
+    async with scene.running():
+        await scene.advance(5.0)
+        assert scene.reads == []
+        scene.variants = [asleep("a")]
+        scene.changed.set()
+        await scene.settle()
+        assert len(scene.reads) == 1
+
+
+async def test_a_variant_without_a_pool_waits_for_one(scene):
+    """Nobody is asked; a pool that appears is."""
+    scene.pools = {}
+    async with scene.running():
+        await scene.advance(1.0)
+        assert scene.reads == []
+        scene.pools = {"a": [Pool("ns", "p", "epp")]}
+        scene.changed.set()
+        await scene.settle()
+        assert len(scene.reads) == 1
+
+
+async def test_many_changes_in_a_row_are_looked_at_once_per_poll(scene):
+    """A look goes through what may have changed, and a change of any Deployment in the cluster may ask for one."""
+    scene.variants = [variant("a", replicas=1)]
+    async with scene.running():
+        for _ in range(20):
+            scene.known = None
+            scene.changed.set()
+            await scene.advance(POLL_SECONDS / 10)
+    assert 2 <= scene.looks <= 10
+
+
+async def test_a_waiting_request_starts_the_cheapest_once(scene):
+    """Published and seen before it is written, and not again while the caches are behind."""
+    scene.variants = [asleep("a", cost=20), asleep("b", cost=40)]
+    scene.pools["b"] = scene.pools["a"]
+    async with scene.running():
+        scene.waiting["p"] = {"m": 2.0}
+        await scene.advance(3.0)
+    assert scene.scaled == [("a", 1)]
+    assert scene.order == ["publish", "seen", "scale"]
+    (decision,) = scene.published
+    assert (decision.key.name, decision.desired, decision.current) == ("a", 1, 0)
+    assert scene.count("wva_activations", "success") == 1
+
+
+async def test_a_queue_of_another_model_starts_nobody(scene):
+    """Names are compared exactly."""
+    scene.waiting["p"] = {"M": 2.0, "m2": 1.0}
+    async with scene.running():
+        await scene.advance(1.0)
+    assert scene.scaled == []
+
+
+async def test_a_start_that_was_taken_back_is_made_again(scene):
+    """Somebody scaled the target to zero although requests wait; the caches have shown it running between."""
+    async with scene.running():
+        scene.waiting["p"] = {"m": 1.0}
+        await scene.advance(0.5)
+        scene.variants = [variant("a", replicas=1)]
+        scene.changed.set()
+        await scene.advance(0.5)
+        scene.variants = [asleep("a")]
+        scene.changed.set()
+        await scene.advance(0.5)
+    assert scene.scaled == [("a", 1), ("a", 1)]
+
+
+async def test_a_start_that_never_shows_is_made_again(scene):
+    """After half a minute the caches are believed."""
+    async with scene.running():
+        scene.waiting["p"] = {"m": 1.0}
+        await scene.advance(ACTIVATION_SECONDS + 3)
+    assert len(scene.scaled) == 2
+
+
+async def test_a_broken_pool_backs_off_and_keeps_nobody_waiting(scene):
+    """The other one is read as often as ever, and its model started."""
+    scene.variants.append(asleep("b", model="n"))
+    scene.pools["b"] = [Pool("ns", "q", "epp")]
+    scene.waiting = {"p": GatewayError("refused"), "q": {}}
+    async with scene.running():
+        await scene.advance(30.0)
+        broken = [at for at, pool in scene.reads if pool == "p"]
+        assert len(broken) < 40
+        assert len([pool for _, pool in scene.reads if pool == "q"]) >= 120
+        scene.waiting["q"] = {"n": 1.0}
+        await scene.advance(0.5)
+    assert scene.scaled == [("b", 1)]
+    assert scene.count("wva_gateway_reads", "error") >= len(broken)
+
+
+async def test_an_error_about_one_pool_or_model_concerns_that_one_alone(scene):
+    """A reader that raises what it should not, pools that cannot be told, a budget that cannot be read."""
+    for name in ("b", "c", "d"):
+        scene.variants.append(asleep(name, model=name))
+        scene.pools[name] = [Pool("ns", name, "epp")]
+    scene.waiting = {"p": ValueError("text"), "b": {}, "c": {"c": 1.0}, "d": {"d": 1.0}}
+    pools_of = scene.loop._pools_of
+
+    def pools(variant):
+        if variant.key.name == "b":
+            raise LookupError
+        return pools_of(variant)
+
+    def budget(model):
+        if model.model_id == "c":
+            raise LookupError
+
+    scene.loop._pools_of, scene.loop._budget = pools, budget
+    async with scene.running():
+        await scene.advance(2.0)
+    assert scene.scaled == [("d", 1)]
+    assert scene.failures["p"].startswith("unexpected ValueError")
+    assert {name: trouble.reason.value for name, trouble in scene.hindered.items()} == {
+        "b": "ScaleFromZeroFailed",
+        "c": "ScaleFromZeroFailed",
+    }
+    assert "starting from zero failed: LookupError" in scene.hindered["c"].message
+
+
+async def test_a_write_that_raises_what_it_should_not_is_tried_again(scene):
+    """As one that the API server refused."""
+    scene.waiting["p"] = {"m": 1.0}
+    scene.scale_error = ValueError("text")
+    async with scene.running():
+        await scene.advance(2.0)
+        assert scene.hindered["a"].message.startswith("the target could not be scaled: ValueError")
+        scene.scale_error = None
+        await scene.advance(5.0)
+    assert scene.scaled == [("a", 1)]
+
+
+async def test_a_broken_pool_is_reported_while_somebody_needs_it(scene):
+    """Why, until it is read again or nobody at zero is behind it."""
+    scene.waiting["p"] = GatewayError("it answered 401")
+    async with scene.running():
+        await scene.advance(1.0)
+        assert scene.failures == {"p": "it answered 401"}
+        scene.waiting["p"] = GatewayError("it sent something else")
+        await scene.advance(10.0)
+        assert scene.failures == {"p": "it sent something else"}
+        scene.waiting["p"] = {}
+        await scene.advance(10.0)
+        assert scene.failures == {}
+        scene.waiting["p"] = GatewayError("gone")
+        await scene.advance(1.0)
+        assert scene.failures == {"p": "gone"}
+        scene.variants = [variant("a", replicas=1)]
+        scene.changed.set()
+        await scene.advance(10.0)
+    assert scene.failures == {}
+
+
+async def test_an_answer_that_comes_too_late_is_not_reported(scene):
+    """Its variant runs by then."""
+    scene.hanging = {"p"}
+    scene.waiting["p"] = GatewayError("did not answer")
+    async with scene.running():
+        await scene.advance(1.0)
+        scene.variants = [variant("a", replicas=1)]
+        scene.changed.set()
+        await scene.advance(1.0)
+        scene.released.set()
+        await scene.advance(10.0)
+    assert scene.failures == {}
+
+
+async def test_a_pool_that_hangs_keeps_nobody_waiting(scene):
+    """It is asked once at a time."""
+    scene.variants.append(asleep("b", model="n"))
+    scene.pools["b"] = [Pool("ns", "q", "epp")]
+    scene.waiting = {"p": {}, "q": {"n": 1.0}}
+    scene.hanging = {"p"}
+    async with scene.running():
+        await scene.advance(5.0)
+    assert len([pool for _, pool in scene.reads if pool == "p"]) == 1
+    assert scene.scaled == [("b", 1)]
+
+
+async def test_a_write_that_fails_is_told_and_tried_again_later(scene):
+    """Not four times a second; what was published stays, for a scaler may obey it."""
+    scene.scale_error = Forbidden(403, "Forbidden", "deployments/scale is forbidden")
+    scene.waiting["p"] = {"m": 1.0}
+    async with scene.running():
+        await scene.advance(60.0)
+    failures = scene.count("wva_activations", "error")
+    assert 2 <= failures < 60
+    _, type_, reason, message = scene.events[0]
+    assert (type_, reason) == ("Warning", "ScaleFromZeroFailed")
+    assert "deployments/scale is forbidden" in message
+
+
+async def test_a_refusal_is_told_once(scene):
+    """Requests wait and no GPU is free; said again when the reason changes."""
+    scene.limit = Budget(Inventory.of([]))
+    scene.waiting["p"] = {"m": 1.0}
+    async with scene.running():
+        await scene.advance(5.0)
+        assert [(type_, reason) for _, type_, reason, _ in scene.events] == [("Warning", "ScaleFromZeroRefused")]
+        scene.limit = Budget(None, "nodes cannot be read")
+        await scene.advance(1.0)
+        assert len(scene.events) == 2
+        scene.limit = None
+        await scene.advance(1.0)
+    assert scene.scaled == [("a", 1)]
+    assert scene.count("wva_activations", "refused") > 2
+
+
+async def test_a_refusal_lasts_until_nothing_waits_for_a_minute(scene):
+    """A queue that empties for a moment changes no status; one that stays empty does."""
+    scene.limit = Budget(Inventory.of([]))
+    scene.waiting["p"] = {"m": 1.0}
+    async with scene.running():
+        await scene.advance(1.0)
+        assert scene.hindered["a"].reason == "ScaleFromZeroRefused"
+        assert "requests wait, nothing can start: a: " in scene.hindered["a"].message
+        scene.waiting["p"] = {}
+        await scene.advance(50.0)
+        assert set(scene.hindered) == {"a"}
+        scene.waiting["p"] = {"m": 1.0}
+        await scene.advance(10.0)
+        scene.waiting["p"] = {}
+        await scene.advance(50.0)
+        assert set(scene.hindered) == {"a"}
+        await scene.advance(20.0)
+    assert scene.hindered == {}
+
+
+async def test_what_hinders_a_start_ends_with_the_start(scene):
+    """At once when the write succeeds; a minute later for a variant that somebody else has started, or that is gone."""
+    scene.scale_error = Forbidden(403, "Forbidden", "deployments/scale is forbidden")
+    scene.waiting["p"] = {"m": 1.0}
+    async with scene.running():
+        await scene.advance(1.0)
+        assert scene.hindered["a"].reason == "ScaleFromZeroFailed"
+        scene.scale_error = None
+        await scene.advance(10.0)
+        assert scene.scaled == [("a", 1)]
+        assert scene.hindered == {}
+        scene.scale_error = Forbidden(403, "Forbidden", "deployments/scale is forbidden")
+        await scene.advance(ACTIVATION_SECONDS + 5)
+        assert set(scene.hindered) == {"a"}
+        scene.variants = []
+        scene.changed.set()
+        await scene.advance(65.0)
+    assert scene.hindered == {}
+
+
+async def test_state_of_pools_that_are_gone_is_forgotten(scene):
+    """A pool that comes back begins without its failures."""
+    scene.waiting["p"] = GatewayError("refused")
+    async with scene.running():
+        await scene.advance(20.0)
+        scene.pools = {}
+        await scene.advance(1.0)
+        scene.pools = {"a": [Pool("ns", "p", "epp")]}
+        scene.changed.set()
+        before = len(scene.reads)
+        await scene.advance(0.25)
+    assert len(scene.reads) == before + 1
+
+
+async def test_two_pools_over_one_model_start_one_variant(scene):
+    """Each has a variant of its own behind it, and both pickers answer while the other's answer is being looked at."""
+    scene.variants = [asleep("a", cost=20), asleep("b", cost=40)]
+    scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
+    scene.waiting = {"p": {"m": 1.0}, "q": {"m": 1.0}}
+    scene.slow = True
+    async with scene.running():
+        await scene.advance(3.0)
+    assert scene.scaled == [("a", 1)]
+
+
+async def test_of_two_pools_with_requests_the_cheaper_variant_is_started(scene):
+    """Not the variant behind the pool that is read first: the answer of the other pool is waited for."""
+    scene.variants = [asleep("a", cost=40), asleep("b", cost=20)]
+    scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
+    scene.waiting = {"p": {"m": 1.0}, "q": {"m": 300.0}}
+    async with scene.running():
+        await scene.advance(3.0)
+    assert scene.scaled == [("b", 2)]
+
+
+async def test_requests_at_one_of_two_pools_start_what_serves_them(scene):
+    """The cheaper variant stands behind the other pool, whose picker does not send them there."""
+    scene.variants = [asleep("a", cost=40), asleep("b", cost=20)]
+    scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
+    scene.waiting = {"p": {"m": 1.0}, "q": {}}
+    async with scene.running():
+        await scene.advance(3.0)
+    assert scene.scaled == [("a", 1)]
+
+
+async def test_a_cheaper_variant_that_cannot_start_leaves_the_other_pool_its_own(scene):
+    """Requests wait at both pools; the cheaper variant is at its maximum 0."""
+    scene.variants = [asleep("a", cost=40), asleep("b", cost=20, maximum=0)]
+    scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
+    scene.waiting = {"p": {"m": 1.0}, "q": {"m": 1.0}}
+    async with scene.running():
+        await scene.advance(3.0)
+    assert scene.scaled == [("a", 1)]
+
+
+@pytest.mark.parametrize(
+    ("failure", "polls"),
+    [(None, 2), (GatewayError("it answered 500"), 1), (ValueError("text"), 1)],
+    ids=["no-answer", "error", "unexpected"],
+)
+async def test_a_pool_without_an_answer_delays_the_start_by_one_poll_at_most(scene, failure, polls):
+    """The other pool of the model has requests; a failure is an answer, however soon the next try comes."""
+    scene.variants = [asleep("a", cost=40), asleep("b", cost=20)]
+    scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
+    scene.waiting = {"p": {"m": 1.0}, "q": failure}
+    scene.hanging = {"q"} if failure is None else set()
+    async with scene.running():
+        await scene.advance(polls * POLL_SECONDS)
+    assert scene.scaled == [("a", 1)]
+
+
+async def test_a_start_that_could_not_be_written_keeps_the_other_pool_from_starting_another_variant(scene):
+    """Its number is published, and a scaler may obey it; the write is tried again and the other variant is left."""
+    scene.variants = [asleep("a", cost=20), asleep("b", cost=40)]
+    scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
+    scene.waiting = {"p": {"m": 1.0}, "q": {"m": 1.0}}
+    scene.scale_error = Conflict(409, "Conflict", "the object has been modified")
+    async with scene.running():
+        await scene.advance(1.0)
+        assert [decision.key.name for decision in scene.published] == ["a"] * len(scene.published)
+        scene.scale_error = None
+        await scene.advance(10.0)
+    assert scene.scaled == [("a", 1)]
+    assert {decision.key.name for decision in scene.published} == {"a"}
+
+
+async def test_a_start_that_nobody_tries_again_does_not_keep_the_others_for_ever(scene):
+    """Nothing waits at its pool any more, and requests at the other one are served after half a minute."""
+    scene.variants = [asleep("a", cost=20), asleep("b", cost=40)]
+    scene.pools = {"a": [Pool("ns", "p", "epp")], "b": [Pool("ns", "q", "epp")]}
+    scene.waiting = {"p": {"m": 1.0}, "q": {}}
+    scene.scale_error = Conflict(409, "Conflict", "the object has been modified")
+    async with scene.running():
+        await scene.advance(0.1)
+        scene.scale_error = None
+        scene.waiting = {"p": {}, "q": {"m": 1.0}}
+        await scene.advance(ACTIVATION_SECONDS - 2)
+        assert scene.scaled == []
+        await scene.advance(10.0)
+    assert scene.scaled == [("b", 1)]
+
+
+async def test_only_what_changed_is_looked_at_again(scene):
+    """A hundred models at rest, of which one is changed: the pools of the others are read on without a look."""
+    scene.variants = [asleep(f"v{number}", model=f"m{number}") for number in range(100)]
+    scene.pools = {made.key.name: [Pool("ns", made.key.name, "epp")] for made in scene.variants}
+    scene.waiting = {made.key.name: {} for made in scene.variants}
+    everything = {made.model for made in scene.variants}
+    async with scene.running():
+        assert len(scene.reads) == 10, "of a namespace so many at a turn"
+        assert scene.looked_at == [everything]
+        scene.loop._marked = lambda: {scene.variants[7].model}
+        await scene.advance(0.5)
+        assert scene.looked_at[1:] == [{scene.variants[7].model}] * 2
+        scene.loop._marked = set
+        await scene.advance(20.0)
+        assert len(scene.looked_at) == 3
+        await scene.advance(10.0)
+        assert scene.looked_at[3:] == [everything]
+    assert len({pool for _, pool in scene.reads}) == 100

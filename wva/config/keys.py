@@ -1,0 +1,562 @@
+"""Every key of the configuration, declared once: open this file to add one.
+
+``Settings`` are about the process: they come from flags, the environment and the main ConfigMap. The other classes are
+entries of the ConfigMaps that say how to decide, one class for each kind of entry. Durations are seconds. A new key is
+one declaration here and the place that reads its value; ``python -m tests.docs.rendering`` brings it into the
+documentation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, SecretStr
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from wva.config.declare import (
+    BOOLEAN,
+    COUNT,
+    DURATION,
+    ENVIRONMENT,
+    GLOBAL_DEFAULT,
+    LEVEL,
+    NAME,
+    OPTIONAL_DURATION,
+    POOL_GROUP,
+    SECRET,
+    SWITCH,
+    TARGET_KINDS_LIST,
+    TOKEN,
+    VITAL_DURATION,
+    Form,
+    Live,
+    by_key,
+    field,
+    flag,
+    key,
+    member_of,
+    number,
+    one_of,
+    only,
+    shown,
+    text_of,
+    whole,
+)
+from wva.godurations import EXPECTED_DURATION, parse_positive_duration
+from wva.kube.leader_times import Durations
+from wva.model.inventory import UnknownInventory
+from wva.model.optimizers import ANALYZERS_BY_NAME, Analyzer, BestEffort, Optimizer
+from wva.model.policy import DEFAULT_SLO_MULTIPLIER, MAX_KEEP_WARM_SECONDS, Compatibility
+from wva.model.service import MAX_BATCH_SIZE
+from wva.numbers import Real, Whole
+
+INTERVAL_CHANGE: Final = Live("Updated optimization interval", "interval_updated")
+CACHE_CHANGE: Final = Live("Updated Prometheus cache config", "metrics_cache_updated")
+LOG_CHANGE: Final = Live("Updated log config", "log_level_updated")
+
+_ELECTION: Final = Durations()
+_DEBUG_VERBOSITY: Final = 4
+_NO_WEBHOOK: Final[dict[str, Any]] = {"no_effect": "there is no webhook"}
+_FLAG_ONLY: Final[dict[str, Any]] = {"places": ()}
+
+Switch = Annotated[bool, SWITCH]
+Duration = Annotated[float, DURATION]
+Count = Annotated[int, COUNT]
+Name = Annotated[str, NAME]
+
+
+def connection(default: object, meaning: str) -> Any:
+    """Declare a setting of the connection to Prometheus; if the environment gives the URL, all come from there."""
+    return key(default, meaning, shut_out_by="PROMETHEUS_BASE_URL")
+
+
+def cache(default: object, meaning: str, name: str) -> Any:
+    """Declare a setting of the kept answers of Prometheus."""
+    return key(default, meaning, f"PROMETHEUS_METRICS_CACHE_{name}", live=CACHE_CHANGE)
+
+
+class Settings(BaseSettings):
+    """Every setting with its effective value."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="ignore")
+
+    # --- where the process listens, who leads, how it logs ---
+
+    metrics_bind_address: str = flag(
+        "0",
+        "Address of /metrics, such as :8443; 0 switches it off.",
+        "metrics-bind-address",
+        "metrics-addr",
+        keys=("METRICS_BIND_ADDRESS", "METRICS_ADDR"),
+        metavar="ADDRESS",
+    )
+    health_probe_bind_address: str = flag(
+        ":8081",
+        "Address of /healthz and /readyz; 0 switches them off.",
+        "health-probe-bind-address",
+        "probe-addr",
+        keys=("HEALTH_PROBE_BIND_ADDRESS", "PROBE_ADDR"),
+        metavar="ADDRESS",
+    )
+    leader_elect: Switch = flag(
+        False,
+        "With several processes, let only one decide: the leader, elected through a Lease.",
+        "leader-elect",
+        "enable-leader-election",
+    )
+    leader_election_id: Name = flag("72dd1cf1.llm-d.ai", "Name of the Lease.")
+    leader_election_lease_duration: Duration = flag(
+        _ELECTION.lease_seconds, "How long a standby waits after the leader's last renewal before it takes over."
+    )
+    leader_election_renew_deadline: Duration = flag(
+        _ELECTION.renew_deadline_seconds, "How long the leader tries to renew the Lease before it stops leading."
+    )
+    leader_election_retry_period: Duration = flag(
+        _ELECTION.retry_period_seconds, "Time between two attempts to acquire or renew the Lease."
+    )
+    rest_client_timeout: Duration = flag(60.0, "Time limit of one request to the API server.")
+    metrics_secure: Switch = flag(
+        True, "Serve /metrics over HTTPS to clients that the API server allows; false: plain HTTP for all."
+    )
+    enable_http2: Switch = flag(
+        False, "Accepted for compatibility.", no_effect="the endpoints speak HTTP/1.1 only; true changes nothing"
+    )
+    watch_namespace: str = flag("", "Watch only this namespace; empty watches all.", metavar="NAMESPACE")
+    metrics_cert_path: str = flag(
+        "", "Directory with the certificate of /metrics; empty: WVA makes a self-signed one.", metavar="DIR"
+    )
+    metrics_cert_name: str = flag("tls.crt", "File name of the certificate in that directory.", metavar="FILE")
+    metrics_cert_key: str = flag("tls.key", "File name of its private key.", metavar="FILE")
+    webhook_cert_path: str = flag("", "Accepted for compatibility.", metavar="DIR", **_NO_WEBHOOK)
+    webhook_cert_name: str = flag("tls.crt", "Accepted for compatibility.", metavar="FILE", **_NO_WEBHOOK)
+    webhook_cert_key: str = flag("tls.key", "Accepted for compatibility.", metavar="FILE", **_NO_WEBHOOK)
+    verbosity: Annotated[int, whole(0, 10)] = flag(
+        2,
+        "Log verbosity as in the Go controller: 0 to 3 is info, 4 and above debug. LOG_LEVEL wins.",
+        "v",
+        metavar="N",
+        live=LOG_CHANGE,
+    )
+    log_level: Annotated[Literal["debug", "info", "warn", "error"] | None, LEVEL] = flag(
+        None,
+        "Log level: debug, info, warn or error. When absent, the verbosity counts.",
+        "zap-log-level",
+        keys=("LOG_LEVEL",),
+        metavar="LEVEL",
+        live=LOG_CHANGE,
+    )
+    log_encoding: Annotated[Literal["json", "console"], one_of("json", "console")] = flag(
+        "json", "Form of the log lines.", "zap-encoder", keys=("LOG_ENCODING",), metavar="FORM"
+    )
+    zap_devel: Switch = flag(
+        False, "Accepted for compatibility.", no_effect="use --zap-encoder and --zap-log-level", **_FLAG_ONLY
+    )
+    zap_stacktrace_level: str = flag(
+        "", "Accepted for compatibility.", no_effect="unexpected errors always carry their traceback", **_FLAG_ONLY
+    )
+    zap_time_encoding: str = flag(
+        "", "Accepted for compatibility.", no_effect="times are ISO 8601 in UTC", **_FLAG_ONLY
+    )
+    event_loop: Annotated[Literal["asyncio", "uvloop"], one_of("asyncio", "uvloop")] = flag(
+        "asyncio",
+        "Event loop. uvloop is faster with many connections, but can abort the process when one is reset while it "
+        "opens.",
+        places=(ENVIRONMENT,),
+    )
+    record_dir: str = flag(
+        "", "Directory for recordings of the last 100 cycles, for `wva replay`; empty records nothing.", metavar="DIR"
+    )
+    inferno_metric_aliases: Switch = flag(
+        False,
+        "Publish wva_current_replicas, wva_desired_replicas, wva_desired_ratio and wva_desired_source a second time "
+        "under their older names, which begin with inferno_ instead of wva_.",
+        keys=("WVA_INFERNO_METRIC_ALIASES",),
+    )
+
+    # --- the connection to Prometheus ---
+
+    prometheus_base_url: str = connection("", "URL of Prometheus; required.")
+    prometheus_allow_http: Switch = connection(
+        False, "Allow a plain http URL: queries and token cross the network unencrypted."
+    )
+    prometheus_tls_insecure_skip_verify: Switch = connection(
+        False, "Do not verify the certificate of Prometheus; development only."
+    )
+    prometheus_ca_cert_path: str = connection("", "File with the CA of Prometheus.")
+    prometheus_client_cert_path: str = connection("", "Client certificate for mTLS.")
+    prometheus_client_key_path: str = connection("", "Private key of the client certificate.")
+    prometheus_server_name: str = connection("", "Name expected in the certificate.")
+    prometheus_bearer_token: Annotated[SecretStr, SECRET] = connection(
+        SecretStr(""), "Bearer token; wins over PROMETHEUS_TOKEN_PATH."
+    )
+    prometheus_token_path: str = connection("", "File with the bearer token; WVA reads it again when it changes.")
+
+    # --- how long an answer of Prometheus counts ---
+
+    metrics_cache_enabled: Switch = cache(
+        True, "Use an answer of Prometheus again within the TTL; false: every cycle asks.", "ENABLED"
+    )
+    metrics_cache_ttl: Annotated[float | None, DURATION] = cache(
+        None, "TTL: how long an answer may be used again. When absent, every cycle asks.", "TTL"
+    )
+    metrics_cache_cleanup_interval: Duration = cache(
+        60.0, "Drop kept answers that were not used for this long.", "CLEANUP_INTERVAL"
+    )
+    metrics_cache_fetch_interval: Annotated[float, OPTIONAL_DURATION] = cache(
+        30.0, "How often kept answers are renewed between cycles; 0: never.", "FETCH_INTERVAL"
+    )
+    fresh_threshold: Duration = cache(60.0, "A sample younger than this is fresh.", "FRESH_THRESHOLD")
+    stale_threshold: Duration = cache(
+        120.0, "An answer older than this is not used again, even within the TTL.", "STALE_THRESHOLD"
+    )
+    unavailable_threshold: Duration = cache(
+        300.0, "A sample this old or older is missing; between this and fresh it is stale.", "UNAVAILABLE_THRESHOLD"
+    )
+    metrics_cache_max_size: Count = cache(
+        0, "How many answers are kept at most, one for each 100 namespaces; 0: no limit.", "MAX_SIZE"
+    )
+
+    # --- the pace, the features and their limits ---
+
+    global_opt_interval: Annotated[float, VITAL_DURATION] = key(
+        60.0, "Time from the start of one cycle to the start of the next.", live=INTERVAL_CHANGE
+    )
+    scale_to_zero: Switch = key(
+        False,
+        "Let idle models go to zero replicas unless the scale-to-zero ConfigMap says otherwise.",
+        "WVA_SCALE_TO_ZERO",
+    )
+    limited_mode: Switch = key(False, "Keep the decisions within the GPUs of the nodes.", "WVA_LIMITED_MODE")
+    node_selector: str = key(
+        "", "Label selector of the nodes whose GPUs count in limited mode; empty counts all.", "WVA_NODE_SELECTOR"
+    )
+    scale_from_zero_max_concurrency: Count = key(
+        10,
+        "How many pods of one picker are read at the same time for models at zero; 0: no scale from zero.",
+        "SCALE_FROM_ZERO_ENGINE_MAX_CONCURRENCY",
+    )
+    epp_bearer_token: Annotated[SecretStr, TOKEN] = key(
+        SecretStr(""),
+        "Bearer token for the metrics of endpoint pickers; a leading `Bearer ` is dropped.",
+        "EPP_METRIC_READER_BEARER_TOKEN",
+    )
+    pool_group: Annotated[str, POOL_GROUP] = key(
+        "", "API group of the InferencePools to watch; empty watches both groups."
+    )
+    target_kinds: Annotated[str, TARGET_KINDS_LIST] = key(
+        "",
+        "Kinds that are scaled beside Deployment: StatefulSet, LeaderWorkerSet, or both with a comma between them.",
+        "WVA_TARGET_KINDS",
+    )
+    proactive_model: Switch = key(
+        False, "Experimental: run the queueing model beside the analyzer (HYBRID mode).", "EXPERIMENTAL_PROACTIVE_MODEL"
+    )
+
+    # --- which controller this is, and the ConfigMaps that it obeys ---
+
+    controller_instance: str = key(
+        "",
+        "Handle only variants with the label of this instance, and add the label to the metrics.",
+        places=(ENVIRONMENT,),
+    )
+    pod_namespace: Name = key(
+        "workload-variant-autoscaler-system",
+        "Namespace of the controller, with its ConfigMaps and its Lease.",
+        places=(ENVIRONMENT,),
+    )
+    metrics_job: Annotated[str, text_of(0, 1024, "at most 1,024 characters")] = key(
+        "",
+        "Job of the controller's series in Prometheus. A start from zero waits for a number with this job and the "
+        "namespace POD_NAMESPACE; empty: with any job.",
+        "WVA_METRICS_JOB",
+        places=(ENVIRONMENT,),
+    )
+    config_map_name: Name = key("wva-variantautoscaling-config", "Name of the main ConfigMap.", places=(ENVIRONMENT,))
+    saturation_config_map_name: Name = key("wva-saturation-scaling-config", "Name of the saturation ConfigMap.")
+    scale_to_zero_config_map_name: Name = key("wva-model-scale-to-zero-config", "Name of the scale-to-zero ConfigMap.")
+    service_class_config_map_name: Name = key("service-classes-config", "Name of the ConfigMap of service classes.")
+    queueing_model_config_map_name: Name = key(
+        "wva-queueing-model-config", "Name of the ConfigMap of the queueing model."
+    )
+
+    @property
+    def effective_log_level(self) -> str:
+        """The level in force: LOG_LEVEL if given, else what the verbosity means."""
+        return self.log_level or ("debug" if self.verbosity >= _DEBUG_VERBOSITY else "info")
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Use the layers of ``load``, most important first; it reads the environment itself, and judges each value."""
+        layers = init_settings().get("layers", (init_settings(),))
+        return tuple(InitSettingsSource(settings_cls, layer) for layer in layers)
+
+
+LIMITS: Final = ("fresh_threshold", "unavailable_threshold")
+"""A fresh sample must not be older than a missing one: these two are judged together."""
+
+
+# --- entries of the ConfigMaps that say how to decide -----------------------------------------------------------------
+
+SHARE: Final = number(Real(0, 1))
+POSITIVE_SHARE: Final = number(Real(0, 1, above=True))
+REQUESTS: Final = number(Real(0, 1_000_000_000))
+"""Up to more requests than any queue holds. Sums over replicas stay far from where floating point overflows."""
+QUOTED: Final = number(Real(0, 1_000_000_000), quoted=True)
+"""A number that may stand in quotes, because documented examples have them."""
+QUOTED_WHOLE: Final = number(Whole(0, 1_000_000_000), quoted=True)
+BATCH_SIZE: Final = number(Whole(0, MAX_BATCH_SIZE), quoted=True)
+KEEP_WARM_WORDS: Final = {MAX_KEEP_WARM_SECONDS: "auto", 0.0: "off"}
+
+
+def _keep_warm(text: str) -> float:
+    """Return seconds: 0 for ``off``, the longest time for ``auto``. Programs make ``false`` of off."""
+    word = "off" if text == "false" else text
+    seconds = next((seconds for seconds, each in KEEP_WARM_WORDS.items() if each == word), None)
+    return parse_positive_duration(text) if seconds is None else seconds
+
+
+KEEP_WARM: Final = Form(
+    only(_keep_warm, lambda seconds: seconds <= MAX_KEEP_WARM_SECONDS),
+    f"auto, off or {EXPECTED_DURATION}, at most 24h",
+    lambda seconds: KEEP_WARM_WORDS.get(seconds) or shown(seconds),
+)
+ANALYZER: Final = Form(
+    str,
+    ", ".join(name for name in ANALYZERS_BY_NAME if name),
+    lambda analyzer: analyzer or "percentage",
+    words=tuple(ANALYZERS_BY_NAME),
+)
+OPTIMIZER: Final = replace(
+    member_of(Optimizer, expected=", ".join(each.value or '""' for each in Optimizer)),
+    show=lambda optimizer: f'"{optimizer}"',
+)
+
+
+SLO_MULTIPLIER: Final = replace(
+    REQUESTS,
+    read=only(lambda text: REQUESTS.read(text) or DEFAULT_SLO_MULTIPLIER, lambda multiplier: multiplier > 1),
+    expected="a number above 1, or 0 for the default of 3, without quotes",
+)
+
+Boolean = Annotated[bool | None, BOOLEAN]
+Requests = Annotated[float | None, REQUESTS]
+Quoted = Annotated[float | None, QUOTED]
+QuotedWhole = Annotated[int | None, QUOTED_WHOLE]
+ModelId = Annotated[str | None, Form(str, "a model id")]
+Accelerator = Annotated[str | None, Form(str, "the name of an accelerator")]
+
+
+class EntryFields(BaseModel):
+    """The fields of an entry; None means not given."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def names(cls) -> frozenset[str]:
+        """Return the fields under the names that people write."""
+        return frozenset(by_key(cls))
+
+
+class ModelFields(EntryFields):
+    """The fields of an entry that is for one model, or for all."""
+
+    model_id: ModelId = field("model_id", "The model that an entry is for; the entry `default` is for all.")
+    namespace: Annotated[str | None, Form(str, "a namespace")] = field(
+        "namespace", "The namespace of the model. Without it the entry is for the model in every namespace."
+    )
+
+
+class SaturationFields(ModelFields):
+    """An entry of the saturation ConfigMap: thresholds and analyzer of a model."""
+
+    kv_cache_threshold: Annotated[float | None, SHARE] = field(
+        "kvCacheThreshold", "A replica is saturated when this share of its KV cache is in use; 0 to 1."
+    )
+    queue_length_threshold: Requests = field(
+        "queueLengthThreshold", "A replica is also saturated when this many requests wait; 0 to 10^9."
+    )
+    kv_spare_trigger: Annotated[float | None, SHARE] = field(
+        "kvSpareTrigger", "The model grows when its mean spare KV share is below this; 0 to `kvCacheThreshold`."
+    )
+    queue_spare_trigger: Requests = field(
+        "queueSpareTrigger", "The model also grows when its mean spare queue is below this; at least 0."
+    )
+    enable_limiter: Boolean = field(
+        "enableLimiter",
+        "Only in the global `default`: `true` keeps growth within the GPUs of the cluster "
+        "([scarce GPUs](decisions.md#scarce-gpus)).",
+        unset="false",
+        place=GLOBAL_DEFAULT,
+    )
+    unknown_inventory: Annotated[UnknownInventory | None, member_of(UnknownInventory)] = field(
+        "unknownInventory",
+        "Only in the global `default`: what the GPU limit allows while WVA does not know how many GPUs there are. "
+        "`no-growth` allows nothing beyond what was granted before, `unlimited` allows all growth. Every decision says "
+        "so.",
+        unset="no-growth",
+        place=GLOBAL_DEFAULT,
+    )
+    analyzer_name: Annotated[str | None, ANALYZER] = field(
+        "analyzerName",
+        '`demand` is the [demand analyzer](demand-analyzer.md), `percentage` (or `""`) the '
+        "[percentage analyzer](decisions.md#the-percentage-analyzer), `saturation` the "
+        "[token analyzer](token-analyzer.md), `queueing` the [queueing model](queueing-model.md). Any other name "
+        "counts as `percentage`, and the condition `ConfigurationValid` names it. Without a name, see below.",
+    )
+    optimizer_name: Annotated[Optimizer | None, OPTIMIZER] = field(
+        "optimizerName",
+        '`""` uses the optimizer of the analyzer. With the demand analyzer there is no other. With the percentage '
+        "analyzer choose `sized` (default) or `one-step`. With the token analyzer choose `cost-aware` (default) or "
+        "`greedy-by-score`. With the queueing model choose `model-based` (default), `cost-aware` or `greedy-by-score`. "
+        "See [optimizers](optimizers.md).",
+    )
+    scale_up_threshold: Annotated[float | None, POSITIVE_SHARE] = field(
+        "scaleUpThreshold", "With the token analyzer the model grows above this utilization; above 0 and at most 1."
+    )
+    scale_down_boundary: Annotated[float | None, POSITIVE_SHARE] = field(
+        "scaleDownBoundary",
+        "With the token analyzer the model may shrink below this utilization; above 0 and lower than "
+        "`scaleUpThreshold`.",
+    )
+    compatibility: Annotated[Compatibility | None, member_of(Compatibility)] = field(
+        "compatibility",
+        "Only in the global `default`: `v0.5` brings back the numbers of v0.5.1 "
+        "([decisions](decisions.md#compatibility-v05)).",
+        place=GLOBAL_DEFAULT,
+    )
+    transition_deadline_seconds: Annotated[float | None, DURATION] = field(
+        "transitionDeadline",
+        "An unfinished change counts as on its way for so long. Set a longer time for models that load slowly.",
+    )
+    keep_warm: Annotated[float | None, KEEP_WARM] = field(
+        "keepWarm",
+        "With the [demand analyzer](demand-analyzer.md): how long replicas are kept for demand that has gone and is "
+        "known to come back. `auto` lets the analyzer decide from how often, and after how long, it came back. `off` "
+        "keeps none. A duration such as `30m`, at most `24h`, is `auto` with a limit.",
+    )
+
+    @property
+    def analyzer(self) -> Analyzer | None:
+        """The analyzer that it names, None when it names none; an unknown name means the percentage analyzer."""
+        if self.analyzer_name is None:
+            return None
+        return ANALYZERS_BY_NAME.get(self.analyzer_name, Analyzer.PERCENTAGE)
+
+
+class ScaleToZeroFields(ModelFields):
+    """An entry of the scale-to-zero ConfigMap: whether and when a model may go to zero replicas."""
+
+    enabled: Boolean = field(
+        "enable_scale_to_zero", "Whether the model may go to zero replicas.", unset="WVA_SCALE_TO_ZERO"
+    )
+    retention_seconds: Annotated[float | None, DURATION] = field(
+        "retention_period",
+        "The model goes to zero after so long without a request, rounded up to a window. A value above 24h causes a "
+        "warning. With a value above 168h (7 days) the model never goes to zero.",
+        unset="10m",
+    )
+
+
+class QueueingFields(ModelFields):
+    """An entry of the queueing ConfigMap: it switches the queueing analyzer on for its model, or for all."""
+
+    namespace: Annotated[str | None, Form(str, "a namespace")] = field(
+        "namespace",
+        "The namespace of the model. Both are required; in the ConfigMap of a namespace, `namespace` is that "
+        "namespace.",
+    )
+    slo_multiplier: Annotated[float | None, SLO_MULTIPLIER] = field(
+        "sloMultiplier",
+        "Without targets, replicas are planned for a utilization of 1 - 1/multiplier. The value is above 1; 0 means "
+        "the default.",
+    )
+    tuning_enabled: Boolean = field("tuningEnabled", "Whether WVA learns the parameters of a replica while it serves.")
+    target_ttft_milliseconds: Requests = field(
+        "targetTTFT",
+        "Target in milliseconds for the time to the first token. Give both targets or neither; 0 derives them.",
+    )
+    target_itl_milliseconds: Requests = field("targetITL", "Target in milliseconds for the time per further token.")
+    unlimited: Boolean = field(
+        "unlimited",
+        "Only in the global `default`: with `true` the [model-based optimizer]"
+        "(queueing-model.md#the-model-based-optimizer) ignores GPUs, with `false` it keeps to those of the cluster. "
+        "Without the field it keeps to them while a GPU limit is in force.",
+        unset="follows the GPU limit",
+        place=GLOBAL_DEFAULT,
+    )
+    saturation_policy: Annotated[
+        BestEffort | None, member_of(BestEffort, expected=", ".join(each.value for each in BestEffort))
+    ] = field(
+        "saturationPolicy",
+        "Only in the global `default`: what a model gets if it cannot have everything it needs: `None` (by priority, "
+        "as much as there is), `PriorityExhaustive`, `PriorityRoundRobin` or `RoundRobin`.",
+        unset="None",
+        place=GLOBAL_DEFAULT,
+    )
+    delayed_best_effort: Boolean = field(
+        "delayedBestEffort",
+        "Only in the global `default`: with `true` such models get their part after all service classes were served, "
+        "not after each class.",
+        unset="false",
+        place=GLOBAL_DEFAULT,
+    )
+
+
+class ClassFields(EntryFields):
+    """What a service class says of itself; ``data``, the list of its models, stands beside these."""
+
+    name: Annotated[str | None, Form(str, "the name of the class")] = field("name", "The class.")
+    priority: Annotated[int | None, replace(QUOTED_WHOLE, expected=f"{QUOTED_WHOLE.expected}, without quotes")] = field(
+        "priority", "Priority 1 is the most important; a value outside of 1 to 100 counts as 100.", unset="100"
+    )
+
+
+class TargetFields(EntryFields):
+    """What a service class asks of one model."""
+
+    model: ModelId = field("model", "The model id. It stands for the model in every namespace.")
+    slo_tpot: Quoted = field(
+        "slo-tpot", "Target time per further token, in milliseconds; 0 means no target.", unset="0"
+    )
+    slo_itl: Quoted = field("slo-itl", "The same as `slo-tpot`, which wins.", unset="0")
+    slo_ttft: Quoted = field(
+        "slo-ttft", "Target time to the first token, in milliseconds; 0 means no target.", unset="0"
+    )
+    slo_ttw: Quoted = field("slo-ttw", "The same as `slo-ttft`, which wins.", unset="0")
+    slo_tps: Quoted = field("slo-tps", "Target rate in tokens per second; 0 means no target.", unset="0")
+
+
+class CostFields(EntryFields):
+    """The cost of one accelerator."""
+
+    cost: Quoted = field("cost", "Cost of one accelerator per hour. Use the same currency for all.")
+    device: Annotated[str | None, Form(str, "the product name of the device")] = field(
+        "device", "Product name of the device."
+    )
+
+
+class ProfileFields(EntryFields):
+    """The parameters of one model on one accelerator."""
+
+    model_id: ModelId = field("model_id", "The model id. It stands for the model in every namespace.")
+    name: ModelId = field("name", "The same as `model_id`, which wins.")
+    acc: Accelerator = field("acc", "The accelerator.")
+    acc_count: QuotedWhole = field("accCount", "How many accelerators one replica uses.", unset="1")
+    alpha: Quoted = field("alpha", "A decode step with n requests takes alpha + beta * n milliseconds.")
+    beta: Quoted = field("beta", "See `alpha`.")
+    gamma: Quoted = field(
+        "gamma", "The prefill of i tokens with n requests takes gamma + delta * i * n milliseconds.", unset="0"
+    )
+    delta: Quoted = field("delta", "See `gamma`.", unset="0")
+    max_batch_size: Annotated[int | None, BATCH_SIZE] = field(
+        "maxBatchSize", "How many requests run at once, up to 100,000; 0 means that it is not known.", unset="0"
+    )
+    at_tokens: QuotedWhole = field(
+        "atTokens",
+        "The length of answers, in tokens, at which `maxBatchSize` was measured; 0 means that it holds for every "
+        "length.",
+        unset="0",
+    )

@@ -1,0 +1,254 @@
+"""From the given texts to the settings in force, and what is told about them.
+
+A value that does not parse never stops the process by itself. It becomes a ``Problem`` that names the key, the value,
+the expected value and the value in force instead, and the next source is asked. ``fatal_problems`` reports missing
+required settings, and the few values that must not give way to a default, all of them at once.
+
+Connection settings of Prometheus are the exception to per-key precedence: if the environment gives the URL, all of them
+come from there, because a token in a ConfigMap must never be sent to another source's URL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
+
+from wva.config.declare import CONFIG_MAP, ENVIRONMENT, Declaration, FatalValue, declarations, shortened, shown
+from wva.config.keys import LIMITS, Settings
+from wva.model.records import replace
+
+SourceName = Literal["flag", "environment", "configmap", "default"]
+
+URL_KEY: Final = "PROMETHEUS_BASE_URL"
+NOT_SET: Final = "(not set)"
+_MAX_UNKNOWN: Final = 10
+_MAX_LISTED_CHARACTERS: Final = 700
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the process was started with: flags by attribute, the environment, the main ConfigMap's data.
+
+    All three may hold secrets, so none is shown.
+    """
+
+    flags: Mapping[str, str] = field(repr=False)
+    environment: Mapping[str, str] = field(repr=False)
+    config_map: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A value that was given but cannot be used as it is; with a ``fatal`` one the process does not start."""
+
+    source: str
+    key: str
+    value: str
+    expected: str
+    in_force: str
+    fatal: bool = False
+
+    def __str__(self) -> str:
+        """Return the one line that an operator needs."""
+        return f"{self._rejected}; in force: {self.in_force}"
+
+    @property
+    def refusal(self) -> str:
+        """The line of a process that does not start because of this."""
+        return f"{self._rejected}; the process does not start with it"
+
+    @property
+    def _rejected(self) -> str:
+        return f"{self.key}={shortened(self.value)!r} ({self.source}): expected {self.expected}"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The settings in force, where each came from, and what could not be used."""
+
+    settings: Settings
+    sources: Mapping[str, SourceName]
+    problems: tuple[Problem, ...]
+    without_effect: tuple[str, ...]
+
+
+def load(given: Given, model: type[Settings] = Settings) -> Loaded:
+    """Merge the sources: flags over environment over ConfigMap over defaults."""
+    layers: dict[SourceName, dict[str, Any]] = {"flag": {}, "environment": {}, "configmap": {}}
+    rejected: list[tuple[Declaration, Problem]] = []
+    without_effect: list[str] = []
+    for name, declared in declarations(model).items():
+        for source, key, text in _given_texts(declared, given):
+            spelling = f"--{key}" if source == "flag" else key
+            try:
+                value = layers[source][name] = declared.form.read(text)
+            except ValueError as error:
+                value = None
+                fatal = isinstance(error, FatalValue) and not any(name in values for values in layers.values())
+                problem = Problem(source, spelling, declared.masked(text), declared.form.expected, "", fatal)
+                rejected.append((declared, problem))
+            if declared.no_effect and value != declared.default:
+                without_effect.append(f"{spelling}: {declared.no_effect}")
+    settings = model(layers=tuple(layers.values()))  # type: ignore[call-arg]  # read by settings_customise_sources
+    sources: dict[str, SourceName] = {
+        name: next((source for source, values in layers.items() if name in values), "default")
+        for name in declarations(model)
+    }
+    problems = [
+        replace(problem, in_force=shortened(shown(getattr(settings, declared.attribute))))
+        for declared, problem in rejected
+    ]
+    fresh, missing = LIMITS
+    if settings.fresh_threshold > settings.unavailable_threshold:
+        # A fresh sample could be older than a missing one, and it is unclear which was meant.
+        keys = declarations(model)
+        defaults = {name: keys[name].default for name in LIMITS}
+        problems.append(
+            Problem(
+                "all",
+                keys[fresh].key,
+                shown(settings.fresh_threshold),
+                f"at most {keys[missing].key} ({shown(settings.unavailable_threshold)})",
+                f"the defaults {' and '.join(shown(value) for value in defaults.values())}",
+            )
+        )
+        sources |= dict.fromkeys(LIMITS, "default")
+        settings = settings.model_copy(update=defaults)
+    return Loaded(settings, sources, tuple(problems), tuple(without_effect))
+
+
+def _given_texts(declared: Declaration, given: Given) -> Iterator[tuple[SourceName, str, str]]:
+    """Yield source, key and text of what was given, most important first. Empty text means unset, except in a flag."""
+    if declared.attribute in given.flags:
+        yield "flag", declared.flags[0], given.flags[declared.attribute]
+    if ENVIRONMENT in declared.places:
+        found = next(((key, given.environment[key]) for key in declared.keys if given.environment.get(key)), None)
+        if found is not None:
+            yield "environment", *found
+    found = config_map_text(declared, given.config_map)
+    if found is not None and not given.environment.get(declared.shut_out_by):
+        yield "configmap", *found
+
+
+def config_map_text(declared: Declaration, data: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return key and text that a ConfigMap gives for a setting. Empty text means unset."""
+    keys = declared.keys if CONFIG_MAP in declared.places else ()
+    return next(((key, data[key]) for key in keys if data.get(key)), None)
+
+
+def fatal_problems(loaded: Loaded, given: Given) -> list[str]:
+    """Return one line per reason why the process could never work; empty when it can start."""
+    settings = loaded.settings
+    lines = [problem.refusal for problem in loaded.problems if problem.fatal]
+    if not settings.prometheus_base_url:
+        name = shortened(f"{settings.pod_namespace}/{settings.config_map_name}")
+        where = f"the environment or the ConfigMap {name}"
+        value = given.environment.get(URL_KEY, given.config_map.get(URL_KEY))
+        state = "is not set" if value is None else "is empty"
+        lines.append(f"{URL_KEY} {state}: expected the URL of Prometheus in {where}; nothing is in force without it")
+    return lines
+
+
+def unknown_keys(data: Mapping[str, str], model: type[Settings] = Settings) -> list[str]:
+    """Return the keys of a main ConfigMap that no setting has, such as misspelt ones; at most ten, shortened."""
+    known = {key for declared in declarations(model).values() for key in declared.keys}
+    return [shortened(key) for key in sorted(data) if key not in known][:_MAX_UNKNOWN]
+
+
+# --- changes that need a restart --------------------------------------------------------------------------------------
+
+
+class Change(NamedTuple):
+    """One static setting that the ConfigMap gives another value; the texts show no secret."""
+
+    parameter: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        """Return the change as part of a sentence."""
+        return f"{self.parameter}: {shortened(self.old)} -> {shortened(self.new)}"
+
+
+def static_changes(before: Mapping[str, str], now: Mapping[str, str], model: type[Settings] = Settings) -> list[Change]:
+    """Return the static settings for which two states of the main ConfigMap give different values.
+
+    That a flag or the environment overrides a setting does not matter: the value in force stays in any case, and the
+    next start would read the new one. Removing a key is a change too. Texts that mean the same value (``60s`` and
+    ``1m``) are no change.
+    """
+    changes = []
+    for declared in declarations(model).values():
+        if declared.live is None:
+            (old, old_text, old_key), (new, new_text, new_key) = _meaning(declared, before), _meaning(declared, now)
+            if old != new:
+                changes.append(Change(new_key or old_key, old_text, new_text))
+    return changes
+
+
+def _meaning(declared: Declaration, data: Mapping[str, str]) -> tuple[object, str, str]:
+    """Return what a ConfigMap gives for a setting: something to compare, a text to show, the key."""
+    found = config_map_text(declared, data)
+    if found is None:
+        return None, NOT_SET, ""
+    key, text = found
+    try:
+        value = declared.form.read(text)
+    except ValueError:
+        return ("unusable", text), declared.masked(text), key
+    return value, shown(value) or repr(""), key
+
+
+def summary(changes: list[Change]) -> str:
+    """Return the changes as one sentence of bounded length."""
+    listed: list[str] = []
+    for change in changes:
+        if sum(map(len, listed)) + len(str(change)) > _MAX_LISTED_CHARACTERS:
+            listed.append(f"and {len(changes) - len(listed)} more")
+            break
+        listed.append(str(change))
+    return (
+        f"Attempted to change immutable parameters: {'; '.join(listed)}. The running values stay until the controller "
+        "is restarted; the other changes of the ConfigMap are applied."
+    )
+
+
+# --- what ``wva config`` and ``/debug/config`` show -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SettingInForce:
+    """One setting: its canonical name, value and source.
+
+    ``applies`` tells whether a change of the ConfigMap is followed ``live`` or at the next ``start``. Values are texts
+    as a ConfigMap would have them; secrets are masked.
+    """
+
+    name: str
+    value: str
+    source: SourceName
+    applies: Literal["live", "start"]
+    default: str
+    flags: tuple[str, ...]
+    keys: tuple[str, ...]
+
+
+def describe(loaded: Loaded) -> list[SettingInForce]:
+    """Return every setting, in the order of the documentation."""
+    entries = []
+    for name, declared in declarations(type(loaded.settings)).items():
+        flags = tuple(f"-{flag}" if len(flag) == 1 else f"--{flag}" for flag in declared.flags)
+        keys = declared.keys if declared.places else ()
+        entries.append(
+            SettingInForce(
+                name=(*keys, *flags)[0],
+                value=shown(getattr(loaded.settings, name)),
+                source=loaded.sources[name],
+                applies="live" if declared.live else "start",
+                default=shown(declared.default),
+                flags=flags,
+                keys=keys,
+            )
+        )
+    return entries
