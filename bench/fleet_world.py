@@ -24,7 +24,7 @@ from aiohttp import web
 from wva.api.crd import definition
 from wva.api.meta import Key
 from wva.api.variantautoscaling import ACCELERATOR_LABEL
-from wva.sim.apiserver import ApiServer, ServerOptions, StoreOptions, kind_from_definition
+from wva.sim.apiserver import EmbeddedApiServer, ServerOptions, StoreOptions, kind_from_definition
 from wva.sim.world.clock import VirtualClock
 from wva.sim.world.workloads import DEPLOYMENTS, Workloads
 
@@ -35,7 +35,7 @@ INTERVAL_SECONDS = 30
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class World:
+class FleetWorld:
     """An API server, a Prometheus, and one controller."""
 
     def __init__(
@@ -43,7 +43,7 @@ class World:
     ) -> None:
         """Build everything that the controller will find; nothing listens yet. ``analyzer`` is that of all models."""
         store = StoreOptions(namespaces=(*NAMESPACES, "wva"))
-        self.api = ApiServer([kind_from_definition(definition())], options=ServerOptions(store=store))
+        self.api = EmbeddedApiServer([kind_from_definition(definition())], options=ServerOptions(store=store))
         self.queries = 0
         self.usage: float | None = 0.55
         """The KV cache usage of every pod; None: no pod has samples."""
@@ -85,7 +85,7 @@ class World:
         self.api.store.create(VARIANTS, body)
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[World]:
+    async def open(self) -> AsyncIterator[FleetWorld]:
         """Listen, and run the controller around the body."""
         app = web.Application()
         app.router.add_post("/api/v1/query", self._answer)

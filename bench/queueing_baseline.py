@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.golden.original.queues import Queue
+from tests.golden.original.queues import BoundedQueue
 from tests.golden.original.service import ServiceLaw
 from tests.golden.original.sizing import EPSILON
-from tests.golden.original.targets import Target
+from tests.golden.original.targets import OriginalTarget
 
 _SERIES = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000, 1 / 74724249600)
 
@@ -23,7 +23,7 @@ _SERIES = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 13076
 class Single:
     """The chain of one queue."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: BoundedQueue) -> None:
         """Prepare everything that does not depend on the load."""
         law: ServiceLaw = queue.parameters.law(queue.request)
         self.law, self.size, self.room = law, queue.max_batch, queue.max_queue
@@ -55,7 +55,7 @@ class Single:
         return wait + prefill, law.decode.constant + law.decode.batch * batch, throughput * 1000
 
 
-def size_one(queue: Queue, target: Target) -> float | None:
+def size_one(queue: BoundedQueue, target: OriginalTarget) -> float | None:
     """Return the rate of one replica within its targets, None where there is none."""
     chain = Single(queue)
     low, high = chain.low, math.log1p(-EPSILON)

@@ -19,7 +19,7 @@ from wva import log
 from wva.decide.pipeline import decide
 from wva.garbage import searched_afterwards
 from wva.instruments import Instruments
-from wva.loops.optimizer import OptimizerLoop, Ports
+from wva.loops.optimizer import OptimizerLoop
 from wva.model.memory import Memory
 from wva.model.metrics import EngineCounters, EngineSignals, Sample, SampleState
 from wva.model.optimizers import Analyzer
@@ -114,7 +114,9 @@ async def _longest_waits(size: tuple[int, int, int], analyzer: Analyzer) -> list
             waits[-1], last = max(waits[-1], now - last), now
 
     optimizer = OptimizerLoop(
-        Ports(collect=collect, known=lambda _: True, announce=lambda *_: None),
+        collect=collect,
+        known=lambda _: True,
+        announce=lambda *_: None,
         configuration=_Configuration(analyzer),
         ledger=Ledger(),
         clock=clock,

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from bench.fleet_world import INTERVAL_SECONDS, World
+from bench.fleet_world import INTERVAL_SECONDS, FleetWorld
 
 MODELS = tuple(int(text) for text in os.environ.get("WVA_BENCH_MODELS", "300,900,2700").split(","))
 STEADY_SECONDS = 60
@@ -46,7 +46,7 @@ class Cost:
     memory_bytes: int = 0
 
 
-async def _current(world: World) -> None:
+async def _current(world: FleetWorld) -> None:
     """Return once the status of every variant has been written since ``reset`` and no more come."""
     limit = time.monotonic() + LONGEST_SECONDS
     while time.monotonic() < limit:
@@ -55,7 +55,7 @@ async def _current(world: World) -> None:
             return
 
 
-async def _quiet(world: World) -> None:
+async def _quiet(world: FleetWorld) -> None:
     """Return once neither a status nor an event has been written for a whole cycle."""
     limit = time.monotonic() + LONGEST_SECONDS
     while time.monotonic() < limit:
@@ -65,13 +65,13 @@ async def _quiet(world: World) -> None:
             return
 
 
-async def _scrapes(world: World) -> None:
+async def _scrapes(world: FleetWorld) -> None:
     while True:
         await asyncio.sleep(SCRAPE_SECONDS)
         await world.scrape()
 
 
-async def _measure(world: World, models: int) -> Cost:
+async def _measure(world: FleetWorld, models: int) -> Cost:
     cost = Cost(models)
     await _current(world)
     cost.start = world.cpu_seconds
@@ -105,7 +105,7 @@ def test_the_cost_of_a_fleet_grows_in_proportion(tmp_path: Path) -> None:
     async def play(name: str, models: int) -> Cost:
         folder = tmp_path / f"{name}-{models}"
         folder.mkdir()
-        async with World(folder, pythons[name], models=models, analyzer=ANALYZER).open() as world:
+        async with FleetWorld(folder, pythons[name], models=models, analyzer=ANALYZER).open() as world:
             return await _measure(world, models)
 
     found = {name: [asyncio.run(play(name, models)) for models in MODELS] for name in pythons}

@@ -16,14 +16,14 @@ import random
 
 from bench.paired import cpu_seconds, ratio
 from bench.queueing_baseline import Single, size_one
-from tests.golden.original.allocations import Allocation, BestEffort, Load, Options, Server
+from tests.golden.original.allocations import Allocation, BestEffort, Options, OriginalLoad, OriginalServer
 from tests.golden.original.candidates import Candidates
-from tests.golden.original.queues import Queue
+from tests.golden.original.queues import BoundedQueue
 from tests.golden.original.service import PrefillDecode, RequestSize
 from tests.golden.original.sizing import perform, size
 from tests.golden.original.solution import Solution, choose, optimize
 from tests.golden.original.system import Accelerator, Profile, ServiceClass, System, transition_value
-from tests.golden.original.targets import Target
+from tests.golden.original.targets import OriginalTarget
 from wva.model.records import replace
 
 COUNT = 1000
@@ -34,15 +34,15 @@ LEAST = 8
 """How many times as fast the lockstep evaluation has to be."""
 
 
-def _queues() -> tuple[list[Queue], list[Target]]:
+def _queues() -> tuple[list[BoundedQueue], list[OriginalTarget]]:
     """Return candidates that all differ, at batch 64; nearly all are bound by one of their targets."""
     dice = random.Random(1)  # noqa: S311 - reproducible numbers
     queues, targets = [], []
     for _ in range(COUNT):
         parameters = PrefillDecode(7.47 * dice.uniform(0.5, 2), 0.044 * dice.uniform(0.5, 2), 15.4, 0.000337)
         size_of = RequestSize(512 * dice.uniform(0.5, 2), 256 * dice.uniform(0.5, 2))
-        queues.append(Queue(parameters, size_of, BATCH, 10 * BATCH))
-        targets.append(Target(ttft=60 * dice.uniform(1, 8), itl=8 * dice.uniform(2, 3)))
+        queues.append(BoundedQueue(parameters, size_of, BATCH, 10 * BATCH))
+        targets.append(OriginalTarget(ttft=60 * dice.uniform(1, 8), itl=8 * dice.uniform(2, 3)))
     return queues, targets
 
 
@@ -71,11 +71,12 @@ def _system(options: Options) -> System:
             parameters = PrefillDecode(7.47 * dice.uniform(0.5, 2), 0.044 * dice.uniform(0.5, 2), 15.4, 0.000337)
             profiles[model, name] = Profile(model, name, parameters, BATCH)
     classes = {
-        str(rank): ServiceClass(str(rank), rank, {model: Target(400, 20) for model in models}) for rank in (1, 10)
+        str(rank): ServiceClass(str(rank), rank, {model: OriginalTarget(400, 20) for model in models})
+        for rank in (1, 10)
     }
     servers = {
-        f"server-{model}": Server(
-            f"server-{model}", dice.choice(["1", "10"]), model, Load(dice.uniform(60, 3000), 512, 256)
+        f"server-{model}": OriginalServer(
+            f"server-{model}", dice.choice(["1", "10"]), model, OriginalLoad(dice.uniform(60, 3000), 512, 256)
         )
         for model in models
     }
@@ -93,7 +94,7 @@ def _one_at_a_time(system: System) -> Solution:
         options = []
         for accelerator in sorted(system.accelerators):
             profile = system.profiles[server.model, accelerator]
-            queue = Queue(profile.parameters, request, BATCH, 10 * BATCH)
+            queue = BoundedQueue(profile.parameters, request, BATCH, 10 * BATCH)
             rate = size_one(queue, target)
             if rate is not None:
                 options.append(_allocated(server, accelerator, queue, rate, system.accelerators[accelerator].cost))
@@ -101,7 +102,7 @@ def _one_at_a_time(system: System) -> Solution:
     return choose(system, tuple(found))
 
 
-def _allocated(server: Server, accelerator: str, queue: Queue, rate: float, cost: float) -> Allocation:
+def _allocated(server: OriginalServer, accelerator: str, queue: BoundedQueue, rate: float, cost: float) -> Allocation:
     required = server.load.per_minute / 60
     replicas = math.ceil(required / rate)
     chain = Single(queue)
@@ -119,7 +120,7 @@ def _evaluated_alone(system: System) -> None:
         request = RequestSize(server.load.input_tokens, server.load.output_tokens)
         target = system.classes[server.service_class].targets[server.model]
         for accelerator in system.accelerators:
-            queue = Queue(system.profiles[server.model, accelerator].parameters, request, BATCH, 10 * BATCH)
+            queue = BoundedQueue(system.profiles[server.model, accelerator].parameters, request, BATCH, 10 * BATCH)
             rate = float(size([queue], [target]).rates[0])
             if not math.isnan(rate):
                 perform([queue], [rate])

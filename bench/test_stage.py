@@ -7,17 +7,17 @@ import math
 
 from bench.paired import cpu_seconds
 from wva import log
-from wva.cli.demo import play
+from wva.sim.commands.demo import play
 from wva.sim.fleet.load import LoadSpec, RateProfile, TokenLengths
 from wva.sim.fleet.parameters import PRESETS
 from wva.sim.rivals.wva import SETUPS, controllers
 from wva.sim.stage.run import figures
 from wva.sim.stage.scenario import Scenario, VariantSetup
-from wva.sim.stage.world import World as Stage
+from wva.sim.stage.world import StageWorld as Stage
 from wva.sim.traffic import shapes
-from wva.sim.world.scenario import Scenario as Embedded
 from wva.sim.world.scenario import VariantPlan
-from wva.sim.world.world import World
+from wva.sim.world.scenario import WorldScenario as Embedded
+from wva.sim.world.world import EmbeddedWorld
 
 HOURS = 4
 MEAN = 14.0
@@ -44,7 +44,7 @@ def staged() -> Scenario:
 def test_the_stage_is_at_least_four_times_as_fast() -> None:
     """Requests, scrapes, the decisions of the default configuration, and the HPA."""
     log.configure(level="error", encoding="console")
-    world = World(embedded(), seed=1)
+    world = EmbeddedWorld(embedded(), seed=1)
 
     async def tick() -> None:
         return

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from bench.fleet_world import World
+from bench.fleet_world import FleetWorld
 
 SETTLING_SECONDS = 75
 MEASURED_SECONDS = 120
 SCRAPE_SECONDS = 15
 
 
-async def _measured(worlds: list[World]) -> list[tuple[float, float, int]]:
+async def _measured(worlds: list[FleetWorld]) -> list[tuple[float, float, int]]:
     """Return for each world, per minute: CPU seconds and queries; and the patches of all minutes."""
     await asyncio.sleep(SETTLING_SECONDS)
     for world in worlds:
@@ -53,7 +53,9 @@ def test_a_minute_without_changes_costs_next_to_nothing(
             worlds = []
             for name, python in names.items():
                 (tmp_path / name).mkdir()
-                worlds.append(await stack.enter_async_context(World(tmp_path / name, python, analyzer=analyzer).open()))
+                worlds.append(
+                    await stack.enter_async_context(FleetWorld(tmp_path / name, python, analyzer=analyzer).open())
+                )
             return await _measured(worlds)
 
     found = dict(zip(names, asyncio.run(play()), strict=True))

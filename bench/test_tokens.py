@@ -20,21 +20,20 @@ from bench.paired import cpu_seconds, ratio
 from wva.api.core import Pod
 from wva.api.meta import KubeObject
 from wva.api.variantautoscaling import VariantAutoscaling
-from wva.collect.answers import InstantVector, decode_vector
 from wva.collect.queries import CounterSignal, EngineSignal
-from wva.collect.snapshot import Collector, CollectorSettings
-from wva.collect.stores import CollectStores
-from wva.decide.measure.percentage import Percentage
-from wva.decide.measure.tokens import Tokens
+from wva.collect.resolution import CollectStores
+from wva.collect.snapshot import Collector
+from wva.decide.measure import percentage, tokens
+from wva.decide.measure.demand import Observations
 from wva.decide.trust import believe
 from wva.instruments import Instruments
 from wva.kube.cache import Store
-from wva.model.capacity import CapacityMemory, LearnedCapacity
-from wva.model.memory import Memory
+from wva.model.memory import CapacityMemory, LearnedCapacity, Memory
 from wva.model.metrics import EngineSignals, ReplicaMetrics, Sample, SampleState
 from wva.model.policy import Policy
 from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey, Variant, VariantKey
+from wva.prometheus.answers import InstantVector, decode_vector
 from wva.slices import in_slices
 from wva.targets import DEFAULT, DEPLOYMENTS, REPLICA_SETS, Deployment, ReplicaSet, TargetStores
 
@@ -129,9 +128,14 @@ def _put(store: Store[T], type_: type[T], name: str, owner: str, **wire: object)
 
 def _collecting(*, engines: bool = False, counters: bool = False) -> tuple[Answers, Collector]:
     answers = Answers()
-    settings = CollectorSettings(engines_of=lambda _: engines, counters_of=lambda _: counters)
     instruments = Instruments(CollectorRegistry())
-    return answers, Collector(_stores(), prometheus=answers, instruments=instruments, settings=settings)
+    return answers, Collector(
+        _stores(),
+        prometheus=answers,
+        instruments=instruments,
+        engines_of=lambda _: engines,
+        counters_of=lambda _: counters,
+    )
 
 
 async def _cycle(collector: Collector) -> None:
@@ -199,11 +203,11 @@ def test_deciding_in_tokens() -> None:
 
     def in_tokens() -> None:
         for _ in range(MODELS):
-            Tokens().measure(models, memory, Policy(), NOW)
+            tokens.measure(models, memory, Policy(), NOW, Observations(memory))
 
     def in_percent() -> None:
         for _ in range(MODELS):
-            Percentage().measure(models, memory, Policy(), NOW)
+            percentage.measure(models, memory, Policy(), NOW, Observations(memory))
 
     factor = ratio(in_tokens, in_percent)
     milliseconds = min(cpu_seconds(in_tokens) for _ in range(5)) * 1e3

@@ -1,9 +1,9 @@
 """Judges the whole suite by what API servers noted: ``python -m e2e.audit_report FOLDER [ARGUMENT...]``.
 
-In: the logs that ``WVA_E2E_AUDIT=FOLDER`` kept of every control plane of a run. Out: exit status 1, and one line for
-each request of a controller that was refused without being meant to and for each right of ``deploy/rbac`` that nobody
-used. Further arguments are those of the test run: with any, only a part of the suite ran, and what is unused says
-nothing. An existing cluster notes nothing for us, so there is nothing to judge then.
+In: the logs that ``WVA_E2E_AUDIT=FOLDER`` kept of every control plane of a run. Out: exit status 1 and a line for each
+problem. Two things are problems: the API server refused a request of a controller that it should have allowed, or no
+controller used a right of ``deploy/rbac``. Further arguments are those of the test run. With any of them only a part of
+the suite ran, so unused rights are no problem then. An existing cluster keeps no such logs, so it cannot be judged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from e2e.controlplane.audit import Access, accesses, logs_in, refused
+from e2e.controlplane.audit import AuditedRequest, accesses, logs_in, refused
 from e2e.manifests import DEPLOY, SERVICE_ACCOUNT, TARGET_COMPONENTS, target_rules
 from e2e.rights import Right, rights, rights_of
 from wva.model.records import replace
@@ -33,8 +33,8 @@ def granted() -> set[Right]:
     return rights_of(SERVICE_ACCOUNT, items) | set(of_targets)
 
 
-def unused(rights: Iterable[Right], made: Iterable[Access]) -> list[Right]:
-    """Return the rights that no allowed request needed; one of an object itself goes before the general one."""
+def unused(rights: Iterable[Right], made: Iterable[AuditedRequest]) -> list[Right]:
+    """Return the rights that no allowed request used. A request uses the right on its named object, if there is one."""
     given = set(rights)
     used = set()
     for access in made:

@@ -1,4 +1,4 @@
-"""A headless Chromium that opens a page and says what it complained about, over the DevTools protocol.
+"""A headless Chromium, driven over the DevTools protocol, that opens a page and reports its errors and warnings.
 
 It is started with a profile of its own, talks to 127.0.0.1 only, and ends with the block. Debian's package is called
 chromium; where no such program is installed, ``NotBuiltError`` says so.
@@ -37,8 +37,8 @@ _ANSWER_SECONDS: Final = 60
 _LISTENING: Final = "DevTools listening on "
 
 
-class Page:
-    """A page in the browser. ``complaints`` are errors and warnings of its console, and exceptions nobody caught."""
+class BrowserPage:
+    """A page in the browser. ``complaints`` are the errors, warnings and uncaught exceptions of its console."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         """Speak over a socket to the page."""
@@ -113,7 +113,7 @@ class Page:
 
 
 @asynccontextmanager
-async def browser(profile: Path) -> AsyncIterator[Page]:
+async def browser(profile: Path) -> AsyncIterator[BrowserPage]:
     """Start a browser with an empty folder as its profile, and give its page."""
     program = next(filter(None, map(shutil.which, _NAMES)), None)
     if program is None:
@@ -136,7 +136,7 @@ async def browser(profile: Path) -> AsyncIterator[Page]:
                 targets = await answer.json()
             url = next(target["webSocketDebuggerUrl"] for target in targets if target["type"] == "page")
             async with session.ws_connect(url, max_msg_size=0) as socket:
-                page = Page(socket)
+                page = BrowserPage(socket)
                 listening = asyncio.create_task(page.listen())
                 yield page
                 listening.cancel()
@@ -148,7 +148,7 @@ async def browser(profile: Path) -> AsyncIterator[Page]:
 
 
 async def _address(process: asyncio.subprocess.Process) -> str:
-    """Return where the browser listens, as it says itself. AssertionError when it ends before."""
+    """Return the address that the browser writes at its start. AssertionError when it ends before that."""
     assert process.stderr is not None
     said = []
     async for line in process.stderr:

@@ -5,8 +5,8 @@ standard library in place of the base image's, and nothing else; above all no sh
 ``/tmp`` can be written. The user id is that of distroless images, without capabilities, and no program can gain any.
 The network is this machine's, so that the servers on loopback are reached.
 
-It takes a mount namespace: directly for whoever may, through a user namespace for everybody else. Where neither is
-allowed the exit status is 125 and the text says what is missing; nothing runs less confined than was asked for.
+The program needs a mount namespace of its own. A privileged user creates it directly, any other user through a user
+namespace. Where the machine allows neither, the exit status is 125, the text says what is missing, and no program runs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HIDDEN = ("site-packages", "dist-packages", "ensurepip")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-class RefusedError(Exception):
+class ConfinementError(Exception):
     """This machine does not let us confine a program; the text says what it did not let us do."""
 
 
@@ -123,14 +123,14 @@ def _locked_flags(path: Path) -> int:
 def _call(what: str, result: int) -> None:
     if result != 0:
         number = ctypes.get_errno()
-        raise RefusedError(f"{what}: {os.strerror(number)}")
+        raise ConfinementError(f"{what}: {os.strerror(number)}")
 
 
 def _write(path: str, text: str) -> None:
     try:
         Path(path).write_text(text, encoding="ascii")
     except OSError as error:
-        raise RefusedError(f"{path}: {error.strerror}") from error
+        raise ConfinementError(f"{path}: {error.strerror}") from error
 
 
 def _mount(source: str | Path | None, target: str | Path, *, kind: str = "", flags: int = 0, options: str = "") -> None:
@@ -156,7 +156,7 @@ def main(argv: Sequence[str]) -> int:
         for here, _, there in (pair.partition(":") for pair in arguments.bind):
             inside.bind(Path(here), Path(there))
         inside.enter()
-    except RefusedError as error:
+    except ConfinementError as error:
         sys.stderr.write(
             f"cannot run a program confined on this machine: {error}. Run with CAP_SYS_ADMIN, or let users "
             "make user namespaces (user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns).\n"

@@ -6,7 +6,7 @@ for each test, ``launch`` starts a program, ``scene`` is a namespace in which a 
 
 Environment: ``WVA_E2E_KUBECONFIG`` with ``WVA_E2E_PROMETHEUS_URL`` (an existing cluster), ``WVA_E2E_DIRECTORY`` (join
 the control plane of ``python -m e2e.controlplane``), ``WVA_E2E_LOGS`` (where logs go after a failure),
-``WVA_E2E_AUDIT`` (where what the API server noted goes), ``WVA_E2E_CACHE`` and ``WVA_E2E_BIN`` (where the binaries
+``WVA_E2E_AUDIT`` (where the API servers' audit logs go), ``WVA_E2E_CACHE`` and ``WVA_E2E_BIN`` (where the binaries
 are), ``WVA_E2E_UNAVAILABLE=skip`` (skip what needs a server or tool that is not there, and say how much that is).
 """
 
@@ -28,8 +28,8 @@ import pytest
 
 from e2e.controlplane.audit import refused
 from e2e.controlplane.build import NotBuiltError, pinned_versions, skips_unavailable
-from e2e.controlplane.cluster import Cluster, ControlPlane, ExistingCluster
-from e2e.controlplane.processes import Process
+from e2e.controlplane.cluster import ClusterAccess, ControlPlane, ExistingCluster
+from e2e.controlplane.processes import ServerProcess
 from e2e.controlplane.session import Session
 from e2e.history import recording
 from e2e.scene import Scene
@@ -47,7 +47,7 @@ class Launch(Protocol):
 
     def __call__(
         self, name: str, argv: Sequence[str | Path], *, environment: Mapping[str, str] | None = None
-    ) -> Process:
+    ) -> ServerProcess:
         """Start the program and return it; it is stopped when the test ends."""
         ...
 
@@ -76,14 +76,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Generator[None, None, None]:
-    """Skip a test whose servers cannot be had, where that was asked for."""
+    """Skip a test whose servers cannot be built, if ``WVA_E2E_UNAVAILABLE`` says so."""
     with _unavailable_skipped():
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, None, None]:
-    """Skip a test whose tools cannot be had, where that was asked for."""
+    """Skip a test whose tools cannot be built, if ``WVA_E2E_UNAVAILABLE`` says so."""
     with _unavailable_skipped():
         return (yield)
 
@@ -99,7 +99,7 @@ def _unavailable_skipped() -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say loudly how many tests did not run because a server or tool cannot be had."""
+    """Report how many tests did not run because a server or tool cannot be built."""
     skipped = terminalreporter.stats.get("skipped", ())
     count = sum(_NOT_RUN in str(report.longrepr) for report in skipped)
     if count:
@@ -121,7 +121,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 @pytest.fixture(scope="session")
-def control_plane(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def control_plane(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterAccess]:
     """Give the cluster of this run, with its real servers' versions in the log."""
     if existing := os.environ.get("WVA_E2E_KUBECONFIG"):
         cluster = ExistingCluster(
@@ -144,7 +144,7 @@ def control_plane(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture
-def own_control_plane(control_plane: Cluster) -> ControlPlane:
+def own_control_plane(control_plane: ClusterAccess) -> ControlPlane:
     """Give the control plane as one whose servers may be stopped, restarted and configured."""
     if not isinstance(control_plane, ControlPlane):
         pytest.skip("needs servers of its own: this run uses the existing cluster of WVA_E2E_KUBECONFIG")
@@ -157,7 +157,7 @@ def _turn(request: pytest.FixtureRequest) -> Iterator[None]:
     if "control_plane" not in request.fixturenames:
         yield
         return
-    cluster: Cluster = request.getfixturevalue("control_plane")
+    cluster: ClusterAccess = request.getfixturevalue("control_plane")
     with (cluster.directory / "turn.lock").open("w") as file:
         alone = request.node.get_closest_marker("disruptive") is not None
         fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
@@ -165,8 +165,8 @@ def _turn(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
-def namespace(control_plane: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Give a fresh namespace; its deletion is begun when the test ends, and not waited for."""
+def namespace(control_plane: ClusterAccess, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Give a fresh namespace. Its deletion begins when the test ends, and the fixture does not wait for its end."""
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower().removeprefix("test_"))[:40].strip("-")
     name = f"{words}-{uuid.uuid4().hex[:6]}"
     control_plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -175,12 +175,12 @@ def namespace(control_plane: Cluster, request: pytest.FixtureRequest) -> Iterato
 
 
 @pytest.fixture
-def launch(control_plane: Cluster) -> Iterator[Launch]:
+def launch(control_plane: ClusterAccess) -> Iterator[Launch]:
     """Start programs that are stopped, youngest first, when the test ends."""
-    started: list[Process] = []
+    started: list[ServerProcess] = []
 
-    def start(name: str, argv: Sequence[str | Path], *, environment: Mapping[str, str] | None = None) -> Process:
-        process = Process(
+    def start(name: str, argv: Sequence[str | Path], *, environment: Mapping[str, str] | None = None) -> ServerProcess:
+        process = ServerProcess(
             f"{name}-{uuid.uuid4().hex[:6]}", directory=control_plane.directory, argv=argv, environment=environment
         )
         process.start()
@@ -196,7 +196,7 @@ def launch(control_plane: Cluster) -> Iterator[Launch]:
 def scene(
     own_control_plane: ControlPlane, namespace: str, launch: Launch, request: pytest.FixtureRequest
 ) -> Iterator[Scene]:
-    """Give a namespace with the controller's identity and configuration, and a record of what is published."""
+    """Give a namespace with the controller's identity and configuration, and record what controllers publish."""
     with contextlib.ExitStack() as stack:
         history = stack.enter_context(recording())
         scene = Scene(own_control_plane, namespace, launch=launch, history=history, stack=stack)

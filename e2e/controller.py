@@ -1,4 +1,4 @@
-"""The program under test as a process: started with a ServiceAccount's token, asked through its own HTTP face."""
+"""The controller as a process: a test starts it with a ServiceAccount's token and asks its HTTP endpoints."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from e2e.controlplane.processes import Process
-from e2e.exposition import Page
+from e2e.controlplane.processes import ServerProcess
+from e2e.exposition import MetricsPage
 
 _TIMEOUT_SECONDS = 3.0
 
@@ -26,13 +26,13 @@ class Addresses:
         return {"METRICS_BIND_ADDRESS": self.metrics, "HEALTH_PROBE_BIND_ADDRESS": self.probes}
 
 
-class Controller:
+class ControllerProcess:
     """One running ``wva run``."""
 
-    def __init__(self, process: Process, addresses: Addresses, *, token: str = "", secure: bool = True) -> None:
-        """Take a process that has been started; ``token`` is of somebody who may read its metrics.
+    def __init__(self, process: ServerProcess, addresses: Addresses, *, token: str = "", secure: bool = True) -> None:
+        """Take a process that has been started; ``token`` belongs to an account that may read its metrics.
 
-        ``secure`` False is for a controller that serves them to everybody over HTTP.
+        ``secure`` is False if the controller serves its metrics over plain HTTP and without a token.
         """
         self._scheme = "https" if secure else "http"
         self.process = process
@@ -47,21 +47,21 @@ class Controller:
         """The name of its process and log."""
         return self.process.name
 
-    def metrics(self) -> Page:
-        """Return what ``/metrics`` says now. OSError when nobody answers."""
+    def metrics(self) -> MetricsPage:
+        """Return the content of ``/metrics``. OSError without an answer."""
         request = urllib.request.Request(
             f"{self._scheme}://{self.addresses.metrics}/metrics", headers={"Authorization": f"Bearer {self._token}"}
         )
         tls = self._tls if self._scheme == "https" else None
         with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS, context=tls) as response:
-            return Page(response.read().decode())
+            return MetricsPage(response.read().decode())
 
     def readiness(self) -> tuple[int, str]:
-        """Return status and text of ``/readyz``. OSError when nobody answers."""
+        """Return status and text of ``/readyz``. OSError without an answer."""
         return self._probe("readyz")
 
     def liveness(self) -> tuple[int, str]:
-        """Return status and text of ``/healthz``. OSError when nobody answers."""
+        """Return status and text of ``/healthz``. OSError without an answer."""
         return self._probe("healthz")
 
     def log(self, lines: int = 20) -> str:
@@ -69,11 +69,11 @@ class Controller:
         return self.process.tail(lines)
 
     def wait_serving(self, *, timeout_seconds: float = 30) -> None:
-        """Wait until it answers ``/readyz`` in whatever way."""
+        """Wait until the controller answers ``/readyz``, with any status."""
         self.process.wait_ready(lambda: bool(self.readiness()), timeout_seconds=timeout_seconds)
 
     def wait_metrics(self, *, timeout_seconds: float = 30) -> None:
-        """Wait until it serves its metrics, which it does once it has read its settings."""
+        """Wait until the controller serves its metrics. It does so once it has read its settings."""
         self.process.wait_ready(lambda: bool(self.metrics()), timeout_seconds=timeout_seconds)
 
     def _probe(self, path: str) -> tuple[int, str]:

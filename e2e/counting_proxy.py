@@ -1,7 +1,7 @@
 """A loopback proxy in front of the real Prometheus that counts the queries of each cycle, and may demand a token.
 
-All queries of a cycle ask for the same instant, so the parameter ``time`` says which cycle a query belongs to. Only
-what was passed on is counted.
+All queries of a cycle ask for the same instant, so the parameter ``time`` says which cycle a query belongs to. The
+proxy counts only the queries that it passes on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from e2e.serving import answering, pass_on
 
 
 class CountingProxy:
-    """Where it listens, and what it has passed on."""
+    """The address of the proxy, and the queries that it has passed on."""
 
     def __init__(self, url: str) -> None:
         """``url`` is its own, not the server's."""

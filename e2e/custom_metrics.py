@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from e2e.controlplane.api import Api
+from e2e.controlplane.api import KubernetesApi
 from e2e.controlplane.certs import Authority
 from e2e.controlplane.keda import wait_available
 from e2e.serving import serving
@@ -28,7 +28,7 @@ _NAME: Final = f"{_VERSION}.{_GROUP}"
 
 
 class PodMetric:
-    """The value of the metric of each pod, in thousandths; a pod that is not named has none."""
+    """The value of the metric of each pod, in thousandths; a pod that is missing here has none."""
 
     def __init__(self, namespace: str) -> None:
         """Begin without values."""
@@ -63,13 +63,13 @@ class PodMetric:
 
 
 @contextlib.contextmanager
-def custom_metrics(api: Api, namespace: str, directory: Path) -> Iterator[PodMetric]:
+def custom_metrics(api: KubernetesApi, namespace: str, directory: Path) -> Iterator[PodMetric]:
     """Be the cluster's custom metrics API inside the block; ``directory`` takes certificates."""
     authority = Authority(directory, "custom-metrics-ca")
     pair = authority.issue(_SERVICE, hosts=("localhost", f"{_SERVICE}.{namespace}.svc"))
     metric = PodMetric(namespace)
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class CustomMetricsHandler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:  # the name http.server calls
             content = json.dumps(metric.answer(self.path)).encode()
             self.send_response(200)
@@ -81,7 +81,7 @@ def custom_metrics(api: Api, namespace: str, directory: Path) -> Iterator[PodMet
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), CustomMetricsHandler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.certificate, pair.key)
     server.socket = context.wrap_socket(server.socket, server_side=True)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from e2e import tools
 from e2e.controlplane.build import PROMETHEUS
 from e2e.controlplane.ports import free_port
-from e2e.controlplane.processes import Process
+from e2e.controlplane.processes import ServerProcess
 from e2e.controlplane.prometheus import PrometheusApi
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "deploy" / "observability"
@@ -32,7 +32,7 @@ _LOOKBACK: Final = "20s"  # samples as text do not say where a series ended
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PanelQuery:
     """One query of a panel; ``instant`` takes the values of now, otherwise it is drawn over time."""
 
     panel: str
@@ -41,7 +41,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SampleSpan:
     """From the first to the last sample, in seconds since the epoch."""
 
     start: float
@@ -59,10 +59,10 @@ def panels(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [panel for panel in document["panels"] if panel["type"] != "row"]
 
 
-def queries(document: Mapping[str, Any]) -> list[Asked]:
+def queries(document: Mapping[str, Any]) -> list[PanelQuery]:
     """Return every query of every panel."""
     return [
-        Asked(panel["title"], target["expr"], target["instant"])
+        PanelQuery(panel["title"], target["expr"], target["instant"])
         for panel in panels(document)
         for target in panel["targets"]
     ]
@@ -94,17 +94,17 @@ def filled(expression: str, choices: Mapping[str, str]) -> str:
     return _VARIABLE.sub(lambda match: known[match[1]], expression)
 
 
-class History(PrometheusApi):
+class SampledPrometheus(PrometheusApi):
     """A Prometheus with the samples of a span."""
 
-    def values(self, label: str, selector: str, span: Span) -> list[str]:
+    def values(self, label: str, selector: str, span: SampleSpan) -> list[str]:
         """Return the values of a label among the series that a selector picks."""
         found: list[str] = self._get(f"/api/v1/label/{label}/values?{_parameters(span, **{'match[]': selector})}")[
             "data"
         ]
         return found
 
-    def over_time(self, expression: str, span: Span, *, step_seconds: float = 15.0) -> list[list[float]]:
+    def over_time(self, expression: str, span: SampleSpan, *, step_seconds: float = 15.0) -> list[list[float]]:
         """Return the values of each series over the span, those that are no number left out."""
         path = f"/api/v1/query_range?{_parameters(span, query=expression, step=str(step_seconds))}"
         return _numbers(series["values"] for series in self._get(path)["data"]["result"])
@@ -114,20 +114,20 @@ class History(PrometheusApi):
         path = "/api/v1/query?" + urllib.parse.urlencode({"query": expression, "time": f"{seconds:.3f}"})
         return _numbers([series["value"]] for series in self._get(path)["data"]["result"])
 
-    def answers(self, asked: Asked, choices: Mapping[str, str], span: Span) -> bool:
-        """Tell whether a query gives anything to see."""
+    def answers(self, asked: PanelQuery, choices: Mapping[str, str], span: SampleSpan) -> bool:
+        """Tell whether a query has any result."""
         expression = filled(asked.expression, choices)
         return bool(self.at(expression, span.end) if asked.instant else self.over_time(expression, span))
 
 
 @contextmanager
-def filled_prometheus(samples: Path, directory: Path) -> Iterator[History]:
+def filled_prometheus(samples: Path, directory: Path) -> Iterator[SampledPrometheus]:
     """Fill a real Prometheus with samples, and run it for the length of a block."""
     data = directory / "data"
     tools.output("promtool", "tsdb", "create-blocks-from", "openmetrics", samples, data)
     (directory / "prometheus.yaml").write_text("{}\n", encoding="utf-8")
     address = f"127.0.0.1:{free_port()}"
-    process = Process(
+    process = ServerProcess(
         "prometheus-of-dashboards",
         directory=directory,
         argv=[
@@ -140,7 +140,7 @@ def filled_prometheus(samples: Path, directory: Path) -> Iterator[History]:
             "--log.level=warn",
         ],
     )
-    history = History(f"http://{address}")
+    history = SampledPrometheus(f"http://{address}")
     process.start()
     try:
         process.wait_ready(history.is_ready, timeout_seconds=60)
@@ -149,10 +149,10 @@ def filled_prometheus(samples: Path, directory: Path) -> Iterator[History]:
         process.stop()
 
 
-def span_of(samples: Path) -> Span:
+def span_of(samples: Path) -> SampleSpan:
     """Return the span of a file of samples in order of time."""
     times = [line.rpartition(" ")[2] for line in _ends(samples)]
-    return Span(float(times[0]), float(times[1]))
+    return SampleSpan(float(times[0]), float(times[1]))
 
 
 def _ends(samples: Path) -> tuple[str, str]:
@@ -160,7 +160,7 @@ def _ends(samples: Path) -> tuple[str, str]:
     return lines[0], lines[-2]  # the last one is the end mark
 
 
-def _parameters(span: Span, **others: str) -> str:
+def _parameters(span: SampleSpan, **others: str) -> str:
     return urllib.parse.urlencode({"start": f"{span.start:.3f}", "end": f"{span.end:.3f}", **others})
 
 

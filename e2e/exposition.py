@@ -1,4 +1,4 @@
-"""Prometheus' text format, read back: a page in, questions about its series answered."""
+"""Reads Prometheus' text format: a page goes in, and its series can be looked up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class PageLine:
     """One line of a page."""
 
     name: str
@@ -17,19 +17,19 @@ class Series:
     value: float
 
 
-class Page:
+class MetricsPage:
     """All series of a page."""
 
     def __init__(self, text: str, *, prefix: str = "") -> None:
         """Read a page; with a ``prefix`` only series whose names begin with it, since some pages have 100,000 lines."""
         lines = (line for line in text.splitlines() if line.startswith(prefix)) if prefix else (text,)
         self._series = [
-            Series(sample.name, sample.labels, sample.value)
+            PageLine(sample.name, sample.labels, sample.value)
             for family in text_string_to_metric_families("\n".join(lines) + "\n")
             for sample in family.samples
         ]
 
-    def series(self, name: str, **labels: str) -> Iterator[Series]:
+    def series(self, name: str, **labels: str) -> Iterator[PageLine]:
         """Yield the series of a name that have all these labels."""
         for series in self._series:
             if series.name == name and labels.items() <= series.labels.items():

@@ -19,7 +19,7 @@ from typing import Any, Final
 import yaml
 
 from deploy.observability.generate.queries import JOB, NAMESPACE
-from e2e.controlplane.api import ApiError
+from e2e.controlplane.api import RefusedRequestError
 from e2e.controlplane.build import PROMETHEUS_ADAPTER
 from e2e.controlplane.cluster import ControlPlane
 from e2e.controlplane.keda import EXTERNAL_METRICS, external_metrics_backend, wait_available
@@ -27,7 +27,7 @@ from e2e.controlplane.kubernetes import is_healthy
 from e2e.controlplane.layout import LOOPBACK, PROMETHEUS_ADAPTER_SERVICE
 from e2e.controlplane.polling import eventually
 from e2e.controlplane.ports import free_ports
-from wva.scale_from_zero.visibility import TargetLabels
+from wva.scale_from_zero.starts import TargetLabels
 
 SHIPPED: Final = TargetLabels(NAMESPACE, JOB)
 """The target that the files of this repository name."""
@@ -81,11 +81,11 @@ def _wait(plane: ControlPlane, arrived: Callable[[Entries], bool]) -> None:
 def _resources(plane: ControlPlane) -> Entries | None:
     """Return the metrics that the backend offers, None while it does not answer the API server.
 
-    A new backend may be reached before it knows who signs for the API server; then it takes it for anybody.
+    A new backend may answer before it knows the API server's authority. Then it treats the API server as a stranger.
     """
     try:
         resources: Entries = plane.api.raw(_ROOT)["resources"]
-    except ApiError as error:
+    except RefusedRequestError as error:
         if error.status not in {http.HTTPStatus.SERVICE_UNAVAILABLE, http.HTTPStatus.FORBIDDEN}:
             raise
         return None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from e2e.controlplane.api import Api
+from e2e.controlplane.api import KubernetesApi
 from e2e.controlplane.build import PROMETHEUS_OPERATOR
 
 
-def serve_monitors(api: Api) -> None:
+def serve_monitors(api: KubernetesApi) -> None:
     """Let the API server take the Prometheus Operator's kinds that we use, and wait until it does."""
     for kind in ("ServiceMonitor", "PodMonitor", "PrometheusRule"):
         (file,) = PROMETHEUS_OPERATOR.binary("crds").glob(f"monitoring.coreos.com_{kind.lower()}s.yaml")

@@ -9,9 +9,9 @@ import contextlib
 from collections.abc import Iterator
 
 from e2e.controlplane.kubelet import LOADING, POD_IP
-from e2e.manifests import MODEL, Variant
+from e2e.manifests import MODEL, ManifestedVariant
 from e2e.scene import Scene
-from e2e.scrape_target import ScrapeTarget, scrape_target
+from e2e.scrape_target import ServedPage, scrape_target
 
 GROUP = "inference.networking.k8s.io"
 QUEUE = "inference_extension_flow_control_queue_size"
@@ -38,10 +38,10 @@ DEFINITION = {
 }
 
 
-class Gateway:
+class PickerProcess:
     """What waits at the gateway, as its picker reports it."""
 
-    def __init__(self, target: ScrapeTarget) -> None:
+    def __init__(self, target: ServedPage) -> None:
         """Report that nothing waits."""
         self._target = target
         self.hold(0)
@@ -52,7 +52,7 @@ class Gateway:
 
 
 @contextlib.contextmanager
-def gateway(scene: Scene, variant: Variant) -> Iterator[Gateway]:
+def gateway(scene: Scene, variant: ManifestedVariant) -> Iterator[PickerProcess]:
     """Put a pool in front of a variant; its definition is installed when it is not there yet."""
     scene.api.apply(DEFINITION)
     with scrape_target() as target:
@@ -92,4 +92,4 @@ def gateway(scene: Scene, variant: Variant) -> Iterator[Gateway]:
                 "spec": {"selector": {"matchLabels": {"app": variant.name}}, "endpointPickerRef": {"name": "epp"}},
             }
         )
-        yield Gateway(target)
+        yield PickerProcess(target)

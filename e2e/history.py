@@ -1,7 +1,7 @@
-"""What the controllers published over time: tests judge the recorded sequence, not a lucky moment.
+"""What the controllers published over time, so that tests can judge the whole sequence and not only one moment.
 
-A thread asks each controller twice a second. Reading several controllers is not one instant, so a test may only
-conclude from it what holds for half a second.
+A thread asks each controller twice a second, one after the other. So a test cannot tell the order of things that
+happen within half a second.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from e2e.controller import Controller
-from e2e.exposition import Page
+from e2e.controller import ControllerProcess
+from e2e.exposition import MetricsPage
 
 INTERVAL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class ControllerObservation:
     """One look at one controller; without an answer (``answered`` False) everything is empty."""
 
     at_seconds: float  # of the monotonic clock
@@ -33,7 +33,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class NumberChange:
     """A variant's number changed."""
 
     at_seconds: float
@@ -42,26 +42,26 @@ class Change:
     new: int
 
 
-class History:
+class ObservedHistory:
     """All observations so far, in order of time; safe to read while it grows."""
 
     def __init__(self) -> None:
         """Start empty."""
-        self._observations: list[Observation] = []
-        self._watched: list[Controller] = []
+        self._observations: list[ControllerObservation] = []
+        self._watched: list[ControllerProcess] = []
         self._stop = threading.Event()
         self.error: Exception | None = None
 
-    def watch(self, controller: Controller) -> None:
+    def watch(self, controller: ControllerProcess) -> None:
         """Ask this controller, too, from now on."""
         self._watched.append(controller)
 
-    def observations(self, *, since_seconds: float = 0.0) -> Sequence[Observation]:
+    def observations(self, *, since_seconds: float = 0.0) -> Sequence[ControllerObservation]:
         """Return what was seen since a time of the monotonic clock."""
         return [entry for entry in list(self._observations) if entry.at_seconds >= since_seconds]
 
     def published(self, variant: str, *, since_seconds: float = 0.0) -> list[int]:
-        """Return the numbers of a variant, whoever published them, without repetitions."""
+        """Return the numbers that any controller published for a variant, without repetitions."""
         numbers: list[int] = []
         for entry in self.observations(since_seconds=since_seconds):
             number = entry.desired.get(variant)
@@ -69,7 +69,7 @@ class History:
                 numbers.append(number)
         return numbers
 
-    def changes(self, *, since_seconds: float = 0.0) -> list[Change]:
+    def changes(self, *, since_seconds: float = 0.0) -> list[NumberChange]:
         """Return every change of a number since then, of all variants, in order of time."""
         last: dict[str, int] = {}
         found = []
@@ -77,13 +77,13 @@ class History:
             for variant, number in sorted(entry.desired.items()):
                 old = last.get(variant, number)
                 if number != old and entry.at_seconds >= since_seconds:
-                    found.append(Change(entry.at_seconds, variant, old, number))
+                    found.append(NumberChange(entry.at_seconds, variant, old, number))
                 last[variant] = number
         return found
 
-    def rounds(self) -> list[list[Observation]]:
+    def rounds(self) -> list[list[ControllerObservation]]:
         """Return the observations of each turn of the thread together."""
-        grouped: dict[float, list[Observation]] = {}
+        grouped: dict[float, list[ControllerObservation]] = {}
         for entry in self.observations():
             grouped.setdefault(entry.at_seconds, []).append(entry)
         return list(grouped.values())
@@ -113,9 +113,9 @@ class History:
 
 
 @contextlib.contextmanager
-def recording() -> Iterator[History]:
+def recording() -> Iterator[ObservedHistory]:
     """Record from a thread inside the block."""
-    history = History()
+    history = ObservedHistory()
     thread = threading.Thread(target=history.run, name="history")
     thread.start()
     try:
@@ -127,12 +127,12 @@ def recording() -> Iterator[History]:
         raise history.error
 
 
-def _look(controller: Controller, now: float) -> Observation:
+def _look(controller: ControllerProcess, now: float) -> ControllerObservation:
     try:
         page = controller.metrics()
     except OSError:
-        return Observation(at_seconds=now, controller=controller.name, answered=False)
-    return Observation(
+        return ControllerObservation(at_seconds=now, controller=controller.name, answered=False)
+    return ControllerObservation(
         at_seconds=now,
         controller=controller.name,
         desired=_numbers(page, "wva_desired_replicas"),
@@ -143,5 +143,5 @@ def _look(controller: Controller, now: float) -> Observation:
     )
 
 
-def _numbers(page: Page, name: str) -> dict[str, int]:
+def _numbers(page: MetricsPage, name: str) -> dict[str, int]:
     return {entry.labels["variant_name"]: int(entry.value) for entry in page.series(name)}

@@ -2,7 +2,7 @@
 
 In: objects as ``kubectl kustomize`` or ``helm template`` give them. The controller is a process with the Deployment's
 arguments and environment, the files of its mounts, and a token of its ServiceAccount, so what is missing in the
-rendered objects is missing here. Changed is only what another machine must have otherwise: addresses, file paths, and
+rendered objects is missing here. The module changes only what must differ on this machine: addresses, file paths, and
 settings that the test names.
 """
 
@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from e2e.controller import Addresses, Controller
-from e2e.controlplane.api import ApiError, Body
+from e2e.controller import Addresses, ControllerProcess
+from e2e.controlplane.api import Body, RefusedRequestError
 from e2e.controlplane.cluster import ControlPlane
 from e2e.controlplane.ports import free_ports
-from e2e.controlplane.processes import Process
+from e2e.controlplane.processes import ServerProcess
 from e2e.controlplane.prometheus import ScrapeJob
-from wva.scale_from_zero.visibility import TargetLabels
+from wva.scale_from_zero.starts import TargetLabels
 
 ACCOUNT_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
@@ -66,7 +66,7 @@ class Installation:
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """Apply everything in its order; what belongs to the cluster goes after the block, but for the kinds."""
+        """Apply all objects in their order. After the block delete those without a namespace, except for the kinds."""
         try:
             for item in self.items:
                 self._plane.api.apply(item)
@@ -78,7 +78,7 @@ class Installation:
 
     # -- the controller ------------------------------------------------------------------------------------------
 
-    def start(self, launch: Callable[..., Process]) -> Controller:
+    def start(self, launch: Callable[..., ServerProcess]) -> ControllerProcess:
         """Start one pod of the Deployment and return it, once it serves."""
         self._fill_mounts()
         environment = self._environment()
@@ -90,13 +90,13 @@ class Installation:
             [sys.executable, "-m", "wva", "run", *arguments],
             environment={**environment, "KUBECONFIG": str(kubeconfig)},
         )
-        controller = Controller(process, self._addresses, token=self.scrape_token(), secure=self.secure)
+        controller = ControllerProcess(process, self._addresses, token=self.scrape_token(), secure=self.secure)
         controller.wait_serving()
         return controller
 
     @property
     def secure(self) -> bool:
-        """Whether its metrics are for those who may read them."""
+        """Whether the controller asks for a token with the right to read its metrics."""
         return "--metrics-secure=false" not in self._container["args"]
 
     @property
@@ -107,7 +107,7 @@ class Installation:
         (service,) = [item for item in self.of_kind("Service") if wanted <= item["metadata"]["labels"].items()]
         return TargetLabels(self.namespace, service["metadata"]["name"])
 
-    def scrape_job(self, controller: Controller) -> ScrapeJob:
+    def scrape_job(self, controller: ControllerProcess) -> ScrapeJob:
         """Return what Prometheus would make of the ServiceMonitor."""
         (monitor,) = self.of_kind("ServiceMonitor")
         (endpoint,) = monitor["spec"]["endpoints"]
@@ -147,7 +147,7 @@ class Installation:
     def _addresses(self) -> Addresses:
         return Addresses(f"127.0.0.1:{self._ports['metrics']}", f"127.0.0.1:{self._ports['probes']}")
 
-    # -- what another machine has otherwise ----------------------------------------------------------------------
+    # -- what differs on this machine ----------------------------------------------------------------------------
 
     def _controller_deployment(self) -> Body:
         (found,) = [
@@ -170,7 +170,7 @@ class Installation:
                 entry["value"] = value
 
     def _localise(self) -> None:
-        """Put our addresses and paths where the pod would have its own."""
+        """Replace the pod's addresses and paths by those of this machine."""
         container = self._container
         ours = {
             "--metrics-bind-address": self._addresses.metrics,
@@ -187,7 +187,7 @@ class Installation:
             item["data"] = {key: self._local(value) for key, value in item.get("data", {}).items()}
 
     def _local(self, value: str) -> str:
-        """Return a path below one of the mounts as it is on this machine; anything else as it is."""
+        """Return where a path below one of the mounts is on this machine, and any other text unchanged."""
         mounts = [mount["mountPath"] for mount in self._container["volumeMounts"]]
         for mount in (*mounts, ACCOUNT_MOUNT):
             if value == mount or value.startswith(f"{mount}/"):
@@ -253,7 +253,7 @@ class Installation:
     def _files(self, kind: str, name: str, *, optional: bool) -> dict[str, bytes]:
         try:
             data = self._plane.api.get(kind, name, namespace=self.namespace).get("data", {})
-        except ApiError:
+        except RefusedRequestError:
             if optional:
                 return {}
             raise
@@ -269,5 +269,5 @@ class Installation:
 
 
 def _expand(text: str, environment: Mapping[str, str]) -> str:
-    """Replace ``$(NAME)`` as the kubelet does: what is not known stays."""
+    """Replace ``$(NAME)`` as the kubelet does: an unknown name stays as it is."""
     return _REFERENCE.sub(lambda match: environment.get(match[1], match[0]), text)

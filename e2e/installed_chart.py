@@ -13,13 +13,13 @@ from typing import Any
 import yaml
 
 from e2e import tools
-from e2e.controller import Controller
+from e2e.controller import ControllerProcess
 from e2e.controlplane.api import Body
 from e2e.controlplane.cluster import ControlPlane
 from e2e.installation import Installation
 from e2e.packaging.chart import CHART, fullname, parsed
 from e2e.scene import Launch, Scene
-from wva.scale_from_zero.visibility import TargetLabels
+from wva.scale_from_zero.starts import TargetLabels
 
 
 class Release:
@@ -31,7 +31,7 @@ class Release:
         self.name = name
         self.namespace = namespace
         self._directory = directory
-        self._controllers: list[Controller] = []
+        self._controllers: list[ControllerProcess] = []
 
     @property
     def fullname(self) -> str:
@@ -104,7 +104,7 @@ class Release:
             timeout_seconds=60,
         )
 
-    def start(self, scene: Scene, launch: Launch) -> Controller:
+    def start(self, scene: Scene, launch: Launch) -> ControllerProcess:
         """Run its controller; a scene records what it publishes, scraped as the chart's ServiceMonitor says."""
         items = [item for item in self.objects() if not item["metadata"]["name"].endswith("-vllm-mon")]
         installation = Installation(self.plane, items, directory=self._directory, settings={})

@@ -1,4 +1,4 @@
-"""Renders kustomizations the way a user does: one of his own that names ours, his namespace and his prefix."""
+"""Renders kustomizations as a user does: a kustomization of the user names ours, a namespace and a prefix."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PREFIX = "workload-variant-autoscaler-"
 
 
 def combinations(overlay: str) -> list[tuple[str, ...]]:
-    """Return the sets of components to try with an overlay: none first, each by itself, all that go with it last."""
+    """Return the sets of components to try with an overlay: first none, then each alone, and at last all together."""
     fitting = [MONITORS[overlay], *(name for name in COMPONENTS if name not in ALREADY_IN.get(overlay, ()))]
     return [(), *((name,) for name in fitting), tuple(fitting)]
 

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from e2e.controlplane.api import Api, ApiError, Body
+from e2e.controlplane.api import Body, KubernetesApi, RefusedRequestError
 from e2e.load import is_ready
 
 GROUP = "leaderworkerset.x-k8s.io"
@@ -87,7 +87,7 @@ DEFINITION: Body = {
 
 
 @contextlib.contextmanager
-def controlling(api: Api, namespace: str) -> Iterator[None]:
+def controlling(api: KubernetesApi, namespace: str) -> Iterator[None]:
     """Install the kind, and make pods of the sets of a namespace inside the block."""
     api.apply(DEFINITION)
     api.resource("LeaderWorkerSet")
@@ -100,7 +100,7 @@ def controlling(api: Api, namespace: str) -> Iterator[None]:
                 _sync(api, namespace)
             except (OSError, http.client.HTTPException):  # a server restarts: look again
                 continue
-            except ApiError as error:
+            except RefusedRequestError as error:
                 if error.status not in (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.CONFLICT):
                     errors.append(error)
                     return
@@ -119,7 +119,7 @@ def controlling(api: Api, namespace: str) -> Iterator[None]:
         raise errors[0]
 
 
-def _sync(api: Api, namespace: str) -> None:
+def _sync(api: KubernetesApi, namespace: str) -> None:
     sets = {item["metadata"]["uid"]: item for item in api.list("LeaderWorkerSet", namespace=namespace)}
     for stateful_set in api.list("StatefulSet", namespace=namespace):
         owner = _controller(stateful_set)
@@ -130,11 +130,11 @@ def _sync(api: Api, namespace: str) -> None:
             _sync_one(api, namespace, item)
 
 
-def _sync_one(api: Api, namespace: str, item: Body) -> None:
+def _sync_one(api: KubernetesApi, namespace: str, item: Body) -> None:
     name, group = item["metadata"]["name"], item["spec"]["leaderWorkerTemplate"]
     leaders = api.find("StatefulSet", name, namespace=namespace)
     if leaders is not None and _controller(leaders)["uid"] != item["metadata"]["uid"]:
-        return  # that of a predecessor, which is going
+        return  # it belongs to a predecessor that is being deleted
     labels = {f"{LABEL}/name": name, f"{LABEL}/worker-index": "0"}
     template = group.get("leaderTemplate", group["workerTemplate"])
     leaders = api.apply(

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from e2e.controlplane.api import Api, ApiError, Body
+from e2e.controlplane.api import Body, KubernetesApi, RefusedRequestError
 from e2e.controlplane.ports import free_port
-from e2e.controlplane.processes import Process
-from e2e.manifests import MODEL, Variant
-from e2e.scrape_target import ScrapeTarget
+from e2e.controlplane.processes import ServerProcess
+from e2e.manifests import MODEL, ManifestedVariant
+from e2e.scrape_target import ServedPage
 from wva.sim.fleet.load import TokenLengths
 from wva.sim.fleet.parameters import EngineParameters
 
@@ -31,7 +31,7 @@ _TIMEOUT_SECONDS = 5.0
 
 
 @contextlib.contextmanager
-def following(api: Api, namespace: str, *, take: Callable[[PodsByVariant], None]) -> Iterator[None]:
+def following(api: KubernetesApi, namespace: str, *, take: Callable[[PodsByVariant], None]) -> Iterator[None]:
     """Hand the names of the Ready pods of each variant to ``take``, twice a second, from a thread inside the block."""
     stop = threading.Event()
     errors: list[Exception] = []
@@ -40,7 +40,7 @@ def following(api: Api, namespace: str, *, take: Callable[[PodsByVariant], None]
         while not stop.wait(_FOLLOW_SECONDS):
             try:
                 take(ready_pods(api.list("Pod", namespace=namespace)))
-            except (OSError, ApiError, http.client.HTTPException):  # a server restarts: look again
+            except (OSError, RefusedRequestError, http.client.HTTPException):  # a server restarts: look again
                 continue
             except Exception as error:  # noqa: BLE001 - a thread has nobody to raise to; the test's end does it
                 errors.append(error)
@@ -58,9 +58,9 @@ def following(api: Api, namespace: str, *, take: Callable[[PodsByVariant], None]
 
 
 def ready_pods(pods: Sequence[Body]) -> PodsByVariant:
-    """Return the names of the Ready pods by variant (the label ``app``); a terminating pod is none of them.
+    """Return the names of the Ready pods by variant (the label ``app``), without the terminating ones.
 
-    Pods without that label are no variant's: a controller may live in the same namespace.
+    Pods without that label belong to no variant: a controller may live in the same namespace.
     """
     found: dict[str, list[str]] = {}
     for pod in pods:
@@ -80,7 +80,7 @@ def is_ready(pod: Body) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PodReport:
     """What each pod of a variant reports; ``finished`` is a counter."""
 
     kv_usage: float
@@ -92,15 +92,15 @@ class Reading:
 class FixedMetrics:
     """Every Ready pod of a variant reports the numbers that the test set last."""
 
-    def __init__(self, target: ScrapeTarget, *, namespace: str) -> None:
+    def __init__(self, target: ServedPage, *, namespace: str) -> None:
         """Write the page of ``target``."""
         self._target = target
         self._namespace = namespace
-        self._readings: dict[str, tuple[str, Reading]] = {}
+        self._readings: dict[str, tuple[str, PodReport]] = {}
         self._pods: PodsByVariant = {}
         self._lock = threading.Lock()
 
-    def set(self, variant: str, reading: Reading, *, model: str = MODEL) -> None:
+    def set(self, variant: str, reading: PodReport, *, model: str = MODEL) -> None:
         """Let the pods of a variant report this from now on."""
         with self._lock:
             self._readings[variant] = (model, reading)
@@ -134,10 +134,10 @@ class Lengths:
     output: TokenLengths
 
 
-class Fleet:
+class FleetProcess:
     """A process with the simulated fleet, steered over HTTP."""
 
-    def __init__(self, process: Process, port: int, *, namespace: str) -> None:
+    def __init__(self, process: ServerProcess, port: int, *, namespace: str) -> None:
         """Take a process that has been started."""
         self._process = process
         self._namespace = namespace
@@ -159,8 +159,8 @@ class Fleet:
         """Wait until it answers."""
         self._process.wait_ready(lambda: self._request("GET", "/metrics") is not None)
 
-    def add(self, variant: Variant, parameters: EngineParameters) -> None:
-        """Make a variant known, and what each of its engines can do."""
+    def add(self, variant: ManifestedVariant, parameters: EngineParameters) -> None:
+        """Add a variant with the parameters of its engines."""
         body = {
             "namespace": self._namespace,
             "deployment": variant.name,
@@ -182,7 +182,7 @@ class Fleet:
         self._request("POST", "/load", body)
 
     def summary(self, *, since_seconds: float = 0.0) -> dict[str, Any]:
-        """Return what the users of the one model got, of requests served since a time of the fleet."""
+        """Return the summary of the one model, over the requests that were served since a time of the fleet."""
         (model,) = json.loads(self._request("GET", f"/summary?since={since_seconds}"))
         assert isinstance(model, dict)
         return model
@@ -194,7 +194,7 @@ class Fleet:
             if self._said.get(variant) != names:
                 self._tell(variant, names)
 
-    def restart_engine(self, variant: Variant) -> None:
+    def restart_engine(self, variant: ManifestedVariant) -> None:
         """Let the engine of one pod start anew within it: it loses its requests, and counts from zero."""
         names = self._said[variant.name]
         self._tell(variant.name, names[1:])

@@ -11,7 +11,7 @@ import yaml
 from e2e.controlplane.api import Body
 from e2e.controlplane.kubelet import LOADING
 from e2e.controlplane.nodes import GPU, POOL
-from wva.scale_from_zero.visibility import TargetLabels
+from wva.scale_from_zero.starts import TargetLabels
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 CRD = DEPLOY / "crd" / "llmd.ai_variantautoscalings.yaml"
@@ -35,11 +35,11 @@ _AT_ONCE = {
 
 API_VERSIONS = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1"}
 TARGET_COMPONENTS = {"StatefulSet": "stateful-set-targets", "LeaderWorkerSet": "leader-worker-set-targets"}
-"""The component of deploy/ that has the rights for a kind that is not always scaled."""
+"""The component of deploy/ with the rights for a kind of target that is not enabled by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
+class ManifestedVariant:
     """One variant: its target, its VariantAutoscaling and the ScaledObject that applies the number.
 
     ``kind`` is that of the target; a replica of a LeaderWorkerSet has ``size`` pods. ``loading`` is how long a pod
@@ -68,8 +68,8 @@ class Variant:
 def rbac(namespace: str, *, account: str = SERVICE_ACCOUNT) -> list[Body]:
     """Return what ``deploy/rbac`` ships, for a controller in ``namespace``, and a scraper who may read the metrics.
 
-    ClusterRoleBindings get names of their own, since they are needed for each namespace. A controller that is to be
-    refused something needs an ``account`` of its own (see ``e2e.controlplane.audit``).
+    ClusterRoleBindings get names of their own, since they are needed for each namespace. A controller that a test wants
+    to be refused needs an ``account`` of its own (see ``e2e.controlplane.audit``).
     """
     items = []
     for file in sorted((DEPLOY / "rbac").glob("*.yaml")):
@@ -115,7 +115,7 @@ def service_account(name: str, *, namespace: str) -> Body:
 
 
 def metrics_reader(name: str, *, namespace: str) -> Body:
-    """Describe what lets a ServiceAccount read the metrics, as the documentation says to."""
+    """Describe the binding that lets a ServiceAccount read the metrics, as the documentation does."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
@@ -135,10 +135,10 @@ def config_map(name: str, *, namespace: str, data: dict[str, str]) -> Body:
     }
 
 
-def target(variant: Variant, *, namespace: str, pool: str = "") -> Body:
-    """Describe the target of a variant; its pods run on the nodes of a reserved ``pool``, or on everybody's.
+def target(variant: ManifestedVariant, *, namespace: str, pool: str = "") -> Body:
+    """Describe the target of a variant. Its pods run on the nodes of a reserved ``pool``, or on the common nodes.
 
-    Of a LeaderWorkerSet only the leaders have the label ``app``, for only they serve.
+    In a LeaderWorkerSet only the leaders have the label ``app``, because only they serve.
     """
     labels = {"app": variant.name}
     container = {"name": "vllm", "image": "vllm", "resources": {"limits": {GPU: str(variant.gpus)}}}
@@ -163,7 +163,7 @@ def target(variant: Variant, *, namespace: str, pool: str = "") -> Body:
     }
 
 
-def variant_autoscaling(variant: Variant, *, namespace: str, instance: str = "") -> Body:
+def variant_autoscaling(variant: ManifestedVariant, *, namespace: str, instance: str = "") -> Body:
     """Describe the VariantAutoscaling of a variant, for the controller of an ``instance`` if one is named."""
     labels = {"inference.optimization/acceleratorName": variant.accelerator}
     if instance:
@@ -194,10 +194,10 @@ def quota(name: str, *, namespace: str, gpus: int) -> Body:
     }
 
 
-def scaled_object(variant: Variant, *, namespace: str, url: str, target: TargetLabels) -> Body:
+def scaled_object(variant: ManifestedVariant, *, namespace: str, url: str, target: TargetLabels) -> Body:
     """Describe a ScaledObject that applies the number of a variant, from the controller that is ``target``, at once.
 
-    A number that is not there must be an error: taken for 0 it would scale the workload down.
+    KEDA must take a missing number for an error. If KEDA took it for 0, it would scale the workload down.
     """
     selector = f'variant_name="{variant.name}",exported_namespace="{namespace}",{target.matchers}'
     metadata: dict[str, Any] = {

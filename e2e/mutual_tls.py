@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from e2e.controlplane.build import PROMETHEUS
-from e2e.controlplane.certs import Pair
+from e2e.controlplane.certs import ServerCertificate
 from e2e.controlplane.ports import free_port
 from e2e.controlplane.prometheus import SCRAPE_INTERVAL_SECONDS
 
@@ -20,10 +20,10 @@ _TIMEOUT_SECONDS = 5.0
 
 
 class MutualTlsPrometheus:
-    """Its files and its command line; whoever has ``command`` starts it."""
+    """The files and the command line of a Prometheus. The test starts it with ``command``."""
 
     def __init__(self, directory: Path, *, target: str) -> None:
-        """Scrape ``target`` (host:port), which says namespace and pod itself."""
+        """Scrape ``target`` (host:port), whose page has the labels namespace and pod."""
         self._directory = directory
         self._address = f"127.0.0.1:{free_port()}"
         self.url = f"https://{self._address}"
@@ -51,17 +51,17 @@ class MutualTlsPrometheus:
             "--log.level=warn",
         ]
 
-    def serve(self, pair: Pair) -> None:
-        """Present this certificate to whoever connects from now on."""
+    def serve(self, pair: ServerCertificate) -> None:
+        """Present this certificate on every connection from now on."""
         _replace(self._directory / "server.key", pair.key.read_bytes())
         _replace(self._directory / "server.crt", pair.certificate.read_bytes())
 
     def admit(self, *authorities: Path) -> None:
-        """Admit the clients of these authorities, of whoever connects from now on."""
+        """On every connection from now on, admit only clients of these authorities."""
         _replace(self._directory / "clients.crt", b"".join(path.read_bytes() for path in authorities))
 
-    def admits(self, authority: Path, client: Pair) -> bool:
-        """Tell whether a client with this certificate, who trusts this authority, is answered now."""
+    def admits(self, authority: Path, client: ServerCertificate) -> bool:
+        """Tell whether the server now answers a client that has this certificate and trusts this authority."""
         context = ssl.create_default_context(cafile=str(authority))
         context.load_cert_chain(client.certificate, client.key)
         try:
@@ -72,7 +72,7 @@ class MutualTlsPrometheus:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file at once, so that no connection finds half of it."""
+    """Replace a file in one step, so that no connection reads half of it."""
     unfinished = path.with_suffix(".unfinished")
     unfinished.write_bytes(content)
     unfinished.rename(path)

@@ -1,4 +1,4 @@
-"""What OpenShift has and this control plane has not, each played by a few lines. Rights and certificates are real.
+"""Small stand-ins for parts of OpenShift that this control plane does not have. Rights and certificates are real.
 
 - The *service CA operator*: ``ServiceCa`` writes its authority into ConfigMaps that ask for it, and issues the serving
   certificate of Services that ask for one.
@@ -19,7 +19,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from e2e.controlplane.api import Api, Body
+from e2e.controlplane.api import Body, KubernetesApi
 from e2e.controlplane.certs import Authority
 from e2e.controlplane.cluster import ControlPlane
 from e2e.controlplane.layout import LOOPBACK
@@ -39,8 +39,8 @@ class ServiceCa:
         """Create it; ``directory`` takes its certificate and those that it issues."""
         self.authority = Authority(directory, "service-ca")
 
-    def serve(self, api: Api, namespace: str) -> None:
-        """Give the ConfigMaps and Services of a namespace what their annotations ask for."""
+    def serve(self, api: KubernetesApi, namespace: str) -> None:
+        """Give the ConfigMaps and Services of a namespace the certificates that their annotations ask for."""
         for item in api.list("ConfigMap", namespace=namespace):
             if _annotation(item, INJECT_AUTHORITY) == "true":
                 bundle = {"data": {"service-ca.crt": self.authority.certificate.read_text(encoding="utf-8")}}
@@ -63,7 +63,7 @@ class ServiceCa:
 
 
 def monitoring_view() -> Body:
-    """Describe the ClusterRole of OpenShift that lets its owner ask Thanos."""
+    """Describe OpenShift's ClusterRole for accounts that may query Thanos."""
     rules: list[dict[str, Any]] = [
         {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},
         {
@@ -82,7 +82,7 @@ def monitoring_view() -> Body:
 
 
 class Thanos:
-    """Where it listens, and who asked it with which answer."""
+    """The address of the querier, and how it answered each user."""
 
     def __init__(self, port: int) -> None:
         """Count nothing yet."""
@@ -92,25 +92,25 @@ class Thanos:
 
     @property
     def answers(self) -> Counter[tuple[str, int]]:
-        """How often a user (empty for a stranger) got an HTTP status."""
+        """How often a user (empty without a valid token) got an HTTP status."""
         with self._lock:
             return Counter(self._answers)
 
     def count(self, user: str, status: int) -> None:
-        """Remember an answer."""
+        """Count an answer to a user."""
         with self._lock:
             self._answers[user, status] += 1
 
 
 @contextlib.contextmanager
 def thanos_querier(plane: ControlPlane, service_ca: ServiceCa) -> Iterator[Thanos]:
-    """Answer queries inside the block, of those whom the API server allows it."""
+    """Answer queries inside the block, if the API server allows the user to ask."""
     to_prometheus = ssl.create_default_context(cafile=str(plane.layout.authority))
     pair = service_ca.authority.issue("thanos-querier-tls", hosts=(THANOS_HOST, LOOPBACK))
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(pair.certificate, pair.key)
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class OpenshiftHandler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:  # the name http.server calls
             self._answer("get", None)
 
@@ -135,21 +135,21 @@ def thanos_querier(plane: ControlPlane, service_ca: ServiceCa) -> Iterator[Thano
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    class Server(http.server.ThreadingHTTPServer):
+    class OpenshiftServer(http.server.ThreadingHTTPServer):
         def finish_request(self, request: Any, client_address: Any) -> None:
             # The handshake belongs to the connection's own thread: in accept() one silent client would block all.
             request.settimeout(_TIMEOUT_SECONDS)
             with contextlib.suppress(OSError), tls.wrap_socket(request, server_side=True) as secured:
                 super().finish_request(secured, client_address)
 
-    server = Server((LOOPBACK, 0), Handler)
+    server = OpenshiftServer((LOOPBACK, 0), OpenshiftHandler)
     thanos = Thanos(server.server_port)
     with serving(server):
         yield thanos
 
 
-def _review(api: Api, authorization: str, verb: str) -> tuple[str, bool]:
-    """Return whose token a header has, empty for nobody's, and whether that user may ask Thanos with this verb."""
+def _review(api: KubernetesApi, authorization: str, verb: str) -> tuple[str, bool]:
+    """Return the user of the token in a header (empty without one), and whether the user may query with this verb."""
     scheme, _, token = authorization.partition(" ")
     if scheme != "Bearer" or not token:
         return "", False

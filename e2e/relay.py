@@ -1,7 +1,7 @@
-"""A TCP relay between the program under test and a server, which can be cut or fall silent.
+"""A TCP relay between the program under test and a server. A test can cut it or silence it.
 
 The bytes go through untouched (TLS included), so both ends see what a broken network shows them: a cut connection is
-reset and new ones are refused; a silent one stays open, and nothing comes any more, as behind a lost NAT entry.
+reset and new ones are refused; a silent one stays open and carries no more bytes, as behind a lost NAT entry.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Relay:
             self._refusing = False
 
     def silence(self) -> None:
-        """Let all open connections stay open and carry nothing, for ever; new ones work."""
+        """Let all open connections stay open without carrying another byte. New connections work."""
         with self._lock:
             for connection in self._connections:
                 connection.silent = True

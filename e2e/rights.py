@@ -40,7 +40,7 @@ def rights(rules: Iterable[Body]) -> set[Right]:
 
 
 def rights_of(account: str, items: Iterable[Body]) -> set[Right]:
-    """Return what a ServiceAccount may do, in whatever namespace, by roles and bindings among the objects."""
+    """Return what a ServiceAccount may do in any namespace, by the roles and bindings among the objects."""
     objects = list(items)
     return {right for role in _bound(account, objects) for right in rights(role["rules"])}
 

@@ -15,29 +15,29 @@ from typing import TypeVar
 
 from deploy.observability.generate.queries import JOB
 from e2e import leader_worker_sets, manifests
-from e2e.controller import Addresses, Controller
-from e2e.controlplane.api import Api, Body
+from e2e.controller import Addresses, ControllerProcess
+from e2e.controlplane.api import Body, KubernetesApi
 from e2e.controlplane.cluster import ControlPlane
 from e2e.controlplane.nodes import POOL, NodePool
 from e2e.controlplane.polling import eventually
 from e2e.controlplane.ports import free_ports
-from e2e.controlplane.processes import Process
+from e2e.controlplane.processes import ServerProcess
 from e2e.controlplane.prometheus import SCRAPE_INTERVAL_SECONDS, ScrapeJob
-from e2e.history import History
-from e2e.load import FixedMetrics, Fleet, following
-from e2e.manifests import Variant
+from e2e.history import ObservedHistory
+from e2e.load import FixedMetrics, FleetProcess, following
+from e2e.manifests import ManifestedVariant
 from e2e.scrape_target import scrape_target
-from wva.scale_from_zero.visibility import TargetLabels
+from wva.scale_from_zero.starts import TargetLabels
 
 T = TypeVar("T")
-Launch = Callable[..., Process]
+Launch = Callable[..., ServerProcess]
 
 CYCLE_SECONDS = 5
 _LOG_LINES = 25
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class SeenCondition:
     """A condition of a VariantAutoscaling; all empty when it is not there."""
 
     status: str = ""
@@ -55,15 +55,15 @@ class Scene:
         namespace: str,
         *,
         launch: Launch,
-        history: History,
+        history: ObservedHistory,
         stack: contextlib.ExitStack,
     ) -> None:
-        """Take the resources; ``stack`` ends what is begun here when the test ends."""
+        """Take the resources. ``stack`` ends everything that the scene starts when the test ends."""
         self.plane = plane
         self.namespace = namespace
         self.history = history
-        self.controllers: list[Controller] = []
-        self.variants: dict[str, Variant] = {}
+        self.controllers: list[ControllerProcess] = []
+        self.variants: dict[str, ManifestedVariant] = {}
         self.instance = ""
         self.scrape_seconds = SCRAPE_INTERVAL_SECONDS
         self.dropped_series = ""
@@ -75,7 +75,7 @@ class Scene:
         self._stack = stack
 
     @property
-    def api(self) -> Api:
+    def api(self) -> KubernetesApi:
         """The API as administrator."""
         return self.plane.api
 
@@ -96,9 +96,9 @@ class Scene:
         self.api.apply(manifests.config_map(name, namespace=self.namespace, data=data))
 
     def reserve_nodes(self, accelerator: str, *, gpus: int) -> None:
-        """Create a node that only this scene's variants of an accelerator come to, and that its own controller counts.
+        """Create a node for this scene's variants of an accelerator. Only their pods run on it.
 
-        From now on the variants are for that controller alone: see ``start_limited``.
+        From now on only the controller of ``start_limited`` takes the variants, and it counts this node's GPUs.
         """
         pool = f"{self.namespace}-{accelerator.lower()}"
         product = f"NVIDIA-{accelerator}-80GB"
@@ -107,7 +107,7 @@ class Scene:
         self._pools[accelerator] = pool
         self.instance = self.namespace
 
-    def deploy(self, *variants: Variant) -> None:
+    def deploy(self, *variants: ManifestedVariant) -> None:
         """Create the targets."""
         for variant in variants:
             pool = self._pools.get(variant.accelerator, "")
@@ -115,20 +115,20 @@ class Scene:
             self.api.apply(manifests.target(variant, namespace=self.namespace, pool=pool))
 
     def scale_kind(self, kind: str) -> None:
-        """Give the controller the rights for targets of a kind that is not always scaled, and pods to such targets."""
+        """Give the controller the rights for a further kind of target, and play a controller that makes its pods."""
         for item in manifests.target_rights(kind, namespace=self.namespace):
             self.api.apply(item)
         if kind == "LeaderWorkerSet":
             self._stack.enter_context(leader_worker_sets.controlling(self.api, self.namespace))
 
-    def declare(self, *variants: Variant) -> None:
+    def declare(self, *variants: ManifestedVariant) -> None:
         """Create the VariantAutoscalings."""
         for variant in variants:
             self.variants[variant.name] = variant
             item = manifests.variant_autoscaling(variant, namespace=self.namespace, instance=self.instance)
             self.api.apply(item)
 
-    def scale_by_keda(self, *variants: Variant) -> None:
+    def scale_by_keda(self, *variants: ManifestedVariant) -> None:
         """Create the ScaledObjects that apply the published numbers."""
         for variant in variants:
             url = self.plane.prometheus_api.url
@@ -143,10 +143,10 @@ class Scene:
         self._scrape("pods", target.address)
         return metrics
 
-    def fleet(self) -> Fleet:
+    def fleet(self) -> FleetProcess:
         """Let the pods report what a simulated fleet does; the test says which engines it has and offers the load."""
-        port = Fleet.free_port()
-        fleet = Fleet(self._launch("fleet", Fleet.command(port)), port, namespace=self.namespace)
+        port = FleetProcess.free_port()
+        fleet = FleetProcess(self._launch("fleet", FleetProcess.command(port)), port, namespace=self.namespace)
         fleet.wait_ready()
         self._stack.enter_context(following(self.api, self.namespace, take=fleet.take))
         self._scrape("pods", fleet.address)
@@ -162,11 +162,11 @@ class Scene:
         name: str = "controller",
         secure: bool = True,
         cluster_wide: bool = False,
-    ) -> Controller:
+    ) -> ControllerProcess:
         """Start a controller that watches this namespace; record and scrape what it publishes.
 
-        ``secure`` says whether it serves its metrics over HTTPS to those who may read them. ``cluster_wide`` is one
-        that watches all namespaces; it had better have an instance, or it takes the variants of other tests.
+        ``secure`` says whether the controller serves its metrics over HTTPS and asks for a token. A ``cluster_wide``
+        controller watches all namespaces. Give it an instance, or it takes the variants of other tests.
         """
         ports = free_ports(("metrics", "probes"))
         addresses = Addresses(f"127.0.0.1:{ports['metrics']}", f"127.0.0.1:{ports['probes']}")
@@ -182,7 +182,9 @@ class Scene:
         watched = "" if cluster_wide else self.namespace
         argv = [sys.executable, "-m", "wva", "run", f"--watch-namespace={watched}", *flags]
         token = self.plane.service_account_token(self.namespace, manifests.SCRAPER)
-        controller = Controller(self._launch(name, argv, environment=settings), addresses, token=token, secure=secure)
+        controller = ControllerProcess(
+            self._launch(name, argv, environment=settings), addresses, token=token, secure=secure
+        )
         self.controllers.append(controller)
         controller.wait_serving()
         # As a ServiceMonitor puts them.
@@ -191,7 +193,7 @@ class Scene:
         self.history.watch(controller)
         return controller
 
-    def start_limited(self, *flags: str) -> Controller:
+    def start_limited(self, *flags: str) -> ControllerProcess:
         """Start a controller that keeps to the GPUs of the reserved nodes.
 
         Pods of all namespaces count, so it watches all of them; it takes the variants of this scene alone.
@@ -215,26 +217,26 @@ class Scene:
         """Let Prometheus scrape a job until the test ends."""
         self._stack.enter_context(self.plane.scraping(job))
 
-    # -- what is seen --------------------------------------------------------------------------------------------
+    # -- observations -------------------------------------------------------------------------------------------
 
     def variant_autoscaling(self, name: str) -> Body:
         """Return a VariantAutoscaling as it is now."""
         return self.api.get("VariantAutoscaling", name, namespace=self.namespace)
 
-    def condition(self, name: str, type_: str) -> Condition:
+    def condition(self, name: str, type_: str) -> SeenCondition:
         """Return one condition of a VariantAutoscaling."""
         for entry in self.variant_autoscaling(name).get("status", {}).get("conditions", []):
             if entry["type"] == type_:
-                return Condition(entry["status"], entry["reason"], entry["message"], entry["lastTransitionTime"])
-        return Condition()
+                return SeenCondition(entry["status"], entry["reason"], entry["message"], entry["lastTransitionTime"])
+        return SeenCondition()
 
     def events(self, reason: str) -> list[str]:
-        """Return the messages of the events with this reason, about whatever."""
+        """Return the messages of the events with this reason, about any object."""
         found = self.api.list("Event", namespace=self.namespace)
         return [event["message"] for event in found if event["reason"] == reason]
 
     def replicas(self, name: str) -> int:
-        """Return what the scaler has set."""
+        """Return the replicas that the scaler has set on the target."""
         return int(self._target(name)["spec"]["replicas"])
 
     def ready_replicas(self, name: str) -> int:
@@ -262,13 +264,13 @@ class Scene:
         return ""
 
     def wait(self, check: Callable[[], T], *, timeout_seconds: float, what: str) -> T:
-        """Wait until ``check`` returns something true and return it; a failure tells the state of the scene."""
+        """Wait until ``check`` returns a true value, and return it. A failure reports the state of the scene."""
         try:
             return eventually(check, timeout_seconds=timeout_seconds, what=what)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.report()}") from error
 
-    def wait_ready(self, *variants: Variant, timeout_seconds: float = 30) -> None:
+    def wait_ready(self, *variants: ManifestedVariant, timeout_seconds: float = 30) -> None:
         """Wait until all replicas of the variants are ready."""
         for variant in variants:
             self.wait(
@@ -277,7 +279,7 @@ class Scene:
                 what=f"{variant.replicas} ready replicas of {variant.name}",
             )
 
-    def wait_measured(self, *variants: Variant, timeout_seconds: float = 40) -> None:
+    def wait_measured(self, *variants: ManifestedVariant, timeout_seconds: float = 40) -> None:
         """Wait until the numbers of the variants come from measurements."""
         for variant in variants:
             self.wait(
@@ -287,7 +289,7 @@ class Scene:
             )
 
     def assert_allowed(self) -> None:
-        """Assert that the API server refused nothing: the shipped roles are enough for all that was done."""
+        """Assert that the API server refused no request: the shipped roles allow all that the controller did."""
         for controller in self.controllers:
             with contextlib.suppress(OSError):  # ended by the test
                 refused = list(controller.metrics().series("wva_kubernetes_requests_total", code="403"))

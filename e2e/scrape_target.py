@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from e2e.serving import serving
 
 
-class ScrapeTarget:
+class ServedPage:
     """The text that is served and the address it is served at."""
 
     def __init__(self, address: str) -> None:
@@ -19,10 +19,10 @@ class ScrapeTarget:
 
 
 @contextlib.contextmanager
-def scrape_target() -> Iterator[ScrapeTarget]:
-    """Serve a ``ScrapeTarget`` from a thread inside the block."""
+def scrape_target() -> Iterator[ServedPage]:
+    """Serve a ``ServedPage`` from a thread inside the block."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class ScrapeHandler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:  # the name http.server calls
             content = target.text.encode()
             self.send_response(200)
@@ -34,7 +34,7 @@ def scrape_target() -> Iterator[ScrapeTarget]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    target = ScrapeTarget(f"127.0.0.1:{server.server_port}")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), ScrapeHandler)
+    target = ServedPage(f"127.0.0.1:{server.server_port}")
     with serving(server):
         yield target

@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 
 _TIMEOUT_SECONDS = 10.0
-_POLL_SECONDS = 0.05  # how late the thread notices that the block is over
+_POLL_SECONDS = 0.05  # seconds after which the thread notices the end of the block at the latest
 
 
 @contextlib.contextmanager
@@ -34,7 +34,7 @@ def answering(answer: Callable[[str, bytes, str], tuple[int, bytes]]) -> Iterato
     The address is that of this server, on loopback.
     """
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class ServingHandler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:  # the name http.server calls
             form = self.rfile.read(int(self.headers["Content-Length"]))
             status, content = answer(self.path, form, self.headers.get("Authorization", ""))
@@ -47,7 +47,7 @@ def answering(answer: Callable[[str, bytes, str], tuple[int, bytes]]) -> Iterato
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), ServingHandler)
     with serving(listener):
         yield f"http://127.0.0.1:{listener.server_port}"
 

@@ -1,36 +1,35 @@
-"""A leader and a standby with a variant on its way, and what may be seen when the leader ends."""
+"""A leader and a standby with an unfinished change, and what controllers may publish when the leader ends."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.controller import Controller
-from e2e.load import Reading
-from e2e.manifests import Variant
+from e2e.controller import ControllerProcess
+from e2e.load import PodReport
+from e2e.manifests import ManifestedVariant
 from e2e.scene import Scene
 
-VARIANT = Variant(name="variant")
+VARIANT = ManifestedVariant(name="variant")
 NUMBER = VARIANT.replicas + 1
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """Who leads, who waits, since when the change is on its way, and the kubeconfig of the leader alone."""
+class LeaderAndStandby:
+    """The leader, the standby, the time since when the change is unfinished, and the kubeconfig of the leader alone."""
 
-    leader: Controller
-    standby: Controller
+    leader: ControllerProcess
+    standby: ControllerProcess
     since: str
     identity: Path
 
 
-def start_pair(scene: Scene, *election: str) -> Pair:
-    """Start a leader and a standby with a variant whose status asks for a replica more, and that nobody scales.
+def start_pair(scene: Scene, *election: str) -> LeaderAndStandby:
+    """Start a leader and a standby. The status of the variant asks for one replica more, and no scaler applies it.
 
-    The load calls for nothing. So the number differs from what exists and from what anybody would decide without
-    history: whoever forgets it shows.
+    The load needs no more replicas. So a controller that forgets the number in the status publishes another one.
     """
-    scene.fixed_metrics().set("variant", Reading(kv_usage=0.5))
+    scene.fixed_metrics().set("variant", PodReport(kv_usage=0.5))
     scene.deploy(VARIANT)
     scene.wait_ready(VARIANT)
     scene.declare(VARIANT)
@@ -45,17 +44,17 @@ def start_pair(scene: Scene, *election: str) -> Pair:
     scene.wait(
         lambda: scene.condition("variant", "Progressing").status == "True", timeout_seconds=15, what="Progressing"
     )
-    return Pair(first, second, scene.condition("variant", "Progressing").since, identity)
+    return LeaderAndStandby(first, second, scene.condition("variant", "Progressing").since, identity)
 
 
-def start_standby(scene: Scene, *election: str, name: str) -> Controller:
-    """Start another process and wait until it could take over."""
+def start_standby(scene: Scene, *election: str, name: str) -> ControllerProcess:
+    """Start another controller and wait until it is ready to take over."""
     controller = scene.start_controller(*election, name=name)
     scene.wait(lambda: controller.readiness()[0] == 200, timeout_seconds=30, what=f"{name} is ready")
     return controller
 
 
-def wait_leader(scene: Scene, controller: Controller, *, timeout_seconds: float) -> None:
+def wait_leader(scene: Scene, controller: ControllerProcess, *, timeout_seconds: float) -> None:
     """Wait until a controller publishes the number."""
     scene.wait(
         lambda: controller.metrics().value("wva_desired_replicas", variant_name="variant") is not None,
@@ -65,7 +64,7 @@ def wait_leader(scene: Scene, controller: Controller, *, timeout_seconds: float)
 
 
 def assert_unmoved(scene: Scene, since: str) -> None:
-    """Judge the whole record: never another number, and never two processes that publish at the same time."""
+    """Assert that no other number was ever published, and that two controllers never published at the same time."""
     assert scene.history.published("variant") == [NUMBER], str(scene.history)
     for entries in scene.history.rounds():
         publishers = [entry.controller for entry in entries if entry.desired]

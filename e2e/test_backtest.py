@@ -1,4 +1,4 @@
-"""The page about backtests, walked on a real Prometheus that holds a history of the simulated fleet."""
+"""The commands of the page about backtests, run on a real Prometheus with a history of the simulated fleet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.dashboards import History, Span, filled_prometheus, span_of
+from e2e.dashboards import SampledPrometheus, SampleSpan, filled_prometheus, span_of
 from tests.docs.commands import run_page
 
 pytestmark = pytest.mark.timeout(900)
@@ -19,7 +19,7 @@ PAGE = "docs/backtest.md"
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[History, Span]]:
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SampledPrometheus, SampleSpan]]:
     """Run the demo for eighty virtual minutes, and fill a real Prometheus with its samples."""
     folder = tmp_path_factory.mktemp("backtest")
     samples = folder / "demo.om"
@@ -29,8 +29,8 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[History, 
         yield history, span_of(samples)
 
 
-def test_the_page_runs_on_a_real_prometheus(filled: tuple[History, Span], tmp_path: Path):
-    """Its commands read the history, play policies on it and propose thresholds; what is simulated is near what ran."""
+def test_the_page_runs_on_a_real_prometheus(filled: tuple[SampledPrometheus, SampleSpan], tmp_path: Path):
+    """The commands read the history, play policies and propose thresholds. The simulation is close to the real run."""
     history, span = filled
     written = run_page(
         PAGE,

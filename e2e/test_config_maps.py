@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from e2e import manifests
-from e2e.controller import Controller
+from e2e.controller import ControllerProcess
 from e2e.controlplane.api import Body
-from e2e.load import Reading
-from e2e.manifests import SATURATION_CONFIG_MAP, Variant
+from e2e.load import PodReport
+from e2e.manifests import SATURATION_CONFIG_MAP, ManifestedVariant
 from e2e.scene import Scene
 
-VARIANT = Variant(name="variant", replicas=2)
+VARIANT = ManifestedVariant(name="variant", replicas=2)
 TIGHT = {"default": "kvCacheThreshold: 0.4\nkvSpareTrigger: 0.1\n"}
 BROKEN = {"default": "kvCacheThreshold: 7\n"}
 ALIAS = "saturation-scaling-config"
@@ -34,7 +34,7 @@ class Team:
 
     scene: Scene
     system: str
-    controller: Controller
+    controller: ControllerProcess
 
     def declare(self) -> None:
         """Create the variant, labelled for this controller and no other test's."""
@@ -61,7 +61,7 @@ class Team:
         self.scene.api.patch("Namespace", self.scene.namespace, {"metadata": metadata})
 
     def updates(self, *, local: bool = True) -> list[Any]:
-        """Return what became of the default's KV threshold, change by change; None: there is no entry."""
+        """Return every value that the default's KV threshold has had, in order; None where there was no entry."""
         lines = [line for line in self.controller.log(100_000).splitlines() if UPDATED in line and line.startswith("{")]
         found = [json.loads(line) for line in lines]
         scope = self.scene.namespace if local else None
@@ -96,7 +96,7 @@ def _system_namespace(scene: Scene) -> Iterator[str]:
         yield name
     finally:
         for controller in scene.controllers:
-            controller.process.stop()  # it would be refused what it is used to
+            controller.process.stop()  # the API server would refuse its requests
         for binding in bindings:
             scene.api.delete("ClusterRoleBinding", binding)
         scene.api.delete("Namespace", name)
@@ -112,7 +112,7 @@ def system(scene: Scene) -> Iterator[str]:
 
 
 def start(scene: Scene, system: str) -> Team:
-    """Start a controller for the whole cluster that takes only what is labelled for it."""
+    """Start a controller for the whole cluster that takes only variants with its label."""
     path = scene.plane.kubeconfig_for_service_account(system, manifests.SERVICE_ACCOUNT)
     environment = {"POD_NAMESPACE": system, "CONTROLLER_INSTANCE": system}
     controller = scene.start_controller("--watch-namespace=", kubeconfig=path, environment=environment)
@@ -124,9 +124,9 @@ def start(scene: Scene, system: str) -> Team:
 
 
 def test_a_local_override_waits_for_the_variant_and_follows_every_edit(scene: Scene, system: str):
-    """There before the variant and after it; broken, mended and deleted: numbers, condition and events tell."""
+    """Its ConfigMap comes before the variant, and is then broken, deleted and created again. WVA reports each edit."""
     metrics = scene.fixed_metrics()
-    metrics.set(VARIANT.name, Reading(0.5, 0))
+    metrics.set(VARIANT.name, PodReport(0.5, 0))
     scene.api.apply(manifests.config_map(SATURATION_CONFIG_MAP, namespace=scene.namespace, data=TIGHT))
     scene.deploy(VARIANT)
     scene.wait_ready(VARIANT)
@@ -161,7 +161,7 @@ def test_a_local_override_waits_for_the_variant_and_follows_every_edit(scene: Sc
 
 
 def test_label_and_annotation_are_followed(scene: Scene, system: str):
-    """Without a variant the label opts in; the annotation opts out, whatever label and variant say."""
+    """The label opts in a namespace without variants. The annotation opts it out, even with a label or variant."""
     team = start(scene, system)
     team.configure(TIGHT)
     team.label(enabled="true")
@@ -179,7 +179,7 @@ def test_label_and_annotation_are_followed(scene: Scene, system: str):
 
 
 def test_a_deleted_global_config_map_brings_the_defaults_back(scene: Scene, system: str):
-    """With an event on what was deleted; and an older name gives way to the canonical one."""
+    """WVA reports the deletion in an event. A ConfigMap under an older name gives way to the canonical name."""
     scene.api.apply(manifests.config_map(ALIAS, namespace=system, data={"default": "kvCacheThreshold: 0.7"}))
     team = start(scene, system)
     team.wait_updates([0.7], local=False)

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from e2e import manifests
-from e2e.controller import Controller
-from e2e.controlplane.api import ApiError, Body
-from e2e.manifests import Variant
+from e2e.controller import ControllerProcess
+from e2e.controlplane.api import Body, RefusedRequestError
+from e2e.manifests import ManifestedVariant
 from e2e.relay import relaying
 from e2e.scene import Scene
 
-VARIANT = Variant(name="variant")
+VARIANT = ManifestedVariant(name="variant")
 REASON = "ImmutableConfigChangeRejected"
 SLOW, QUICK = "60s", "5s"
 QUICK_SECONDS = 5.0
@@ -29,7 +29,7 @@ READER = "reader"
 
 
 def test_a_shorter_interval_takes_effect_at_once(scene: Scene):
-    """From 60 s to 5 s while the loop waits: the next cycle begins within two seconds, the one after it 5 s later."""
+    """After a change from 60 s to 5 s the next cycle begins within two seconds, and the one after it 5 s later."""
     scene.configure(manifests.MAIN_CONFIG_MAP, {"GLOBAL_OPT_INTERVAL": SLOW})
     controller = scene.start_controller()
     scene.wait(lambda: _cycles(controller) == 1, timeout_seconds=20, what="first cycle")
@@ -45,7 +45,7 @@ def test_a_shorter_interval_takes_effect_at_once(scene: Scene):
 
 
 def test_a_change_that_needs_a_restart_has_an_event(scene: Scene):
-    """Found by its reason, with old and new value and no secret; the rest of the edit applies; a restart takes it."""
+    """The event has the old and the new value and no secret. The rest of the edit applies at once."""
     before = {"GLOBAL_OPT_INTERVAL": SLOW, "REST_CLIENT_TIMEOUT": "30s"}
     scene.configure(manifests.MAIN_CONFIG_MAP, before)
     controller = scene.start_controller()
@@ -74,14 +74,14 @@ def test_a_change_that_needs_a_restart_has_an_event(scene: Scene):
 
 
 def test_an_immutable_config_map_is_read_like_any_other(scene: Scene):
-    """Its values are in force, Kubernetes refuses to change them, and while it is gone they stay."""
+    """Its values are in force. Kubernetes refuses to change them, and they outlive the deletion of the ConfigMap."""
     name = manifests.MAIN_CONFIG_MAP
     scene.api.delete("ConfigMap", name, namespace=scene.namespace)
     body = manifests.config_map(name, namespace=scene.namespace, data={"GLOBAL_OPT_INTERVAL": QUICK})
     scene.api.create({**body, "immutable": True})
     controller = scene.start_controller()
     scene.wait(lambda: _cycles(controller) >= 2, timeout_seconds=20, what="two quick cycles")
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(RefusedRequestError) as refused:
         scene.api.patch("ConfigMap", name, {"data": {"GLOBAL_OPT_INTERVAL": SLOW}}, namespace=scene.namespace)
     assert refused.value.status == 422
     scene.api.delete("ConfigMap", name, namespace=scene.namespace)
@@ -91,7 +91,7 @@ def test_an_immutable_config_map_is_read_like_any_other(scene: Scene):
 
 
 def test_the_log_level_is_live(scene: Scene):
-    """The line of each decision goes with LOG_LEVEL=warn and comes back without it."""
+    """With LOG_LEVEL=warn the controller logs no line for a decision. Without it, the lines come back."""
     scene.deploy(VARIANT)
     scene.declare(VARIANT)
     data = {"GLOBAL_OPT_INTERVAL": "1s"}
@@ -108,7 +108,7 @@ def test_the_log_level_is_live(scene: Scene):
 
 
 def test_what_is_in_force_is_told_to_those_who_may_ask(scene: Scene):
-    """``/debug/config`` is behind the gate of the metrics, and follows the ConfigMap."""
+    """``/debug/config`` asks for the same kind of token as the metrics, and follows the ConfigMap."""
     controller = scene.start_controller()
     controller.wait_metrics()
     assert _config(controller, "")[0] == 401
@@ -132,7 +132,7 @@ def test_what_is_in_force_is_told_to_those_who_may_ask(scene: Scene):
 
 
 def _readers(role: str, namespace: str) -> list[Body]:
-    """Describe somebody who may read the page."""
+    """Describe the role and binding of an account that may read the page."""
     group = "rbac.authorization.k8s.io"
     rule = {"nonResourceURLs": ["/debug/config"], "verbs": ["get"]}
     return [
@@ -149,7 +149,7 @@ def _readers(role: str, namespace: str) -> list[Body]:
 
 
 def test_a_late_api_server_is_waited_for(scene: Scene):
-    """The probes answer meanwhile and say so; when it comes, the controller works without a restart."""
+    """The probes answer meanwhile and name the reason. Later the controller works without a restart."""
     with relaying(scene.plane.endpoint.server.removeprefix("https://")) as relay:
         relay.cut()
         controller = scene.start_controller(kubeconfig=scene.identity(through=relay.address))
@@ -162,15 +162,15 @@ def test_a_late_api_server_is_waited_for(scene: Scene):
         scene.wait(lambda: _cycles(controller) >= 1, timeout_seconds=20, what="a cycle")
 
 
-def _cycles(controller: Controller) -> int:
+def _cycles(controller: ControllerProcess) -> int:
     return int(controller.metrics().total("wva_cycles_total"))
 
 
-def _decided(controller: Controller) -> int:
+def _decided(controller: ControllerProcess) -> int:
     return controller.log(100_000).count(DECIDED)
 
 
-def _line(controller: Controller, event: str) -> dict[str, Any]:
+def _line(controller: ControllerProcess, event: str) -> dict[str, Any]:
     """Return the last log line of an event; empty when there is none."""
     lines = [line for line in controller.log(100_000).splitlines() if event in line and line.startswith("{")]
     found: dict[str, Any] = json.loads(lines[-1]) if lines else {}
@@ -183,7 +183,7 @@ def _events(scene: Scene, reason: str = REASON) -> list[Body]:
     return found
 
 
-def _config(controller: Controller, token: str) -> tuple[int, str]:
+def _config(controller: ControllerProcess, token: str) -> tuple[int, str]:
     tls = ssl.create_default_context()
     tls.check_hostname = False
     tls.verify_mode = ssl.CERT_NONE  # self-signed
@@ -198,7 +198,7 @@ def _config(controller: Controller, token: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def _told(controller: Controller, token: str) -> dict[str, tuple[str, str]]:
+def _told(controller: ControllerProcess, token: str) -> dict[str, tuple[str, str]]:
     status, text = _config(controller, token)
     assert status == 200, text
     return {entry["name"]: (entry["value"], entry["source"]) for entry in json.loads(text)}

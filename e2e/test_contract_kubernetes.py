@@ -12,19 +12,19 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from e2e.controlplane.cluster import Cluster
+from e2e.controlplane.cluster import ClusterAccess
 from e2e.controlplane.kubeconfig import read_kubeconfig
-from tests.contract.kubernetes.expectations import EXPECTATIONS, Client, Expectation
+from tests.contract.kubernetes.expectations import EXPECTATIONS, ApiExpectation, ContractClient
 
 _TLS_GOODBYE_SECONDS = 0.2  # a TLS connection closes after the session has: nothing tells when
 
 
 @pytest.fixture
-async def client(control_plane: Cluster) -> AsyncIterator[Client]:
+async def client(control_plane: ClusterAccess) -> AsyncIterator[ContractClient]:
     """Give a client with the administrator's identity."""
     endpoint, context, token = read_kubeconfig(control_plane.kubeconfig)
     async with aiohttp.ClientSession() as session:
-        yield Client(session, endpoint.server, token=token, context=context)
+        yield ContractClient(session, endpoint.server, token=token, context=context)
     await asyncio.sleep(_TLS_GOODBYE_SECONDS)
 
 
@@ -39,6 +39,6 @@ async def client(control_plane: Cluster) -> AsyncIterator[Client]:
         for expectation in EXPECTATIONS
     ],
 )
-async def test_expectation(client: Client, namespace: str, expectation: Expectation) -> None:
+async def test_expectation(client: ContractClient, namespace: str, expectation: ApiExpectation) -> None:
     """The real server does what the contract says."""
     await expectation.check(client, namespace)

@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from e2e.controlplane.cluster import Cluster, ControlPlane
+from e2e.controlplane.cluster import ClusterAccess, ControlPlane
 from e2e.controlplane.polling import eventually
 from e2e.controlplane.prometheus import ScrapeJob
 from e2e.scrape_target import scrape_target
 from tests.contract.promql.checks import assert_expectation, assert_vector, vector
-from tests.contract.promql.expectations import ERRORS, EXPECTATIONS, ErrorExpectation, Expectation
+from tests.contract.promql.expectations import ERRORS, EXPECTATIONS, ErrorExpectation, QueryExpectation
 from tests.contract.promql.history import END_SECONDS, history_page
 from tests.contract.promql.live import SCENARIOS, LiveScenario
 from tests.contract.promql.scope import Result, scoped
@@ -68,7 +68,7 @@ class Asker:
         return True
 
 
-def _own(cluster: Cluster) -> ControlPlane:
+def _own(cluster: ClusterAccess) -> ControlPlane:
     """Return the cluster as one whose Prometheus can be given targets."""
     if not isinstance(cluster, ControlPlane):
         pytest.skip("needs a Prometheus of its own: this run uses the existing cluster of WVA_E2E_KUBECONFIG")
@@ -76,7 +76,7 @@ def _own(cluster: Cluster) -> ControlPlane:
 
 
 @pytest.fixture(scope="module")
-def history(control_plane: Cluster) -> Asker:
+def history(control_plane: ClusterAccess) -> Asker:
     """Give a server that has taken in the contract's history."""
     asker = Asker(_own(control_plane))
     with scrape_target() as target:
@@ -92,7 +92,7 @@ def history(control_plane: Cluster) -> Asker:
 
 
 @pytest.mark.parametrize("expectation", EXPECTATIONS, ids=lambda expectation: expectation.query[:80])
-def test_query_on_the_history(history: Asker, expectation: Expectation):
+def test_query_on_the_history(history: Asker, expectation: QueryExpectation):
     """The answer is that of the contract."""
     status, body = history.ask_history(expectation.query, expectation.at_seconds)
     assert status == 200, body
@@ -108,7 +108,7 @@ def test_query_that_fails(history: Asker, expectation: ErrorExpectation):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_live_scenario(control_plane: Cluster, scenario: LiveScenario):
+def test_live_scenario(control_plane: ClusterAccess, scenario: LiveScenario):
     """After each page, and after the target has gone, its queries come to hold long before the look-back is over."""
     asker = Asker(_own(control_plane))
     with scrape_target() as target:

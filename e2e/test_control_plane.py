@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from e2e.controlplane.api import Api, ApiError, Body
+from e2e.controlplane.api import Body, KubernetesApi, RefusedRequestError
 from e2e.controlplane.build import pinned_versions
-from e2e.controlplane.cluster import Cluster, ControlPlane
+from e2e.controlplane.cluster import ClusterAccess, ControlPlane
 from e2e.controlplane.keda import EXTERNAL_METRICS, is_available
 from e2e.controlplane.kubeconfig import read_kubeconfig
 from e2e.controlplane.kubelet import LOADING, NEVER
 from e2e.controlplane.nodes import GPU, POOL, NodePool
 from e2e.controlplane.polling import eventually
-from e2e.controlplane.processes import Process, start_ticks
+from e2e.controlplane.processes import ServerProcess, start_ticks
 from e2e.controlplane.prometheus import ScrapeJob
 from e2e.scrape_target import scrape_target
 
@@ -66,7 +66,7 @@ def test_nodes_are_ready_and_offer_gpus(own_control_plane: ControlPlane):
         assert {"type": "Ready", "status": "True"}.items() <= node["status"]["conditions"][0].items()
 
 
-def test_deployment_with_gpus_becomes_ready(control_plane: Cluster, namespace: str):
+def test_deployment_with_gpus_becomes_ready(control_plane: ClusterAccess, namespace: str):
     """Pods asking for GPUs are scheduled, run at once without being ready, and are ready after the loading time."""
     api = control_plane.api
     api.apply(deployment("fast", namespace=namespace, replicas=2))
@@ -81,7 +81,7 @@ def test_deployment_with_gpus_becomes_ready(control_plane: Cluster, namespace: s
     api.wait("Deployment", "fast", lambda item: ready_replicas(item) == 2, namespace=namespace, timeout_seconds=15)
 
 
-def test_pods_that_never_become_ready(control_plane: Cluster, namespace: str):
+def test_pods_that_never_become_ready(control_plane: ClusterAccess, namespace: str):
     """A pod annotated with ``never`` stays unready beside a ready one, until the annotation says otherwise."""
     api = control_plane.api
     api.apply(deployment("stuck", namespace=namespace, replicas=1, loading=NEVER))
@@ -94,7 +94,7 @@ def test_pods_that_never_become_ready(control_plane: Cluster, namespace: str):
     api.wait("Deployment", "stuck", ready_replicas, namespace=namespace, timeout_seconds=15)
 
 
-def test_scale_subresource_and_deletion(control_plane: Cluster, namespace: str):
+def test_scale_subresource_and_deletion(control_plane: ClusterAccess, namespace: str):
     """Scaling to zero through the scale subresource removes the pods."""
     api = control_plane.api
     api.apply(deployment("shrinking", namespace=namespace, replicas=2, loading="100ms"))
@@ -103,7 +103,7 @@ def test_scale_subresource_and_deletion(control_plane: Cluster, namespace: str):
     eventually(lambda: not api.list("Pod", namespace=namespace), timeout_seconds=15, what="no pods")
 
 
-def test_many_pods_become_ready(control_plane: Cluster, namespace: str):
+def test_many_pods_become_ready(control_plane: ClusterAccess, namespace: str):
     """A hundred pods become Ready, each with an address of its own."""
     api = control_plane.api
     api.apply(deployment("many", namespace=namespace, replicas=100, loading="100ms", gpus=0))
@@ -162,7 +162,7 @@ def scaled_object(name: str, *, namespace: str, url: str) -> Body:
 
 
 def test_prometheus_answers_over_https_with_target_labels(own_control_plane: ControlPlane, namespace: str):
-    """A job's labels win over the metric's own unless honoured, which is how ``exported_namespace`` arises."""
+    """A job's labels win, unless labels are honoured. Prometheus renames the metric's own to ``exported_namespace``."""
     with scrape_target() as target:
         target.text = 'probe_metric{namespace="of-the-metric"} 7\n'
         job = ScrapeJob(name=namespace, targets=[target.address], labels={"namespace": namespace})
@@ -176,16 +176,16 @@ def test_prometheus_answers_over_https_with_target_labels(own_control_plane: Con
     assert sample.labels["exported_namespace"] == "of-the-metric"
 
 
-def test_service_account_token_works_under_rbac(control_plane: Cluster, namespace: str):
+def test_service_account_token_works_under_rbac(control_plane: ClusterAccess, namespace: str):
     """A kubeconfig from the TokenRequest API may do what its Role allows, and nothing else."""
     api = control_plane.api
     api.apply_yaml(_READER, namespace=namespace)
     kubeconfig = control_plane.kubeconfig_for_service_account(namespace, "reader")
     endpoint, tls, token = read_kubeconfig(kubeconfig)
-    reader = Api(endpoint.server, tls, token=token)
+    reader = KubernetesApi(endpoint.server, tls, token=token)
     pods = f"/api/v1/namespaces/{namespace}/pods"
     eventually(lambda: _allowed(reader, pods), timeout_seconds=10, what="role in effect")
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(RefusedRequestError) as refused:
         reader.raw(f"/api/v1/namespaces/{namespace}/secrets")
     assert refused.value.status == 403
 
@@ -210,10 +210,10 @@ subjects:
 """
 
 
-def _allowed(api: Api, path: str) -> bool:
+def _allowed(api: KubernetesApi, path: str) -> bool:
     try:
         api.raw(path)
-    except ApiError as error:
+    except RefusedRequestError as error:
         if error.status == 403:
             return False
         raise
@@ -222,7 +222,7 @@ def _allowed(api: Api, path: str) -> bool:
 
 @pytest.mark.disruptive
 def test_restart_and_compaction_give_a_real_410(own_control_plane: ControlPlane, namespace: str):
-    """A watch from before a compaction and a restart of the API server gets 410 Expired; what was stored is there."""
+    """A watch from before a compaction and a restart of the API server gets 410 Expired. No stored object is lost."""
     api = own_control_plane.api
     old = api.listing("ConfigMap", namespace=namespace)["metadata"]["resourceVersion"]
     for index in range(3):
@@ -259,7 +259,7 @@ def taints(node: Body) -> list[str]:
 
 @pytest.mark.disruptive
 def test_kubelet_outlives_a_restart_of_the_api_server(own_control_plane: ControlPlane, namespace: str):
-    """The same process goes on after its back-off: pods bound after the restart become ready."""
+    """The same kubelet process goes on after its back-off: pods bound after the restart become ready."""
     plane, api = own_control_plane, own_control_plane.api
     kubelet = plane.kubelet.pid
     plane.stop_apiserver()
@@ -276,7 +276,7 @@ def test_kubelet_outlives_a_restart_of_the_api_server(own_control_plane: Control
 
 @pytest.mark.disruptive
 def test_kubelet_finds_what_happened_while_it_was_away(own_control_plane: ControlPlane, namespace: str):
-    """Nodes and pods that came meanwhile become ready, and pods that were deleted meanwhile go."""
+    """Nodes and pods that were created meanwhile become ready. Pods that were deleted meanwhile disappear."""
     plane, api = own_control_plane, own_control_plane.api
     (old,) = plane.create_nodes(NodePool(product="NVIDIA-L4", nodes=1, reserved=f"{namespace}-old"))
     api.create(bound_pod("going", namespace=namespace, node=old))
@@ -337,7 +337,7 @@ def test_stop_kills_what_ignores_the_request(tmp_path: Path):
     code = (
         "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
     )
-    process = Process("deaf", directory=tmp_path, argv=[sys.executable, "-c", code])
+    process = ServerProcess("deaf", directory=tmp_path, argv=[sys.executable, "-c", code])
     process.start()
     process.wait_ready(lambda: "deaf" in process.tail(), timeout_seconds=10)
     pid = process.pid

@@ -19,8 +19,8 @@ import yaml
 from e2e.dashboards import (
     FOLDER,
     NAMES,
-    History,
-    Span,
+    SampledPrometheus,
+    SampleSpan,
     dashboard,
     defaults,
     filled_prometheus,
@@ -55,8 +55,8 @@ CHOICES = (EVERYTHING, ONE)
 class Demo:
     """A Prometheus filled by the demo."""
 
-    history: History
-    span: Span
+    history: SampledPrometheus
+    span: SampleSpan
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def _forge(samples: Path) -> None:
 
 @pytest.mark.smoke
 def test_no_query_is_without_an_answer(demo):
-    """Every query of every panel parses and gives something to see, with everything chosen and with one of each."""
+    """Every query of every panel parses and has a result, with all values chosen and with one of each variable."""
     asked = [(name, query, choices) for name in NAMES for query in queries(dashboard(name)) for choices in CHOICES]
     assert len(asked) > 100
     empty = [entry for entry in asked if not demo.history.answers(entry[1], entry[2], demo.span)]
@@ -102,7 +102,7 @@ def test_every_choice_is_offered(demo, name):
 
 
 def expression_of(name, panel, position=0):
-    """Return one query of a panel with everything chosen."""
+    """Return one query of a panel."""
     (found,) = [query for query in queries(dashboard(name)) if query.panel == panel][position : position + 1]
     return found.expression
 
@@ -117,7 +117,7 @@ def expression_of(name, panel, position=0):
     ],
 )
 def test_the_numbers_are_those_of_the_day(demo, name, panel, most):
-    """What shows 0 when nothing is wrong shows what was wrong."""
+    """Panels that show 0 on a quiet day show the troubles of the scenario ``bad-day``."""
     (values,) = demo.history.over_time(filled_with_all(expression_of(name, panel)), demo.span)
     assert max(values) in most
 
@@ -130,7 +130,7 @@ def filled_with_all(expression):
 
 
 def test_who_limits_is_named(demo):
-    """The GPU limiter with its accelerator, in the panel that asks who."""
+    """The panel that asks what limits a number shows the GPU limiter with its accelerator."""
     expression = filled_with_all(expression_of("decision", "Who keeps it from being larger"))
     limited = demo.history.over_time(f'({expression}) and on (limited_by) {{limited_by="gpu-limiter H100"}}', demo.span)
     assert max(max(values) for values in limited) >= 1
@@ -147,7 +147,7 @@ def test_who_limits_is_named(demo):
     ],
 )
 def test_the_conditions_of_the_alerts_are_met_by_real_series(demo, alert, met):
-    """Names and labels of the rules are those of the controller; how long it takes to fire is tested elsewhere."""
+    """The rules have the controller's names and labels. ``e2e/packaging`` tests when alerts fire."""
     rules = yaml.safe_load((FOLDER / "rules.yaml").read_text(encoding="utf-8"))["groups"][0]["rules"]
     (expression,) = [rule["expr"] for rule in rules if rule["alert"] == alert]
     assert bool(demo.history.over_time(expression, demo.span)) is met

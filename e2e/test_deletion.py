@@ -8,11 +8,11 @@ import time
 import pytest
 
 from e2e import tools
-from e2e.load import Reading
-from e2e.manifests import Variant
+from e2e.load import PodReport
+from e2e.manifests import ManifestedVariant
 from e2e.scene import Scene
 
-CALM = Reading(kv_usage=0.5)
+CALM = PodReport(kv_usage=0.5)
 
 
 def _columns(scene: Scene, *flags: str) -> dict[str, str]:
@@ -25,8 +25,8 @@ def _columns(scene: Scene, *flags: str) -> dict[str, str]:
 
 
 def test_variant_autoscaling_before_its_deployment(scene: Scene):
-    """A VA without Deployment says so and has no series; a Deployment that comes later is taken up."""
-    variant = Variant(name="early", replicas=2)
+    """A variant without a Deployment has a condition for it and no series. WVA then scales a later Deployment."""
+    variant = ManifestedVariant(name="early", replicas=2)
     scene.fixed_metrics().set(variant.name, CALM)
     scene.declare(variant)
     controller = scene.start_controller()
@@ -59,8 +59,8 @@ def test_variant_autoscaling_before_its_deployment(scene: Scene):
 
 @pytest.mark.smoke
 def test_deployment_deleted_and_recreated(scene: Scene):
-    """Without its Deployment a variant has no series and no number; the new Deployment is scaled as a new one."""
-    variant, sibling = Variant(name="coming", replicas=2), Variant(name="staying", cost=20)
+    """Without its Deployment a variant has no series and no number. A new Deployment does not get the old number."""
+    variant, sibling = ManifestedVariant(name="coming", replicas=2), ManifestedVariant(name="staying", cost=20)
     metrics = scene.fixed_metrics()
     for name in ("coming", "staying"):
         metrics.set(name, CALM)
@@ -69,8 +69,8 @@ def test_deployment_deleted_and_recreated(scene: Scene):
     scene.scale_by_keda(variant, sibling)
     controller = scene.start_controller()
     scene.wait_measured(variant, sibling)
-    metrics.set("coming", Reading(kv_usage=0.78))
-    metrics.set("staying", Reading(kv_usage=0.78))
+    metrics.set("coming", PodReport(kv_usage=0.78))
+    metrics.set("staying", PodReport(kv_usage=0.78))
     scene.wait(lambda: scene.ready_replicas("coming") == 3, timeout_seconds=60, what="growth of the cheaper one")
 
     scene.api.delete("Deployment", "coming", namespace=scene.namespace)
@@ -87,7 +87,7 @@ def test_deployment_deleted_and_recreated(scene: Scene):
     metrics.set("coming", CALM)
     metrics.set("staying", CALM)
     recreated = time.monotonic()
-    scene.deploy(Variant(name="coming", replicas=1))
+    scene.deploy(ManifestedVariant(name="coming", replicas=1))
     scene.wait_measured(variant)
     first, *_ = scene.wait(
         lambda: scene.history.published("coming", since_seconds=recreated), timeout_seconds=5, what="a recorded number"
@@ -102,7 +102,7 @@ def test_deployment_deleted_and_recreated(scene: Scene):
 @pytest.mark.smoke
 def test_variant_autoscaling_deleted(scene: Scene):
     """A deleted VA's series are gone from the controller and from Prometheus; its Deployment stays as it is."""
-    going, staying = Variant(name="going", replicas=2), Variant(name="staying", cost=20)
+    going, staying = ManifestedVariant(name="going", replicas=2), ManifestedVariant(name="staying", cost=20)
     metrics = scene.fixed_metrics()
     for name in ("going", "staying"):
         metrics.set(name, CALM)

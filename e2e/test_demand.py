@@ -1,4 +1,4 @@
-"""The default, the demand analyzer, on the real servers: what users see, and what it does where signals are missing.
+"""The demand analyzer, the default, on the real servers: what users see, and what WVA does where signals are missing.
 
 The engines carry about four requests per second each within the usual targets.
 """
@@ -18,8 +18,8 @@ import yaml
 from e2e.controlplane.build import PROMETHEUS
 from e2e.controlplane.ports import free_port
 from e2e.controlplane.prometheus import PrometheusApi
-from e2e.load import Fleet
-from e2e.manifests import MAIN_CONFIG_MAP, Variant
+from e2e.load import FleetProcess
+from e2e.manifests import MAIN_CONFIG_MAP, ManifestedVariant
 from e2e.scene import Launch, Scene
 from e2e.serving import answering, pass_on
 from wva.sim.fleet.parameters import EngineParameters
@@ -27,14 +27,14 @@ from wva.sim.fleet.parameters import EngineParameters
 ENGINE = EngineParameters(
     alpha_seconds=0.025, beta_seconds_per_sequence=0.00035, prefill_seconds_per_token=0.00012, num_gpu_blocks=3072
 )
-CHAT = Variant(name="chat", cost=5, accelerator="L40S")
-STEADY = Variant(name="chat", cost=5, accelerator="L40S", replicas=4)
+CHAT = ManifestedVariant(name="chat", cost=5, accelerator="L40S")
+STEADY = ManifestedVariant(name="chat", cost=5, accelerator="L40S", replicas=4)
 LOW_RATE, HIGH_RATE, NEEDED = 2.0, 14.0, 4
 STEADY_RATE = 10.0
-LEAST, MOST = 3, 6  # so many carry the steady rate; twice as many for what is not known well
+LEAST, MOST = 3, 6  # enough replicas for the steady rate; twice as many, since WVA measures imprecisely
 AS_INSTALLED = {"GLOBAL_OPT_INTERVAL": "15s"}
 GONE_SECONDS = 40.0
-"""Pods start within seconds here, so nothing goes before a demand has been away for as long as a reaction takes."""
+"""Pods start within seconds here, so WVA keeps replicas only for the time of a reaction after the demand has gone."""
 LEARNING_SECONDS, WATCHED_SECONDS = 75.0, 75.0
 SCRAPE_SECONDS = 10
 
@@ -49,7 +49,7 @@ def test_growth_and_shrink_as_installed(scene: Scene):
 
     fleet.offer(HIGH_RATE)
     scene.wait(lambda: scene.ready_replicas("chat") >= NEEDED, timeout_seconds=60, what="growth with the load")
-    time.sleep(LEARNING_SECONDS)  # what came for the requests that waited goes
+    time.sleep(LEARNING_SECONDS)  # WVA removes the replicas that it ordered for the backlog
     fleet.offer(LOW_RATE)
     began = time.monotonic()
     scene.wait(lambda: scene.replicas("chat") == 1, timeout_seconds=300, what="shrink after the load")
@@ -59,7 +59,7 @@ def test_growth_and_shrink_as_installed(scene: Scene):
 
 
 def test_a_new_controller_keeps_what_the_load_needs(scene: Scene):
-    """It remembers nothing of the load and of the engines, and takes no replica away before it knows them."""
+    """The new controller knows nothing of load and engines, so it removes no replica before it has measured them."""
     _started(scene, STEADY, STEADY_RATE)
     time.sleep(LEARNING_SECONDS)
     (first,) = scene.controllers
@@ -69,7 +69,7 @@ def test_a_new_controller_keeps_what_the_load_needs(scene: Scene):
 
 
 def test_an_engine_that_restarts_is_no_lull(scene: Scene):
-    """Its counters begin at zero; the pod has the same name."""
+    """The counters of the restarted engine begin at zero. WVA does not take this for a lull in the load."""
     fleet = _started(scene, STEADY, STEADY_RATE)
     time.sleep(LEARNING_SECONDS)
     fleet.restart_engine(STEADY)
@@ -77,7 +77,7 @@ def test_an_engine_that_restarts_is_no_lull(scene: Scene):
 
 
 def test_pods_without_counters_are_scaled_all_the_same(scene: Scene):
-    """As of engines that are too old: the gauges alone say that a load is too high."""
+    """Old engines have no counters. Their gauges alone tell WVA that the load is too high."""
     scene.dropped_series = "vllm:.+_(total|sum|count|bucket)"
     fleet = _started(scene, CHAT, LOW_RATE)
     time.sleep(LEARNING_SECONDS)
@@ -87,7 +87,7 @@ def test_pods_without_counters_are_scaled_all_the_same(scene: Scene):
 
 
 def test_two_replicas_of_prometheus_tell_of_one_load(scene: Scene, launch: Launch, tmp_path: Path):
-    """A Service asks now one and now the other; they scrape at other times, so counters seem to go back."""
+    """Queries alternate between both. Their scrapes differ, so counters seem to fall. WVA still counts right."""
     scene.scrape_seconds = SCRAPE_SECONDS
     with _second_prometheus(launch, tmp_path) as second:
         plane = scene.plane
@@ -101,12 +101,12 @@ def test_two_replicas_of_prometheus_tell_of_one_load(scene: Scene, launch: Launc
 
 def _started(
     scene: Scene,
-    variant: Variant,
+    variant: ManifestedVariant,
     rate: float,
     *,
     environment: Mapping[str, str] | None = None,
     jobs: Path | None = None,
-) -> Fleet:
+) -> FleetProcess:
     """Start a fleet with a load, and a controller that has measured it."""
     fleet = scene.fleet()
     if jobs is not None:
@@ -125,7 +125,7 @@ def _started(
 
 
 def _assert_kept(scene: Scene) -> None:
-    """Judge what was published from now on: never fewer than the load needs, and not far more."""
+    """Assert that the numbers published from now on are enough for the load, and not far more than that."""
     began = time.monotonic()
     time.sleep(WATCHED_SECONDS)
     numbers = [

@@ -1,4 +1,4 @@
-"""A tenant's page with the series of the controller: KEDA, the adapter, an HPA and dashboards read the controller's.
+"""A tenant forges the series of the controller, but KEDA, the adapter, an HPA and dashboards read the controller's own.
 
 Everything is real but the two pages: that of the controller, and that of a pod of a tenant. Prometheus scrapes both,
 and gives them the labels of their targets as service discovery does. The tenant's job has the name of the controller's,
@@ -19,8 +19,8 @@ from e2e.controlplane.polling import eventually
 from e2e.controlplane.prometheus import ScrapeJob
 from e2e.dashboards import dashboard, defaults, filled, queries
 from e2e.external_metrics import SHIPPED, external_metrics_adapter
-from e2e.manifests import Variant
-from e2e.scrape_target import ScrapeTarget, scrape_target
+from e2e.manifests import ManifestedVariant
+from e2e.scrape_target import ServedPage, scrape_target
 from e2e.test_control_plane import deployment
 from e2e.test_prometheus_adapter import VALUES, desired_replicas, hpa, publish, wait_replicas
 
@@ -32,7 +32,7 @@ STAYS_SECONDS = 12.0
 
 @contextlib.contextmanager
 def a_tenants_page(plane: ControlPlane, namespace: str) -> Iterator[None]:
-    """Scrape a page that claims everything a page can claim, from a target in the namespace of a tenant."""
+    """Scrape a target in a tenant's namespace whose page has every label that a page can set."""
     with scrape_target() as page:
         page.text = "".join(
             f'{name}{{variant_name="variant",{more}}} {FORGED}\n' for name in SERIES for more in _claims(namespace)
@@ -57,8 +57,8 @@ def _claims(namespace: str) -> list[str]:
 
 
 def test_keda_takes_the_number_of_the_controller(own_control_plane: ControlPlane, namespace: str):
-    """Up, and down again, while a page says a thousand; never to the maximum."""
-    plane, variant = own_control_plane, Variant(name="variant")
+    """KEDA follows the controller's number up and down, and ignores the tenant's page, which says a thousand."""
+    plane, variant = own_control_plane, ManifestedVariant(name="variant")
     plane.api.apply(deployment("variant", namespace=namespace, replicas=1, loading="100ms"))
     with desired_replicas(plane, namespace, pods=("leader",)) as targets, a_tenants_page(plane, namespace):
         item = manifests.scaled_object(variant, namespace=namespace, url=plane.prometheus_api.url, target=SHIPPED)
@@ -68,7 +68,7 @@ def test_keda_takes_the_number_of_the_controller(own_control_plane: ControlPlane
 
 @pytest.mark.disruptive
 def test_an_hpa_takes_the_number_of_the_controller(own_control_plane: ControlPlane, namespace: str):
-    """By the rules of the adapter: its selector has the name of the variant alone, as in version 0.5."""
+    """The HPA selects by the variant's name alone, as in version 0.5. The adapter's rules keep the forgery out."""
     plane = own_control_plane
     plane.api.apply(deployment("variant", namespace=namespace, replicas=1, loading="100ms"))
     with (
@@ -87,7 +87,7 @@ def test_an_hpa_takes_the_number_of_the_controller(own_control_plane: ControlPla
 
 
 def test_dashboards_show_the_number_of_the_controller(own_control_plane: ControlPlane, namespace: str):
-    """With their defaults, and the namespace of the variant chosen."""
+    """The dashboards have their default variables, and the namespace of the variant is chosen."""
     plane = own_control_plane
     document = dashboard("fleet")
     choices = {**defaults(document), "namespace": namespace}
@@ -101,8 +101,8 @@ def test_dashboards_show_the_number_of_the_controller(own_control_plane: Control
         )
 
 
-def _follows(plane: ControlPlane, targets: list[ScrapeTarget], namespace: str) -> None:
-    """Follow the number of the controller up and down, and stay there."""
+def _follows(plane: ControlPlane, targets: list[ServedPage], namespace: str) -> None:
+    """Assert that the scaler follows the controller's number up and down, and stays there."""
     for wanted in (3, 2):
         publish(targets, namespace=namespace, value=wanted)
         wait_replicas(plane, namespace=namespace, wanted=wanted)

@@ -1,4 +1,4 @@
-"""To zero when nobody asks, and back for the first who does: KEDA, a gateway's queue and the controller together."""
+"""To zero without requests, and back for the first request: KEDA, a gateway's queue and the controller together."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from dataclasses import dataclass
 import pytest
 
 from e2e.controlplane.polling import eventually
-from e2e.gateway import Gateway, gateway
-from e2e.load import Reading
-from e2e.manifests import MAIN_CONFIG_MAP, Variant
+from e2e.gateway import PickerProcess, gateway
+from e2e.load import PodReport
+from e2e.manifests import MAIN_CONFIG_MAP, ManifestedVariant
 from e2e.scene import Scene
 
-MODEL = Variant(name="model", minimum=0, loading="500ms")
+MODEL = ManifestedVariant(name="model", minimum=0, loading="500ms")
 ROUNDS = 20
 WITHIN_SECONDS = 3.0
 STAYS_SECONDS = 4.0
 KEDA_POLLING_SECONDS = 1
-"""The shortest there is: KEDA looks in every second, so that it also looks while a start is under way."""
+"""The shortest interval of KEDA: it polls every second, so it also polls while a start is under way."""
 SCRAPE_SECONDS = 1
-"""What the documentation asks for where no start may be taken back."""
+"""The scrape interval that the documentation asks for, so that KEDA takes no start back."""
 SCALE_TO_ZERO_CONFIG_MAP = "wva-model-scale-to-zero-config"
-IDLE = Reading(kv_usage=0.0)
+IDLE = PodReport(kv_usage=0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class WakingRound:
     """The seconds until the replica was asked for, and every number of replicas asked for from then on."""
 
     took_seconds: float
     asked: tuple[int, ...]
 
 
-@pytest.mark.disruptive  # not to others: it measures times, and needs the machine for itself
+@pytest.mark.disruptive  # it breaks no other test, but it measures times and needs the machine for itself
 @pytest.mark.timeout(1200)
 def test_to_zero_and_back_twenty_times(scene: Scene):
-    """Each time within three seconds of the first waiting request, and no start is taken back."""
+    """Each start comes within three seconds of the first waiting request, and KEDA takes no start back."""
     scene.configure(MAIN_CONFIG_MAP, {"GLOBAL_OPT_INTERVAL": "2s"})
     scene.configure(SCALE_TO_ZERO_CONFIG_MAP, {"default": "enable_scale_to_zero: true\nretention_period: 8s"})
     metrics = scene.fixed_metrics()
@@ -56,8 +56,8 @@ def test_to_zero_and_back_twenty_times(scene: Scene):
     scene.assert_allowed()
 
 
-def _round(scene: Scene, queue: Gateway, *, part: float) -> Round:
-    """Go to zero and back once, while KEDA looks at this part of every second."""
+def _round(scene: Scene, queue: PickerProcess, *, part: float) -> WakingRound:
+    """Go to zero and back once, while KEDA polls at this fraction of every second."""
     scene.wait(lambda: scene.replicas(MODEL.name) == 0, timeout_seconds=90, what="scale to zero")
     _look_at(scene, part)
     time.sleep(1.0)
@@ -70,11 +70,11 @@ def _round(scene: Scene, queue: Gateway, *, part: float) -> Round:
     version = started["metadata"]["resourceVersion"]
     later = scene.api.changes("Deployment", namespace=scene.namespace, since=version)
     queue.hold(0)
-    return Round(took, tuple(state["spec"]["replicas"] for state in (started, *later)))
+    return WakingRound(took, tuple(state["spec"]["replicas"] for state in (started, *later)))
 
 
 def _look_at(scene: Scene, part: float) -> None:
-    """Let KEDA look at this part of every second from now on: a change of its object begins a new series of looks."""
+    """Let KEDA poll at this fraction of every second: a change of the ScaledObject restarts its polling."""
     time.sleep((part - time.time()) % 1.0)
     cooldown = 3 + round(part * ROUNDS) % 2
     spec = {"pollingInterval": KEDA_POLLING_SECONDS, "cooldownPeriod": cooldown}

@@ -1,6 +1,6 @@
 """Bounds that others set: GPUs of the nodes, quotas of the namespace, minimum and maximum of the scaler.
 
-Tests that count GPUs have nodes of their own, which nobody else's pods come to, and a controller that counts no others.
+Tests that count GPUs have nodes of their own, on which only their pods run, and a controller that counts only these.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import pytest
 import yaml
 
 from e2e import manifests
-from e2e.controller import Controller
+from e2e.controller import ControllerProcess
 from e2e.controlplane.audit import CONFINED
 from e2e.controlplane.nodes import POOL
-from e2e.load import FixedMetrics, Reading
-from e2e.manifests import SATURATION_CONFIG_MAP, SERVICE_CLASSES_CONFIG_MAP, Variant
+from e2e.load import FixedMetrics, PodReport
+from e2e.manifests import SATURATION_CONFIG_MAP, SERVICE_CLASSES_CONFIG_MAP, ManifestedVariant
 from e2e.scene import CYCLE_SECONDS, Scene
 from wva.collect.bounds import MAX_REPLICAS_ANNOTATION
 
-FULL, CALM, IDLE = Reading(kv_usage=0.95, waiting=9), Reading(kv_usage=0.5), Reading(kv_usage=0.05)
-TIGHT = Reading(kv_usage=0.77)  # one idle replica more would be enough
+FULL, CALM, IDLE = PodReport(kv_usage=0.95, waiting=9), PodReport(kv_usage=0.5), PodReport(kv_usage=0.05)
+TIGHT = PodReport(kv_usage=0.77)  # one idle replica more would be enough
 BUDGET = 8
 QUIET_SECONDS = 65  # for a minute after new replicas came only a rising load asks for more
-CHAT = Variant(name="chat", cost=50, model="demo/chat", replicas=2, gpus=2)
-BATCH = Variant(name="batch", cost=10, model="demo/batch", replicas=2)
-BATCH_ELSEWHERE = Variant(name="batch-elsewhere", cost=20, model="demo/batch", accelerator="A100")
+CHAT = ManifestedVariant(name="chat", cost=50, model="demo/chat", replicas=2, gpus=2)
+BATCH = ManifestedVariant(name="batch", cost=10, model="demo/batch", replicas=2)
+BATCH_ELSEWHERE = ManifestedVariant(name="batch-elsewhere", cost=20, model="demo/batch", accelerator="A100")
 CLASSES = {
     "premium.yaml": f"name: premium\npriority: 1\ndata: [{{model: {CHAT.model}, slo-tpot: 50, slo-ttft: 1000}}]",
     "free.yaml": f"name: free\npriority: 10\ndata: [{{model: {BATCH.model}, slo-tpot: 200, slo-ttft: 5000}}]",
@@ -59,7 +59,7 @@ def test_two_models_share_the_gpus_by_priority_and_the_rest_overflows(scene: Sce
 
 def test_growth_stops_at_the_quota_of_the_namespace(scene: Scene):
     """The condition names the quota; no pod is refused by it, and a higher one is used at once."""
-    variant = Variant(name="model", replicas=2)
+    variant = ManifestedVariant(name="model", replicas=2)
     scene.reserve_nodes("H100", gpus=BUDGET)
     scene.api.apply(manifests.quota("team", namespace=scene.namespace, gpus=3))
     metrics = _running(scene, variant)
@@ -83,7 +83,10 @@ def test_growth_stops_at_the_quota_of_the_namespace(scene: Scene):
 
 def test_the_maximum_of_the_scaler_is_never_exceeded_and_may_change(scene: Scene):
     """The next variant takes over at the maximum; a new maximum and an annotation hold within a cycle or two."""
-    cheap, dear = Variant(name="cheap", replicas=2, maximum=3), Variant(name="dear", cost=50, maximum=2)
+    cheap, dear = (
+        ManifestedVariant(name="cheap", replicas=2, maximum=3),
+        ManifestedVariant(name="dear", cost=50, maximum=2),
+    )
     metrics = _running(scene, cheap, dear)
     scene.start_controller()
     scene.wait_measured(cheap, dear)
@@ -106,7 +109,7 @@ def test_the_maximum_of_the_scaler_is_never_exceeded_and_may_change(scene: Scene
 
 def test_the_minimum_of_the_scaler_is_kept_and_may_change(scene: Scene):
     """An idle variant shrinks no further than the minimum, and follows a higher one within a cycle or two."""
-    variant = Variant(name="model", replicas=3, minimum=2)
+    variant = ManifestedVariant(name="model", replicas=3, minimum=2)
     metrics = _running(scene, variant)
     _report(metrics, IDLE, variant)
     scene.start_controller()
@@ -120,8 +123,8 @@ def test_the_minimum_of_the_scaler_is_kept_and_may_change(scene: Scene):
 
 
 def test_nothing_grows_while_the_gpus_cannot_be_counted(scene: Scene, request: pytest.FixtureRequest):
-    """Who may not read nodes says so and goes on with everything else; once it may, growth begins."""
-    full, calm = Variant(name="full"), Variant(name="calm", model="demo/calm", replicas=2)
+    """A controller without the right to read nodes says so and still shrinks. With the right, growth begins."""
+    full, calm = ManifestedVariant(name="full"), ManifestedVariant(name="calm", model="demo/calm", replicas=2)
     scene.reserve_nodes("H100", gpus=BUDGET)
     for item in manifests.rbac(scene.namespace, account=CONFINED):
         scene.api.apply(item)
@@ -143,13 +146,13 @@ def test_nothing_grows_while_the_gpus_cannot_be_counted(scene: Scene, request: p
 
     _bind(scene, "manager-cluster-role")
     scene.wait(lambda: scene.ready_replicas("full") >= 2, timeout_seconds=90, what="growth with the right to read")
-    controller.process.stop()  # the refusals that it counted were meant
+    controller.process.stop()  # the test wanted the refusals that this controller counted
 
 
 def test_a_pod_without_a_node_makes_the_next_variant_eligible(scene: Scene):
-    """Without any budget: long before the transition deadline the sibling grows in its place."""
+    """Without a GPU budget a pod finds no node. Its sibling variant grows long before the transition deadline."""
     scene.configure(SATURATION_CONFIG_MAP, {"default": "transitionDeadline: 10m"})
-    cheap, dear = Variant(name="cheap", cost=5), Variant(name="dear", cost=50, accelerator="A100")
+    cheap, dear = ManifestedVariant(name="cheap", cost=5), ManifestedVariant(name="dear", cost=50, accelerator="A100")
     scene.reserve_nodes("H100", gpus=cheap.replicas)
     metrics = _running(scene, cheap, dear)
     scene.start_controller()
@@ -162,7 +165,7 @@ def test_a_pod_without_a_node_makes_the_next_variant_eligible(scene: Scene):
     assert scene.ready_replicas("cheap") == 1
 
 
-def _running(scene: Scene, *variants: Variant) -> FixedMetrics:
+def _running(scene: Scene, *variants: ManifestedVariant) -> FixedMetrics:
     """Bring variants up, calm and declared, and return what their pods report."""
     metrics = scene.fixed_metrics()
     _report(metrics, CALM, *variants)
@@ -173,13 +176,13 @@ def _running(scene: Scene, *variants: Variant) -> FixedMetrics:
     return metrics
 
 
-def _report(metrics: FixedMetrics, reading: Reading, *variants: Variant) -> None:
+def _report(metrics: FixedMetrics, reading: PodReport, *variants: ManifestedVariant) -> None:
     for variant in variants:
         metrics.set(variant.name, reading, model=variant.model)
 
 
-def _gpus_promised(scene: Scene, *variants: Variant) -> list[int]:
-    """Return how many GPUs the numbers of the variants meant together, in every observation that had them all."""
+def _gpus_promised(scene: Scene, *variants: ManifestedVariant) -> list[int]:
+    """Return the GPUs that all numbers together need, for each observation that has the numbers of all variants."""
     return [
         sum(variant.gpus * entry.desired[variant.name] for variant in variants)
         for entry in scene.history.observations()
@@ -187,13 +190,13 @@ def _gpus_promised(scene: Scene, *variants: Variant) -> list[int]:
     ]
 
 
-def _annotate(scene: Scene, variant: Variant, maximum: int) -> None:
+def _annotate(scene: Scene, variant: ManifestedVariant, maximum: int) -> None:
     patch = {"metadata": {"annotations": {MAX_REPLICAS_ANNOTATION: str(maximum)}}}
     scene.api.patch("VariantAutoscaling", variant.name, patch, namespace=scene.namespace)
 
 
 def _wait_number(scene: Scene, name: str, number: int) -> None:
-    """Wait for a number; it must come with the first or second cycle that begins from now on, and be recorded."""
+    """Wait until a number is published and recorded. One of the next two full cycles must publish it."""
     (controller,) = scene.controllers
 
     def cycles() -> float:
@@ -216,8 +219,8 @@ def _role_without_nodes(scene: Scene) -> str:
     return name
 
 
-def _start_confined(scene: Scene) -> Controller:
-    """Start what ``Scene.start_limited`` starts, as the account that is to be refused something."""
+def _start_confined(scene: Scene) -> ControllerProcess:
+    """Start the controller of ``Scene.start_limited`` with the account whose refusals are no error."""
     environment = {
         "CONTROLLER_INSTANCE": scene.instance,
         "WVA_LIMITED_MODE": "true",
@@ -231,7 +234,7 @@ def _bind(scene: Scene, role: str) -> None:
     """Bind the controller's ServiceAccount to another ClusterRole."""
     name = f"wva-{scene.namespace}-manager-cluster-rolebinding"
     binding = scene.api.get("ClusterRoleBinding", name)
-    scene.api.delete("ClusterRoleBinding", name)  # what it refers to cannot be changed
+    scene.api.delete("ClusterRoleBinding", name)  # the role of a binding cannot be changed
     binding["roleRef"]["name"] = role
     for field in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
         binding["metadata"].pop(field, None)

@@ -6,16 +6,16 @@ import time
 
 import pytest
 
-from e2e.load import Fleet
-from e2e.manifests import SATURATION_CONFIG_MAP, Variant
+from e2e.load import FleetProcess
+from e2e.manifests import SATURATION_CONFIG_MAP, ManifestedVariant
 from e2e.scene import CYCLE_SECONDS, Scene
 from wva.sim.fleet.parameters import EngineParameters
 
-CHEAP = Variant(name="cheap", cost=5, accelerator="L40S")
-DEAR = Variant(name="dear", cost=50, accelerator="H100", replicas=2)
+CHEAP = ManifestedVariant(name="cheap", cost=5, accelerator="L40S")
+DEAR = ManifestedVariant(name="dear", cost=50, accelerator="H100", replicas=2)
 # Some hundred sequences at once, for about 11 s each: the usage of the KV cache then follows the rate within seconds
-# and varies by a few percent only. 28 requests per second keep a good half of it in use, 35 seven tenths. What waits
-# is what came during a step: one or two requests, now and then six.
+# and varies by a few percent only. 28 requests per second keep a good half of it in use, 35 seven tenths. Requests
+# wait only for the end of a step of the engine: one or two, now and then six.
 ENGINE = EngineParameters(
     alpha_seconds=0.04,
     beta_seconds_per_sequence=0.00001,
@@ -62,7 +62,7 @@ def test_growth_under_load_and_shrink_after_it(scene: Scene):
     assert {"ScaleUpRecommended", "ScaleDownRecommended"} <= _events(scene)
 
 
-def _end_load(scene: Scene, fleet: Fleet) -> None:
+def _end_load(scene: Scene, fleet: FleetProcess) -> None:
     """Stop the load and wait until one replica of each variant is left; peaks count for a minute."""
     fleet.offer(0)
     scene.wait(lambda: scene.replicas("dear") == 1, timeout_seconds=150, what="shrink of the dearer variant")

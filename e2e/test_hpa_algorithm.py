@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from e2e.custom_metrics import METRIC, PodMetric, custom_metrics
-from e2e.manifests import Variant
+from e2e.manifests import ManifestedVariant
 from e2e.scene import Scene
-from wva.sim.rivals.hpa import Behavior, HorizontalPodAutoscaler, PerPod
+from wva.sim.rivals.hpa import Behavior, PerPod, SimulatedHpa
 
-VARIANT = Variant(name="variant", replicas=4, gpus=0)
+VARIANT = ManifestedVariant(name="variant", replicas=4, gpus=0)
 TARGET = 500
 """Thousandths, as all values here."""
 MAXIMUM = 12
@@ -22,24 +22,24 @@ BEHAVIOR = {"scaleUp": AT_ONCE, "scaleDown": AT_ONCE}
 
 STEPS = (
     (4, (1000, 1000, 1000, 1000), 8),  # twice the target
-    (8, (200, 200, 200, 200), 6),  # those without a value count as on target: 2.8 over 0.5
-    (6, (1000, 1000, 1000), 6),  # idle ones make up for the others: no change
+    (8, (200, 200, 200, 200), 6),  # pods without a value count as on target: 2.8 over 0.5
+    (6, (1000, 1000, 1000), 6),  # counted as idle, pods without a value make up for the others: no change
     (6, (1000, 1000, 1000, 1000), 8),  # 4.0 over 0.5
     (8, (540, 540, 540, 540, 540, 540, 540, 540), 8),  # within the tolerance
-    (8, (1000, 200, 200), 8),  # less is asked for by three, and within the tolerance with five on target
+    (8, (1000, 200, 200), 8),  # three pods ask for less; with five more on target the mean is within the tolerance
     (8, (), 8),  # nothing is known
     (8, (50, 50, 50, 50, 50, 50, 50, 50), 1),
 )
-"""Replicas, values of the first of their pods, and what is asked for then."""
+"""Replicas, values of the first of their pods, and the replicas that the HPA then asks for."""
 
 
 @pytest.mark.disruptive
 @pytest.mark.timeout(400)
 def test_both_ask_for_the_same(scene: Scene, tmp_path: Path) -> None:
-    """Step by step: growth, shrinking, the tolerance, and pods without a value."""
+    """Both ask for the same replicas in each step: growth, shrinking, tolerance, and pods without a value."""
     scene.deploy(VARIANT)
     scene.wait_ready(VARIANT)
-    ours = HorizontalPodAutoscaler(1, MAXIMUM, Behavior.parse(BEHAVIOR))
+    ours = SimulatedHpa(1, MAXIMUM, Behavior.parse(BEHAVIOR))
     with custom_metrics(scene.api, scene.namespace, tmp_path) as metric:
         on_target(scene, metric, replicas=4)
         scene.api.apply(scaler(scene.namespace))
@@ -70,9 +70,9 @@ def on_target(scene: Scene, metric: PodMetric, *, replicas: int) -> Sequence[str
 
 
 def decided(scene: Scene, metric: PodMetric, *, before: int) -> int:
-    """Return what the HPA asks for after it has asked for the metric twice; it answers no more for a new number.
+    """Return the replicas that the HPA sets, or keeps after it has read the metric twice. Then clear the metric.
 
-    What it would do next, with pods that have no value yet, is another step.
+    Without the metric, the HPA makes no further step with the new pods, which have no value yet.
     """
     asked = metric.asked
     deadline = time.monotonic() + 30.0

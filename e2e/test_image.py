@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from e2e import confined, manifests
-from e2e.controller import Addresses, Controller
+from e2e.controller import Addresses, ControllerProcess
 from e2e.controlplane.ports import free_ports
-from e2e.load import Reading
-from e2e.manifests import SATURATION_CONFIG_MAP, Variant
+from e2e.load import PodReport
+from e2e.manifests import SATURATION_CONFIG_MAP, ManifestedVariant
 from e2e.scene import Launch, Scene
 from wva import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
-CHAT = Variant(name="chat", cost=5, accelerator="L40S")
+CHAT = ManifestedVariant(name="chat", cost=5, accelerator="L40S")
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 AUTHORITY = "/etc/ssl/certs/prometheus-ca.crt"
 ARGUMENTS = ("--leader-elect=true", "--metrics-secure=true", "-v=2")
@@ -66,7 +66,7 @@ def test_the_controller_scales_from_the_image(scene: Scene, launch: Launch, imag
     scene.deploy(CHAT)
     scene.wait_ready(CHAT)
     metrics = scene.fixed_metrics()
-    metrics.set(CHAT.name, Reading(kv_usage=0.9, waiting=20))
+    metrics.set(CHAT.name, PodReport(kv_usage=0.9, waiting=20))
     scene.declare(CHAT)
 
     controller = start(scene, launch, image, tmp_path)
@@ -83,7 +83,7 @@ def test_the_controller_scales_from_the_image(scene: Scene, launch: Launch, imag
     assert "SIGKILL" not in controller.log()
 
 
-def start(scene: Scene, launch: Launch, image: Path, folder: Path) -> Controller:
+def start(scene: Scene, launch: Launch, image: Path, folder: Path) -> ControllerProcess:
     """Start the image's entry point as the Deployment does: flags, environment, ServiceAccount and CA in files."""
     ports = free_ports(("metrics", "probes"))
     addresses = Addresses(f"127.0.0.1:{ports['metrics']}", f"127.0.0.1:{ports['probes']}")
@@ -106,14 +106,14 @@ def start(scene: Scene, launch: Launch, image: Path, folder: Path) -> Controller
     options += [f"--bind={account}:{ACCOUNT}", f"--bind={folder / 'prometheus-ca.crt'}:{AUTHORITY}"]
     argv = inside(image, "/manager", f"--watch-namespace={scene.namespace}", *ARGUMENTS, options=options)
     scraper = scene.plane.service_account_token(scene.namespace, manifests.SCRAPER)
-    controller = Controller(launch("image", argv), addresses, token=scraper)
+    controller = ControllerProcess(launch("image", argv), addresses, token=scraper)
     scene.controllers.append(controller)
     controller.wait_serving(timeout_seconds=60)
     return controller
 
 
 def test_nothing_but_tmp_can_be_written_and_nobody_is_root(image: Path):
-    """The confinement is real: what the other test did not need is refused, and the user has no capability."""
+    """The confinement works: the program can write to ``/tmp`` alone, and its user has no capability."""
     interpreter = str(Path(sys.executable).resolve())
     *paths, user = output(image, interpreter, "-ISBc", PROBE).splitlines()
     said = {path: what for path, _, what in (line.partition("|") for line in paths)}
@@ -125,13 +125,13 @@ def test_nothing_but_tmp_can_be_written_and_nobody_is_root(image: Path):
 
 @pytest.mark.parametrize("command", ["/manager", "/usr/local/bin/wva"])
 def test_both_names_answer(image: Path, command: str):
-    """The original's path, and the command's name for somebody who looks into a pod."""
+    """The image has the controller at the original's path, and as ``wva`` for an operator who looks into a pod."""
     assert output(image, command, "version") == f"wva {__version__}\n"
 
 
 @pytest.mark.parametrize("program", ["/bin/sh", "/usr/bin/env", "/usr/bin/apt-get"])
 def test_no_shell_and_no_package_manager(image: Path, program: str):
-    """What would help an intruder cannot be started, since it is not there."""
+    """An intruder can start neither, since the image has no such file."""
     done = subprocess.run(inside(image, program), capture_output=True, text=True, check=False, timeout=240)
     assert (done.returncode, done.stderr) == (confined.NOT_FOUND, f"{program}: No such file or directory\n")
 
@@ -173,14 +173,14 @@ def test_the_interpreter_reads_that_bytecode(image: Path):
 
 
 def test_the_files_belong_to_everybody_and_nobody_may_change_them(image: Path):
-    """Any user id can run the image, as OpenShift gives it one of its own; nothing is set-user-id."""
+    """All users can read the files, since OpenShift chooses the user id. Only the owner can write them."""
     for path in image.rglob("*"):
         mode = path.lstat().st_mode & 0o7777
         assert path.is_symlink() or mode == (0o755 if path.is_dir() or mode & 0o100 else 0o644), path
 
 
 def test_the_bill_of_materials_says_what_is_installed(image: Path):
-    """One component for each distribution, with version, package URL and licence; the program is the root."""
+    """The bill lists each distribution with version, package URL and licence. The program is the root."""
     bill = json.loads((image / "opt/wva/sbom.cdx.json").read_text(encoding="utf-8"))
     installed = {path.name.removesuffix(".dist-info") for path in (image / "opt/wva/lib").glob("*.dist-info")}
     listed = {f"{item['name']}-{item['version']}" for item in [*bill["components"], bill["metadata"]["component"]]}

@@ -17,22 +17,22 @@ from e2e.controlplane.cluster import ControlPlane
 from e2e.external_metrics import external_metrics_adapter
 from e2e.foreign_kinds import serve_monitors
 from e2e.installed_chart import Release
-from e2e.load import Reading
-from e2e.manifests import MODEL, Variant
+from e2e.load import PodReport
+from e2e.manifests import MODEL, ManifestedVariant
 from e2e.packaging.chart import CHART, DEVELOPMENT
 from e2e.packaging.chart_matrix import V0_5
 from e2e.scene import CYCLE_SECONDS, Scene
 from e2e.test_prometheus_adapter import VALUES as ADAPTER
 
-CHEAP = Variant(name="cheap", cost=5, accelerator="L40S")
-DEAR = Variant(name="dear", cost=50, accelerator="H100", replicas=2)
-BUSY, IDLE = Reading(kv_usage=0.77), Reading(kv_usage=0.1)
+CHEAP = ManifestedVariant(name="cheap", cost=5, accelerator="L40S")
+DEAR = ManifestedVariant(name="dear", cost=50, accelerator="H100", replicas=2)
+BUSY, IDLE = PodReport(kv_usage=0.77), PodReport(kv_usage=0.1)
 AT_ONCE = {"stabilizationWindowSeconds": 0}
 
 
 @pytest.fixture
 def home(own_control_plane: ControlPlane) -> Iterator[str]:
-    """Give the namespace that releases are installed into; afterwards nobody of it may have been refused anything."""
+    """Give the namespace of the releases. Afterwards the API server must have refused no request of its accounts."""
     name = f"wva-system-{uuid.uuid4().hex[:6]}"
     own_control_plane.api.create(_restricted(name))
     yield name
@@ -42,7 +42,7 @@ def home(own_control_plane: ControlPlane) -> Iterator[str]:
 
 @pytest.fixture
 def releases(own_control_plane: ControlPlane, home: str, tmp_path: Path) -> Iterator[list[Release]]:
-    """Give two releases that are not installed yet; what is left of them is uninstalled at the end."""
+    """Give two releases that are not installed yet, and uninstall them at the end."""
     names = [f"{part}-{uuid.uuid4().hex[:5]}" for part in ("first", "second")]  # ClusterRoles belong to all
     found = [Release(own_control_plane, name, namespace=home, directory=tmp_path) for name in names]
     serve_monitors(own_control_plane.api)
@@ -71,7 +71,7 @@ def test_default_values_scale_two_variants(scene: Scene, releases: list[Release]
 
 @pytest.mark.disruptive
 def test_development_values_scale_by_keda(scene: Scene, releases: list[Release], launch: Launch):
-    """With the values for development they do so by KEDA, and the log is for people."""
+    """With the values for development KEDA scales the two variants, and the log has readable lines."""
     metrics = scene.fixed_metrics()
     scene.deploy(CHEAP, DEAR)
     scene.wait_ready(CHEAP, DEAR)
@@ -88,8 +88,8 @@ def test_development_values_scale_by_keda(scene: Scene, releases: list[Release],
     assert not controller.log(1).startswith("{"), "the log is for people, not JSON"
 
 
-def _values(scene: Scene, release: Release, variant: Variant, *, controller: bool = True) -> dict[str, Any]:
-    """Return what an operator must say: where Prometheus is and what the variant is; and nothing waits four minutes."""
+def _values(scene: Scene, release: Release, variant: ManifestedVariant, *, controller: bool = True) -> dict[str, Any]:
+    """Return the values that an operator must set, for Prometheus and the variant, and an HPA without long windows."""
     values: dict[str, Any] = {
         "controller": {"enabled": controller},
         "llmd": {"namespace": scene.namespace, "modelID": MODEL, "deploymentName": variant.name},
@@ -103,7 +103,7 @@ def _values(scene: Scene, release: Release, variant: Variant, *, controller: boo
     return values
 
 
-def _report(metrics: Any, reading: Reading) -> None:
+def _report(metrics: Any, reading: PodReport) -> None:
     for variant in (CHEAP, DEAR):
         metrics.set(variant.name, reading)
 
@@ -122,7 +122,7 @@ def _shrinks_and_grows(scene: Scene, metrics: Any, releases: list[Release]) -> N
 
 
 def test_values_of_0_5_0_run_in_one_namespace(scene: Scene, releases: list[Release], launch: Launch):
-    """They confine the controller to a namespace: that of its variant, with Roles there that are enough."""
+    """These values confine the controller to the namespace of its variant. The Roles there are enough for its work."""
     release, _ = releases
     scene.fixed_metrics().set(CHEAP.name, IDLE)
     scene.deploy(CHEAP)
@@ -136,7 +136,7 @@ def test_values_of_0_5_0_run_in_one_namespace(scene: Scene, releases: list[Relea
 
 @pytest.mark.disruptive
 def test_upgrade_rollback_and_uninstall(scene: Scene, releases: list[Release]):
-    """From the values of version 0.5.0; the definition is upgraded by the documented step, and variants stay."""
+    """A release with version 0.5.0's values is upgraded by the documented steps. Its variants stay."""
     release, _ = releases
     values = {**_values(scene, release, CHEAP), "controller": {"enabled": True}}
     values["wva"]["reconcileInterval"] = "60s"

@@ -1,4 +1,4 @@
-"""Every overlay from nothing: applied by the API server, run under the rendered rights, and two variants scale."""
+"""Every overlay from nothing: the API server applies it, its controller has the rendered rights, and variants scale."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from e2e.foreign_kinds import serve_monitors
 from e2e.history import recording
 from e2e.installation import Installation
 from e2e.kustomize import DEPLOY, MONITORS, OVERLAYS
-from e2e.load import FixedMetrics, Reading
-from e2e.manifests import Variant, config_map
+from e2e.load import FixedMetrics, PodReport
+from e2e.manifests import ManifestedVariant, config_map
 from e2e.scene import Scene
 
-CHEAP = Variant(name="cheap", cost=5, accelerator="L40S")
-DEAR = Variant(name="dear", cost=50, accelerator="H100", replicas=2)
-TIGHT, IDLE = Reading(kv_usage=0.77), Reading(kv_usage=0.1)  # one replica more is enough, one less as well
+CHEAP = ManifestedVariant(name="cheap", cost=5, accelerator="L40S")
+DEAR = ManifestedVariant(name="dear", cost=50, accelerator="H100", replicas=2)
+TIGHT, IDLE = PodReport(kv_usage=0.77), PodReport(kv_usage=0.1)  # one replica more is enough, one less as well
 
 
 @pytest.fixture
@@ -37,9 +37,9 @@ def scene(own_control_plane: ControlPlane, namespace: str, launch: Launch) -> It
 @pytest.mark.disruptive
 @pytest.mark.parametrize("overlay", [overlay for overlay in OVERLAYS if overlay != "openshift"])
 def test_two_variants_scale_under_what_is_rendered(scene: Scene, overlay: str, tmp_path: Path, launch: Launch):
-    """Nothing but the rendered objects and the steps of the guide: the cheaper variant grows, the dearer one shrinks.
+    """With the rendered objects and the guide's steps alone the cheaper variant grows and the dearer one shrinks.
 
-    Shrinking takes the minute that peaks count for, and one overlay shows it for all. OpenShift has a test of its own.
+    Peaks count for a minute, so shrinking takes long, and only one overlay shows it. OpenShift has a test of its own.
     """
     confined = overlay == "namespace-scoped"
     system = scene.namespace if confined else f"{scene.namespace}-sys"
@@ -95,7 +95,7 @@ def lease_name(instance: str) -> str:
 def own_kustomization(
     directory: Path, overlay: str, *, system: str, instance: str, patches: Sequence[Body] = ()
 ) -> Path:
-    """Write the kustomization of somebody with a namespace of his own and several controllers in his cluster."""
+    """Write the kustomization of a user with an own namespace and, with ``instance``, more than one controller."""
     own = list(patches)
     if instance:
         entry = f"- op: add\n  path: /spec/template/spec/containers/0/env/-\n  value: {_variable(instance)}\n"
@@ -131,7 +131,7 @@ def _cluster_of(scene: Scene, installation: Installation) -> Iterator[None]:
 
 @pytest.mark.parametrize("way", ["-f", "-k"])
 def test_the_kind_is_applied_either_way(own_control_plane: ControlPlane, way: str):
-    """The guides use both, and kubectl reads a folder differently for each."""
+    """The guides use both ``-f`` and ``-k``, and kubectl reads the folder differently with each."""
     done = tools.run("kubectl", "--kubeconfig", own_control_plane.kubeconfig, "apply", way, DEPLOY / "crd")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("customresourcedefinition.apiextensions.k8s.io/variantautoscalings.llmd.ai ")

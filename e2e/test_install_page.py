@@ -1,4 +1,4 @@
-"""The page for newcomers, walked from top to bottom: every command is copied from it and run."""
+"""The page for newcomers: the test copies every command from the page and runs it, from top to bottom."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from e2e.controlplane.audit import refused
 from e2e.external_metrics import external_metrics_adapter
 from e2e.foreign_kinds import serve_monitors
 from e2e.installed_chart import Release
-from e2e.load import FixedMetrics, Reading
+from e2e.load import FixedMetrics, PodReport
 from e2e.scene import CYCLE_SECONDS, Scene
 from e2e.test_prometheus_adapter import VALUES as ADAPTER
 from tests.docs.commands import run_page, steps
@@ -25,12 +25,12 @@ PAGE = "docs/install.md"
 DEPLOYMENTS = ("chat-h100", "chat-a100")
 RELEASE = "workload-variant-autoscaler"
 LOCAL = ("baseURL", "tls", "token")
-"""What is otherwise on this machine: where Prometheus is, and where the mounted files lie."""
+"""The settings that differ on this machine: the address of Prometheus and the paths of the mounted files."""
 
 
 @pytest.fixture
 def release(scene: Scene, tmp_path: Path) -> Iterator[Release]:
-    """Give the release of the page; afterwards nothing of it is left, and nobody of it was refused anything."""
+    """Give the release of the page. Afterwards delete its objects; no request of its accounts may have been refused."""
     namespace = f"wva-system-{uuid.uuid4().hex[:6]}"
     found = Release(scene.plane, RELEASE, namespace=namespace, directory=tmp_path)
     yield found
@@ -43,10 +43,10 @@ def release(scene: Scene, tmp_path: Path) -> Iterator[Release]:
 
 @pytest.mark.disruptive
 def test_page_from_top_to_bottom(scene: Scene, release: Release, launch: Launch, tmp_path: Path):
-    """With nothing but its commands the controller is installed, two variants scale, and everything goes again."""
+    """The page's commands alone install the controller, scale two variants, and remove all objects again."""
     serve_monitors(scene.api)
     metrics = scene.fixed_metrics()
-    _report(metrics, Reading(kv_usage=0.5))
+    _report(metrics, PodReport(kv_usage=0.5))
     connection = release.connection()
     authority = tmp_path / "authority.crt"
     authority.write_text(connection["caCert"], encoding="utf-8")
@@ -68,7 +68,7 @@ def test_page_from_top_to_bottom(scene: Scene, release: Release, launch: Launch,
             events={
                 "the controller runs": lambda: _start(release, scene, launch),
                 "the controller stops": release.stop,
-                "load comes": lambda: _report(metrics, Reading(kv_usage=0.85)),
+                "load comes": lambda: _report(metrics, PodReport(kv_usage=0.85)),
             },
         )
     everything = "\n".join(written)
@@ -80,7 +80,7 @@ def test_page_from_top_to_bottom(scene: Scene, release: Release, launch: Launch,
 
 
 def test_page_says_why_a_block_is_not_run():
-    """All but those that need the network, the logs of pods or a container engine."""
+    """The test runs all blocks but those that need the network, the logs of pods or a container engine."""
     kinds = [step.kind for step in steps(PAGE)]
     assert kinds.count("not run") == 3
     assert kinds.count("cluster") > 12
@@ -91,13 +91,13 @@ def _start(release: Release, scene: Scene, launch: Launch) -> None:
     release.start(scene, launch)
 
 
-def _report(metrics: FixedMetrics, reading: Reading) -> None:
+def _report(metrics: FixedMetrics, reading: PodReport) -> None:
     for name in DEPLOYMENTS:
         metrics.set(name, reading, model="acme/chat")
 
 
 def _tools(directory: Path, release: Release) -> Path:
-    """Return a folder with kubectl, and with a helm that is told what is otherwise here, and not to let us wait."""
+    """Return a folder with kubectl, and with a helm that adds the settings of this machine and a short interval."""
     folder = directory / "bin"
     folder.mkdir()
     (folder / "kubectl").symlink_to(tools.binary("kubectl"))

@@ -20,7 +20,7 @@ SCRIPT = Path(__file__).resolve().parent.parent / "deploy" / "install.sh"
 DEFINITION = "variantautoscalings.llmd.ai"
 
 
-class Script:
+class InstallScript:
     """The script with the variables of one installation."""
 
     def __init__(self, plane: ControlPlane, folder: Path, settings: Mapping[str, str]) -> None:
@@ -48,7 +48,7 @@ class Script:
 
 @pytest.fixture(name="names")
 def _names(own_control_plane: ControlPlane) -> Iterator[dict[str, str]]:
-    """Give names of an installation's own, and a Prometheus that is said to be somewhere else."""
+    """Give an installation names of its own, and the URL of a Prometheus elsewhere."""
     part = uuid.uuid4().hex[:6]
     api = own_control_plane.api
     serve_monitors(api)
@@ -78,9 +78,9 @@ def _serving_certificate(namespace: str, authority: bytes) -> Body:
 
 @pytest.mark.timeout(600)
 def test_install_twice_then_remove(own_control_plane: ControlPlane, names: dict[str, str], tmp_path: Path):
-    """Everything comes, is there once after a second run, and goes; the kind stays, and namespaces go when asked."""
+    """A second run creates no object twice. Removal leaves the kind, and deletes the namespaces only when asked to."""
     api = own_control_plane.api
-    script = Script(own_control_plane, tmp_path, names)
+    script = InstallScript(own_control_plane, tmp_path, names)
     planned = script.run("--dry-run")
     assert f"would run: kubectl create namespace {names['WVA_NS']}" in planned
     assert api.find("Namespace", names["WVA_NS"]) is None

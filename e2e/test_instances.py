@@ -1,4 +1,4 @@
-"""Two controllers with an instance each in one cluster: each has its own variants, one is handed over."""
+"""Two controllers in one cluster, each with an instance and variants of its own. One variant changes its instance."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from e2e.controller import Controller
-from e2e.load import Reading
-from e2e.manifests import Variant
+from e2e.controller import ControllerProcess
+from e2e.load import PodReport
+from e2e.manifests import ManifestedVariant
 from e2e.scene import CYCLE_SECONDS, Scene
 
 LABEL = "wva.llmd.ai/controller-instance"
-MOVING, STAYING = Variant(name="moving"), Variant(name="staying")
+MOVING, STAYING = ManifestedVariant(name="moving"), ManifestedVariant(name="staying")
 NUMBER = MOVING.replicas + 1
 SCRAPE_SECONDS = 0.2
 Publishers = tuple[tuple[str, int], ...]
-"""Who publishes a variant in one round of scrapes, and which number."""
+"""The controllers that publish a variant in one round of scrapes, with their numbers."""
 
 
 class Scrapes:
     """What all controllers published of one variant, scraped side by side five times a second."""
 
-    def __init__(self, controllers: Sequence[Controller], variant: str) -> None:
+    def __init__(self, controllers: Sequence[ControllerProcess], variant: str) -> None:
         """Scrape nothing yet."""
         self._controllers, self._variant = controllers, variant
         self._stop = threading.Event()
@@ -44,13 +44,13 @@ class Scrapes:
         """End ``run``."""
         self._stop.set()
 
-    def _number(self, controller: Controller) -> int | None:
+    def _number(self, controller: ControllerProcess) -> int | None:
         value = controller.metrics().value("wva_desired_replicas", variant_name=self._variant)
         return None if value is None else int(value)
 
 
 @contextmanager
-def scraping(controllers: Sequence[Controller], variant: str) -> Iterator[Scrapes]:
+def scraping(controllers: Sequence[ControllerProcess], variant: str) -> Iterator[Scrapes]:
     """Scrape inside the block."""
     scrapes = Scrapes(controllers, variant)
     with ThreadPoolExecutor(1) as pool:
@@ -66,7 +66,7 @@ def test_handed_over_without_gap_double_or_jump(scene: Scene):
     """A variant relabelled there and back keeps its number, and exactly one controller publishes it all the time."""
     metrics = scene.fixed_metrics()
     for variant in (MOVING, STAYING):
-        metrics.set(variant.name, Reading(kv_usage=0.5))
+        metrics.set(variant.name, PodReport(kv_usage=0.5))
     scene.deploy(MOVING, STAYING)
     scene.wait_ready(MOVING, STAYING)
     scene.declare(MOVING, STAYING)
@@ -101,7 +101,7 @@ def test_handed_over_without_gap_double_or_jump(scene: Scene):
 
 
 def _judge(rounds: Sequence[Publishers], *, blue: str, green: str) -> None:
-    """Scrapes of two processes are not one instant: what one round alone shows, at the change, is no gap or double."""
+    """Assert one publisher all the time. One odd round at a change is allowed: two scrapes are not one instant."""
     assert {number for publishers in rounds for _, number in publishers} == {NUMBER}
     owners = [tuple(name for name, _ in publishers) for publishers in rounds]
     odd = [len(names) != 1 for names in owners]
@@ -111,10 +111,10 @@ def _judge(rounds: Sequence[Publishers], *, blue: str, green: str) -> None:
     assert order == [blue, green, blue]
 
 
-def _publishes(controller: Controller, variant: Variant) -> bool:
+def _publishes(controller: ControllerProcess, variant: ManifestedVariant) -> bool:
     return controller.metrics().value("wva_desired_replicas", variant_name=variant.name) is not None
 
 
-def _label(scene: Scene, variant: Variant, instance: str) -> None:
+def _label(scene: Scene, variant: ManifestedVariant, instance: str) -> None:
     patch = {"metadata": {"labels": {LABEL: instance}}}
     scene.api.patch("VariantAutoscaling", variant.name, patch, namespace=scene.namespace)

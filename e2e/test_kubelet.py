@@ -1,6 +1,6 @@
 """The kubelet's rules, on the embedded API server and with a clock that the test moves.
 
-On the real control plane it is tested by everything else, and by ``test_control_plane``.
+``test_control_plane`` and all other tests try the kubelet on the real control plane.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.kube.clocks import ManualClock
 from wva.api.meta import Key
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
-from wva.sim.apiserver import ApiError, ApiServer, DeleteOptions, Patch
+from wva.sim.apiserver import DeleteOptions, EmbeddedApiServer, Patch, ServedError
 
 _WAIT_SECONDS = 5.0
 _STEP_SECONDS = 0.01
@@ -28,10 +28,10 @@ _TURNS = 60  # of the event loop that both run in: many times what a request and
 Status = dict[str, Any]
 
 
-class World:
+class KubeletWorld:
     """An API server, and kubelets whose time the test moves."""
 
-    def __init__(self, api: ApiServer, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, api: EmbeddedApiServer, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Start without a kubelet."""
         self.clock = ManualClock()
         self.store = api.store
@@ -84,7 +84,7 @@ class World:
         await self.settle()
 
     async def settle(self) -> None:
-        """Let the kubelet hear and do all that it will. Turns are counted, since on a busy machine time says little."""
+        """Let the kubelet receive and do everything. Event loop turns are counted: a busy machine may be slow."""
         for _ in range(_TURNS):
             await asyncio.sleep(0.001)
 
@@ -95,10 +95,10 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KubeletWorld]:
     """Give an API server with one namespace."""
-    async with ApiServer() as api:
-        yield World(api, tmp_path / "kubeconfig", monkeypatch)
+    async with EmbeddedApiServer() as api:
+        yield KubeletWorld(api, tmp_path / "kubeconfig", monkeypatch)
 
 
 def ready(status: Status) -> str:
@@ -106,7 +106,7 @@ def ready(status: Status) -> str:
     return next((item["status"] for item in status.get("conditions", ()) if item["type"] == "Ready"), "")
 
 
-async def test_pod_runs_at_once_and_is_ready_when_loaded(world: World):
+async def test_pod_runs_at_once_and_is_ready_when_loaded(world: KubeletWorld):
     """First Running with an address and not ready, then ready; it keeps its address and start."""
     world.pod("a", loading="30s")
     async with world.kubelet():
@@ -124,7 +124,7 @@ async def test_pod_runs_at_once_and_is_ready_when_loaded(world: World):
     assert (loaded["podIP"], loaded["startTime"]) == (running["podIP"], running["startTime"])
 
 
-async def test_loading_takes_two_to_four_seconds_by_default(world: World):
+async def test_loading_takes_two_to_four_seconds_by_default(world: KubeletWorld):
     """Without an annotation no pod is ready before 2 s, and all are after 4 s, not all at the same time."""
     names = [f"p{index}" for index in range(20)]
     for name in names:
@@ -140,7 +140,7 @@ async def test_loading_takes_two_to_four_seconds_by_default(world: World):
 
 
 @pytest.mark.parametrize("stuck", [NEVER, "soon"])
-async def test_changing_the_annotation_of_a_stuck_pod_takes_effect(world: World, stuck: str):
+async def test_changing_the_annotation_of_a_stuck_pod_takes_effect(world: KubeletWorld, stuck: str):
     """``never``, and a text that is no duration, keep a pod from being ready until the annotation says otherwise."""
     world.pod("a", loading=stuck)
     async with world.kubelet():
@@ -155,8 +155,8 @@ async def test_changing_the_annotation_of_a_stuck_pod_takes_effect(world: World,
         assert ready(world.status("a")) == "True"
 
 
-async def test_loading_can_be_made_longer(world: World):
-    """The time counts from the change of the annotation."""
+async def test_loading_can_be_made_longer(world: KubeletWorld):
+    """The longer loading time counts from the change of the annotation."""
     world.pod("a", loading="10s")
     async with world.kubelet():
         await world.until(lambda: ready(world.status("a")) == "False")
@@ -169,7 +169,7 @@ async def test_loading_can_be_made_longer(world: World):
         assert ready(world.status("a")) == "True"
 
 
-async def test_addresses(world: World):
+async def test_addresses(world: KubeletWorld):
     """An address is the annotated one or a free one; those of pods that were there before are not given again."""
     world.pod("before")
     async with world.kubelet():
@@ -184,8 +184,8 @@ async def test_addresses(world: World):
     assert len({world.status(name)["podIP"] for name in (*names, "before")}) == 4
 
 
-async def test_pod_without_a_node_is_left_alone(world: World):
-    """It runs once the scheduler has found a node."""
+async def test_pod_without_a_node_is_left_alone(world: KubeletWorld):
+    """The kubelet runs the pod once the scheduler has found a node."""
     world.pod("a", node="")
     async with world.kubelet():
         await world.settle()
@@ -194,8 +194,8 @@ async def test_pod_without_a_node_is_left_alone(world: World):
         await world.until(lambda: world.status("a").get("podIP"))
 
 
-async def test_deleted_pod_goes_with_its_finalizers(world: World):
-    """Neither a grace period nor a finalizer holds a pod."""
+async def test_deleted_pod_goes_with_its_finalizers(world: KubeletWorld):
+    """Neither a grace period nor a finalizer delays the deletion of a pod."""
     world.pod("held", finalizers=("example.com/hold",))
     world.pod("plain")
     async with world.kubelet():
@@ -205,16 +205,16 @@ async def test_deleted_pod_goes_with_its_finalizers(world: World):
         await world.until(lambda: _gone(world, "held") and _gone(world, "plain"))
 
 
-async def test_node_is_ready_and_loses_the_taints_of_one_that_is_not(world: World):
-    """Other taints stay: they are somebody's decision."""
+async def test_node_is_ready_and_loses_the_taints_of_one_that_is_not(world: KubeletWorld):
+    """Other taints stay: an administrator may have set them."""
     world.node("node.kubernetes.io/not-ready", "example.com/reserved", "node.kubernetes.io/unreachable")
     async with world.kubelet():
         await world.until(lambda: ready(_node(world).get("status", {})) == "True")
         await world.until(lambda: _taints(world) == ["example.com/reserved"])
 
 
-async def test_heartbeat(world: World):
-    """Every 10 s, and not in between; the time of the transition stays."""
+async def test_heartbeat(world: KubeletWorld):
+    """The kubelet renews a node's heartbeat every 10 s and not in between. The time of the transition stays."""
     world.node()
     async with world.kubelet():
         await world.until(lambda: ready(_node(world).get("status", {})) == "True")
@@ -227,22 +227,22 @@ async def test_heartbeat(world: World):
     assert second["lastTransitionTime"] == first["lastTransitionTime"]
 
 
-def _node(world: World) -> dict[str, Any]:
+def _node(world: KubeletWorld) -> dict[str, Any]:
     return dict(world.store.get("nodes", Key("", "node")))
 
 
-def _taints(world: World) -> list[str]:
+def _taints(world: KubeletWorld) -> list[str]:
     return [taint["key"] for taint in _node(world)["spec"]["taints"]]
 
 
-def _ready_condition(world: World) -> dict[str, str]:
+def _ready_condition(world: KubeletWorld) -> dict[str, str]:
     (condition,) = _node(world)["status"]["conditions"]
     return dict(condition)
 
 
-def _gone(world: World, name: str) -> bool:
+def _gone(world: KubeletWorld, name: str) -> bool:
     try:
         world.store.get("pods", Key("ns", name))
-    except ApiError:
+    except ServedError:
         return True
     return False

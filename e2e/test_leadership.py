@@ -1,4 +1,4 @@
-"""Two controllers, one leads: whoever ends, the numbers go on."""
+"""A leader and a standby: when one of them ends, the other keeps publishing the same numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STOP_SECONDS = 5.0
 
 
 def test_leader_killed_then_stopped(scene: Scene):
-    """After a kill the standby leads, after a stop the next one does; number and running clock stay, one publishes."""
+    """After a kill the standby leads, after a stop the next one. Number and start of the change stay, one publishes."""
     pair = start_pair(scene, *ELECTION)
     pair.leader.process.kill()
     wait_leader(scene, pair.standby, timeout_seconds=CRASH_SECONDS)
@@ -39,7 +39,7 @@ def test_leader_killed_then_stopped(scene: Scene):
 
 
 def test_stopped_leader_is_succeeded_at_once_with_the_default_times(scene: Scene):
-    """It releases the Lease, and the standby sees that: it waits neither for its next poll nor for the end."""
+    """The leader releases the Lease. The standby sees this without waiting for its next poll or the Lease's end."""
     pair = start_pair(scene, "--leader-elect")
     pid = pair.leader.process.pid
     assert pid is not None
@@ -57,7 +57,7 @@ def test_stopped_leader_is_succeeded_at_once_with_the_default_times(scene: Scene
 
 
 def test_paused_leader_does_not_come_back(scene: Scene):
-    """A leader that stood still until another one led ends itself, and not one write of it reaches the API server."""
+    """A leader that was paused until another one led ends itself. None of its late writes reaches the API server."""
     pair = start_pair(scene, *ELECTION)
     audit = scene.plane.layout.audit_log
     assert writes(audit, kubeconfig=pair.identity), "the record knows this process"

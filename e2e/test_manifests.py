@@ -64,7 +64,7 @@ def test_the_server_refuses_what_is_wrong(cluster: ControlPlane, namespace: str)
 
 
 def moved(manifests: Mapping[str, Iterable[Body]], *, namespace: str) -> list[Body]:
-    """Return every object once, in a namespace that exists, and what belongs to the cluster under names of its own.
+    """Return every object once: in a namespace that exists, or under a name of its own if the object has no namespace.
 
     Otherwise the dry run would be applied over the installations that other tests have in the same cluster. The
     definition of the kind has only one name: it is left out here, since the fixture applies it.
@@ -86,7 +86,7 @@ def moved(manifests: Mapping[str, Iterable[Body]], *, namespace: str) -> list[Bo
 
 
 def dry_run(cluster: ControlPlane, items: Iterable[Body]) -> subprocess.CompletedProcess[str]:
-    """Let kubectl apply objects without storing them, and return what it said."""
+    """Let kubectl apply objects without storing them, and return its output."""
     return tools.run(
         "kubectl", "--kubeconfig", cluster.kubeconfig, "apply", "--server-side", "--force-conflicts",
         "--dry-run=server", "--validate=strict", "-f", "-",

@@ -1,4 +1,4 @@
-"""The metrics endpoint on the real control plane: who gets in, what Prometheus sees, a certificate under load."""
+"""The metrics endpoint on the real control plane: which tokens it accepts, what Prometheus sees, a new certificate."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import pytest
 from cryptography import x509
 
 from e2e import manifests
-from e2e.controller import Controller
+from e2e.controller import ControllerProcess
 from e2e.controlplane.certs import Authority
 from e2e.controlplane.prometheus import ScrapeJob
-from e2e.manifests import Variant
+from e2e.manifests import ManifestedVariant
 from e2e.mounted_secret import MountedSecret
 from e2e.relay import relaying
 from e2e.scene import Scene
@@ -31,7 +31,7 @@ _TIMEOUT_SECONDS = 10.0
 
 
 class Tls:
-    """A folder with a serving certificate as the kubelet mounts it, and those who trust its authority."""
+    """A folder with a serving certificate as the kubelet mounts it, and a TLS context that trusts its authority."""
 
     def __init__(self, folder: Path) -> None:
         """Issue a first certificate."""
@@ -50,7 +50,7 @@ class Tls:
         return x509.load_pem_x509_certificate(contents["tls.crt"]).serial_number
 
     def spoil(self) -> None:
-        """Put a certificate into place that does not fit its key."""
+        """Replace the certificate by one that does not fit the key."""
         pairs = [self.authority.issue(f"spoilt-{next(self._numbers)}") for _ in range(2)]
         self._mounted.write({"tls.crt": pairs[0].certificate.read_bytes(), "tls.key": pairs[1].key.read_bytes()})
 
@@ -62,14 +62,14 @@ def tls(tmp_path: Path) -> Iterator[Tls]:
 
 
 def scrape(
-    controller: Controller,
+    controller: ControllerProcess,
     token: str = "",
     *,
     context: ssl.SSLContext | None = None,
     path: str = "/metrics",
     method: str = "GET",
 ) -> tuple[int, str, int]:
-    """Return status, text and the serial number of the certificate; by default whoever answers is believed."""
+    """Return status, text and the serial number of the certificate; by default any certificate is accepted."""
     connection = http.client.HTTPSConnection(
         controller.addresses.metrics, timeout=_TIMEOUT_SECONDS, context=context or _trusting()
     )
@@ -91,7 +91,7 @@ def _trusting() -> ssl.SSLContext:
     return context
 
 
-def started(scene: Scene, *flags: str, **more: object) -> Controller:
+def started(scene: Scene, *flags: str, **more: object) -> ControllerProcess:
     """Return a controller that serves its metrics."""
     controller = scene.start_controller(*flags, **more)
     controller.wait_metrics()
@@ -103,7 +103,7 @@ def token_of(scene: Scene, name: str, **more: object) -> str:
     return scene.plane.service_account_token(scene.namespace, name, **more)
 
 
-def job(scene: Scene, controller: Controller, name: str, *, token: str = "", **tls: object) -> ScrapeJob:
+def job(scene: Scene, controller: ControllerProcess, name: str, *, token: str = "", **tls: object) -> ScrapeJob:
     """Describe a scrape of the controller."""
     settings: Mapping[str, object] = tls or {"insecure_skip_verify": True}
     return ScrapeJob(
@@ -116,7 +116,7 @@ def job(scene: Scene, controller: Controller, name: str, *, token: str = "", **t
 
 
 def test_who_gets_in(scene: Scene):
-    """By tokens of the TokenRequest API and rights of RBAC: 200, 403, 401; nothing is told about pages before that."""
+    """Tokens and RBAC decide: 200, 403 or 401. Without the right, the answer does not tell whether a page exists."""
     scene.api.apply(manifests.service_account(STRANGER, namespace=scene.namespace))
     controller = started(scene)
     good, stranger = token_of(scene, manifests.SCRAPER), token_of(scene, STRANGER)
@@ -152,7 +152,7 @@ def test_who_gets_in(scene: Scene):
 
 
 def test_prometheus_scrapes_with_a_token(scene: Scene):
-    """The real one: up for the reader, 403 for the stranger, 401 without; a right that is granted is seen."""
+    """Prometheus gets the page as reader, 403 as stranger and 401 without a token. A later right takes effect."""
     scene.api.apply(manifests.service_account(STRANGER, namespace=scene.namespace))
     controller = started(scene)
     jobs = {
@@ -193,7 +193,7 @@ def _with_health(targets: list[dict[str, str]], health: str) -> dict[str, str] |
 
 
 def test_known_scrapers_go_on_while_the_api_server_is_away(scene: Scene):
-    """Who was allowed still is; of somebody new nothing can be said, which is 500; nobody gets in by it."""
+    """A known token still works. The controller cannot check a new token and answers 500, and 401 without one."""
     with relaying(scene.plane.layout.address("kube-apiserver")) as relay:
         controller = started(scene, kubeconfig=scene.identity(through=relay.address))
         good, other = token_of(scene, manifests.SCRAPER), token_of(scene, manifests.SCRAPER)
@@ -247,14 +247,14 @@ def test_a_certificate_is_replaced_under_load(scene: Scene, tls: Tls):
     assert controller_metric(controller, "wva_certificate_expiry_timestamp_seconds") > time.time()
 
 
-def controller_metric(controller: Controller, name: str, **labels: str) -> float:
+def controller_metric(controller: ControllerProcess, name: str, **labels: str) -> float:
     """Return one of the controller's own metrics."""
     return controller.metrics().total(name, **labels)
 
 
 def test_a_standby_answers_without_series(scene: Scene):
-    """It asks for reviews though it may not write, and publishes nothing about variants."""
-    variant = Variant(name="variant")
+    """A standby reviews tokens as the leader does, and publishes no series about variants."""
+    variant = ManifestedVariant(name="variant")
     scene.fixed_metrics()
     scene.deploy(variant)
     scene.declare(variant)
@@ -271,7 +271,7 @@ def test_a_standby_answers_without_series(scene: Scene):
 
 
 def test_plain_mode_is_loud(scene: Scene):
-    """Without protection there is a warning at the start and a metric that says so."""
+    """Without TLS and tokens the controller logs a warning at the start, and a metric says so."""
     controller = started(scene, "--metrics-secure=false", secure=False)
     assert controller_metric(controller, "wva_endpoint_secure") == 0
     assert "metrics_unprotected" in controller.log(1000)

@@ -1,8 +1,8 @@
 """OpenShift: chat traffic rises and falls under what the overlay renders, with the number applied by a plain HPA.
 
 Real are the API server with its Pod Security admission, tokens, reviews and roles, the rendered objects, the
-controller with their arguments, environment, mounts and rights, and Prometheus. Played are, because only OpenShift has
-them:
+controller with their arguments, environment, mounts and rights, and Prometheus. The tests replace what only OpenShift
+has:
 
 - the service CA operator and the Thanos querier with its proxy (``e2e.openshift``);
 - user workload monitoring: the test's Prometheus scrapes the pods, and the controller as its ServiceMonitor says:
@@ -30,7 +30,7 @@ from e2e.foreign_kinds import serve_monitors
 from e2e.installation import Installation
 from e2e.kustomize import DEPLOY
 from e2e.load import Lengths
-from e2e.manifests import SERVICE_ACCOUNT, Variant
+from e2e.manifests import SERVICE_ACCOUNT, ManifestedVariant
 from e2e.openshift import MONITORING_VIEW, ServiceCa, Thanos, monitoring_view, thanos_querier
 from e2e.scene import Scene
 from e2e.test_install_kustomize import lease_name, own_kustomization, scene
@@ -41,7 +41,7 @@ from wva.sim.fleet.parameters import EngineParameters
 __all__ = ["scene"]
 
 VALUES = DEPLOY / "samples" / "prometheus-adapter-values-openshift.yaml"
-VARIANT = Variant(name="chat", cost=40, accelerator="H100")
+VARIANT = ManifestedVariant(name="chat", cost=40, accelerator="H100")
 ENGINE = EngineParameters(
     alpha_seconds=0.02,
     beta_seconds_per_sequence=0.0001,
@@ -60,7 +60,7 @@ FALL = [(0.0, BUSY_RATE), (5.0, QUIET_RATE)]
 
 @pytest.mark.disruptive
 def test_chat_traffic_up_and_down(scene: Scene, tmp_path: Path, launch: Launch):
-    """Every request is answered; the controller asked Thanos as itself, and nobody else was let in."""
+    """No request is dropped. Only the controller's own account queried Thanos, and each query was allowed."""
     scene.instance = scene.namespace
     with _installed(scene, tmp_path) as (installation, thanos):
         controller = installation.start(launch)

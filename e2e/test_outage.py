@@ -1,4 +1,4 @@
-"""Prometheus is gone for two minutes: nobody is scaled, everybody is told, and it passes by itself."""
+"""Prometheus is down for two minutes: WVA changes no number, reports the outage, and recovers without help."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import time
 
 import pytest
 
-from e2e.controller import Controller
-from e2e.load import Reading
-from e2e.manifests import Variant
+from e2e.controller import ControllerProcess
+from e2e.load import PodReport
+from e2e.manifests import ManifestedVariant
 from e2e.scene import CYCLE_SECONDS, Scene
 
 OUTAGE_SECONDS = 120.0
-BUSY, IDLE = Reading(kv_usage=0.55), Reading(kv_usage=0.0)
-CHEAP, DEAR = Variant(name="cheap", cost=5, replicas=2), Variant(name="dear", cost=50)
+BUSY, IDLE = PodReport(kv_usage=0.55), PodReport(kv_usage=0.0)
+CHEAP, DEAR = ManifestedVariant(name="cheap", cost=5, replicas=2), ManifestedVariant(name="dear", cost=50)
 
 
 @pytest.mark.smoke
 @pytest.mark.disruptive
 @pytest.mark.timeout(900)
 def test_prometheus_stopped_for_two_minutes(scene: Scene):
-    """The numbers stay, condition, source, gauge and readiness say why; when Prometheus is back they are measured."""
+    """The numbers stay. Condition, source, gauge and readiness name the reason until Prometheus is back."""
     metrics = scene.fixed_metrics()
     for variant in (CHEAP, DEAR):
         metrics.set(variant.name, BUSY)
@@ -36,7 +36,7 @@ def test_prometheus_stopped_for_two_minutes(scene: Scene):
     scene.plane.stop_prometheus()
     stopped = time.monotonic()
     try:
-        metrics.set(CHEAP.name, IDLE)  # whoever takes no data for no load shrinks now
+        metrics.set(CHEAP.name, IDLE)  # a controller that takes missing data for no load shrinks now
         metrics.set(DEAR.name, IDLE)
         _wait_told(scene, controller)
         told = time.monotonic()
@@ -61,8 +61,8 @@ def test_prometheus_stopped_for_two_minutes(scene: Scene):
     assert controller.process.pid == process
 
 
-def _wait_told(scene: Scene, controller: Controller) -> None:
-    """Wait until each place that tells of the outage does so."""
+def _wait_told(scene: Scene, controller: ControllerProcess) -> None:
+    """Wait until conditions, source, metrics and readiness report the outage."""
     for name in ("cheap", "dear"):
         scene.wait(
             lambda name=name: scene.condition(name, "MetricsAvailable").reason == "PrometheusError",
@@ -83,7 +83,7 @@ def _wait_told(scene: Scene, controller: Controller) -> None:
 
 
 def _assert_nothing_changed(scene: Scene, *, stopped: float, told: float) -> None:
-    """Judge the record of the outage: every look found both numbers as before, and the gauges kept saying why."""
+    """Assert that each observation of the outage has both old numbers, and gauges that name the reason."""
     seen = scene.history.observations(since_seconds=stopped)
     assert len(seen) > OUTAGE_SECONDS  # two a second, less what a busy machine loses
     assert all(entry.answered for entry in seen)

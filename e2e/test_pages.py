@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from e2e import tools
-from e2e.controlplane.api import Api, ApiError
+from e2e.controlplane.api import KubernetesApi, RefusedRequestError
 from e2e.controlplane.cluster import ControlPlane
 from e2e.controlplane.polling import eventually
 from e2e.foreign_kinds import serve_monitors
@@ -28,17 +28,17 @@ _GONE_SECONDS = 90
 
 
 @dataclass(frozen=True)
-class Reader:
+class PageReader:
     """An administrator with kubectl, helm, wva, the repository, and the authority of Prometheus in a file."""
 
-    api: Api
+    api: KubernetesApi
     environment: dict[str, str]
     directory: Path
 
 
 @pytest.fixture
-def reader(own_control_plane: ControlPlane, tmp_path: Path) -> Iterator[Reader]:
-    """Give a reader of a cluster without the controller; afterwards nothing of the pages is left."""
+def reader(own_control_plane: ControlPlane, tmp_path: Path) -> Iterator[PageReader]:
+    """Give a reader of a cluster without the controller. Afterwards remove everything that the pages created."""
     api = own_control_plane.api
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -55,7 +55,7 @@ def reader(own_control_plane: ControlPlane, tmp_path: Path) -> Iterator[Reader]:
     api.resource("VariantAutoscaling")
     eventually(lambda: _bare(api), timeout_seconds=_GONE_SECONDS, what="nothing of other tests")
     before = _of_the_cluster(api)
-    yield Reader(api, environment, directory)
+    yield PageReader(api, environment, directory)
     for kind, names in _of_the_cluster(api).items():
         for name in names - before[kind]:
             api.delete(kind, name)
@@ -65,16 +65,16 @@ def reader(own_control_plane: ControlPlane, tmp_path: Path) -> Iterator[Reader]:
 
 @pytest.mark.disruptive
 @pytest.mark.parametrize("page", INSTALLING)
-def test_the_commands_of_a_page_that_installs_run(reader: Reader, page: str):
-    """From top to bottom, with the addresses of the page; whether two variants then scale, other tests show."""
+def test_the_commands_of_a_page_that_installs_run(reader: PageReader, page: str):
+    """The commands run from top to bottom, with the page's addresses. Other tests show that variants then scale."""
     for name in OTHERS:
         _namespace(reader.api, name)
     run_page(page, environment=reader.environment, directory=reader.directory)
 
 
 @pytest.mark.disruptive
-def test_the_commands_of_the_other_pages_run(reader: Reader):
-    """In the order of each page, beside two variants with HPAs. One world serves all pages: they change little."""
+def test_the_commands_of_the_other_pages_run(reader: PageReader):
+    """The commands run in the order of each page, beside two variants with HPAs. All pages share one cluster."""
     for name in (NAMESPACE, MODELS):
         _namespace(reader.api, name)
     for sample in ("emulated-vllm", "variantautoscalings", "hpa"):
@@ -90,20 +90,20 @@ def test_the_commands_of_the_other_pages_run(reader: Reader):
     assert failed == {}
 
 
-def _bare(api: Api) -> bool:
-    """Tell whether no variant and no namespace of a test before is left; a kind that is new is not served at once."""
+def _bare(api: KubernetesApi) -> bool:
+    """Tell whether all variants and namespaces of earlier tests are gone; False while the kind is not served yet."""
     try:
         variants = api.list("VariantAutoscaling")
-    except ApiError as error:
+    except RefusedRequestError as error:
         if error.status != HTTPStatus.TOO_MANY_REQUESTS:
             raise
         return False
     return not variants and all(api.find("Namespace", name) is None for name in NAMESPACES)
 
 
-def _namespace(api: Api, name: str) -> None:
+def _namespace(api: KubernetesApi, name: str) -> None:
     api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
 
-def _of_the_cluster(api: Api) -> dict[str, set[str]]:
+def _of_the_cluster(api: KubernetesApi) -> dict[str, set[str]]:
     return {kind: {item["metadata"]["name"] for item in api.list(kind)} for kind in OF_THE_WHOLE_CLUSTER}

@@ -14,7 +14,7 @@ from e2e.controlplane.keda import EXTERNAL_METRICS, KEDA_SERVICE
 from e2e.controlplane.polling import eventually
 from e2e.controlplane.prometheus import ScrapeJob
 from e2e.external_metrics import SHIPPED, external_metrics_adapter
-from e2e.scrape_target import ScrapeTarget, scrape_target
+from e2e.scrape_target import ServedPage, scrape_target
 from e2e.test_control_plane import deployment
 
 VALUES = Path(__file__).parent.parent / "deploy" / "samples" / "prometheus-adapter-values.yaml"
@@ -22,7 +22,7 @@ VALUES = Path(__file__).parent.parent / "deploy" / "samples" / "prometheus-adapt
 
 @pytest.mark.disruptive
 def test_hpa_follows_the_desired_replicas(own_control_plane: ControlPlane, namespace: str):
-    """An autoscaling/v2 HPA on the external metric goes where the number goes, zero included."""
+    """An autoscaling/v2 HPA on the external metric applies each number, zero included."""
     api = own_control_plane.api
     api.apply(deployment("variant", namespace=namespace, replicas=1, loading="100ms"))
     with (
@@ -56,7 +56,7 @@ def test_two_leaders_do_not_double_the_sum(own_control_plane: ControlPlane, name
 
 
 @contextlib.contextmanager
-def desired_replicas(plane: ControlPlane, namespace: str, *, pods: tuple[str, ...]) -> Iterator[list[ScrapeTarget]]:
+def desired_replicas(plane: ControlPlane, namespace: str, *, pods: tuple[str, ...]) -> Iterator[list[ServedPage]]:
     """Scrape one target for each controller pod, with the labels a ServiceMonitor puts on them."""
     with contextlib.ExitStack() as stack:
         targets = [stack.enter_context(scrape_target()) for _ in pods]
@@ -70,7 +70,7 @@ def desired_replicas(plane: ControlPlane, namespace: str, *, pods: tuple[str, ..
         yield targets
 
 
-def publish(targets: list[ScrapeTarget], *, namespace: str, value: int, accelerator: str = "H100") -> None:
+def publish(targets: list[ServedPage], *, namespace: str, value: int, accelerator: str = "H100") -> None:
     """Publish the number as the controller does."""
     labels = f'variant_name="variant",namespace="{namespace}",accelerator_type="{accelerator}"'
     for target in targets:

@@ -1,4 +1,4 @@
-"""Token, client certificate and CA of the real Prometheus change under a running controller: nobody notices."""
+"""Token, client certificate and CA of the real Prometheus change under a running controller, and no query fails."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from e2e.conftest import Launch
-from e2e.controller import Controller
-from e2e.controlplane.certs import Authority, Pair
+from e2e.controller import ControllerProcess
+from e2e.controlplane.certs import Authority, ServerCertificate
 from e2e.counting_proxy import counting
-from e2e.load import FixedMetrics, Reading, following
-from e2e.manifests import Variant
+from e2e.load import FixedMetrics, PodReport, following
+from e2e.manifests import ManifestedVariant
 from e2e.mounted_secret import MountedSecret
 from e2e.mutual_tls import MutualTlsPrometheus
 from e2e.relay import Relay, relaying
 from e2e.scene import CYCLE_SECONDS, Scene
 from e2e.scrape_target import scrape_target
 
-BUSY, SATURATED = Reading(kv_usage=0.55), Reading(kv_usage=0.95, waiting=20)
-CHEAP, DEAR = Variant(name="cheap", cost=5, replicas=2), Variant(name="dear", cost=50)
+BUSY, SATURATED = PodReport(kv_usage=0.55), PodReport(kv_usage=0.95, waiting=20)
+CHEAP, DEAR = ManifestedVariant(name="cheap", cost=5, replicas=2), ManifestedVariant(name="dear", cost=50)
 FIRST, SECOND = "0ne-of-two", "tw0-of-two"
 CYCLES = 3
 
@@ -29,7 +29,7 @@ CYCLES = 3
 class Rotation:
     """A controller that is watched while something of its connection is replaced."""
 
-    def __init__(self, scene: Scene, controller: Controller, metrics: FixedMetrics) -> None:
+    def __init__(self, scene: Scene, controller: ControllerProcess, metrics: FixedMetrics) -> None:
         """Watch from now on."""
         self._scene = scene
         self._controller = controller
@@ -47,7 +47,7 @@ class Rotation:
         )
 
     def judge(self) -> None:
-        """Assert that no query failed, no number moved and none was other than measured; then that one still grows."""
+        """Assert that no query failed and that all numbers stayed and were measured; then, that one still grows."""
         seen = [entry for entry in self._scene.history.observations() if entry.sources]
         begun = next(index for index, entry in enumerate(seen) if set(entry.sources.values()) == {"measured"})
         assert all(entry.desired == {"cheap": 2, "dear": 1} for entry in seen), str(self._scene.history)
@@ -73,7 +73,7 @@ def _prepare(scene: Scene, metrics: FixedMetrics) -> None:
 
 
 def test_the_token_file_is_rotated(scene: Scene, tmp_path: Path):
-    """As the kubelet renews a projected token: both are good for a while, then the old one is refused."""
+    """As with a projected token, both tokens are good for a while. Then Prometheus refuses the old one."""
     secret = MountedSecret(tmp_path / "token")
     secret.write({"token": FIRST.encode()})
     metrics = scene.fixed_metrics()
@@ -109,14 +109,14 @@ def _pods(scene: Scene) -> Iterator[tuple[str, FixedMetrics]]:
             yield target.address, metrics
 
 
-def _files(authorities: list[Authority], client: Pair) -> dict[str, bytes]:
+def _files(authorities: list[Authority], client: ServerCertificate) -> dict[str, bytes]:
     trusted = b"".join(authority.certificate.read_bytes() for authority in authorities)
     return {"ca.crt": trusted, "tls.crt": client.certificate.read_bytes(), "tls.key": client.key.read_bytes()}
 
 
 @pytest.mark.timeout(300)
 def test_client_pair_and_ca_are_rotated(scene: Scene, launch: Launch, tmp_path: Path):
-    """First the clients' authority, then the servers', each in the usual steps: trust both, switch, drop the old."""
+    """First the clients' authority changes, then the servers', in three steps each: trust both, switch, drop one."""
     servers = [Authority(tmp_path / "pki", name) for name in ("servers-1", "servers-2")]
     clients = [Authority(tmp_path / "pki", name) for name in ("clients-1", "clients-2")]
     identities = [servers[index].issue(f"prometheus-{index}", hosts=("127.0.0.1",)) for index in (0, 1)]

@@ -1,7 +1,7 @@
 """The queueing model on the real control plane: alone for latency targets, and beside the percentage analyzer (HYBRID).
 
-The ConfigMaps say all it needs to know: targets by service class, and how fast an engine is. That is what the simulated
-engines are, so what it computes can be compared with what their users get.
+The ConfigMaps give the model its input: targets by service class, and the speed of an engine. The simulated engines
+have this speed, so the latencies of their users can be compared with what the model computes.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from e2e.controller import Controller
+from e2e.controller import ControllerProcess
 from e2e.load import Lengths
-from e2e.manifests import SATURATION_CONFIG_MAP, SERVICE_CLASSES_CONFIG_MAP, Variant
+from e2e.manifests import SATURATION_CONFIG_MAP, SERVICE_CLASSES_CONFIG_MAP, ManifestedVariant
 from e2e.scene import Scene
 from wva.model.records import replace
 from wva.sim.fleet.load import TokenLengths
@@ -19,8 +19,8 @@ from wva.sim.fleet.parameters import EngineParameters
 
 QUEUEING_CONFIG_MAP = "wva-queueing-model-config"
 PERFORMANCE_CONFIG_MAP = "wva-model-performance-config"
-CHAT = Variant(name="chat", model="demo/chat", accelerator="L40S", cost=5)
-CODE = Variant(name="code", model="demo/code", accelerator="L40S", cost=5)
+CHAT = ManifestedVariant(name="chat", model="demo/chat", accelerator="L40S", cost=5)
+CODE = ManifestedVariant(name="code", model="demo/code", accelerator="L40S", cost=5)
 ENGINE = EngineParameters(
     alpha_seconds=0.02,
     beta_seconds_per_sequence=0.0005,
@@ -35,7 +35,7 @@ TTFT_MILLISECONDS, ITL_MILLISECONDS = 500, 36
 LOW_RATE, HIGH_RATE, NEEDED = 4.0, 32.0, 3
 AS_CONFIGURED = {"default": "tuningEnabled: false"}
 GONE_FOR_A_MINUTE = "keepWarm: 1m"  # a demand is waited for so long before replicas go, instead of three minutes
-# What arrives during a step of the engine waits for its end.
+# A request that arrives during a step of the engine waits for the end of the step.
 STEP_IS_NO_QUEUE = "analyzerName: percentage\nqueueLengthThreshold: 15"
 # Twice what keeps the target. Nothing waits and the KV cache is nearly empty: saturation has no reason to grow.
 LATE_RATE = 18.0
@@ -47,7 +47,7 @@ IDLE_RATE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """What one page of metrics says of a variant: the number, its reason, and what each stage left of it."""
+    """A variant's number on one page of metrics, with its reason and the number after each stage."""
 
     desired: int
     reason: str
@@ -55,7 +55,7 @@ class Explained:
 
 
 def test_replicas_follow_latency_targets(scene: Scene):
-    """The queueing ConfigMap selects the analyzer; replicas come until the latencies are met, and go with the load."""
+    """The queueing ConfigMap selects the analyzer. WVA adds replicas to meet the targets, and removes them later."""
     _tell(scene, {CHAT.model: (TTFT_MILLISECONDS, ITL_MILLISECONDS)})
     scene.configure(QUEUEING_CONFIG_MAP, AS_CONFIGURED)
     scene.configure(SATURATION_CONFIG_MAP, {"default": GONE_FOR_A_MINUTE})
@@ -91,9 +91,9 @@ def test_replicas_follow_latency_targets(scene: Scene):
 
 
 def test_the_larger_of_two_needs_counts(scene: Scene):
-    """HYBRID: the need of the queueing model counts where users wait, that of the percentages where memory is short.
+    """HYBRID: the queueing model's need counts where users wait, the percentage analyzer's where memory is short.
 
-    The step ``measure`` of both decisions tells both needs, the larger one first.
+    The step ``measure`` of both decisions names both needs, the larger one first.
     """
     _tell(scene, {CHAT.model: (TTFT_MILLISECONDS, ITL_MILLISECONDS), CODE.model: (60_000, 5_000)})
     scene.configure(QUEUEING_CONFIG_MAP, AS_CONFIGURED)  # the models' own entries keep their analyzer
@@ -137,7 +137,7 @@ def _tell(scene: Scene, targets: dict[str, tuple[int, int]]) -> None:
     scene.configure(PERFORMANCE_CONFIG_MAP, entries)
 
 
-def _wait_grown(scene: Scene, controller: Controller, *names: str) -> dict[str, Explained]:
+def _wait_grown(scene: Scene, controller: ControllerProcess, *names: str) -> dict[str, Explained]:
     """Wait until each variant has grown, and return what the metrics said then."""
     found: dict[str, Explained] = {}
 
@@ -152,7 +152,7 @@ def _wait_grown(scene: Scene, controller: Controller, *names: str) -> dict[str, 
     return found
 
 
-def _first_growth(controller: Controller, name: str) -> str:
+def _first_growth(controller: ControllerProcess, name: str) -> str:
     """Return what the step ``measure`` of the first growth of a variant says, from the log."""
     for line in controller.process.log_path.read_text(encoding="utf-8").splitlines():
         entry = json.loads(line) if line.startswith("{") else {}
@@ -161,7 +161,7 @@ def _first_growth(controller: Controller, name: str) -> str:
     return ""
 
 
-def _explained(controller: Controller, variant: str) -> Explained:
+def _explained(controller: ControllerProcess, variant: str) -> Explained:
     page = controller.metrics()
     name = {"variant_name": variant}
     return Explained(
@@ -182,7 +182,7 @@ def _ttft(scene: Scene) -> float:
 
 
 def _mean_milliseconds(scene: Scene, histogram: str) -> float:
-    """Return the mean of the last seconds; NaN, which is neither below nor above a target, without requests."""
+    """Return the mean of the last 20 s. Without requests it is NaN, which is neither below nor above a target."""
     series = f'{{namespace="{scene.namespace}"}}[20s]'
     query = f"sum(rate({histogram}_sum{series})) / sum(rate({histogram}_count{series}))"
     found = scene.plane.prometheus_api.query(query)

@@ -1,4 +1,4 @@
-"""Rights that few other tests need, each used under the shipped roles and told by the API server's own record."""
+"""Rights that few other tests use. The API server's audit log shows that the controller used each of them."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import copy
 import pytest
 
 from e2e import gateway as gateways
-from e2e.controlplane.api import Api, Body
+from e2e.controlplane.api import Body, KubernetesApi
 from e2e.controlplane.audit import accesses, logs_in
 from e2e.controlplane.cluster import ControlPlane
 from e2e.controlplane.polling import eventually
 from e2e.gateway import gateway
 from e2e.kustomize import DEPLOY
-from e2e.load import Reading
-from e2e.manifests import MAIN_CONFIG_MAP, SERVICE_ACCOUNT, Variant
+from e2e.load import PodReport
+from e2e.manifests import MAIN_CONFIG_MAP, SERVICE_ACCOUNT, ManifestedVariant
 from e2e.rights import Right
 from e2e.scene import Scene
 
-ASLEEP = Variant(name="asleep", replicas=0)
+ASLEEP = ManifestedVariant(name="asleep", replicas=0)
 OLDER_GROUP = "inference.networking.x-k8s.io"
 
 
 def test_a_model_is_woken_and_troubles_are_told_again(scene: Scene):
-    """Pools of both groups are watched, a Service is read, a scale is written, an event is counted up."""
+    """The controller watches pools of both groups, reads a Service, writes a scale and counts an event up."""
     scene.api.apply(_older_definition())
     metrics = scene.fixed_metrics()
-    metrics.set(ASLEEP.name, Reading(kv_usage=0.1))
+    metrics.set(ASLEEP.name, PodReport(kv_usage=0.1))
     with gateway(scene, ASLEEP) as queue:
         scene.deploy(ASLEEP)
         scene.declare(ASLEEP)
@@ -34,7 +34,7 @@ def test_a_model_is_woken_and_troubles_are_told_again(scene: Scene):
         scene.wait(lambda: scene.desired(ASLEEP.name) == 0, timeout_seconds=60, what="a number of zero")
         queue.hold(2)
         scene.wait(lambda: scene.replicas(ASLEEP.name) >= 1, timeout_seconds=60, what="the first replica")
-    for value in ("soon", "later", "soon"):  # the third is told by the event of the first
+    for value in ("soon", "later", "soon"):  # the third change counts up the event of the first one
         scene.configure(MAIN_CONFIG_MAP, {"GLOBAL_OPT_INTERVAL": value})
         scene.wait(lambda value=value: _told(scene, value), timeout_seconds=60, what=f"an event about {value}")
     expected = {
@@ -58,7 +58,7 @@ def test_a_model_is_woken_and_troubles_are_told_again(scene: Scene):
 def test_people_work_with_the_kind_by_the_built_in_roles(
     own_control_plane: ControlPlane, namespace: str, role: str, may: set[str], may_not: set[str]
 ):
-    """Whoever views, edits or administers a namespace does so with the variants there: the API server aggregates."""
+    """Viewers, editors and admins of a namespace are that for its variants, too: the API server aggregates roles."""
     api = own_control_plane.api
     for path in sorted((DEPLOY / "rbac").glob("variantautoscaling_*_role.yaml")):
         api.apply_yaml(path.read_text(encoding="utf-8"))
@@ -83,8 +83,8 @@ def _binding(person: str, role: str, *, namespace: str) -> Body:
     }
 
 
-def _may(api: Api, person: str, verb: str, *, namespace: str) -> bool:
-    """Ask the API server what somebody may do with VariantAutoscalings."""
+def _may(api: KubernetesApi, person: str, verb: str, *, namespace: str) -> bool:
+    """Ask the API server whether a person may use a verb on VariantAutoscalings."""
     what = {"group": "llmd.ai", "resource": "variantautoscalings", "verb": verb, "namespace": namespace}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -107,7 +107,7 @@ def _told(scene: Scene, value: str) -> bool:
 
 
 def _made(scene: Scene) -> set[Right]:
-    """Return what the controller of a scene was allowed."""
+    """Return the rights that the controller of a scene has used."""
     return {
         Right(access.group, access.resource, access.verb)
         for access in accesses(logs_in(scene.plane.layout.audit_log.parent), namespace=scene.namespace)

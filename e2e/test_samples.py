@@ -12,25 +12,25 @@ import pytest
 
 from deploy.observability.generate.queries import NAMESPACE
 from e2e import tools
-from e2e.controlplane.api import Api
+from e2e.controlplane.api import KubernetesApi
 from e2e.controlplane.cluster import ControlPlane
 from e2e.controlplane.keda import KEDA_NAMESPACE
 from e2e.external_metrics import external_metrics_adapter
 from e2e.foreign_kinds import serve_monitors
 from e2e.kustomize import DEPLOY
-from e2e.load import FixedMetrics, Reading
+from e2e.load import FixedMetrics, PodReport
 from e2e.scene import Scene
 
 SAMPLES = DEPLOY / "samples"
 DIRECTORIES = sorted(path.parent.name for path in SAMPLES.glob("*/kustomization.yaml"))
 MODEL, CHEAP, DEAR = "acme/chat", "chat-a100", "chat-h100"
-TIGHT = Reading(kv_usage=0.77)
+TIGHT = PodReport(kv_usage=0.77)
 RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
 IN_CLUSTER = "https://kube-prometheus-stack-prometheus.workload-variant-autoscaler-monitoring.svc.cluster.local:9090"
 
 
 @pytest.fixture
-def kinds(own_control_plane: ControlPlane) -> Iterator[Api]:
+def kinds(own_control_plane: ControlPlane) -> Iterator[KubernetesApi]:
     """Serve every kind of the samples, and let KEDA read Prometheus by the component."""
     api = own_control_plane.api
     serve_monitors(api)
@@ -45,8 +45,10 @@ def kinds(own_control_plane: ControlPlane) -> Iterator[Api]:
 
 
 @pytest.mark.parametrize("sample", DIRECTORIES)
-def test_kubectl_applies_it(kinds: Api, own_control_plane: ControlPlane, namespace: str, sample: str, tmp_path: Path):
-    """Into a restricted namespace, without a warning; and a second time nothing changes."""
+def test_kubectl_applies_it(
+    kinds: KubernetesApi, own_control_plane: ControlPlane, namespace: str, sample: str, tmp_path: Path
+):
+    """Each sample applies to a restricted namespace without a warning. Applying it again changes nothing."""
     kinds.patch("Namespace", namespace, {"metadata": {"labels": RESTRICTED}})
     folder = copied(tmp_path, namespace=namespace) / sample
     first = apply(own_control_plane, folder, namespace=namespace)
@@ -56,8 +58,8 @@ def test_kubectl_applies_it(kinds: Api, own_control_plane: ControlPlane, namespa
     assert "configured" not in second.replace(f"namespace/{namespace} configured", "")
 
 
-def test_the_quick_start_scales_by_keda(kinds: Api, scene: Scene, tmp_path: Path):
-    """Two commands beside a controller: under load the cheaper variant grows and the dearer one does not."""
+def test_the_quick_start_scales_by_keda(kinds: KubernetesApi, scene: Scene, tmp_path: Path):
+    """After two commands and a controller's start, the cheaper variant grows under load and the dearer one does not."""
     folder = copied(tmp_path, namespace=scene.namespace, prometheus=scene.plane.prometheus_api.url)
     metrics = _quick_start(scene, folder)
     apply(scene.plane, folder / "keda", namespace=scene.namespace)
@@ -68,7 +70,7 @@ def test_the_quick_start_scales_by_keda(kinds: Api, scene: Scene, tmp_path: Path
 @pytest.mark.disruptive
 @pytest.mark.usefixtures("kinds")
 def test_the_quick_start_scales_by_hpa(scene: Scene, tmp_path: Path):
-    """With plain HPAs and the adapter's rule for OpenShift, which is that for Kubernetes, too."""
+    """The quick start scales with plain HPAs and the adapter's rule, which is the same for OpenShift and Kubernetes."""
     folder = copied(tmp_path, namespace=scene.namespace)
     metrics = _quick_start(scene, folder)
     scraped = f'wva_desired_replicas{{exported_namespace="{scene.namespace}"}}'
@@ -82,7 +84,7 @@ def _quick_start(scene: Scene, folder: Path) -> FixedMetrics:
     """Apply the two variants and start a controller; the emulated pods report what the test sets."""
     metrics = scene.fixed_metrics()
     for name in (CHEAP, DEAR):
-        metrics.set(name, Reading(kv_usage=0.5), model=MODEL)
+        metrics.set(name, PodReport(kv_usage=0.5), model=MODEL)
     apply(scene.plane, folder / "two-variants", namespace=scene.namespace)
     scene.start_controller()
     for name in (CHEAP, DEAR):

@@ -1,4 +1,4 @@
-"""The page of the scorecard in a real browser: it draws, complains about nothing, and fits into a window of 1280 px."""
+"""The page of the scorecard in a real browser: it draws without errors and fits into a window of 1280 px."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from e2e.browser import browser
 from tests.sim.scorecard import fakes
-from wva.sim.scorecard.card import Family, card
+from wva.sim.scorecard.card import PolicyFamily, card
 from wva.sim.scorecard.page import html
 
 _SCENARIOS = ("waves", "steps", "crowds")
@@ -23,7 +23,7 @@ _COVERED = """
   });
 }).length
 """
-"""Number of plots whose legend lies on what is plotted."""
+"""Number of plots whose legend covers data."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,9 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     policies = [*fakes.SKILL, *fakes.MEMBERS, *(f"hpa-queue@{number}" for number in range(8))]
     scenarios = [fakes.scenario(name) for name in _SCENARIOS]
     runs = [fakes.run(of, policy, seed) for of in scenarios for policy in policies for seed in (1, 2, 3)]
-    found = card(scenarios, runs, title="Scorecard", families=[Family("hpa-inflight-tuned", tuple(fakes.MEMBERS))])
+    found = card(
+        scenarios, runs, title="Scorecard", families=[PolicyFamily("hpa-inflight-tuned", tuple(fakes.MEMBERS))]
+    )
     path = tmp_path_factory.mktemp("page") / "scorecard.html"
     path.write_text(html(found), encoding="utf-8")
     return path
@@ -53,7 +55,7 @@ async def test_the_page_draws_without_complaint(page_file: Path, tmp_path: Path,
 
 
 async def test_plots_are_drawn_when_they_come_near(page_file: Path, tmp_path: Path) -> None:
-    """A page of thirty scenarios would take its time otherwise."""
+    """A page of thirty scenarios would take long if it drew all plots at once."""
     async with browser(tmp_path / "profile") as page:
         await page.open(page_file, width=1280, height=500)
         assert await page.evaluate(_PLOTS) < 2 * len(_SCENARIOS)
@@ -63,7 +65,7 @@ async def test_plots_are_drawn_when_they_come_near(page_file: Path, tmp_path: Pa
 
 
 async def test_another_policy_can_be_chosen(page_file: Path, tmp_path: Path) -> None:
-    """Its fleet is drawn instead."""
+    """The page then draws the fleet of the chosen policy."""
     filled = "JSON.stringify(document.querySelector('.over-time').data.map((trace) => trace.y))"
     async with browser(tmp_path / "profile") as page:
         await page.open(page_file, width=1280, height=3000)
@@ -78,7 +80,7 @@ async def test_another_policy_can_be_chosen(page_file: Path, tmp_path: Path) -> 
 
 
 async def test_a_complaint_is_noticed(tmp_path: Path) -> None:
-    """An error in the console, and an exception that is not caught."""
+    """The browser reports an error in the console and an uncaught exception."""
     path = tmp_path / "page.html"
     path.write_text("<script>console.error('one')</script><script>throw new Error('two')</script>", encoding="utf-8")
     async with browser(tmp_path / "profile") as page:

@@ -1,16 +1,16 @@
-"""Pods that never become ready: their variant waits, its sibling does not wait for ever."""
+"""Pods of a variant never become ready: after a deadline its sibling grows in its place."""
 
 from __future__ import annotations
 
 from e2e.controlplane.kubelet import LOADING, NEVER
-from e2e.load import Reading
-from e2e.manifests import SATURATION_CONFIG_MAP, Variant
+from e2e.load import PodReport
+from e2e.manifests import SATURATION_CONFIG_MAP, ManifestedVariant
 from e2e.scene import CYCLE_SECONDS, Scene
 
 DEADLINE_SECONDS = 20
-CHEAP = Variant(name="cheap", cost=5, loading=NEVER)
-DEAR = Variant(name="dear", cost=50)
-CALM, FULL, IDLE = Reading(kv_usage=0.5), Reading(kv_usage=0.77), Reading(kv_usage=0.05)
+CHEAP = ManifestedVariant(name="cheap", cost=5, loading=NEVER)
+DEAR = ManifestedVariant(name="dear", cost=50)
+CALM, FULL, IDLE = PodReport(kv_usage=0.5), PodReport(kv_usage=0.77), PodReport(kv_usage=0.05)
 
 
 def test_stuck_pods_do_not_freeze_the_sibling(scene: Scene):
@@ -29,7 +29,7 @@ def test_stuck_pods_do_not_freeze_the_sibling(scene: Scene):
 
     for variant in (CHEAP, DEAR):
         metrics.set(variant.name, FULL)
-    # The usage is such that one idle replica would be enough: as long as it is on its way, nobody else grows.
+    # By this usage one more replica is enough: as long as it starts, no other variant grows.
     scene.wait(lambda: scene.desired("cheap") == 2, timeout_seconds=30, what="growth of the cheaper variant")
     scene.wait(lambda: scene.desired("dear") == 2, timeout_seconds=60, what="growth of the sibling after the deadline")
     scene.wait(lambda: scene.ready_replicas("dear") == 2, timeout_seconds=60, what="the sibling's new replica")
@@ -46,7 +46,7 @@ def test_stuck_pods_do_not_freeze_the_sibling(scene: Scene):
 
 
 def _let_first_pod_become_ready(scene: Scene) -> None:
-    """Load the model of the pod that exists; those that come later stay as their template says."""
+    """Let the existing pod load its model. Later pods keep the annotation of their template and never load it."""
     (pod,) = scene.wait(
         lambda: scene.api.list("Pod", namespace=scene.namespace, labels="app=cheap"),
         timeout_seconds=20,

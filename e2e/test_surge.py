@@ -14,13 +14,13 @@ import pytest
 
 from e2e.controlplane.cluster import ControlPlane
 from e2e.history import recording
-from e2e.load import Fleet
-from e2e.manifests import MAIN_CONFIG_MAP, SATURATION_CONFIG_MAP, Variant
+from e2e.load import FleetProcess
+from e2e.manifests import MAIN_CONFIG_MAP, SATURATION_CONFIG_MAP, ManifestedVariant
 from e2e.scene import Launch, Scene
 from wva.sim.fleet.parameters import EngineParameters
 
-A100 = Variant(name="a100", cost=20, accelerator="A100", loading="2s")
-H100 = Variant(name="h100", cost=40, accelerator="H100", loading="2s")
+A100 = ManifestedVariant(name="a100", cost=20, accelerator="A100", loading="2s")
+H100 = ManifestedVariant(name="h100", cost=40, accelerator="H100", loading="2s")
 # An A100 carries about 4 requests per second, an H100 about 7: one of each is half of what the step needs.
 ENGINES = {
     "a100": EngineParameters(
@@ -43,12 +43,12 @@ class Side:
     """One of the two namespaces, its load, and what its replicas have cost so far (cost times seconds)."""
 
     scene: Scene
-    fleet: Fleet
+    fleet: FleetProcess
     cost: float = 0.0
     numbers: list[tuple[float, dict[str, int]]] = field(default_factory=list)
 
     def charge(self, seconds: float, since_step: float) -> None:
-        """Count the replicas that exist now for so many seconds."""
+        """Add the cost of the present replicas over so many seconds."""
         replicas = {variant.name: self.scene.replicas(variant.name) for variant in (A100, H100)}
         self.cost += seconds * sum(variant.cost * replicas[variant.name] for variant in (A100, H100))
         if not self.numbers or self.numbers[-1][1] != replicas:
@@ -81,7 +81,7 @@ def sides(own_control_plane: ControlPlane, namespace: str, launch: Launch) -> It
         yield made
 
 
-def _fleet(scene: Scene) -> Fleet:
+def _fleet(scene: Scene) -> FleetProcess:
     fleet = scene.fleet()
     for variant in (A100, H100):
         fleet.add(variant, ENGINES[variant.name])
@@ -89,7 +89,7 @@ def _fleet(scene: Scene) -> Fleet:
     return fleet
 
 
-@pytest.mark.disruptive  # not to others: it measures times, and needs the machine for itself
+@pytest.mark.disruptive  # it breaks no other test, but it measures times and needs the machine for itself
 @pytest.mark.timeout(900)
 def test_a_surge_is_met_in_time(sides: dict[str, Side]):
     """Six of seven users see their first token within a second, clearly more than before, for hardly more cost."""
@@ -105,7 +105,7 @@ def test_a_surge_is_met_in_time(sides: dict[str, Side]):
     for side in sides.values():
         side.fleet.offer_points([(0.0, LOW_RATE), (1.0, HIGH_RATE), (STEP_SECONDS, HIGH_RATE), (STEP_SECONDS, 0.0)])
     _spend(sides, STEP_SECONDS)
-    time.sleep(SERVED_SECONDS)  # whoever came within the first 200 seconds is judged
+    time.sleep(SERVED_SECONDS)  # the test judges the users of the first 200 seconds
     report = {
         name: {"within 1 s": round(side.attained(), 3), "cost": round(side.cost), "replicas": side.numbers}
         for name, side in sides.items()

@@ -7,12 +7,12 @@ import time
 import pytest
 
 from e2e.gateway import gateway
-from e2e.load import Reading
-from e2e.manifests import SATURATION_CONFIG_MAP, Variant
+from e2e.load import PodReport
+from e2e.manifests import SATURATION_CONFIG_MAP, ManifestedVariant
 from e2e.scene import Scene
 from wva.config.declare import TARGET_KINDS
 
-CALM, BUSY, IDLE = Reading(kv_usage=0.5), Reading(kv_usage=0.78), Reading(kv_usage=0.05)
+CALM, BUSY, IDLE = PodReport(kv_usage=0.5), PodReport(kv_usage=0.78), PodReport(kv_usage=0.05)
 SIZE = {"StatefulSet": 1, "LeaderWorkerSet": 3}
 
 
@@ -25,9 +25,9 @@ def kind(request: pytest.FixtureRequest, scene: Scene) -> str:
 
 
 def test_a_variant_grows_shrinks_and_survives_the_deletion_of_its_target(scene: Scene, kind: str):
-    """One replica is one pod or one group; a new target of the same name begins with its own replicas."""
+    """A replica is one pod or one group. A new target of the same name starts with its own replicas."""
     scene.configure(SATURATION_CONFIG_MAP, {"default": "analyzerName: percentage"})
-    variant = Variant(name="chat", replicas=2, kind=kind, size=SIZE[kind])
+    variant = ManifestedVariant(name="chat", replicas=2, kind=kind, size=SIZE[kind])
     metrics = scene.fixed_metrics()
     metrics.set(variant.name, CALM)
     scene.deploy(variant)
@@ -64,8 +64,8 @@ def test_a_variant_grows_shrinks_and_survives_the_deletion_of_its_target(scene: 
 
 
 def test_a_variant_starts_from_zero(scene: Scene, kind: str):
-    """The scale subresource of the kind is written when a request waits."""
-    asleep = Variant(name="asleep", replicas=0, kind=kind, size=SIZE[kind])
+    """WVA writes the scale subresource of the target when a request waits."""
+    asleep = ManifestedVariant(name="asleep", replicas=0, kind=kind, size=SIZE[kind])
     metrics = scene.fixed_metrics()
     metrics.set(asleep.name, CALM)
     with gateway(scene, asleep) as queue:
@@ -78,8 +78,8 @@ def test_a_variant_starts_from_zero(scene: Scene, kind: str):
 
 
 def test_a_kind_that_is_not_switched_on_is_not_scaled(scene: Scene):
-    """The controller neither asks for it nor needs a right; the variant says what is scaled."""
-    variant = Variant(name="chat", kind="StatefulSet")
+    """The controller needs no right for this kind. The condition of the variant names the kinds that WVA scales."""
+    variant = ManifestedVariant(name="chat", kind="StatefulSet")
     scene.deploy(variant)
     scene.declare(variant)
     scene.start_controller()

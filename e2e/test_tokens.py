@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from e2e.counting_proxy import counting
-from e2e.manifests import SATURATION_CONFIG_MAP, Variant
+from e2e.manifests import SATURATION_CONFIG_MAP, ManifestedVariant
 from e2e.scene import Scene
 from wva.sim.fleet.parameters import EngineParameters
 
 SCALE_TO_ZERO_CONFIG_MAP = "wva-model-scale-to-zero-config"
 MAX_QUERIES = 8
-VARIANT = Variant(name="chat", cost=5, accelerator="L40S")
+VARIANT = ManifestedVariant(name="chat", cost=5, accelerator="L40S")
 ENGINE = EngineParameters(
     alpha_seconds=0.04,
     beta_seconds_per_sequence=0.00001,
@@ -21,7 +21,7 @@ RATE, SURGE_RATE = 10.0, 150.0
 
 
 def test_the_token_analyzer_sees_a_surge_with_eight_queries_at_most(scene: Scene):
-    """With requests counted as well; the condition speaks of tokens, and growth goes beyond one replica."""
+    """Eight queries include those for scale to zero. The condition counts tokens, and the variant grows."""
     scene.configure(SATURATION_CONFIG_MAP, {"default": "analyzerName: saturation"})
     scene.configure(SCALE_TO_ZERO_CONFIG_MAP, {"default": "enable_scale_to_zero: true\nretention_period: 10m"})
     fleet = scene.fleet()

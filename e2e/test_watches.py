@@ -6,28 +6,28 @@ import time
 
 import pytest
 
-from e2e.controller import Controller
-from e2e.load import Reading
-from e2e.manifests import Variant, config_map
+from e2e.controller import ControllerProcess
+from e2e.load import PodReport
+from e2e.manifests import ManifestedVariant, config_map
 from e2e.relay import relaying
 from e2e.scene import CYCLE_SECONDS, Scene
 
-CALM = Reading(kv_usage=0.5)
-GOING, STAYING = Variant(name="going", cost=20), Variant(name="staying")
+CALM = PodReport(kv_usage=0.5)
+GOING, STAYING = ManifestedVariant(name="going", cost=20), ManifestedVariant(name="staying")
 RESOURCES = ("variantautoscalings.llmd.ai", "deployments.apps", "replicasets.apps", "pods", "configmaps")
 RECOVERY_SECONDS = 60
 IDLE_SECONDS = 70  # of a stream without even a bookmark
 
 
 def test_cut_watch_is_resumed(scene: Scene):
-    """What happened while every connection was refused is known soon after, without listing anything again."""
+    """After an outage of all connections the controller learns of the changes soon, without listing any kind again."""
     with relaying(scene.plane.layout.address("kube-apiserver")) as relay:
         controller = _start(scene, relay.address)
         lists = _lists(controller)
         relay.cut()
         _change_behind_its_back(scene)
         time.sleep(2 * CYCLE_SECONDS)
-        assert scene.desired("going") == 1  # it cannot know yet, and keeps its numbers
+        assert scene.desired("going") == 1  # the controller cannot know of the deletion yet, and keeps its numbers
         relay.restore()
         _assert_caught_up(scene, controller)
         assert _lists(controller) == lists
@@ -35,7 +35,7 @@ def test_cut_watch_is_resumed(scene: Scene):
 
 
 def test_silent_watch_is_noticed(scene: Scene):
-    """A connection that stays open and carries nothing is given up, and what was missed is made up for."""
+    """The controller gives up a connection that stays open but silent, and learns of the changes that it missed."""
     with relaying(scene.plane.layout.address("kube-apiserver")) as relay:
         controller = _start(scene, relay.address)
         relay.silence()
@@ -46,7 +46,7 @@ def test_silent_watch_is_noticed(scene: Scene):
 
 @pytest.mark.disruptive
 def test_restarted_apiserver(scene: Scene):
-    """Over a stop of the API server the numbers stay and the process lives; afterwards all goes on as before."""
+    """While the API server is stopped, numbers and process stay. Afterwards the controller works as before."""
     controller = _start(scene, "")
     process = controller.process.pid
     scene.plane.stop_apiserver()
@@ -74,7 +74,7 @@ def test_expired_watch_lists_again(scene: Scene):
         lists = _lists(controller)
         relay.cut()
         _change_behind_its_back(scene)
-        for index in range(3):  # so that the newest revision is behind what any of the streams has seen
+        for index in range(3):  # so that the newest revision is later than what any stream has seen
             scene.api.create(config_map(f"other-{index}", namespace="default", data={}))
             scene.api.delete("ConfigMap", f"other-{index}", namespace="default")
         scene.plane.compact_etcd()
@@ -92,7 +92,7 @@ def test_expired_watch_lists_again(scene: Scene):
         assert all(after > lists[resource] for resource, after in _lists(controller).items())
 
 
-def _start(scene: Scene, relay: str) -> Controller:
+def _start(scene: Scene, relay: str) -> ControllerProcess:
     """Start a controller that reaches the API server through the relay, and two variants that it scales."""
     metrics = scene.fixed_metrics()
     for variant in (GOING, STAYING):
@@ -109,17 +109,19 @@ def _start(scene: Scene, relay: str) -> Controller:
 
 
 def _change_behind_its_back(scene: Scene) -> None:
-    """Delete a VA, lose the other one's pod, and let a new variant come."""
+    """Delete one VariantAutoscaling, delete the other one's pod, and create a new variant."""
     scene.api.delete("VariantAutoscaling", "going", namespace=scene.namespace)
     for pod in scene.api.list("Pod", namespace=scene.namespace, labels="app=staying"):
         scene.api.delete("Pod", pod["metadata"]["name"], namespace=scene.namespace)
-    late = Variant(name="late", model="demo/other")
+    late = ManifestedVariant(name="late", model="demo/other")
     scene.deploy(late)
     scene.declare(late)
 
 
-def _assert_caught_up(scene: Scene, controller: Controller, *, timeout_seconds: float = RECOVERY_SECONDS) -> None:
-    """Wait until the deletion, the new pod and the new variant are known."""
+def _assert_caught_up(
+    scene: Scene, controller: ControllerProcess, *, timeout_seconds: float = RECOVERY_SECONDS
+) -> None:
+    """Wait until the controller knows of the deletion, the new pod and the new variant."""
     scene.wait(lambda: scene.desired("going") is None, timeout_seconds=timeout_seconds, what="the deletion is known")
     scene.wait(
         lambda: scene.condition("late", "TargetResolved").status == "True",
@@ -136,7 +138,7 @@ def _assert_caught_up(scene: Scene, controller: Controller, *, timeout_seconds: 
     scene.wait(lambda: controller.readiness()[0] == 200, timeout_seconds=timeout_seconds, what="ready")
 
 
-def _lists(controller: Controller) -> dict[str, float]:
+def _lists(controller: ControllerProcess) -> dict[str, float]:
     """Return how often each kind has been listed; each has been."""
     page = controller.metrics()
     lists = {resource: page.total("wva_lists_total", resource=resource) for resource in RESOURCES}

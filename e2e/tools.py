@@ -10,7 +10,7 @@ from pathlib import Path
 from e2e.controlplane.build import TOOLS, BuildError
 
 _TIMEOUT_SECONDS = 120
-_SHORT_LIVED = {"GOGC": "off"}  # they end before their garbage matters; collecting it is a quarter of their time
+_SHORT_LIVED = {"GOGC": "off"}  # short-lived tools need no garbage collection, which takes a quarter of their time
 
 
 class ToolError(Exception):

@@ -44,6 +44,7 @@ _OF_THE_BUILD: Final = ("direct_url.json", "INSTALLER", "REQUESTED", "RECORD")
 """What pip writes about this installation: paths of the build, and files that are removed."""
 SIMULATOR: Final = (
     "__init__.py", "emulator/", "loadgen/",
+    *(f"commands/{name}.py" for name in ("__init__", "emulator", "loadgen")),
     *(f"fleet/{name}.py" for name in (
         "__init__", "blocks", "columns", "compiled", "counters", "engine", "lists", "metrics", "observed", "parameters",
         "replica", "requests", "steps",

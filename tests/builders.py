@@ -1,4 +1,4 @@
-"""Values of the domain with defaults that do not matter: a test names only what it is about."""
+"""Builders of domain values with arbitrary defaults, so that a test names only the values that it needs."""
 
 from __future__ import annotations
 

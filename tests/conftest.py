@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Settings and hooks for all tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ os.environ["SSL_CERT_FILE"] = os.devnull
 """Tests trust their own authorities alone. Reading those of the machine takes 20 ms for each connection."""
 
 ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""A loaded machine is no reason to fail."""
+"""A test must not fail because the machine is busy."""
 
 settings.register_profile("default", ANY_SPEED)
 settings.register_profile("nightly", ANY_SPEED, max_examples=10_000)
@@ -39,7 +39,7 @@ _TESTS_OF_DECISIONS = (Path(__file__).parent / "decide", Path(__file__).parent /
 def covers_decisions(item: pytest.Item) -> bool:
     """Tell whether a test counts for the coverage of ``wva/decide``.
 
-    Only the tests of decisions count, and only those without drawn examples: the figure is the same in every run.
+    Only the tests of decisions without drawn examples count, so that the figure is the same in every run.
     """
     drawn = is_hypothesis_test(getattr(item, "function", None))
     return not drawn and any(item.path.is_relative_to(folder) for folder in _TESTS_OF_DECISIONS)
@@ -60,7 +60,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Take back what a command has set up for logging, so that later tests capture every level again."""
+    """Reset the logging that a command has set up, so that later tests capture every level again."""
     if structlog.is_configured():
         structlog.reset_defaults()
 
@@ -73,10 +73,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Do outside of any test's time what takes long.
+    """Do slow work before the tests, so that it does not count as a test's time.
 
-    One of the processes that test compiles the simulated fleet. And garbage collection does not look through all tests,
-    which stay to the end: that takes up to a second.
+    One of the test processes compiles the simulated fleet. And garbage collection skips the objects of all tests:
+    to look through them takes up to a second.
     """
     if "wva.sim.fleet.compiled" in sys.modules:
         from wva.sim.fleet.prepare import prepare  # noqa: PLC0415 - only where some test needs the fleet

@@ -6,7 +6,7 @@ import gc
 import time
 
 SHORTEST_SECONDS = 0.0002
-"""What is shorter is not told from nothing: clocks and caches make up most of it."""
+"""A shorter time cannot be measured: clocks and caches make up most of it."""
 
 
 def cpu_seconds(work, *, tries=3):

@@ -6,6 +6,7 @@ The way of the data, which is also the package map:
 - ``controllers``  one reconciler per kind: cache -> status
 - ``targets``      the kinds of scale targets: what they are, and which pods belong to them
 - ``collect``      caches and Prometheus -> one immutable ``model.Snapshot`` per cycle
+- ``prometheus``   the connection to Prometheus: authentication, queries, answers
 - ``config``       flags, environment, ConfigMaps -> settings and ``model.Policy``; ``config.keys`` declares every key
 - ``decide``       pure: Snapshot + Memory + Policy + now -> Decisions + Memory
 - ``publish``      the ledger of decisions, the status patch, the ``wva_*`` series, the events
@@ -14,9 +15,9 @@ The way of the data, which is also the package map:
 - ``serve``        the HTTP face: ``/metrics``, ``/healthz``, ``/readyz``
 - ``api``          wire shapes and the definition of the ``VariantAutoscaling`` resource
 - ``model``        the nouns of the domain
-- ``sim``          the embedded world: Kubernetes API, Prometheus, HPA and a vLLM fleet in one process
+- ``sim``          the embedded world: Kubernetes API, Prometheus, HPA and a vLLM fleet in one process; its commands
 - ``migration``    what to change before the Go controller's place is taken: looks, and writes nothing
-- ``app``          the composition root; ``cli`` the commands
+- ``app``          the composition root; ``cli`` the commands of the controller
 
 Imports point down only; import-linter holds the layers (``pyproject.toml``).
 """

@@ -13,23 +13,19 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What waits and what tells time. All values are seconds."""
+    """Tells the time and waits. All values are seconds."""
 
     def now(self) -> float:
         """Return the wall-clock time in seconds since the epoch."""
-        ...
 
     def monotonic(self) -> float:
         """Return a time that never goes back; only differences have a meaning."""
-        ...
 
     async def sleep(self, seconds: float) -> None:
         """Return after ``seconds`` of this clock; not before the next loop iteration."""
-        ...
 
     async def wait(self, event: asyncio.Event, timeout_seconds: float | None) -> bool:
         """Wait for ``event`` at most ``timeout_seconds`` (None: without limit); tell whether it is set."""
-        ...
 
 
 class SystemClock:

@@ -2,10 +2,8 @@
 
 The first lists and each cycle over thousands of variants make a million objects. Python then looks through all objects
 many times in a row, and the event loop waits each time. Nearly all objects go without this search, as soon as nothing
-refers to them: it finds five in a cycle. So only young objects are searched, and what is left of a cycle is set aside:
-no later search looks at it again.
-
-What has been set aside and becomes cyclic garbage later is found when all objects are searched, every few hours.
+refers to them. So WVA lets Python search only young objects. After a cycle it sets the remaining ones aside, and only a
+search of all objects every few hours looks at them again.
 """
 
 from __future__ import annotations
@@ -17,16 +15,16 @@ from itertools import count
 from typing import Final
 
 _SEARCHES_OF_YOUNG: Final = 1_000_000
-"""So many searches of young objects must come before one of all: more than in any cycle."""
+"""How many searches of young objects come before one of all objects: more than in any cycle."""
 
 EVERYTHING_EVERY: Final = 500
-"""So many cycles lie between two searches of all objects: four hours with an interval of 30 s."""
+"""How many cycles lie between two searches of all objects: four hours with an interval of 30 s."""
 
 _cycles = count(1)
 
 
 def young_only() -> Callable[[], None]:
-    """Search only young objects from now on. What is returned ends this, and sets aside what is there by then."""
+    """Search only young objects from now on. Returns a function that ends this and sets all present objects aside."""
     young, older, all_ = gc.get_threshold()
     gc.set_threshold(young, older, _SEARCHES_OF_YOUNG)
 
@@ -39,7 +37,7 @@ def young_only() -> Callable[[], None]:
 
 @contextmanager
 def searched_afterwards() -> Iterator[None]:
-    """Search only young objects in the body and after it, and set aside what is left; everything every few hours."""
+    """Search only young objects in the body and after it, then set the rest aside; every few hours search all."""
     end = young_only()
     try:
         yield

@@ -27,47 +27,31 @@ _SECRET_WORDS: Final = ("token", "password", "secret", "authorization", "private
 LEVELS: Final = {"debug": 10, "info": 20, "warn": 30, "warning": 30, "error": 40}
 
 
-def mask_secrets(_: WrappedLogger, __: str, event_dict: EventDict) -> EventDict:
-    """Replace every text whose key names a secret, at any depth; numbers and booleans say nothing and stay."""
-    for key, value in event_dict.items():
-        event_dict[key] = _masked(key, value)
-    return event_dict
+def tame(_: WrappedLogger, __: str, event_dict: EventDict) -> EventDict:
+    """Mask every text whose key names a secret, and cut long texts, at any depth; numbers and booleans stay.
+
+    A traceback keeps both ends: where it began, and what was raised.
+    """
+    tamed = {key: _tamed(key, value) for key, value in event_dict.items()}
+    trace, half = event_dict.get("exception"), MAX_TRACEBACK_CHARACTERS // 2
+    if isinstance(trace, str):
+        tamed["exception"] = trace if len(trace) <= 2 * half else f"{trace[:half]}\n...\n{trace[-half:]}"
+    return tamed
 
 
-def _masked(key: str, value: Any) -> Any:
+def _tamed(key: str, value: Any) -> Any:
     if isinstance(value, str):
-        return "***" if _names_secret(key) else value
+        if _names_secret(key):
+            return "***"
+        return value if len(value) <= MAX_VALUE_CHARACTERS else value[:MAX_VALUE_CHARACTERS] + "..."
     if isinstance(value, dict):
-        return {name: _masked(str(name), inner) for name, inner in value.items()}
-    return [_masked(key, item) for item in value] if isinstance(value, list) else value
+        return {name: _tamed(str(name), inner) for name, inner in value.items()}
+    return [_tamed(key, item) for item in value] if isinstance(value, list) else value
 
 
 @lru_cache(maxsize=1024)
 def _names_secret(key: str) -> bool:
     return any(word in key.lower() for word in _SECRET_WORDS) and not key.lower().endswith("_path")
-
-
-def shorten(_: WrappedLogger, __: str, event_dict: EventDict) -> EventDict:
-    """Cut long texts, at any depth."""
-    for key, value in event_dict.items():
-        event_dict[key] = _shortened_traceback(value) if key == "exception" else _shortened(value)
-    return event_dict
-
-
-def _shortened_traceback(value: Any) -> Any:
-    """Keep both ends: the first says where it began, the last what was raised."""
-    if not isinstance(value, str) or len(value) <= MAX_TRACEBACK_CHARACTERS:
-        return value
-    half = MAX_TRACEBACK_CHARACTERS // 2
-    return f"{value[:half]}\n...\n{value[-half:]}"
-
-
-def _shortened(value: Any) -> Any:
-    if isinstance(value, str):
-        return value if len(value) <= MAX_VALUE_CHARACTERS else value[:MAX_VALUE_CHARACTERS] + "..."
-    if isinstance(value, dict):
-        return {name: _shortened(inner) for name, inner in value.items()}
-    return [_shortened(item) for item in value] if isinstance(value, list) else value
 
 
 def escape_controls(_: WrappedLogger, __: str, event_dict: EventDict) -> EventDict:
@@ -86,7 +70,7 @@ def printable(text: str) -> str:
 
 
 class _Unbreakable(io.TextIOBase):
-    """A stream that loses what it cannot write: a full disk behind stderr, or no reader of it, must not end us."""
+    """A stream that drops text that it cannot write: a full disk or a closed stderr must not end the process."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -111,8 +95,7 @@ def configure(*, level: str, encoding: Encoding) -> None:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
         structlog.processors.format_exc_info,
-        mask_secrets,
-        shorten,
+        tame,
     ]
     if encoding == "console":
         shared.append(escape_controls)
@@ -140,7 +123,7 @@ def set_level(level: str) -> None:
 
 
 class Throttle:
-    """Which lines about things that repeat are written: the same words about the same thing once in a while.
+    """Limits repeated log lines: the same words about the same thing are written only once in a while.
 
     There is a limit for all of them together, so that many things that fail fill no disk. Threads may share it.
     """

@@ -1,8 +1,7 @@
 """Numbers from outside: a text or a value of JSON becomes a whole or a real number of a range, or is refused.
 
-This module reads the numbers of annotations, fields of objects, ConfigMap entries, flags, samples and arguments of
-containers. A ``Whole`` or a ``Real`` is a range: ``find`` returns the number or None, ``read`` the number or one error
-that names key, value, expectation and what is in force. Neither raises anything else.
+A ``Whole`` or a ``Real`` is a range: ``find`` returns the number or None, ``read`` the number or one error that names
+key, value, expectation and what is in force. Neither raises anything else.
 
 A text is decimal, of ASCII digits, and at most ``MAX_CHARACTERS`` long: its length is looked at before anything else,
 since Python needs quadratic time for long numbers and refuses longer ones with an error of its own. NaN and the
@@ -51,12 +50,18 @@ class Whole:
         return f"a whole number from {self.minimum:,} to {self.maximum:,}"
 
     def find(self, value: object) -> int | None:
-        """Return the number that a text or a value of JSON means, None when it is none of the range."""
-        number = _whole(value)
+        """Return the number that a text or a value of JSON means, None when it is not in the range."""
+        number = None
+        if isinstance(value, str):
+            number = int(value) if len(value) <= MAX_CHARACTERS and _WHOLE.fullmatch(value) else None
+        elif isinstance(value, float):
+            number = int(value) if value.is_integer() else None
+        elif isinstance(value, int) and not isinstance(value, bool):
+            number = value
         return number if number is not None and self.minimum <= number <= self.maximum else None
 
     def read(self, value: object, *, key: str, in_force: object) -> int:
-        """Return the number. Raises NumberError when it is none of the range."""
+        """Return the number. Raises NumberError when it is not in the range."""
         number = self.find(value)
         if number is None:
             raise NumberError(key, value, expected=self.expected, in_force=in_force)
@@ -85,14 +90,24 @@ class Real:
         return f"a number from {_words(self.minimum)} to {_words(self.maximum)}"
 
     def find(self, value: object) -> float | None:
-        """Return the number that a text or a value of JSON means, None when it is none of the range; never ``-0.0``."""
-        number = _real(value)
-        if number is None or not self.minimum <= number <= self.maximum or (self.above and number == self.minimum):
+        """Return the number that a text or a value of JSON means, None when it is not in the range; never ``-0.0``."""
+        number = math.nan
+        if isinstance(value, str):
+            number = float(value) if len(value) <= MAX_CHARACTERS and _REAL.fullmatch(value) else math.nan
+        elif isinstance(value, float):
+            number = value
+        elif isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < sys.float_info.max_exp:
+            number = float(value)
+        if (
+            not math.isfinite(number)
+            or not self.minimum <= number <= self.maximum
+            or (self.above and number == self.minimum)
+        ):
             return None
         return number + 0.0
 
     def read(self, value: object, *, key: str, in_force: object) -> float:
-        """Return the number. Raises NumberError when it is none of the range."""
+        """Return the number. Raises NumberError when it is not in the range."""
         number = self.find(value)
         if number is None:
             raise NumberError(key, value, expected=self.expected, in_force=in_force)
@@ -100,13 +115,13 @@ class Real:
 
 
 REPLICAS: Final = Whole(0, MAX_REPLICAS)
-"""What a number of replicas can be, wherever it comes from and wherever it goes."""
+"""The valid numbers of replicas."""
 
 FINITE: Final = Real()
 
 
 def shown(value: object) -> str:
-    """Return a value of others on one line, printable and short: a text in quotes, a number as it is."""
+    """Return a foreign value on one line, printable and short: a text in quotes, a number as it is."""
     if isinstance(value, str):
         return repr(value if len(value) <= _SHOWN_CHARACTERS else value[:_SHOWN_CHARACTERS] + "...")
     if isinstance(value, int) and value.bit_length() > _SHOWN_BITS:
@@ -114,26 +129,6 @@ def shown(value: object) -> str:
     if value is None or isinstance(value, (bool, int, float)):
         return "nothing" if value is None else str(value)
     return f"a {type(value).__name__}"
-
-
-def _whole(value: object) -> int | None:
-    if isinstance(value, str):
-        return int(value) if len(value) <= MAX_CHARACTERS and _WHOLE.fullmatch(value) else None
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _real(value: object) -> float | None:
-    if isinstance(value, str):
-        number = float(value) if len(value) <= MAX_CHARACTERS and _REAL.fullmatch(value) else math.nan
-    elif isinstance(value, float):
-        number = value
-    elif isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < sys.float_info.max_exp:
-        number = float(value)
-    else:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _words(bound: float) -> str:

@@ -20,6 +20,7 @@ Steps: TypeAlias = Generator[None, None, R]
 """Work that yields wherever it may be interrupted, and returns its result."""
 
 SLICE_SECONDS: Final = 0.01
+_FREED_AT_ONCE: Final = 500
 SMALL: Final = 64
 """Variants, or things that cost about as much. Deciding on a variant with ten replicas takes half a millisecond."""
 
@@ -39,9 +40,6 @@ class Slices:
             self._end = time.monotonic() + self._seconds
 
 
-_FREED_AT_ONCE: Final = 500
-
-
 async def forget(things: list[T]) -> None:
     """Let go of things in slices: to free a hundred thousand at once takes longer than others should wait."""
     slices = Slices()
@@ -51,7 +49,7 @@ async def forget(things: list[T]) -> None:
 
 
 async def beside(size: int, work: Callable[[], R]) -> R:
-    """Return what ``work`` returns. With more than ``SMALL`` things it works in a thread.
+    """Return the result of ``work``, which runs in a thread if there are more than ``SMALL`` things.
 
     It must not read what the loop may change, nor change what the loop may read. Raises what ``work`` raises.
     """
@@ -60,21 +58,21 @@ async def beside(size: int, work: Callable[[], R]) -> R:
 
 def at_once(steps: Steps[R]) -> R:
     """Return the result of all steps."""
-    results: list[R] = []
-    for _ in _into(results, steps):
-        pass
-    return results[0]
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: R = end.value
+            return result
 
 
 async def in_slices(steps: Steps[R]) -> R:
     """Return the result of all steps, and let other tasks run between them."""
     slices = Slices()
-    results: list[R] = []
-    for _ in _into(results, steps):
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: R = end.value
+            return result
         await slices.rest()
-    return results[0]
-
-
-def _into(results: list[R], steps: Steps[R]) -> Steps[None]:
-    """Take all steps, and add their result to the results."""
-    results.append((yield from steps))

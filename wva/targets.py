@@ -5,9 +5,8 @@ Each kind says how its objects look on the wire (a class below ``ScaleTarget``) 
 scale subresource is written, which rights the controller needs, and which pods belong to a target.
 
 **Replicas.** A replica is what the scale subresource counts: a pod of a Deployment or a StatefulSet, a group of pods of
-a LeaderWorkerSet. One pod of each replica serves and is scraped. It stands for the replica everywhere else, so
-``pods_of`` returns one pod for each replica: Ready when all pods of the replica are, without a node as long as one of
-them has none.
+a LeaderWorkerSet. One pod of each replica serves and is scraped. ``pods_of`` returns this pod, which stands for the
+replica everywhere else.
 
 **Pods.** Reading goes from owner to owned, so a cycle costs as much as there are replicas of ours, however many other
 pods the cluster has. Between a target and its pods there may be one more kind: the ReplicaSets of a Deployment, the
@@ -15,28 +14,27 @@ StatefulSet of a LeaderWorkerSet, whose pods are the leaders. A leader controls 
 workers. Owners are matched by uid: a target that was deleted and created again under the same name does not inherit the
 pods of its predecessor.
 
-A uid counts only within a namespace. Every account that may create a pod may write any uid into its owner references:
-the API server does not check that the owner lies in the same namespace. So a tenant can copy the uid of the ReplicaSet
-of another tenant. In the namespace of the ReplicaSet itself such a pod counts, because the controllers of Kubernetes
-look at the same reference. They take a pod that matches the ReplicaSet's selector for one of its replicas, and delete
-surplus pods. They remove the reference from a pod that does not match.
+A uid counts only within a namespace. The API server does not check in which namespace the owner of an object lies, so a
+tenant can write the uid of another tenant's ReplicaSet into a pod. In the ReplicaSet's own namespace such a pod counts:
+the controllers of Kubernetes take it for a replica if it matches the selector, and remove the reference if not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
-from wva.api.core import Pod
+from wva.api.core import Pod, PodTemplate
 from wva.api.meta import Key, KubeObject, ObjectMeta
-from wva.api.pod_template import PodTemplate
 from wva.api.resource import Resource
 from wva.api.scalers import ScaledTarget
 from wva.api.variantautoscaling import VariantAutoscaling
 from wva.kube.cache import Handler, Store
+from wva.kube.informer import Informer
 from wva.numbers import REPLICAS
 
 CONTROLLER_INDEX: Final = "controller"
@@ -51,16 +49,18 @@ class ScaleTargetStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     ready_replicas: int = 0
 
 
+class ScaleTargetSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """``spec``: the replicas asked for; absent means 1, the API server's default."""
+
+    replicas: int | None = None
+
+
 class ScaleTarget(msgspec.Struct, frozen=True, rename="camel"):
     """An object that is scaled, of any kind."""
 
     metadata: ObjectMeta = ObjectMeta()
     status: ScaleTargetStatus = ScaleTargetStatus()
-
-    @property
-    def asked(self) -> int | None:
-        """``spec.replicas``; absent means 1, the API server's default."""
-        raise NotImplementedError
+    spec: ScaleTargetSpec = ScaleTargetSpec()
 
     @property
     def templates(self) -> tuple[tuple[PodTemplate, int], ...]:
@@ -89,9 +89,9 @@ class ScaleTarget(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def spec_replicas(self) -> int:
         """The replicas asked for; what is no number of replicas counts as absent."""
-        if self.asked is None:
+        if self.spec.replicas is None:
             return 1
-        replicas = REPLICAS.find(self.asked)
+        replicas = REPLICAS.find(self.spec.replicas)
         return self.existing_replicas or 1 if replicas is None else replicas
 
     @property
@@ -110,10 +110,9 @@ class ScaleTarget(msgspec.Struct, frozen=True, rename="camel"):
         return self.existing_replicas or self.spec_replicas
 
 
-class PodSetSpec(msgspec.Struct, frozen=True, rename="camel"):
+class PodSetSpec(ScaleTargetSpec, frozen=True, rename="camel"):
     """``spec`` of a set of equal pods."""
 
-    replicas: int | None = None
     template: PodTemplate = PodTemplate()
 
 
@@ -123,11 +122,6 @@ class PodSet(ScaleTarget, frozen=True, rename="camel"):
     spec: PodSetSpec = PodSetSpec()
 
     @property
-    def asked(self) -> int | None:
-        """``spec.replicas``."""
-        return self.spec.replicas
-
-    @property
     def templates(self) -> tuple[tuple[PodTemplate, int], ...]:
         """The one template."""
         return ((self.spec.template, 1),)
@@ -135,9 +129,7 @@ class PodSet(ScaleTarget, frozen=True, rename="camel"):
     def with_templates(self, change: Callable[[PodTemplate], PodTemplate]) -> ScaleTarget:
         """Return the set with its template changed."""
         changed = change(self.spec.template)
-        if changed is self.spec.template:
-            return self
-        return msgspec.structs.replace(self, spec=msgspec.structs.replace(self.spec, template=changed))
+        return self if changed is self.spec.template else replace(self, spec=replace(self.spec, template=changed))
 
 
 class Deployment(PodSet, frozen=True, rename="camel"):
@@ -162,10 +154,9 @@ class LeaderWorkerTemplate(msgspec.Struct, frozen=True, rename="camel"):
     size: int | None = None
 
 
-class LeaderWorkerSetSpec(msgspec.Struct, frozen=True, rename="camel"):
+class LeaderWorkerSetSpec(ScaleTargetSpec, frozen=True, rename="camel"):
     """``spec`` of a LeaderWorkerSet; ``replicas`` counts groups."""
 
-    replicas: int | None = None
     leader_worker_template: LeaderWorkerTemplate = LeaderWorkerTemplate()
 
 
@@ -173,11 +164,6 @@ class LeaderWorkerSet(ScaleTarget, frozen=True, rename="camel"):
     """A leaderworkerset.x-k8s.io/v1 LeaderWorkerSet: an engine on several nodes, whose leader serves."""
 
     spec: LeaderWorkerSetSpec = LeaderWorkerSetSpec()
-
-    @property
-    def asked(self) -> int | None:
-        """``spec.replicas``, in groups."""
-        return self.spec.replicas
 
     @property
     def templates(self) -> tuple[tuple[PodTemplate, int], ...]:
@@ -200,9 +186,8 @@ class LeaderWorkerSet(ScaleTarget, frozen=True, rename="camel"):
         worker = change(group.worker_template)
         if leader is group.leader_template and worker is group.worker_template:
             return self
-        changed = msgspec.structs.replace(group, leader_template=leader, worker_template=worker)
-        spec = msgspec.structs.replace(self.spec, leader_worker_template=changed)
-        return msgspec.structs.replace(self, spec=spec)
+        changed = replace(group, leader_template=leader, worker_template=worker)
+        return replace(self, spec=replace(self.spec, leader_worker_template=changed))
 
 
 # --- The kinds --------------------------------------------------------------------------------------------------------
@@ -225,7 +210,7 @@ class TargetKind:
     @property
     def read(self) -> tuple[Resource[Any], ...]:
         """What has to be listed and watched."""
-        return (self.resource,) if self.between is None else (self.resource, self.between)
+        return tuple(resource for resource in (self.resource, self.between) if resource is not None)
 
     def key(self, namespace: str, name: str) -> str:
         """Return ``namespace/apiVersion/kind/name``, by which the variants and scalers of a target are found."""
@@ -242,18 +227,13 @@ LEADER_WORKER_SETS: Final = Resource(
 DEFAULT: Final = TargetKind(DEPLOYMENTS, between=REPLICA_SETS)
 """The kind that is always scaled, and that a reference without kind or group means."""
 
-KINDS: Final = (
-    DEFAULT,
-    TargetKind(STATEFUL_SETS),
-    TargetKind(LEADER_WORKER_SETS, between=STATEFUL_SETS),
-)
+KINDS: Final = (DEFAULT, TargetKind(STATEFUL_SETS), TargetKind(LEADER_WORKER_SETS, between=STATEFUL_SETS))
 """All kinds. Those after the first are scaled when the setting ``WVA_TARGET_KINDS`` names them."""
 
 
 def chosen_kinds(names: str) -> tuple[TargetKind, ...]:
     """Return the default kind, and those of a list of kinds with commas between them."""
-    wanted = names.split(",")
-    return tuple(kind for kind in KINDS if kind is DEFAULT or kind.resource.kind in wanted)
+    return tuple(kind for kind in KINDS if kind is DEFAULT or kind.resource.kind in names.split(","))
 
 
 def target_key(va: VariantAutoscaling) -> str:
@@ -282,25 +262,11 @@ def scaled_name(reference: ScaledTarget) -> str:
 # --- The caches, and the pods of a target -----------------------------------------------------------------------------
 
 
-class Watched(Protocol):
-    """The cache of one kind, and whether the kind can be read: an informer."""
-
-    @property
-    def store(self) -> Store[Any]:
-        """The objects."""
-        ...
-
-    @property
-    def absent(self) -> str | None:
-        """Why the kind cannot be read; None when it can."""
-        ...
-
-
 class TargetStores:
     """The targets of the kinds that are scaled, and what lies between them and their pods."""
 
-    def __init__(self, kinds: Iterable[TargetKind], watched: Mapping[str, Watched], pods: Store[Pod]) -> None:
-        """``watched`` has the cache of each kind that is read, by the resource's name."""
+    def __init__(self, kinds: Iterable[TargetKind], watched: Mapping[str, Informer[Any]], pods: Store[Pod]) -> None:
+        """``watched`` has the informer of each kind that is read, by the resource's name."""
         self.kinds = tuple(kinds)
         self.pods = pods
         self._watched = watched
@@ -311,9 +277,9 @@ class TargetStores:
 
     def add_indexes(self) -> None:
         """Index what is owned by its controller; once, before the first object."""
-        between = {kind.between.name for kind in self.kinds if kind.between is not None}
-        for store in (self.pods, *(self._watched[name].store for name in sorted(between))):
-            store.add_index(CONTROLLER_INDEX, controller_index)
+        self.pods.add_index(CONTROLLER_INDEX, controller_index)
+        for name in {kind.between.name for kind in self.kinds if kind.between is not None}:
+            self._watched[name].store.add_index(CONTROLLER_INDEX, controller_index)
 
     def subscribe(self, handler: Handler[ScaleTarget]) -> None:
         """Call ``handler(old, new)`` on each change of a target of any kind."""
@@ -326,23 +292,17 @@ class TargetStores:
 
     def kind_named(self, va: VariantAutoscaling) -> TargetKind | None:
         """Return the kind of the scale target of a variant; None when it is not scaled."""
-        reference = va.spec.scale_target_ref
-        return self._kind_named.get((reference.api_version, reference.kind))
+        return self._kind_named.get((va.spec.scale_target_ref.api_version, va.spec.scale_target_ref.kind))
 
     def named(self, va: VariantAutoscaling) -> ScaleTarget | None:
         """Return the object that a variant names as its scale target, contested or not; None when there is none."""
-        kind = self.kind_named(va)
-        if kind is None:
-            return None
-        found: ScaleTarget | None = self.store(kind.resource).get(
-            Key(va.metadata.namespace, va.spec.scale_target_ref.name)
-        )
+        kind, key = self.kind_named(va), Key(va.metadata.namespace, va.spec.scale_target_ref.name)
+        found: ScaleTarget | None = None if kind is None else self.store(kind.resource).get(key)
         return found
 
     def absent(self, kind: TargetKind) -> str | None:
         """Return why the objects of a kind cannot be read; None when they can."""
-        reasons = (self._watched[resource.name].absent for resource in kind.read)
-        return next((reason for reason in reasons if reason is not None), None)
+        return next((reason for each in kind.read if (reason := self._watched[each.name].absent) is not None), None)
 
     def kind_of(self, target: ScaleTarget) -> TargetKind:
         """Return the kind of an object."""
@@ -354,39 +314,32 @@ class TargetStores:
 
 
 def pods_of(target: ScaleTarget, stores: TargetStores) -> tuple[Pod, ...]:
-    """Return the pod that serves of each replica, all in the target's namespace, but not those that have ended."""
+    """Return the pod that serves of each replica, all in the target's namespace, but not those that have ended.
+
+    A leader stands for its group: it is Ready since the last pod of the group is, not Ready while one of them is not,
+    and without a node while one of them has none.
+    """
     between = stores.kind_of(target).between
     sets = None if between is None else stores.store(between)
     owners: Iterable[KubeObject] = (target,) if sets is None else _controlled(sets, target)
-    pods = (pod for owner in owners for pod in _controlled(stores.pods, owner) if not pod.finished)
+    serving = [pod for owner in owners for pod in _controlled(stores.pods, owner) if not pod.finished]
     size = target.pods_per_replica
     if sets is None or size == 1:
-        return tuple(pods)
-    return tuple(
-        _as_group(
-            pod,
-            [one for each in _controlled(sets, pod) for one in _controlled(stores.pods, each) if not one.finished],
-            size=size,
-        )
-        for pod in pods
-    )
-
-
-def _as_group(leader: Pod, workers: list[Pod], *, size: int) -> Pod:
-    """Return the leader as its whole group is: Ready since the last of its pods, or as far as the last of them."""
-    pods = (leader, *workers)
-    if len(pods) >= size and all(pod.ready for pod in pods):
-        last = max(pods, key=lambda pod: pod.ready_since or 0.0)
-        return msgspec.structs.replace(
-            leader, status=msgspec.structs.replace(leader.status, conditions=last.status.conditions)
-        )
-    behind = next((pod for pod in pods if not pod.spec.node_name), leader)
-    conditions = tuple(condition for condition in behind.status.conditions if condition.type != "Ready")
-    return msgspec.structs.replace(
-        leader,
-        spec=msgspec.structs.replace(leader.spec, node_name=behind.spec.node_name),
-        status=msgspec.structs.replace(leader.status, conditions=conditions),
-    )
+        return tuple(serving)
+    leaders = []
+    for leader in serving:
+        workers = [pod for each in _controlled(sets, leader) for pod in _controlled(stores.pods, each)]
+        group = [leader, *(pod for pod in workers if not pod.finished)]
+        if len(group) >= size and all(pod.ready for pod in group):
+            node_name = leader.spec.node_name
+            conditions = max(group, key=lambda pod: pod.ready_since or 0.0).status.conditions
+        else:
+            behind = next((pod for pod in group if not pod.spec.node_name), leader)
+            node_name = behind.spec.node_name
+            conditions = tuple(condition for condition in behind.status.conditions if condition.type != "Ready")
+        spec, status = replace(leader.spec, node_name=node_name), replace(leader.status, conditions=conditions)
+        leaders.append(replace(leader, spec=spec, status=status))
+    return tuple(leaders)
 
 
 def _controlled(store: Store[Any], owner: KubeObject) -> list[Any]:

@@ -1,9 +1,9 @@
 """A thin synchronous Kubernetes client for tests.
 
-In: a kind, a name, plain dicts. Out: plain dicts as the API server sent them, or ``ApiError`` with its status code.
-Not the client of the product on purpose: a test that checked the product through the product's own client would share
-its mistakes. Every request opens its own connection, so one ``Api`` serves any number of threads, survives a restart
-of the server and leaves nothing open.
+In: a kind, a name, plain dicts. Out: plain dicts as the API server sent them, or ``RefusedRequestError`` with its
+status code. Not the client of the product on purpose: a test that checked the product through the product's own client
+would share its mistakes. Every request opens its own connection, so one ``KubernetesApi`` serves any number of threads,
+survives a restart of the server and leaves nothing open.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import yaml
 from e2e.controlplane.polling import eventually
 
 Body = dict[str, Any]
-Bodies = list[Body]  # an alias, because ``Api.list`` hides the builtin inside the class
+Bodies = list[Body]  # an alias, because ``KubernetesApi.list`` hides the builtin inside the class
 
 _TIMEOUT_SECONDS = 15.0
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -32,7 +32,7 @@ _FIELD_MANAGER = "e2e"
 _NEW_KIND_SECONDS = 10.0
 
 
-class ApiError(Exception):
+class RefusedRequestError(Exception):
     """The API server refused; ``status`` is the HTTP code and ``reason`` the machine-readable word of its Status."""
 
     def __init__(self, method: str, path: str, status: int, body: str) -> None:
@@ -46,7 +46,7 @@ class ApiError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class ResourcePath:
     """Where objects of a kind live."""
 
     base: str  # /api/v1 or /apis/GROUP/VERSION
@@ -62,7 +62,7 @@ class Resource:
         return "/".join(parts)
 
 
-class Api:
+class KubernetesApi:
     """Requests to one API server as one identity."""
 
     def __init__(self, server: str, context: ssl.SSLContext, *, token: str = "") -> None:
@@ -71,7 +71,7 @@ class Api:
         self._address = urlsplit(server).netloc
         self._context = context
         self._token = token
-        self._kinds: dict[str, Resource] = {}
+        self._kinds: dict[str, ResourcePath] = {}
         self._kinds_lock = threading.Lock()
 
     # -- requests ------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class Api:
         finally:
             connection.close()
         if response.status >= http.HTTPStatus.BAD_REQUEST:
-            raise ApiError(method, path, response.status, text)
+            raise RefusedRequestError(method, path, response.status, text)
         return text
 
     def raw(self, path: str) -> Any:
@@ -110,7 +110,7 @@ class Api:
         """Whether the server answers ``/readyz`` with ok."""
         try:
             return self.request("GET", "/readyz") == "ok"
-        except ApiError:
+        except RefusedRequestError:
             return False
 
     def version(self) -> str:
@@ -130,7 +130,7 @@ class Api:
         """Return one object, or None when it does not exist."""
         try:
             return self.get(kind, name, namespace=namespace)
-        except ApiError as error:
+        except RefusedRequestError as error:
             if error.status == http.HTTPStatus.NOT_FOUND:
                 return None
             raise
@@ -196,7 +196,7 @@ class Api:
         path = self.resource(kind).path(namespace=namespace, name=name)
         try:
             self._send("DELETE", path, {"propagationPolicy": "Background"})
-        except ApiError as error:
+        except RefusedRequestError as error:
             if error.status != http.HTTPStatus.NOT_FOUND:
                 raise
 
@@ -221,7 +221,7 @@ class Api:
 
     # -- kinds ---------------------------------------------------------------------------------------------------
 
-    def resource(self, kind: str) -> Resource:
+    def resource(self, kind: str) -> ResourcePath:
         """Where ``Kind`` or ``Kind.group`` lives, from discovery; a kind that is new is waited for a little."""
         with self._kinds_lock:
             if kind not in self._kinds:
@@ -229,25 +229,25 @@ class Api:
             return self._kinds[kind]
 
     def _discover(self, kind: str) -> bool:
-        found: dict[str, Resource] = {}
+        found: dict[str, ResourcePath] = {}
         for root in ("/api", "/apis"):  # core first: for a kind of two groups the first one found has the short name
             for group in json.loads(self.request("GET", root, headers={"Accept": _DISCOVERY}))["items"]:
                 _add_group(found, group)
         self._kinds = found
         return kind in found
 
-    def _resource_of(self, item: Body) -> Resource:
+    def _resource_of(self, item: Body) -> ResourcePath:
         group, _, version = item["apiVersion"].rpartition("/")
         known = self.resource(f"{item['kind']}.{group}" if group else item["kind"])
         base = f"/apis/{group}/{version}" if group else f"/api/{version}"
-        return Resource(base, known.plural, known.namespaced)
+        return ResourcePath(base, known.plural, known.namespaced)
 
     def _send(self, method: str, path: str, body: Body, *, content_type: str = "application/json") -> Body:
         answer: Body = json.loads(self.request(method, path, body=body, headers={"Content-Type": content_type}))
         return answer
 
 
-def _add_group(found: dict[str, Resource], group: Body) -> None:
+def _add_group(found: dict[str, ResourcePath], group: Body) -> None:
     name = group.get("metadata", {}).get("name", "")
     for version in group["versions"]:  # the preferred version comes first
         base = f"/apis/{name}/{version['version']}" if name else f"/api/{version['version']}"
@@ -255,6 +255,6 @@ def _add_group(found: dict[str, Resource], group: Body) -> None:
             if "responseKind" not in entry:
                 continue
             kind = entry["responseKind"]["kind"]
-            resource = Resource(base, entry["resource"], entry["scope"] == "Namespaced")
+            resource = ResourcePath(base, entry["resource"], entry["scope"] == "Namespaced")
             found.setdefault(kind, resource)
             found.setdefault(f"{kind}.{name}", resource)

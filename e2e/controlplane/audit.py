@@ -1,4 +1,4 @@
-"""The API server's own account of who asked for what and when.
+"""What the API server's audit log says: which account sent which request, and when.
 
 Each ServiceAccount token has an id of its own, which the server notes with every request. So the writes of two
 processes of one ServiceAccount are told apart by the kubeconfig that each was given.
@@ -22,7 +22,7 @@ from typing import Any
 from e2e.controlplane.kubeconfig import read_kubeconfig
 
 CONFINED = "confined-controller"
-"""The ServiceAccount of controllers that are meant to be refused something; nobody else may be."""
+"""The ServiceAccount of controllers that a test wants the API server to refuse. Any other refusal is an error."""
 POLICY = """
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -53,7 +53,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AuditedRequest:
     """A request of a ServiceAccount. ``resource`` has its subresource, ``name`` is empty where there is none."""
 
     at_seconds: float
@@ -69,7 +69,7 @@ class Access:
     reason: str
 
     def __str__(self) -> str:
-        """Return the request as a person would say it."""
+        """Return the request as a readable line."""
         what = f"{self.resource}.{self.group}" if self.group else self.resource
         where = f"{self.namespace or '*'}/{self.name or '*'}"
         return f"{self.account_namespace}/{self.account}: {self.verb} {what} {where}: {self.code} {self.reason}"
@@ -90,14 +90,14 @@ def writes(log: Path, *, kubeconfig: Path, since_seconds: float = 0.0) -> list[W
     return found
 
 
-def accesses(logs: Iterable[Path], *, namespace: str = "") -> Iterator[Access]:
+def accesses(logs: Iterable[Path], *, namespace: str = "") -> Iterator[AuditedRequest]:
     """Yield what the ServiceAccounts of a namespace (empty: of any) asked for resources; an open watch counts."""
     for entry in _entries(logs, holding=f"{_ACCOUNT_PREFIX}{namespace}"):
         account = entry["user"].get("username", "").removeprefix(_ACCOUNT_PREFIX).split(":")
         if len(account) != len(("namespace", "name")) or (namespace and account[0] != namespace):
             continue
         if reference := entry.get("objectRef"):
-            yield Access(
+            yield AuditedRequest(
                 at_seconds=_received(entry),
                 account_namespace=account[0],
                 account=account[1],
@@ -112,10 +112,10 @@ def accesses(logs: Iterable[Path], *, namespace: str = "") -> Iterator[Access]:
             )
 
 
-def refused(directories: Iterable[Path], *, namespace: str = "") -> list[Access]:
-    """Return the requests noted in folders that nobody had a right to make and that were not meant to be refused.
+def refused(directories: Iterable[Path], *, namespace: str = "") -> list[AuditedRequest]:
+    """Return the refused requests in the logs of these folders, without those that a test wanted to be refused.
 
-    While the API server starts it knows no rules for a moment and refuses everything; that is left out.
+    While it starts, the API server has no rules yet and refuses every request. Such refusals are left out, too.
     """
     found = []
     for directory in directories:
@@ -145,7 +145,7 @@ def _starts(directory: Path) -> list[tuple[float, float]]:
 
 
 def logs_in(directory: Path) -> list[Path]:
-    """Return the logs in a folder, those that were full as well."""
+    """Return the logs in a folder, the rotated ones included."""
     return sorted(directory.glob("audit*.log"))
 
 
@@ -160,7 +160,7 @@ def keep(directory: Path) -> None:
 
 
 def _entries(logs: Iterable[Path], *, holding: str) -> Iterator[dict[str, Any]]:
-    """Yield the entries that hold a text; what the server is just writing is left out."""
+    """Yield the entries that hold a text, without a last line that the server has not finished."""
     for log in logs:
         with log.open(encoding="utf-8") as lines:
             for line in lines:

@@ -6,7 +6,7 @@ In go ``modules/<tool>/{go.mod,go.sum}``, out come binaries in a cache outside t
 
 The hash is the cache's key, so a changed pin or flag builds anew and an old checkout finds its old binaries. With
 ``WVA_E2E_BIN=DIR`` the binaries lie in DIR instead: those that are there are used as they are, of whatever version,
-and the missing ones are built into it. A file appears under its final name only when it is complete, and a lock per
+and ``build`` adds the missing ones. A file appears under its final name only when it is complete, and a lock per
 module keeps two runs from doing the same work. Each tool is a module of its own because their dependencies contradict
 each other.
 
@@ -70,7 +70,7 @@ class NotBuiltError(BuildError):
 class Module:
     """One Go module and what is built from it. The version is the one its go.mod requires of ``path``.
 
-    Two of them may share one go.mod (``origin``): what is added to the one does not make the other build anew.
+    Two modules may share one go.mod (``origin``). A new binary of one of them does not make the other build anew.
     """
 
     name: str

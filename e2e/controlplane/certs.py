@@ -22,7 +22,7 @@ _CLOCK_SKEW = dt.timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ServerCertificate:
     """The two files of a certificate."""
 
     certificate: Path
@@ -47,7 +47,9 @@ class Authority:
         self.certificate = directory / f"{name}.crt"
         self.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str, *, common_name: str = "", organization: str = "", hosts: Sequence[str] = ()) -> Pair:
+    def issue(
+        self, name: str, *, common_name: str = "", organization: str = "", hosts: Sequence[str] = ()
+    ) -> ServerCertificate:
         """Issue a certificate for server and client use; ``organization`` is the group Kubernetes sees."""
         key = write_key(self._directory / f"{name}.key")
         attributes = [x509.NameAttribute(NameOID.COMMON_NAME, common_name or name)]
@@ -66,7 +68,7 @@ class Authority:
             builder = builder.add_extension(
                 x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False
             )
-        pair = Pair(self._directory / f"{name}.crt", self._directory / f"{name}.key")
+        pair = ServerCertificate(self._directory / f"{name}.crt", self._directory / f"{name}.key")
         certificate = builder.sign(self._key, hashes.SHA256())
         pair.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         return pair

@@ -15,17 +15,17 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
 
-from e2e.controlplane.api import Api, Body
+from e2e.controlplane.api import Body, KubernetesApi
 from e2e.controlplane.build import KEDA, SERVERS, NotBuiltError
 from e2e.controlplane.etcd import Etcd
 from e2e.controlplane.keda import Keda
 from e2e.controlplane.kubeconfig import Endpoint, read_kubeconfig, write_token_kubeconfig
 from e2e.controlplane.kubelet import LOADING
-from e2e.controlplane.kubernetes import ApiServer, controller_manager, is_healthy, kubelet, scheduler
+from e2e.controlplane.kubernetes import KubeApiServer, controller_manager, is_healthy, kubelet, scheduler
 from e2e.controlplane.layout import Layout
 from e2e.controlplane.nodes import DEFAULT_POOLS, NodePool, create_nodes
-from e2e.controlplane.processes import Process, stop_all
-from e2e.controlplane.prometheus import Prometheus, PrometheusApi, ScrapeJob
+from e2e.controlplane.processes import ServerProcess, stop_all
+from e2e.controlplane.prometheus import PrometheusApi, PrometheusProcess, ScrapeJob
 
 _TOKEN_SECONDS = 4 * 3600
 _TAIL_LINES = 15
@@ -36,7 +36,7 @@ _SERVERS = frozenset(name for module in SERVERS for name in module.packages)
 _INFORMATION = re.compile(r'I\d{4} |\{"level":"info"')  # of klog and of zap
 
 
-class Cluster:
+class ClusterAccess:
     """What every test may use: the API as administrator, identities, Prometheus."""
 
     def __init__(self, directory: Path, kubeconfig: Path, prometheus: PrometheusApi) -> None:
@@ -46,10 +46,10 @@ class Cluster:
         self.prometheus_api = prometheus
 
     @cached_property
-    def api(self) -> Api:
+    def api(self) -> KubernetesApi:
         """A client with the administrator's identity."""
         endpoint, tls, token = read_kubeconfig(self.kubeconfig)
-        return Api(endpoint.server, tls, token=token)
+        return KubernetesApi(endpoint.server, tls, token=token)
 
     @property
     def endpoint(self) -> Endpoint:
@@ -82,35 +82,35 @@ class Cluster:
         return {"kubernetes": self.api.version(), "prometheus": self.prometheus_api.version()}
 
 
-class ExistingCluster(Cluster):
-    """A cluster somebody else runs; its servers are not ours to restart."""
+class ExistingCluster(ClusterAccess):
+    """A cluster that the tests did not start, so they must not restart its servers."""
 
     def __init__(self, directory: Path, *, kubeconfig: Path, prometheus_url: str) -> None:
-        """Prometheus' certificate is not checked: inside a cluster it is usually signed by nobody we know."""
+        """Prometheus' certificate is not checked: inside a cluster an unknown authority usually signed it."""
         tls = ssl.create_default_context()
         tls.check_hostname = False
         tls.verify_mode = ssl.CERT_NONE
         super().__init__(directory, kubeconfig, PrometheusApi(prometheus_url, tls))
 
 
-class ControlPlane(Cluster):
+class ControlPlane(ClusterAccess):
     """Our own servers on loopback."""
 
     def __init__(self, layout: Layout) -> None:
         """Describe every process; nothing is started."""
         self.layout = layout
         self.etcd = Etcd(layout)
-        self.apiserver = ApiServer(layout, self.etcd)
+        self.apiserver = KubeApiServer(layout, self.etcd)
         self.controller_manager = controller_manager(layout)
         self.scheduler = scheduler(layout)
         self.kubelet = kubelet(layout)
-        self.prometheus = Prometheus(layout)
+        self.prometheus = PrometheusProcess(layout)
         self.keda = Keda(layout)
         super().__init__(layout.directory, layout.kubeconfig("admin"), self.prometheus.api)
 
     @classmethod
     def start(cls, directory: Path, *, pools: Sequence[NodePool] = DEFAULT_POOLS) -> ControlPlane:
-        """Start everything in an empty folder; on an error nothing is left running and the logs stay."""
+        """Start all servers in an empty folder. After an error stop all of them again, and keep the logs."""
         _require_binaries()
         plane = cls(Layout.create(directory))
         try:
@@ -130,7 +130,7 @@ class ControlPlane(Cluster):
         self.start_apiserver()
 
     def stop_apiserver(self) -> None:
-        """Stop kube-apiserver; everybody's requests are refused from now on."""
+        """Stop kube-apiserver: from now on every connection to it is refused."""
         self.apiserver.process.stop(grace_seconds=5)
 
     def start_apiserver(self) -> None:
@@ -141,8 +141,8 @@ class ControlPlane(Cluster):
     def restart_players(self) -> None:
         """Restart the programs that play the cluster and wait until they work again.
 
-        Left to themselves after an outage they wait out their back-off, more than a minute after several restarts, and
-        the test could not tell that from a failure of its own.
+        Without a restart these programs wait for the end of their back-off, which is more than a minute after several
+        outages. A test would take this wait for a failure of the controller.
         """
         players = (self.controller_manager, self.scheduler, self.kubelet)
         in_parallel(*(partial(process.stop, grace_seconds=_STOP_SECONDS) for process in players))
@@ -156,7 +156,7 @@ class ControlPlane(Cluster):
             self.api.delete("Deployment", name, namespace="default")
 
     def compact_etcd(self) -> int:
-        """Drop etcd's history and return the oldest revision that is left; with a restart this makes real 410s."""
+        """Drop etcd's history and return the oldest revision left. After a restart, old watches get a real 410."""
         return self.etcd.compact()
 
     def stop_prometheus(self) -> None:
@@ -177,12 +177,12 @@ class ControlPlane(Cluster):
             self.prometheus.remove_job(job.name)
 
     def create_nodes(self, pool: NodePool) -> list[str]:
-        """Add nodes of a GPU product; a product of your own gives a test its own GPU budget."""
+        """Add nodes of a GPU product. A test that needs a GPU budget of its own adds a product of its own."""
         return create_nodes(self.api, pool)
 
     def process(
         self, name: str, argv: Sequence[str | Path], *, environment: Mapping[str, str] | None = None
-    ) -> Process:
+    ) -> ServerProcess:
         """Describe a program under test; it is stopped with the control plane at the latest."""
         return self.layout.process(name, argv, environment=environment)
 

@@ -11,7 +11,7 @@ import shutil
 import socket
 from pathlib import Path
 
-from e2e.controlplane.api import Api, Body
+from e2e.controlplane.api import Body, KubernetesApi
 from e2e.controlplane.build import KEDA
 from e2e.controlplane.kubernetes import is_healthy
 from e2e.controlplane.layout import KEDA_NAMESPACE, KEDA_SERVICE, LOOPBACK, Layout
@@ -36,7 +36,7 @@ class Keda:
         self.operator = layout.process("keda-operator", self._operator(), environment=environment)
         self.adapter = layout.process("keda-adapter", self._adapter(), environment=environment)
 
-    def install(self, api: Api) -> None:
+    def install(self, api: KubernetesApi) -> None:
         """Create KEDA's namespace and custom resource definitions, and wait until they are served.
 
         An operator that starts before them tries again only after ten seconds.
@@ -56,10 +56,10 @@ class Keda:
         self.operator.wait_ready(self._operator_ready, timeout_seconds=60)
         self.adapter.wait_ready(lambda: is_healthy(self._layout.address("keda-adapter"), path="/readyz"))
 
-    def register(self, api: Api) -> None:
+    def register(self, api: KubernetesApi) -> None:
         """Make the adapter the cluster's external metrics API and wait until the API server can reach it.
 
-        Only to be called once the adapter answers: a failed first check costs the API server half a minute.
+        Call this only once the adapter answers: after a failed first check the API server waits for half a minute.
         """
         for item in self.registration():
             api.apply(item)
@@ -147,7 +147,7 @@ def external_metrics_backend(*, service: str, port: int, authority: Path) -> lis
     ]
 
 
-def wait_available(api: Api, name: str) -> None:
+def wait_available(api: KubernetesApi, name: str) -> None:
     """Wait until the API server reports an APIService as available."""
     api.wait("APIService", name, is_available, timeout_seconds=_AVAILABLE_SECONDS)
 

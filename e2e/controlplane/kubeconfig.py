@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from e2e.controlplane.certs import Pair
+from e2e.controlplane.certs import ServerCertificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Endpoint:
         return ssl.create_default_context(cadata=self.authority.decode())
 
 
-def write_certificate_kubeconfig(path: Path, endpoint: Endpoint, pair: Pair) -> Path:
+def write_certificate_kubeconfig(path: Path, endpoint: Endpoint, pair: ServerCertificate) -> Path:
     """Write a kubeconfig whose user is the subject of a client certificate."""
     user = {
         "client-certificate-data": _encoded(pair.certificate.read_bytes()),
@@ -47,7 +47,7 @@ def write_token_kubeconfig(path: Path, endpoint: Endpoint, token: str) -> Path:
 def read_kubeconfig(path: Path) -> tuple[Endpoint, ssl.SSLContext, str]:
     """Return endpoint, TLS context with the client certificate if there is one, and the bearer token or ``""``.
 
-    Of the current context; users with an exec plugin are not supported: tests do not log in anywhere.
+    They are those of the current context. Users with an exec plugin are not supported.
     """
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
     context = _named(config["contexts"], config["current-context"])["context"]

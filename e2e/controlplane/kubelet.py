@@ -1,14 +1,14 @@
 """The kubelet of every node, without containers: ``KUBECONFIG=FILE python -m e2e.controlplane.kubelet``.
 
-In: nodes and bound pods, from two watches. Out: their status. A node is Ready, says so again every 10 s, and loses the
+In: nodes and bound pods, from two watches. Out: their status. A node is Ready, repeats this every 10 s, and loses the
 taints of a node that is not. A bound pod runs at once and has an address, but is not ready until its model is
 "loaded". A pod whose deletion was asked for is gone at once, whatever its finalizers.
 
 How long a model loads is said by an annotation of the pod: a duration like ``30s``, or ``never``; without it, 2 to 4
 seconds. Changing the annotation of a living pod takes effect, so a test may let a stuck pod become ready in the end.
 
-Everything is decided from what the API server has stored, so that a kubelet that starts late or comes back finds its
-work. The watches, their back-off and the queue are the controller's own (``wva.kube``).
+The kubelet decides only from the objects that the API server has stored. So a kubelet that starts late or restarts
+finds its work. The watches, their back-off and the queue are the controller's own (``wva.kube``).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _log = log.get("kubelet")
 
 
 async def _for_ever(name: str, run: Callable[[], Awaitable[object]]) -> None:
-    """Run a loop, whose error and whose end are the end of the kubelet."""
+    """Run a loop. If it fails or ends, the kubelet ends."""
     await run()
     raise UnexpectedEnd(name)
 
@@ -66,7 +66,7 @@ class Metadata(WholeMeta, frozen=True, rename="camel"):
     finalizers: tuple[str, ...] = ()
 
 
-class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class KubeletCondition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One entry of ``status.conditions`` of a node or a pod."""
 
     type: str
@@ -75,35 +75,35 @@ class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     last_transition_time: str | None = None
 
 
-class Container(msgspec.Struct, frozen=True):
+class KubeletContainer(msgspec.Struct, frozen=True):
     """A container of a pod."""
 
     name: str
     image: str = ""
 
 
-class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+class KubeletPodSpec(msgspec.Struct, frozen=True, rename="camel"):
     """``spec`` of a Pod; ``node_name`` is empty until the scheduler has found a node."""
 
     node_name: str = ""
-    containers: tuple[Container, ...] = ()
+    containers: tuple[KubeletContainer, ...] = ()
 
 
-class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+class KubeletPodStatus(msgspec.Struct, frozen=True, rename="camel"):
     """``status`` of a Pod."""
 
     phase: str = ""
     pod_ip: str = msgspec.field(name="podIP", default="")
     start_time: str | None = None
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[KubeletCondition, ...] = ()
 
 
-class Pod(msgspec.Struct, frozen=True):
+class KubeletPod(msgspec.Struct, frozen=True):
     """A Pod."""
 
     metadata: Metadata = Metadata()
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+    spec: KubeletPodSpec = KubeletPodSpec()
+    status: KubeletPodStatus = KubeletPodStatus()
 
 
 class Taint(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -115,28 +115,28 @@ class Taint(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     time_added: str | None = None
 
 
-class NodeSpec(msgspec.Struct, frozen=True):
+class KubeletNodeSpec(msgspec.Struct, frozen=True):
     """``spec`` of a Node."""
 
     taints: tuple[Taint, ...] = ()
 
 
-class NodeStatus(msgspec.Struct, frozen=True):
+class KubeletNodeStatus(msgspec.Struct, frozen=True):
     """``status`` of a Node."""
 
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[KubeletCondition, ...] = ()
 
 
-class Node(msgspec.Struct, frozen=True):
+class KubeletNode(msgspec.Struct, frozen=True):
     """A Node."""
 
     metadata: Metadata = Metadata()
-    spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
+    spec: KubeletNodeSpec = KubeletNodeSpec()
+    status: KubeletNodeStatus = KubeletNodeStatus()
 
 
-PODS: Final = Resource("", "v1", "pods", "Pod", Pod)
-NODES: Final = Resource("", "v1", "nodes", "Node", Node, namespaced=False)
+PODS: Final = Resource("", "v1", "pods", "Pod", KubeletPod)
+NODES: Final = Resource("", "v1", "nodes", "Node", KubeletNode, namespaced=False)
 
 
 class Nodes:
@@ -178,7 +178,7 @@ class Nodes:
             pass  # it changed or went meanwhile: the watch is about to say so, and queues it again
         return After(left_seconds)
 
-    async def _beat(self, node: Node, ready: Condition | None) -> None:
+    async def _beat(self, node: KubeletNode, ready: KubeletCondition | None) -> None:
         now = format_time(self._clock.now())
         since = ready.last_transition_time if ready is not None and ready.status == "True" else None
         condition = {
@@ -198,7 +198,7 @@ class Nodes:
         answer = await self._client.patch(NODES, node.metadata.key, body, subresource="status", content_type=_STRATEGIC)
         self._informer.store.learn(answer, replaces=node)
 
-    def _changed(self, old: Node | None, new: Node | None) -> None:
+    def _changed(self, old: KubeletNode | None, new: KubeletNode | None) -> None:
         node = new or old
         assert node is not None
         self._queue.add(node.metadata.key)
@@ -245,7 +245,7 @@ class Pods:
             pass  # it changed or went meanwhile: the watch is about to say so, and queues it again
         return Done()
 
-    async def _run(self, pod: Pod) -> None:
+    async def _run(self, pod: KubeletPod) -> None:
         now = format_time(self._clock.now())
         conditions = [
             {"type": "Initialized", "status": "True", "lastTransitionTime": now},
@@ -261,7 +261,7 @@ class Pods:
         }
         await self._patch_status(pod, status)
 
-    async def _load(self, pod: Pod) -> Result:
+    async def _load(self, pod: KubeletPod) -> Result:
         said = pod.metadata.annotations.get(LOADING, "")
         before, due = self._loading.get(pod.metadata.uid, (None, 0.0))
         if said != before:
@@ -279,8 +279,8 @@ class Pods:
         await self._patch_status(pod, status)
         return Done()
 
-    def _loading_seconds(self, pod: Pod, said: str) -> float:
-        """Return how long the annotation lets the model load; infinity for never, and for what is no duration."""
+    def _loading_seconds(self, pod: KubeletPod, said: str) -> float:
+        """Return how long the annotation lets the model load: infinity for ``never`` and for an invalid text."""
         if not said:
             return self._random.uniform(*_LOADING_SECONDS)
         if said == NEVER:
@@ -291,27 +291,27 @@ class Pods:
             _log.error("loading_unreadable", pod=str(pod.metadata.key), annotation=LOADING, error=str(error))
             return math.inf
 
-    async def _remove(self, pod: Pod) -> None:
+    async def _remove(self, pod: KubeletPod) -> None:
         key, uid = pod.metadata.key, pod.metadata.uid
         if pod.metadata.finalizers:
             await self._client.patch(PODS, key, {"metadata": {"uid": uid, "finalizers": None}})
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
         await self._client.request_json("DELETE", PODS.object_path(key), body)
 
-    async def _patch_status(self, pod: Pod, status: Mapping[str, object]) -> None:
+    async def _patch_status(self, pod: KubeletPod, status: Mapping[str, object]) -> None:
         body = {"metadata": _precondition(pod), "status": status}
         answer = await self._client.patch(PODS, pod.metadata.key, body, subresource="status", content_type=_STRATEGIC)
         self._informer.store.learn(answer, replaces=pod)
 
     def _free_address(self) -> str:
-        """Return an address that no pod has, the one longest out of use first."""
+        """Return the free address that has been unused for the longest time."""
         while True:
             address = str(_FIRST_POD_ADDRESS + self._given % _POD_ADDRESSES)
             self._given += 1
             if not self._informer.store.by_index("address", address):
                 return address
 
-    def _changed(self, old: Pod | None, new: Pod | None) -> None:
+    def _changed(self, old: KubeletPod | None, new: KubeletPod | None) -> None:
         pod = new or old
         assert pod is not None
         if new is None or _is_ready(new):
@@ -326,11 +326,11 @@ async def run(client: KubeClient, *, clock: Clock, instruments: Instruments) -> 
         Pods(client, clock=clock, instruments=instruments).start(group)
 
 
-def _condition(conditions: tuple[Condition, ...], type_: str) -> Condition | None:
+def _condition(conditions: tuple[KubeletCondition, ...], type_: str) -> KubeletCondition | None:
     return next((condition for condition in conditions if condition.type == type_), None)
 
 
-def _is_ready(pod: Pod) -> bool:
+def _is_ready(pod: KubeletPod) -> bool:
     ready = _condition(pod.status.conditions, "Ready")
     return ready is not None and ready.status == "True"
 
@@ -342,7 +342,7 @@ def _readiness(now: str, *, status: str, reason: str = "") -> list[dict[str, obj
     ]
 
 
-def _containers(pod: Pod, *, started: str, ready: bool) -> list[dict[str, object]]:
+def _containers(pod: KubeletPod, *, started: str, ready: bool) -> list[dict[str, object]]:
     return [
         {
             "name": container.name,
@@ -356,8 +356,8 @@ def _containers(pod: Pod, *, started: str, ready: bool) -> list[dict[str, object
     ]
 
 
-def _precondition(item: Node | Pod) -> dict[str, str]:
-    """Return what makes a patch of anything but this state a Conflict: a decision is good for what it was made of."""
+def _precondition(item: KubeletNode | KubeletPod) -> dict[str, str]:
+    """Return the part of a patch that makes it a Conflict if the object has changed since the kubelet decided."""
     return {"uid": item.metadata.uid, "resourceVersion": item.metadata.resource_version}
 
 

@@ -9,13 +9,13 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from e2e.controlplane.api import Api
+from e2e.controlplane.api import KubernetesApi
 from e2e.controlplane.audit import note_start
 from e2e.controlplane.build import KUBERNETES
 from e2e.controlplane.etcd import Etcd
 from e2e.controlplane.kubeconfig import read_kubeconfig
 from e2e.controlplane.layout import LOOPBACK, Layout
-from e2e.controlplane.processes import Process
+from e2e.controlplane.processes import ServerProcess
 
 _FEATURE_GATES = "--feature-gates=HPAScaleToZero=true"
 _PROBE_TIMEOUT_SECONDS = 2.0
@@ -28,7 +28,7 @@ _CONTROLLERS = (
 )  # fmt: skip
 
 
-class ApiServer:
+class KubeApiServer:
     """kube-apiserver: RBAC, own authority, aggregation through ExternalName services on loopback."""
 
     def __init__(self, layout: Layout, etcd: Etcd) -> None:
@@ -79,10 +79,10 @@ class ApiServer:
     def wait_ready(self) -> None:
         """Wait until the server is ready for requests."""
         _, tls, _ = read_kubeconfig(self._layout.kubeconfig("admin"))
-        self.process.wait_ready(Api(self._layout.endpoint.server, tls).ready, timeout_seconds=60)
+        self.process.wait_ready(KubernetesApi(self._layout.endpoint.server, tls).ready, timeout_seconds=60)
 
 
-def controller_manager(layout: Layout) -> Process:
+def controller_manager(layout: Layout) -> ServerProcess:
     """Describe kube-controller-manager with a quick HPA."""
     return layout.process(
         "kube-controller-manager",
@@ -100,7 +100,7 @@ def controller_manager(layout: Layout) -> Process:
     )
 
 
-def scheduler(layout: Layout) -> Process:
+def scheduler(layout: Layout) -> ServerProcess:
     """Describe kube-scheduler."""
     return layout.process(
         "kube-scheduler",
@@ -109,7 +109,7 @@ def scheduler(layout: Layout) -> Process:
     )
 
 
-def kubelet(layout: Layout) -> Process:
+def kubelet(layout: Layout) -> ServerProcess:
     """Describe the kubelet of all nodes, a program of ours."""
     source = Path(__file__).parents[2]
     return layout.process(

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.controlplane.audit import POLICY
-from e2e.controlplane.certs import Authority, Pair, write_key
+from e2e.controlplane.certs import Authority, ServerCertificate, write_key
 from e2e.controlplane.kubeconfig import Endpoint, write_certificate_kubeconfig
 from e2e.controlplane.ports import free_ports
-from e2e.controlplane.processes import Process
+from e2e.controlplane.processes import ServerProcess
 
 LOOPBACK = "127.0.0.1"
 _PORTS = (
     "etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "prometheus",
     "keda-operator-probe", "keda-operator-grpc", "keda-adapter", "keda-adapter-metrics",
 )  # fmt: skip
-# Users with a certificate of their own; one group for all, since what is tested is the controller's RBAC, not theirs.
+# Users with a certificate of their own; one group for all, since the tests are about the controller's RBAC, not theirs.
 _USERS = ("admin", "kube-controller-manager", "kube-scheduler", "kubelet", "keda")
 _ADMIN_GROUP = "system:masters"
 KEDA_NAMESPACE = "keda"
@@ -74,21 +74,21 @@ class Layout:
 
     @property
     def audit_policy(self) -> Path:
-        """What the API server notes."""
+        """The API server's audit policy."""
         return self.directory / "audit-policy.yaml"
 
     @property
     def audit_log(self) -> Path:
-        """Where it notes it."""
+        """The API server's audit log."""
         return self.data("kube-apiserver") / "audit.log"
 
     def address(self, name: str) -> str:
         """``127.0.0.1:PORT`` of a component."""
         return f"{LOOPBACK}:{self.ports[name]}"
 
-    def pair(self, name: str) -> Pair:
+    def pair(self, name: str) -> ServerCertificate:
         """Return the certificate of a component."""
-        return Pair(self._pki / f"{name}.crt", self._pki / f"{name}.key")
+        return ServerCertificate(self._pki / f"{name}.crt", self._pki / f"{name}.key")
 
     def kubeconfig(self, user: str) -> Path:
         """Return the kubeconfig of one of the users."""
@@ -102,9 +102,9 @@ class Layout:
 
     def process(
         self, name: str, argv: Sequence[str | Path], *, environment: Mapping[str, str] | None = None
-    ) -> Process:
+    ) -> ServerProcess:
         """Describe a process whose log and record lie in this folder, so that it is stopped with the rest."""
-        return Process(name, directory=self.directory, argv=argv, environment=environment)
+        return ServerProcess(name, directory=self.directory, argv=argv, environment=environment)
 
     @property
     def _pki(self) -> Path:

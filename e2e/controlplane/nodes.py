@@ -1,10 +1,10 @@
-"""The nodes of the cluster: GPUs of a product, for everybody or for one test."""
+"""The nodes of the cluster: each has GPUs of one product, for all tests or for one test."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from e2e.controlplane.api import Api, Body
+from e2e.controlplane.api import Body, KubernetesApi
 
 POOL = "e2e.llmd.ai/pool"  # label and taint of the nodes of a reserved pool
 GPU = "nvidia.com/gpu"
@@ -14,7 +14,7 @@ GPU = "nvidia.com/gpu"
 class NodePool:
     """Equal nodes of one GPU product.
 
-    ``reserved`` names a pool for the pods that select it, and no others; empty for nodes that are everybody's.
+    ``reserved`` names a pool whose nodes run only pods that select it. It is empty for nodes that any pod may use.
     """
 
     product: str
@@ -31,7 +31,7 @@ DEFAULT_POOLS = (
 )
 
 
-def create_nodes(api: Api, pool: NodePool) -> list[str]:
+def create_nodes(api: KubernetesApi, pool: NodePool) -> list[str]:
     """Create the nodes of a pool and return their names. The kubelet makes them Ready."""
     prefix = pool.reserved or pool.product.lower()
     nodes = [_node(f"{prefix}-{index}", pool) for index in range(pool.nodes)]

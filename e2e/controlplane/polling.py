@@ -13,7 +13,7 @@ def eventually(check: Callable[[], T], *, timeout_seconds: float, interval_secon
     """Call ``check`` until it returns something true, and return that.
 
     AssertionError and OSError of a check count as "not yet", so a check may assert. When the time is over, an
-    AssertionError tells ``what`` was waited for and the last value or error.
+    AssertionError names ``what`` did not happen, and the last value or error.
     """
     deadline = time.monotonic() + timeout_seconds
     while True:

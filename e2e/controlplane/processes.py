@@ -19,14 +19,14 @@ from pathlib import Path
 
 _POLL_SECONDS = 0.05
 _KILL_TIMEOUT_SECONDS = 10.0
-_ALL_GRACE_SECONDS = 2.0  # servers that lose each other at the same time would otherwise wait for each other
+_ALL_GRACE_SECONDS = 2.0  # servers that stop at the same time would otherwise wait for each other
 
 
 class ProcessError(Exception):
     """A process ended or did not become ready; the text carries the end of its log."""
 
 
-class Process:
+class ServerProcess:
     """One process of a directory: log in ``logs/NAME.log``, record in ``processes/NAME.json``."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Process:
         self._record_path = directory / "processes" / f"{name}.json"
 
     @classmethod
-    def recorded(cls, record: Path) -> Process:
+    def recorded(cls, record: Path) -> ServerProcess:
         """Return the process of a record file, for stopping it; the command line is not recorded."""
         return cls(record.stem, directory=record.parent.parent, argv=())
 
@@ -60,7 +60,7 @@ class Process:
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ],
             setsid=True,
-            setsigmask=(),  # not the blocked and ignored signals of whoever starts it
+            setsigmask=(),  # not the blocked and ignored signals of the parent process
             setsigdef=(signal.SIGPIPE, signal.SIGINT),
         )
         record = {"pid": pid, "start_ticks": start_ticks(pid)}
@@ -102,7 +102,7 @@ class Process:
         self._end(signal.SIGKILL, _KILL_TIMEOUT_SECONDS)
 
     def pause(self) -> None:
-        """Stop the process from running without ending it: its sockets stay open and say nothing."""
+        """Stop the process from running without ending it: its sockets stay open, and it sends nothing."""
         self._send(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -176,10 +176,10 @@ def start_ticks(pid: int) -> int | None:
 def stop_all(directory: Path, *, besides: int = 0) -> None:
     """Stop every recorded process of ``directory``, the youngest first, except the one with pid ``besides``.
 
-    Youngest first, so that whoever was started last (a client) ends before the server it talks to.
+    The youngest is first, so that a client ends before the server that it talks to.
     """
     records = sorted((directory / "processes").glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    processes = [process for process in map(Process.recorded, records) if process.pid != besides]
+    processes = [process for process in map(ServerProcess.recorded, records) if process.pid != besides]
     for process in processes:
         with contextlib.suppress(ProcessError):  # already gone
             process._send(signal.SIGTERM)  # noqa: SLF001  # all begin to end at the same time, then each is waited for

@@ -25,7 +25,7 @@ SCRAPE_INTERVAL_SECONDS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class QueriedSample:
     """One element of an instant vector."""
 
     labels: Mapping[str, str]
@@ -82,11 +82,12 @@ class PrometheusApi:
         self.url = url
         self._context = context
 
-    def query(self, expression: str) -> list[Sample]:
+    def query(self, expression: str) -> list[QueriedSample]:
         """Evaluate an instant query that gives a vector."""
         answer = self._get("/api/v1/query?" + urllib.parse.urlencode({"query": expression}))
         return [
-            Sample(labels=element["metric"], value=float(element["value"][1])) for element in answer["data"]["result"]
+            QueriedSample(labels=element["metric"], value=float(element["value"][1]))
+            for element in answer["data"]["result"]
         ]
 
     def targets(self, job: str) -> list[dict[str, Any]]:
@@ -121,7 +122,7 @@ class PrometheusApi:
         return content
 
 
-class Prometheus:
+class PrometheusProcess:
     """The server: start, stop, start again with the same data and port, add and remove jobs."""
 
     def __init__(self, layout: Layout) -> None:

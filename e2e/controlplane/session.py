@@ -1,4 +1,4 @@
-"""One control plane shared by several test workers, and stopped by whoever leaves last.
+"""One control plane that several test workers share. The last worker to leave stops it.
 
 In: a rendezvous folder that all workers of a run know. The first one to come starts the control plane, under a file
 lock; each registers itself as a user (pid and start time, so that a killed worker is not waited for); the last one to
@@ -21,7 +21,7 @@ from e2e.controlplane.audit import keep
 from e2e.controlplane.build import BuildError
 from e2e.controlplane.cluster import ControlPlane
 from e2e.controlplane.layout import Layout
-from e2e.controlplane.processes import Process, start_ticks, stop_all
+from e2e.controlplane.processes import ServerProcess, start_ticks, stop_all
 
 _log = logging.getLogger(__name__)
 _STARTED = "started"
@@ -97,7 +97,7 @@ class Session:
     def _start(self) -> ControlPlane:
         """Start the control plane; once more if a port was taken meanwhile, or the machine was too busy.
 
-        What is tested begins when it stands.
+        This hides no defect of the controller: the tests begin after it.
         """
         try:
             return ControlPlane.start(self.directory)
@@ -124,7 +124,7 @@ class Session:
 
     def _start_watchdog(self) -> None:
         source = Path(__file__).parents[2]
-        Process(
+        ServerProcess(
             _WATCHDOG,
             directory=self.directory,
             argv=[sys.executable, "-m", "e2e.controlplane.watchdog", self.root],

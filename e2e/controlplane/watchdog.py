@@ -16,7 +16,7 @@ _INTERVAL_SECONDS = 1.0
 
 
 def watch(session: Session) -> None:
-    """Return when the session has ended, by its users or by us."""
+    """Return when the users or this watchdog have ended the session."""
     while session.directory.exists():
         if not session.users():
             with session.locked_if_unused() as unused:

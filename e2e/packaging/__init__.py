@@ -1,1 +1,1 @@
-"""What is installed, rendered and checked without a cluster, by the tools that its users have."""
+"""Tests of manifests, chart, image and scripts that need no cluster, with the tools that users have."""

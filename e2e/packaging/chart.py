@@ -63,7 +63,7 @@ def text(values: Values | None = None, *files: Path, apis: Sequence[str] = (), r
 
 
 def notes(values: Values, folder: Path, *, apis: Sequence[str] = ()) -> str:
-    """Return what Helm says after an installation with these values.
+    """Return the notes that Helm prints after an installation with these values.
 
     Without a cluster Helm renders no notes; so ``folder`` gets a copy of the chart whose notes are a manifest.
     """

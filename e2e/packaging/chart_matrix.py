@@ -249,8 +249,12 @@ CASES = {
             wva__networkPolicy__ingressNamespaces=["monitoring"],
         )
     ),
-    "stateful-set-targets": Case(values=_keys(wva__targetKinds=["StatefulSet"])),
-    "leader-worker-set-targets": Case(values=_keys(wva__targetKinds=["LeaderWorkerSet"], wva__namespaceScoped=True)),
+    "stateful-set-targets": Case(values=_keys(wva__targetKinds=["StatefulSet"], llmd__targetKind="StatefulSet")),
+    "leader-worker-set-targets": Case(
+        values=_keys(
+            wva__targetKinds=["LeaderWorkerSet"], wva__namespaceScoped=True, llmd__targetKind="LeaderWorkerSet"
+        )
+    ),
     "immutable": Case(values=_keys(wva__configMap__immutable=True)),
     "all-settings": Case(
         values=_keys(

@@ -1,4 +1,4 @@
-"""Runs the deploy scripts with tools that only record: what is called, in which order, with what on standard input."""
+"""Runs the deploy scripts with tools that only record their calls: the order, the arguments and the standard input."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TIMEOUT_SECONDS = 240
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """One call of a tool."""
 
     tool: str
@@ -65,24 +65,24 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ScriptOutcome:
     """How a script ended, and what it called."""
 
     code: int
     out: str
     err: str
-    calls: list[Call]
+    calls: list[ToolCall]
 
     @property
     def writes(self) -> list[str]:
         """The calls that change something, as one would type them."""
         return [str(call) for call in self.calls if call.writes]
 
-    def beginning(self, words: str) -> list[Call]:
+    def beginning(self, words: str) -> list[ToolCall]:
         """Return the calls that begin with these words."""
         return [call for call in self.calls if f"{call} ".startswith(f"{words} ")]
 
-    def release(self, name: str) -> Call:
+    def release(self, name: str) -> ToolCall:
         """Return the one call that installs a release."""
         [call] = self.beginning(f"helm upgrade --install {name}")
         return call
@@ -103,7 +103,7 @@ class Outcome:
 
 
 class Machine:
-    """A machine with these tools on its path and nothing else, and what the tools say there is."""
+    """A machine with only these tools on its path, and the world that the tools report."""
 
     def __init__(self, folder: Path, *, without: Iterable[str] = (), **world: Any) -> None:
         """Make the folder of tools; ``world`` is what ``recorded_tool`` keeps."""
@@ -121,16 +121,16 @@ class Machine:
 
     @property
     def world(self) -> dict[str, Any]:
-        """What there is now."""
+        """The objects, releases and clusters that the tools report now."""
         file = self.folder / "world.json"
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         return found
 
     def change(self, **world: Any) -> None:
-        """Let something be otherwise from now on."""
+        """Change the world from now on."""
         (self.folder / "world.json").write_text(json.dumps(self.world | world), encoding="utf-8")
 
-    def run(self, *options: str, script: str = "install.sh", **settings: str) -> Outcome:
+    def run(self, *options: str, script: str = "install.sh", **settings: str) -> ScriptOutcome:
         """Run a script with options and variables, and no other variables of this process."""
         calls = self.folder / "calls.jsonl"
         calls.unlink(missing_ok=True)
@@ -148,7 +148,9 @@ class Machine:
         )
         assert not list(scratch.iterdir()), "the script left files behind"
         lines = calls.read_text(encoding="utf-8").splitlines() if calls.exists() else []
-        return Outcome(done.returncode, done.stdout, done.stderr, [Call(**json.loads(line)) for line in lines])
+        return ScriptOutcome(
+            done.returncode, done.stdout, done.stderr, [ToolCall(**json.loads(line)) for line in lines]
+        )
 
 
 def _flat(path: str, values: Any) -> Iterator[tuple[str, str]]:

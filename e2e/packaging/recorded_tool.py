@@ -1,7 +1,7 @@
 """Stands in for kubectl, helm, kind, a container engine and openssl: records each call, and keeps a small world.
 
-It is called under the name of the tool. The folder of ``$RECORDED`` holds ``world.json`` (what there is) and
-``calls.jsonl`` (what was asked). As the real ones do it refuses to create what exists already; so a script that passes
+It is called under the name of the tool. The folder of ``$RECORDED`` holds ``world.json`` (all objects)
+and ``calls.jsonl`` (all calls). Like the real tools it refuses to create an existing object. So a script that passes
 twice has looked first. Standard library only: it starts some forty times for one installation.
 """
 
@@ -17,7 +17,7 @@ CERTIFICATE = "-----BEGIN CERTIFICATE-----\nof the script\n-----END CERTIFICATE-
 CLUSTER_SCOPED = {"namespace", "nodes", "node", "apiservice", "customresourcedefinition"}
 
 
-class Failure(Exception):  # noqa: N818 - what the tool would write
+class ToolFailure(Exception):  # noqa: N818 - what the tool would write
     """The tool ends with status 1 and this text."""
 
 
@@ -60,8 +60,8 @@ def value(thing, path):
     return " ".join(map(str, found))
 
 
-class World:
-    """What there is: objects by ``kind/namespace/name``, releases, clusters, images, and how the tools feel today."""
+class RecordedCluster:
+    """All objects by ``kind/namespace/name``, releases, clusters and images, and the failures that the tools play."""
 
     def __init__(self, state):
         """Take what ``world.json`` says."""
@@ -77,10 +77,10 @@ class World:
     def add(self, key, thing):
         """Keep a new object. Failure when it exists, or its namespace does not."""
         if key in self.objects:
-            raise Failure(f"Error from server (AlreadyExists): {key} already exists")
+            raise ToolFailure(f"Error from server (AlreadyExists): {key} already exists")
         namespace = key.split("/")[1]
         if namespace and f"namespace//{namespace}" not in self.objects:
-            raise Failure(f'Error from server (NotFound): namespaces "{namespace}" not found')
+            raise ToolFailure(f'Error from server (NotFound): namespaces "{namespace}" not found')
         self.objects[key] = thing
 
     # -- kubectl -------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ class World:
         """Answer as kubectl."""
         flag(argv, "--context")
         if not self.state.get("reachable", True):
-            raise Failure("The connection to the server 127.0.0.1:1 was refused\nsecond line")
+            raise ToolFailure("The connection to the server 127.0.0.1:1 was refused\nsecond line")
         handler = getattr(self, f"kubectl_{argv[0]}", None)
         return handler(argv[1:], stdin) if handler else ""
 
@@ -109,7 +109,7 @@ class World:
         if found is None:
             if quiet:
                 return ""
-            raise Failure(f"Error from server (NotFound): {argv[1]} not found")
+            raise ToolFailure(f"Error from server (NotFound): {argv[1]} not found")
         return f"{argv[0]}/{argv[1]}" if output == "name" else jsonpath(found, output.removeprefix("jsonpath="))
 
     def kubectl_create(self, argv, _stdin):
@@ -147,7 +147,7 @@ class World:
             if not text:
                 continue
             if found["metadata"]["labels"].get(name, text) != text and not over:
-                raise Failure(f"error: '{name}' already has a value, and --overwrite is false")
+                raise ToolFailure(f"error: '{name}' already has a value, and --overwrite is false")
             found["metadata"]["labels"][name] = text
         return ""
 
@@ -155,13 +155,13 @@ class World:
         """Delete an object. Failure when there is none, unless that is no matter."""
         namespace, quiet = flag(argv, "--namespace"), switch(argv, "--ignore-not-found")
         if self.objects.pop(self.key(argv[0], argv[1], namespace), None) is None and not quiet:
-            raise Failure(f"Error from server (NotFound): {argv[1]} not found")
+            raise ToolFailure(f"Error from server (NotFound): {argv[1]} not found")
         return ""
 
     def kubectl_rollout(self, _argv, _stdin):
         """Wait for pods."""
         if not self.state.get("ready", True):
-            raise Failure("error: timed out waiting for the condition")
+            raise ToolFailure("error: timed out waiting for the condition")
         return ""
 
     # -- the others ----------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class World:
             return ""
         key = f"{namespace}/{argv[1]}"
         if key not in self.releases:
-            raise Failure("Error: release: not found")
+            raise ToolFailure("Error: release: not found")
         if argv[0] == "uninstall":
             del self.releases[key]
         return ""
@@ -189,7 +189,7 @@ class World:
         if argv[0] == "create":
             name = flag(argv, "--name")
             if name in self.clusters:
-                raise Failure("ERROR: node(s) already exist for a cluster with the name")
+                raise ToolFailure("ERROR: node(s) already exist for a cluster with the name")
             self.clusters.append(name)
         elif argv[0] == "delete":
             self.clusters.remove(flag(argv, "--name"))
@@ -198,7 +198,7 @@ class World:
     def docker(self, argv, _stdin):
         """Answer as a container engine."""
         if argv[:2] == ["image", "inspect"] and argv[2] not in self.state.get("images", []):
-            raise Failure("No such image")
+            raise ToolFailure("No such image")
         if argv[0] == "save":
             Path(argv[2]).write_text("image")
         return ""
@@ -211,7 +211,7 @@ class World:
             Path(argv[argv.index("-out") + 1]).write_text(CERTIFICATE)
             Path(argv[argv.index("-keyout") + 1]).write_text("-----BEGIN PRIVATE KEY-----\nsecret of the key\n")
         elif argv[0] == "x509" and self.state.get("expiring", False):
-            raise Failure("Certificate will expire")
+            raise ToolFailure("Certificate will expire")
         return ""
 
 
@@ -231,10 +231,10 @@ def main():
         stdin = sys.stdin.read() if "-" in argv else ""
         with (folder / "calls.jsonl").open("a") as record:
             record.write(json.dumps({"tool": tool, "argv": argv, "stdin": stdin, "files": files(argv)}) + "\n")
-        world = World(json.loads((folder / "world.json").read_text()))
+        world = RecordedCluster(json.loads((folder / "world.json").read_text()))
         try:
             answer = getattr(world, tool)(list(argv), stdin)
-        except Failure as failure:
+        except ToolFailure as failure:
             sys.stderr.write(f"{failure}\n")
             return 1
         (folder / "world.json").write_text(json.dumps(world.state))

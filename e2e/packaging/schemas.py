@@ -1,10 +1,10 @@
-"""What is wrong with rendered manifests, found without an API server.
+"""Finds errors in rendered manifests without an API server.
 
 Kubernetes' kinds are checked by the strict schemas of ``kubernetes-validate``, once for the oldest version that is
 supported and once for the one that ``e2e`` runs, so that nothing newer than the oldest is used. Custom kinds are
 checked by the CustomResourceDefinitions of the pinned KEDA and Prometheus Operator and by ours. A field that the schema
-does not name, a value of another type and an unknown kind are errors. What schemas cannot say is for the API server
-to judge (``e2e/test_manifests.py``).
+does not name, a value of another type and an unknown kind are errors. The API server judges what schemas cannot
+express (``e2e/test_manifests.py``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _VERSIONS = (OLDEST, KUBERNETES.version.rpartition(".")[0])
 
 
 def problems(manifests: Mapping[str, Iterable[Schema]]) -> list[str]:
-    """Return what is wrong with named manifests: one line for each object, empty when all are valid."""
+    """Return the problems of named manifests: one line for each invalid object."""
     return [
         f"{name}: {item['kind']} {item['metadata']['name']}: {found}"
         for name, items in manifests.items()
@@ -38,7 +38,7 @@ def problems(manifests: Mapping[str, Iterable[Schema]]) -> list[str]:
 
 @cache  # most objects are the same in many manifests
 def _problem(text: str) -> str:
-    """Return the first thing that is wrong with an object, empty when it is valid."""
+    """Return the first problem of an object, empty when it is valid."""
     item = json.loads(text)
     try:
         schema = _custom(item["apiVersion"], item["kind"])

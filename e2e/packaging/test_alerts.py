@@ -34,13 +34,13 @@ def seconds(text):
 
 
 def test_promtool_accepts_the_rules():
-    """Syntax, functions, templates; what it warns of counts too."""
+    """Promtool finds no error and no warning in syntax, functions and templates."""
     tools.output("promtool", "check", "rules", "--lint=all", "--lint-fatal", RULES)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_alerts_fire_and_end_as_they_should(path):
-    """Each file is a story that promtool plays on the rules."""
+    """Promtool plays each file as a story on the rules."""
     tools.output("promtool", "test", "rules", path)
 
 
@@ -65,7 +65,7 @@ def test_a_forged_series_changes_no_story(path, value, tmp_path):
 
 @pytest.mark.parametrize("alert", ALERTS)
 def test_each_alert_is_seen_silent_then_firing_then_silent_again(alert):
-    """Within one story, so that it fires for what happens in it and ends with that."""
+    """Each alert is silent, firing and silent again within one story, so that it fires because of the story alone."""
     stories = [
         [
             (seconds(check["eval_time"]), bool(check["exp_alerts"]))
@@ -79,7 +79,7 @@ def test_each_alert_is_seen_silent_then_firing_then_silent_again(alert):
 
 
 def test_the_object_of_the_operator_has_the_same_rules():
-    """It is made of them, and current."""
+    """The file with the operator's object is made of the rules, and is current."""
     path = FOLDER / "prometheusrule.yaml"
     assert path.read_text(encoding="utf-8") == files()[path], "run python -m deploy.observability.generate"
     made = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What the builder of servers and tools says when the module registry refuses, and when something does not compile.
+"""The builder of servers and tools: its messages when the module registry refuses a module, or code does not compile.
 
 The registry is one on loopback that refuses everything; the Go toolchain is the real one, with an empty module cache.
 """
@@ -66,7 +66,7 @@ def _good(folder: Path) -> Module:
 
 
 def test_refused_module_is_told_in_one_line(tmp_path, registry, monkeypatch, capsys):
-    """Exit code 3; module, version and the registry's word stand in one line; what can be built is built."""
+    """The exit code is 3. One line names module, version and the registry's words. All other modules are built."""
     good = _good(tmp_path)
     monkeypatch.setattr(build, "ALL", (_refused(tmp_path), good))
     monkeypatch.setattr(build, "reported_version", lambda *_: "1.2.3")
@@ -81,7 +81,7 @@ def test_refused_module_is_told_in_one_line(tmp_path, registry, monkeypatch, cap
 
 
 def test_what_does_not_compile_is_another_error(tmp_path, monkeypatch, capsys):
-    """Exit code 1, with the compiler's words, also when another module cannot be had."""
+    """The exit code is 1, with the compiler's words, even if the registry refuses another module."""
     monkeypatch.setattr(build, "ALL", (_refused(tmp_path), _broken(tmp_path)))
 
     assert build.main() == 1
@@ -101,7 +101,7 @@ def test_unreachable_registry_counts_as_refusal(tmp_path, monkeypatch, capsys):
 
 
 def test_refused_module_may_be_skipped(tmp_path, monkeypatch, capsys):
-    """Where skipping was asked for, the words stay and the exit code is 0; a compiler's error still fails."""
+    """With ``WVA_E2E_UNAVAILABLE=skip`` the message stays and the exit code is 0. A compiler's error still fails."""
     monkeypatch.setenv("WVA_E2E_UNAVAILABLE", "skip")
     refused = _refused(tmp_path)
     monkeypatch.setattr(build, "ALL", (refused,))
@@ -113,7 +113,7 @@ def test_refused_module_may_be_skipped(tmp_path, monkeypatch, capsys):
 
 
 def test_unknown_way_to_treat_the_unavailable_is_refused(monkeypatch, capsys):
-    """The one value that the setting takes is named."""
+    """The error names the one value that the setting takes."""
     monkeypatch.setenv("WVA_E2E_UNAVAILABLE", "ignore")
     assert build.main() == 1
     assert "WVA_E2E_UNAVAILABLE is 'ignore'; the only value it takes is 'skip'" in capsys.readouterr().err
@@ -136,7 +136,7 @@ def test_own_binaries_are_used_as_they_are(tmp_path, monkeypatch):
 
 
 def test_only_the_named_parts_are_built(tmp_path, monkeypatch, capsys):
-    """Without a name it is what every run needs; a name that does not exist is an error that lists those that do."""
+    """Without a name, only the parts that every run needs are built. An unknown name is an error."""
     good, refused = _good(tmp_path), _refused(tmp_path)
     monkeypatch.setattr(build, "PARTS", {"good": (good,), "refused": (refused,)})
     monkeypatch.setattr(build, "ALL", ())

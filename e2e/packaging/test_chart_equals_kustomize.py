@@ -1,4 +1,4 @@
-"""Chart and kustomize come to the same objects, whichever of them somebody chose."""
+"""The chart and kustomize render the same objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wva.api.meta import Key
 from wva.cli.flags import expand_booleans, given_flags
 from wva.cli.main import build_parser
 from wva.config import Given, Settings, load
-from wva.config.policy_maps import LivePolicy
+from wva.config.live import LivePolicy
 from wva.model.policy import Policy
 
 FULL_NAME = "workload-variant-autoscaler"
@@ -87,7 +87,7 @@ THIRTEEN = {
     *(f"PROMETHEUS_METRICS_CACHE_{name}_THRESHOLD" for name in THRESHOLDS),
 }  # fmt: skip
 """The keys that the main ConfigMap of the original has."""
-# What one of them has and the other has not, with the reason.
+# Objects that only one of both tools renders, with the reason.
 ONLY_KUSTOMIZE = {
     ("Namespace", NAMESPACE): "helm makes the namespace by --create-namespace",
     ("CustomResourceDefinition", "variantautoscalings.llmd.ai"): "the chart has it in crds/, which is not rendered",
@@ -125,7 +125,7 @@ def by_name(items: list[Body]) -> dict[tuple[str, str], Body]:
 
 @pytest.mark.parametrize("overlay", VALUES)
 def test_they_have_the_same_objects(overlay: str):
-    """By kind and name, but for those with a reason; and no reason is left over."""
+    """They agree by kind and name, but for the objects that the tables list with a reason."""
     ours, theirs = by_name(of_kustomize(overlay)), by_name(of_chart(overlay))
     assert ours.keys() - theirs.keys() <= ONLY_KUSTOMIZE.keys()
     assert theirs.keys() - ours.keys() <= ONLY_CHART.keys()
@@ -133,7 +133,7 @@ def test_they_have_the_same_objects(overlay: str):
 
 @pytest.mark.parametrize("overlay", VALUES)
 def test_each_object_is_the_same(overlay: str):
-    """After taking away what a tool writes on everything, and what is compared by its meaning."""
+    """The objects are equal without the labels of each tool, and without the settings, which another test compares."""
     ours, theirs = by_name(of_kustomize(overlay)), by_name(of_chart(overlay))
     for key in sorted(ours.keys() & theirs.keys()):
         assert normal(ours[key]) == normal(theirs[key]), key
@@ -147,7 +147,7 @@ def test_each_process_has_the_same_settings(overlay: str):
 
 @pytest.mark.parametrize("overlay", VALUES)
 def test_the_same_thresholds_are_in_force(overlay: str):
-    """What the other ConfigMaps say, as the controller reads them."""
+    """The controller reads the same policy from the other ConfigMaps of both."""
     assert policy_of(of_kustomize(overlay)) == policy_of(of_chart(overlay))
 
 
@@ -164,7 +164,7 @@ def test_without_the_prometheus_operator_they_are_the_same_too(overlay: str):
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_main_config_map_has_the_thirteen_keys(overlay: str):
-    """Of the chart and of kustomize; those that the overlay does not need hold the default, but for the interval."""
+    """Both tools write all keys. Keys that the overlay does not need have the default, but for the interval."""
     for items in (of_kustomize(overlay), of_chart(overlay)):
         (data,) = [
             item["data"] for item in items if item["metadata"]["name"] == f"{FULL_NAME}-variantautoscaling-config"
@@ -182,12 +182,12 @@ def test_the_main_config_map_has_the_thirteen_keys(overlay: str):
 
 
 def test_every_overlay_is_compared():
-    """One that is added needs values that mean it."""
+    """A new overlay needs the chart's values for the same objects."""
     assert {name.partition("+")[0] for name in VALUES} == set(OVERLAYS)
 
 
 def test_the_reasons_are_needed():
-    """An entry that no overlay needs any more is taken away."""
+    """Every entry of ONLY_KUSTOMIZE is needed by some overlay."""
     extra = {key for overlay in VALUES for key in by_name(of_kustomize(overlay)).keys() - by_name(of_chart(overlay))}
     assert extra == ONLY_KUSTOMIZE.keys()
 
@@ -267,7 +267,7 @@ def settings_of(items: list[Body]) -> Settings:
 
 
 def policy_of(items: list[Body]) -> Policy:
-    """Return what is in force once every ConfigMap was read."""
+    """Return the policy that is in force after all ConfigMaps were read."""
     settings = settings_of(items)
     live = LivePolicy(settings)
     for item in items:

@@ -19,14 +19,14 @@ def test_the_tables_are_current():
 
 
 def test_every_former_value_is_there_with_its_default_or_a_reason():
-    """The deviations that are listed are all that there are."""
+    """The listed deviations are the only ones."""
     now = {value.path: value.default for value in values()}
     assert FORMER.keys() <= now.keys()
     assert {path for path, default in FORMER.items() if now[path] != default} == DEVIATIONS.keys()
 
 
 def test_every_key_that_is_written_exists():
-    """In prose, in commands and in examples."""
+    """Every key in prose, commands and examples is one of the chart's values."""
     known = {value.path for value in values()} | {"wva.baseName", "wva.modelName"}
     written = re.findall(r"(?<![-/\w.])((?:wva|hpa|va|llmd|vllmService|keda|controller)\.[A-Za-z.]*[A-Za-z])", TEXT)
     unknown = {path for path in written if not any(f"{key}.".startswith(f"{path}.") for key in known)}

@@ -18,6 +18,7 @@ from e2e.packaging.schemas import problems
 from tests.config.parsing import parse_saturation
 from wva.model.optimizers import Analyzer
 from wva.model.variant import ModelKey
+from wva.targets import DEFAULT, KINDS, TargetKind
 
 _TURN = re.compile(r"^(?P<indent> *)\{\{-? *(?P<word>if|else if|else|with|range)\b")
 _SCALERS = {"HorizontalPodAutoscaler", "ScaledObject"}
@@ -75,7 +76,7 @@ def _mark(file: Path) -> list[str]:
 
 
 def test_at_most_one_scaler():
-    """Whatever is chosen together, a Deployment never has two."""
+    """No combination of values gives a Deployment two scalers."""
     chosen = {}
     for actuator in ("hpa", "keda", "none"):
         for enabled in (True, False):
@@ -94,16 +95,36 @@ def test_at_most_one_scaler():
 @pytest.mark.parametrize("actuator", ["hpa", "keda"])
 @pytest.mark.parametrize("deployment", ["", "chat"])
 def test_variant_and_scaler_have_one_target(actuator: str, deployment: str):
-    """Also where the Deployment has a name of its own."""
+    """Variant and scaler name the same Deployment, even if the Deployment has a name of its own."""
     items = render({"actuator": actuator, "llmd": {"deploymentName": deployment, "modelName": "ms"}})
     expected = {"apiVersion": "apps/v1", "kind": "Deployment", "name": deployment or "ms-decode"}
     for kind in ("VariantAutoscaling", "HorizontalPodAutoscaler" if actuator == "hpa" else "ScaledObject"):
         assert only(items, kind)["spec"]["scaleTargetRef"] == expected
 
 
+@pytest.mark.parametrize("actuator", ["hpa", "keda"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.resource.kind)
+def test_the_target_may_be_of_each_kind(actuator: str, kind: TargetKind):
+    """The variant and its scaler name group and version of the kind as the controller knows them."""
+    name = kind.resource.kind
+    switched_on = [] if kind is DEFAULT else [name]
+    items = render(
+        {"actuator": actuator, "llmd": {"targetKind": name, "modelName": "ms"}, "wva": {"targetKinds": switched_on}}
+    )
+    expected = {"apiVersion": kind.resource.api_version, "kind": name, "name": "ms-decode"}
+    for each in ("VariantAutoscaling", "HorizontalPodAutoscaler" if actuator == "hpa" else "ScaledObject"):
+        assert only(items, each)["spec"]["scaleTargetRef"] == expected
+
+
+def test_a_variant_alone_may_have_any_kind():
+    """Another release installs the controller, and its values are not known here."""
+    items = render({"controller": {"enabled": False}, "llmd": {"targetKind": "StatefulSet"}})
+    assert only(items, "VariantAutoscaling")["spec"]["scaleTargetRef"]["kind"] == "StatefulSet"
+
+
 @pytest.mark.parametrize("instance", ["", "blue"])
 def test_scalers_select_the_variants_own_series(instance: str):
-    """By its name and namespace, and by the instance where there is one; KEDA by the controller's target as well."""
+    """Scalers select by variant name and namespace, and by an instance if there is one. KEDA also selects by target."""
     values = {"wva": {"controllerInstance": instance}}
     items = render(values)
     name = only(items, "VariantAutoscaling")["metadata"]["name"]
@@ -142,7 +163,7 @@ def test_names_fit():
     ],
 )
 def test_a_ca_path_is_set_with_and_without_a_ca(case: str, path: str | None):
-    """The file is mounted there, or it is one of the image; version 0.5's path without a CA does no harm."""
+    """The path is that of the mounted CA, or a file of the image. Version 0.5's path has no effect without a CA."""
     items = CASES[case].render()
     assert only(items, "ConfigMap", "variantautoscaling-config")["data"].get("PROMETHEUS_CA_CERT_PATH") == path
     (container,) = only(items, "Deployment")["spec"]["template"]["spec"]["containers"]
@@ -185,7 +206,7 @@ def test_the_scraper_has_an_identity_of_its_own():
 
 
 def test_a_namespace_scoped_controller_has_rights_there_only():
-    """What is left of the cluster's are the reviews of who reads its metrics, and roles for people and scrapers."""
+    """The only ClusterRole that is bound to the controller lets it review the tokens of metrics readers."""
     items = CASES["named-namespace"].render()
     account = f"{chart.fullname()}-controller-manager"
     bindings = [item for item in items if item["kind"] == "ClusterRoleBinding" and account in str(item["subjects"])]
@@ -216,7 +237,7 @@ COPIES = [
 
 @pytest.mark.parametrize(("prometheus", "apis", "namespaces"), COPIES)
 def test_the_ca_goes_to_namespaces_that_are_there(prometheus: dict[str, str], apis: list[str], namespaces: list[str]):
-    """To that of Prometheus, but that of OpenShift's monitoring is on OpenShift only; without a CA to none."""
+    """The chart copies the CA to the namespace of Prometheus, but to OpenShift's monitoring only on OpenShift."""
 
     def copies(**more: str) -> list[str]:
         items = render({"wva": {"prometheus": {**prometheus, **more}}}, apis=apis)
@@ -261,14 +282,14 @@ NOTES = [
 
 @pytest.mark.parametrize(("values", "why"), NOTES)
 def test_objectives_that_no_analyzer_reads_are_said(values: chart.Body, why: str, tmp_path: Path):
-    """After the installation, with the analyzer that does not read them; and not a word where they count."""
+    """The notes name the analyzer that ignores the objectives, and say nothing if the analyzer uses them."""
     said = chart.notes(values, tmp_path)
     assert ("va.sloTpot and va.sloTtft are not used" in said) == bool(why)
     assert why in said
 
 
 def test_the_notes_say_that_no_registry_has_the_default_image(tmp_path: Path):
-    """Before anybody has to look at pods that do not start."""
+    """So the user need not find out from pods that do not start."""
     image = f"wva:{chart.metadata()['appVersion']}"
     assert f"the image is {image}, which no registry has" in chart.notes({}, tmp_path / "a")
     mine = {"wva": {"image": {"repository": "registry.example/wva"}}}
@@ -276,14 +297,14 @@ def test_the_notes_say_that_no_registry_has_the_default_image(tmp_path: Path):
 
 
 def test_the_notes_say_what_the_adapter_must_name(tmp_path: Path):
-    """The target of this release's controller; a release without a controller has none."""
+    """The notes name the target of this release's controller. A release without a controller has no such note."""
     target = f'{{job="{chart.fullname()}-metrics",namespace="{chart.NAMESPACE}"}}'
     assert target in chart.notes({}, tmp_path / "a")
     assert "its series" not in chart.notes({"controller": {"enabled": False}}, tmp_path / "b")
 
 
 def test_a_ca_path_without_effect_is_said(tmp_path: Path):
-    """The default path of version 0.5, when nothing is mounted there."""
+    """The notes warn if the values have version 0.5's default path and no CA is mounted there."""
     old = {"wva": {"prometheus": {"tls": {"caCertPath": "/etc/ssl/certs/prometheus-ca.crt"}}}}
     assert "caCertPath has no effect" in chart.notes(old, tmp_path / "a")
     assert "caCertPath has no effect" not in chart.notes(
@@ -292,7 +313,7 @@ def test_a_ca_path_without_effect_is_said(tmp_path: Path):
 
 
 def test_a_static_setting_replaces_the_pods_and_a_live_one_does_not():
-    """The template of the pods says what the process reads at its start, and no more."""
+    """Only settings that the process reads at its start are in the pod template, so only they replace the pods."""
 
     def template(values):
         return only(render(values), "Deployment")["spec"]["template"]
@@ -304,20 +325,20 @@ def test_a_static_setting_replaces_the_pods_and_a_live_one_does_not():
 
 
 def test_without_starts_from_zero_nothing_writes_to_workloads():
-    """The right goes with the feature."""
+    """Without starts from zero the controller has no right to write a scale."""
     assert "deployments/scale" in str(CASES["default"].render())
     assert "deployments/scale" not in str(CASES["no-start-from-zero"].render())
 
 
 def test_immutable_is_the_main_config_map_alone():
-    """As the table says."""
+    """No other ConfigMap of the chart is immutable."""
     items = CASES["immutable"].render()
     immutable = [item["metadata"]["name"] for item in items if item.get("immutable")]
     assert immutable == [f"{chart.fullname()}-variantautoscaling-config"]
 
 
 def test_values_of_version_0_5_0_keep_their_meaning():
-    """Each of them is found again where it has its effect."""
+    """Each old value reaches the object in which it has its effect."""
     items = CASES["version-0.5.0"].render()
     (container,) = only(items, "Deployment")["spec"]["template"]["spec"]["containers"]
     assert (container["image"], container["imagePullPolicy"]) == ("wva:v0.5.0", "Always")
@@ -369,7 +390,7 @@ def test_auto_is_the_demand_analyzer_unless_thresholds_are_chosen(default: chart
 
 
 def test_a_release_of_a_variant_alone_has_nothing_of_the_controller():
-    """Neither its pods nor roles of any kind."""
+    """The release has neither pods nor roles of the controller."""
     kinds = {item["kind"] for item in CASES["variant-alone"].render()}
     assert kinds == {"VariantAutoscaling", "HorizontalPodAutoscaler", "Service", "ServiceMonitor"}
 
@@ -387,7 +408,7 @@ def test_metrics_are_scraped_where_they_are_served():
 
 
 def test_the_network_policy_follows_the_url_of_prometheus():
-    """To the namespace of a Service, and to any address of a host elsewhere, on its port."""
+    """The policy allows the namespace of a Service, or any address if the host is elsewhere, on the URL's port."""
     inside = only(CASES["plain-prometheus"].render(), "NetworkPolicy")["spec"]["egress"]
     namespaces = [
         peer.get("namespaceSelector", {}).get("matchLabels") for rule in inside for peer in rule.get("to", ())
@@ -406,7 +427,7 @@ def test_the_network_policy_follows_the_url_of_prometheus():
 
 
 def test_development_is_laid_over_the_default():
-    """The file says only what is different, and what it says is in the chart's values."""
+    """The values for development change the defaults, and add no key to them."""
     changes = yaml.safe_load(chart.DEVELOPMENT.read_text(encoding="utf-8"))
     both = merged(chart.defaults(), changes)
     assert both.keys() == chart.defaults().keys()

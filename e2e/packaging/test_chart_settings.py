@@ -1,4 +1,4 @@
-"""What the chart gives to the process is what the process knows."""
+"""The controller knows and accepts all settings that the chart gives it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from wva.cli.flags import given_flags
 from wva.cli.main import build_parser
 from wva.config import Given, Loaded, Settings, load
 from wva.config.declare import ENVIRONMENT, declarations
+from wva.config.live import LivePolicy
 from wva.config.load import fatal_problems, unknown_keys
-from wva.config.policy_maps import LivePolicy
 
 MAIN = "variantautoscaling-config"
 WITH_CONTROLLER = sorted(name for name in CASES if not name.startswith("variant-alone"))
@@ -35,15 +35,15 @@ def test_every_setting_is_one_that_the_process_knows(items: list[Body]):
 
 
 def test_live_settings_stay_live(items: list[Body]):
-    """What may change while the process runs comes from the ConfigMap: a flag or variable would pin it."""
+    """Settings that may change at run time come from the ConfigMap: a flag or variable would fix their value."""
     _, loaded = _loaded(items)
     live = {name for name, field in declarations(Settings).items() if field.live}
     pinned = {name for name in live if loaded.sources[name] in {"flag", "environment"}}
-    assert pinned <= {"verbosity"}  # of the case that says so itself
+    assert pinned <= {"verbosity"}  # only of the case that names this setting
 
 
 def test_every_entry_of_the_other_config_maps_is_accepted(items: list[Body]):
-    """They have the names that the process looks for, and no entry is rejected or warned of."""
+    """The ConfigMaps have the names that the process reads, and it accepts each entry without a warning."""
     given, loaded = _loaded(items)
     live = LivePolicy(loaded.settings)
     for item in items:
@@ -57,7 +57,7 @@ def test_every_entry_of_the_other_config_maps_is_accepted(items: list[Body]):
 
 
 def test_what_the_table_of_the_seed_calls_thresholds_arrives():
-    """A few by name, so that the tests above are not about nothing."""
+    """Checks a few settings by name, so that the tests above cannot pass on an empty set."""
     _, loaded = _loaded(CASES["all-settings"].render())
     settings = loaded.settings
     assert (settings.limited_mode, settings.node_selector, settings.scale_to_zero) == (True, "gpu=true", True)

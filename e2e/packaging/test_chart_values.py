@@ -1,4 +1,4 @@
-"""The values of the chart: each has an effect, a description and a schema, and what is wrong is refused in words."""
+"""The chart's values: each has an effect, a description and a schema, and wrong ones are refused with a reason."""
 
 from __future__ import annotations
 
@@ -98,6 +98,7 @@ OTHERS: dict[str, Any] = {
     "hpa.behavior.scaleDown.policies": [],
     "va.variantCost": "20",
     "va.serviceClass": "",
+    "llmd.targetKind": "StatefulSet",
     "vllmService.interval": "5s",
     "vllmService.scheme": "https",
     "vllmService.type": "ClusterIP",
@@ -109,9 +110,10 @@ OTHERS: dict[str, Any] = {
         "ttl", "cleanupInterval", "fetchInterval", "freshThreshold", "staleThreshold", "unavailableThreshold"
     )},
 }  # fmt: skip
-# What has to be so for a value to have its effect.
+# Other values that a value needs to have its effect.
 CONTEXT: dict[str, chart.Body] = {
     "keda": {"actuator": "keda"},
+    "llmd.targetKind": nested("wva.targetKinds", ["StatefulSet"]),
     "keda.fallback.replicas": nested("keda.fallback.failureThreshold", 3),
     "wva.watchNamespace": nested("wva.namespaceScoped", True),
     **{
@@ -138,7 +140,7 @@ CONTEXT: dict[str, chart.Body] = {
 
 @pytest.mark.parametrize("path", VALUES)
 def test_every_value_has_an_effect(path: str):
-    """Another value than the default renders something else."""
+    """For each value, a change of the default changes the rendered objects."""
     contexts = [context for prefix, context in CONTEXT.items() if f"{path}.".startswith(f"{prefix}.")]
     before = _text(json.dumps(merged(*contexts)))
     changed = merged(*contexts, nested(path, _other(path)))
@@ -165,13 +167,13 @@ def _other(path: str) -> Any:
 
 
 def test_other_values_are_of_values_that_exist():
-    """The tables above name nothing that is gone."""
+    """The tables above name only existing values."""
     assert OTHERS.keys() <= VALUES.keys()
     assert all(any(f"{path}.".startswith(f"{prefix}.") for path in VALUES) for prefix in CONTEXT)
 
 
 def test_every_value_is_described():
-    """In its own words: no two values have the same sentence but the two directions and the switches of a kind."""
+    """Each value has a description of at least ten characters, which does not end in the middle of a word."""
     missing = [
         path for path, value in VALUES.items() if len(value.description) < 10 or value.description[-1] not in ".nwsy"
     ]
@@ -237,7 +239,7 @@ def _in_default_only(fields: type[EntryFields]) -> set[str]:
     ],
 )
 def test_ranges_and_words_of_fields_are_the_declared_ones(path: str, fields: type[EntryFields]):
-    """The chart refuses nothing less than the process, which takes its ranges and words from the declaration."""
+    """The chart refuses what the process refuses. The process has its ranges and words from the declaration."""
     properties = _at(path)["properties"]
     for declared in declarations(fields).values():
         if declared.key not in properties:
@@ -300,6 +302,8 @@ def test_wrong_types_are_refused_everywhere():
         ("wva.watchNamespace", "models", "set wva.namespaceScoped=true"),
         ("wva", {"namespaceScoped": True, "limitedMode": True}, "wva.limitedMode needs the nodes"),
         ("wva.prometheus.tls", {"caConfigMap": "a", "caSecret": "b"}, "each give the CA of Prometheus"),
+        ("llmd.targetKind", "DaemonSet", "value must be one of 'Deployment', 'StatefulSet', 'LeaderWorkerSet'"),
+        ("llmd.targetKind", "StatefulSet", "llmd.targetKind is StatefulSet, which wva.targetKinds does not have"),
         ("hpa.minReplicas", 11, "hpa.minReplicas is 11, above hpa.maxReplicas 10"),
         (
             "va.serviceClass",
@@ -309,12 +313,12 @@ def test_wrong_types_are_refused_everywhere():
     ],
 )
 def test_what_is_wrong_is_said(path: str, value: Any, said: str):
-    """The message names the key, what it is and what is expected."""
+    """The message has the key, its value and the expected form."""
     assert said in refusal(nested(path, value))
 
 
 def test_contradictions_are_said_all_at_once():
-    """Not one after each attempt."""
+    """One message names all contradictions, so that the user needs one attempt."""
     wrong = merged(nested("hpa.minReplicas", 11), nested("va.serviceClass", "gold"))
     message = refusal(wrong)
     assert "hpa.minReplicas" in message
@@ -322,7 +326,7 @@ def test_contradictions_are_said_all_at_once():
 
 
 def test_a_variant_for_keda_must_say_which_controller_it_is_for():
-    """Its release does not know the controller; and KEDA must take the number from the controller only."""
+    """The release of a variant does not know the controller, but KEDA must take the number from the controller only."""
     alone = merged(nested("controller.enabled", False), nested("actuator", "keda"))
     for given in ({}, nested("wva.metrics.job", "a"), nested("wva.metrics.namespace", "a")):
         message = refusal(merged(alone, given))

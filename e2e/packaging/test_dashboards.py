@@ -31,7 +31,7 @@ COLUMNS = 24
 
 
 def test_the_files_are_those_that_the_pages_make():
-    """Whoever changes a page or a file alone hears of it here."""
+    """This test fails if a page or its file was changed alone."""
     assert set(DASHBOARDS) == set(NAMES)
     for path, text in files().items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python -m deploy.observability.generate"
@@ -39,7 +39,7 @@ def test_the_files_are_those_that_the_pages_make():
 
 
 def test_prometheus_understands_every_query(tmp_path):
-    """As rules, since that is what promtool parses; which query is wrong it says itself."""
+    """The test passes the queries as rules, since promtool parses rules. promtool names a wrong query."""
     rules = [
         {"record": f"query:{number}", "expr": text}
         for number, text in enumerate(expressions([dashboard(name) for name in NAMES]))
@@ -62,7 +62,7 @@ def test_a_dashboard_is_one_of_grafana_11(name):
 
 
 def test_namespace_model_and_variant_can_be_chosen():
-    """Each where it says something."""
+    """Each variable is offered on the pages that use it."""
     offered = {name: set(variables(dashboard(name))) for name in NAMES}
     assert offered == {
         "fleet": {"namespace"},
@@ -74,13 +74,13 @@ def test_namespace_model_and_variant_can_be_chosen():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_whose_series_count_is_a_text_and_no_choice_of_what_is_there(name):
-    """The values of a label offer a forged series, too. The default is where the manifests install."""
+    """A choice of label values would offer forged series, too. The defaults are those of the manifests."""
     assert defaults(dashboard(name)) == {"controller_namespace": NAMESPACE, "job": JOB}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_choice_is_heeded_and_every_variable_offered(name):
-    """A panel that ignores a choice would show something else than it says; series of vLLM are not the controller's."""
+    """The queries use all variables of the page, and no others. Only queries of vLLM's series need no default."""
     document = dashboard(name)
     for asked in queries(document):
         used = set(re.findall(r"\$\{?(\w+)\}?", asked.expression)) - BUILT_IN
@@ -107,7 +107,7 @@ def test_every_panel_says_what_it_shows(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_panel_covers_another(name):
-    """Within the 24 columns of the page, each with a number of its own."""
+    """All panels lie within the 24 columns of the page without overlap. Each has a number of its own."""
     places = [(panel["id"], panel["gridPos"]) for panel in dashboard(name)["panels"]]
     assert len({number for number, _ in places}) == len(places)
     for _, place in places:
@@ -119,7 +119,7 @@ def test_no_panel_covers_another(name):
 
 
 def test_kustomize_makes_the_rule_and_a_config_map_for_each_dashboard():
-    """With the label that Grafana's sidecar looks for, and small enough for kubectl apply."""
+    """Each ConfigMap has the label for Grafana's sidecar, and is small enough for kubectl apply."""
     made = list(yaml.safe_load_all(tools.output("kubectl", "kustomize", FOLDER)))
     maps = [entry for entry in made if entry["kind"] == "ConfigMap"]
     assert [entry["kind"] for entry in made].count("PrometheusRule") == 1
@@ -133,7 +133,7 @@ def test_kustomize_makes_the_rule_and_a_config_map_for_each_dashboard():
 
 
 def test_kustomize_puts_namespace_and_job_into_every_query(tmp_path):
-    """One line of the kustomization is the namespace, an annotation the job; nothing of the defaults stays."""
+    """A line of the kustomization sets the namespace and an annotation the job. No query keeps a default."""
     copy = tmp_path / "observability"
     shutil.copytree(FOLDER, copy)
     path = copy / "kustomization.yaml"

@@ -36,7 +36,7 @@ def test_the_lock_keeps_all_hashes_and_the_entries_of_every_python():
 
 
 def test_what_is_not_locked_is_an_error():
-    """Nothing is installed that the lock does not know; the message says how to lock it."""
+    """The build installs only locked distributions. The message says how to lock another one."""
     with pytest.raises(lock.LockError, match=r"not in the lock: delta, omega; run python requirements/check\.py"):
         lock.subset(LOCK, ["gamma", "omega", "Delta"])
 
@@ -48,7 +48,7 @@ def test_an_entry_without_a_hash_is_an_error():
 
 
 def test_the_constraints_carry_versions_and_markers_only():
-    """Once pip sees one hash it wants hashes of everything, even while it resolves."""
+    """The constraints have no hashes: with one hash pip wants hashes of everything, even while it resolves."""
     assert lock.pins(LOCK).splitlines() == [
         "Alpha_One==1.0",
         "beta==2.0 ; python_full_version < '3.12'",
@@ -65,7 +65,7 @@ def test_the_locked_requirements_are_all_read():
 
 
 def test_pip_failing_says_what_it_wrote():
-    """The reason of a build that fails is in its output."""
+    """The error of a failed build contains pip's output."""
     with pytest.raises(lock.LockError, match=r"(?s)pip install failed.*no-such-option"):
         lock.pip("install", "--no-such-option")
 
@@ -94,7 +94,7 @@ def test_bytecode_is_found_at_its_prefix_and_has_no_asserts(tmp_path: Path):
 
 
 def test_another_standard_library_is_compiled_anew(tmp_path: Path):
-    """Its bytecode is taken only while its source is the one that was compiled: a base with a fix has the fix."""
+    """The interpreter uses bytecode only for the compiled source, so that a fix in the base image takes effect."""
     source = tmp_path / "module.py"
     source.write_text("value = 1\n", encoding="utf-8")
     target = bytecode.cached(PurePosixPath(source), tmp_path / "bytecode")
@@ -122,7 +122,7 @@ def test_the_standard_library_is_at_its_own_path(tmp_path: Path):
 
 
 def test_the_entry_point_takes_nothing_from_outside():
-    """One flag word, as the kernel passes one: isolated, without site, writing no bytecode, optimised."""
+    """The kernel passes one word of flags: isolated, without site, writing no bytecode, optimised."""
     text = launcher(PurePosixPath("/usr/bin/python3"), libraries=assemble.LIBRARIES, bytecode=assemble.BYTECODE)
     first = text.splitlines()[0]
     assert first == "#!/usr/bin/python3 -ISBO"
@@ -133,9 +133,9 @@ def test_the_entry_point_takes_nothing_from_outside():
 def test_the_image_has_of_the_simulator_what_its_commands_run(tmp_path: Path):
     """The emulator and the load generator import each of these modules, and no others of the simulator."""
     graph = grimp.build_graph("wva", cache_dir=None)
-    commands = ("wva.cli.emulator", "wva.cli.loadgen")
+    commands = ("wva.sim.commands.emulator", "wva.sim.commands.loadgen")
     used = {name for command in commands for name in graph.find_upstream_modules(command)}
-    packages = {"wva.sim", "wva.sim.emulator", "wva.sim.loadgen", "wva.sim.fleet"}
+    packages = {"wva.sim", "wva.sim.commands", *commands, "wva.sim.emulator", "wva.sim.loadgen", "wva.sim.fleet"}
     program = tmp_path / "wva"
     assemble.copy_program(program)
     paths = {path.relative_to(tmp_path).with_suffix("") for path in (program / "sim").rglob("*.py")}
@@ -145,15 +145,31 @@ def test_the_image_has_of_the_simulator_what_its_commands_run(tmp_path: Path):
 
 @pytest.mark.parametrize("command", ["run", "emulator", "loadgen"])
 def test_the_commands_of_the_image_start_without_the_rest_of_the_simulator(tmp_path: Path, command: str):
-    """With the files that the image has, in a process of their own."""
+    """The commands start in a process that has only the files of the image."""
     assemble.copy_program(tmp_path / "wva")
     code = f"""import sys; sys.path.insert(0, {str(tmp_path)!r})
-import wva.cli.{command}
+import wva
 assert wva.__file__.startswith({str(tmp_path)!r})
-wva.cli.main([{command!r}, "--help"])"""
+from wva.cli import main
+main([{command!r}, "--help"])"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=240)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"usage: wva {command}")
+
+
+@pytest.mark.parametrize("command", ["demo", "bench", "backtest", "tune"])
+def test_the_commands_that_the_image_has_not_say_so(tmp_path: Path, command: str):
+    """Commands that are not in the image say so in one line, with any flags. The help lists them nevertheless."""
+    assemble.copy_program(tmp_path / "wva")
+    code = f"""import sys; sys.path.insert(0, {str(tmp_path)!r})
+from wva.cli import main
+sys.exit(main(sys.argv[1:]))"""
+    start = [sys.executable, "-c", code]
+    done = subprocess.run([*start, command, "--list"], capture_output=True, text=True, check=False, timeout=240)
+    told = f"wva: `wva {command}` needs the whole simulator, which is not installed here: in a clone of WVA, "
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{told}pip install '.[bench]'\n")
+    done = subprocess.run([*start, "--help"], capture_output=True, text=True, check=False, timeout=240)
+    assert f"  {command} " in done.stdout
 
 
 def test_the_bill_is_a_function_of_what_is_installed(tmp_path: Path):

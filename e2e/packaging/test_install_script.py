@@ -1,4 +1,4 @@
-"""deploy/install.sh: what it does in which order, what it refuses, and what it leaves as it is."""
+"""deploy/install.sh: the order of its steps, the inputs that it refuses, and the objects that it leaves unchanged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from e2e.packaging import chart
-from e2e.packaging.installing import DEPLOY, Machine, Outcome, node
+from e2e.packaging.installing import DEPLOY, Machine, ScriptOutcome, node
 from e2e.packaging.recorded_tool import CERTIFICATE
 
 CHART = DEPLOY.parent / "charts" / "workload-variant-autoscaler"
@@ -28,15 +28,15 @@ def _machine(tmp_path: Path) -> Machine:
 
 
 @pytest.fixture(name="twice", scope="module")
-def _twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Outcome, Machine]:
+def _twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[ScriptOutcome, ScriptOutcome, Machine]:
     """Install into an empty cluster, and once more."""
     machine = Machine(tmp_path_factory.mktemp("twice"), nodes=[H100])
     first = machine.run(IMG=IMAGE, HF_TOKEN="hf_secret")
     return first, machine.run(IMG=IMAGE), machine
 
 
-def test_an_installation_in_order(twice: tuple[Outcome, Outcome, Machine]):
-    """Namespaces, Prometheus with its certificate, the definition before the release, the wait, the adapter."""
+def test_an_installation_in_order(twice: tuple[ScriptOutcome, ScriptOutcome, Machine]):
+    """The order is: namespaces, Prometheus with its certificate, the definition, the release, a wait, the adapter."""
     first, _, _ = twice
     assert first.code == 0, first.err
     assert [" ".join(call.split()[:4]) for call in first.writes] == [
@@ -58,8 +58,8 @@ def test_an_installation_in_order(twice: tuple[Outcome, Outcome, Machine]):
     ]
 
 
-def test_a_second_run_creates_nothing(twice: tuple[Outcome, Outcome, Machine]):
-    """What is there is kept, the certificate above all; the releases are brought to the same state."""
+def test_a_second_run_creates_nothing(twice: tuple[ScriptOutcome, ScriptOutcome, Machine]):
+    """A second run keeps all objects, above all the certificate, and upgrades the releases to the same state."""
     first, second, machine = twice
     assert second.code == 0, second.err
     assert [" ".join(call.split()[:4]) for call in second.writes] == [
@@ -74,7 +74,7 @@ def test_a_second_run_creates_nothing(twice: tuple[Outcome, Outcome, Machine]):
     assert len(machine.world["releases"]) == 3
 
 
-def test_the_authority_reaches_controller_and_adapter(twice: tuple[Outcome, Outcome, Machine]):
+def test_the_authority_reaches_controller_and_adapter(twice: tuple[ScriptOutcome, ScriptOutcome, Machine]):
     """The certificate that Prometheus serves is its own authority; the adapter finds it where its values say."""
     first, _, machine = twice
     given = first.values()
@@ -99,7 +99,7 @@ def test_the_authority_reaches_controller_and_adapter(twice: tuple[Outcome, Outc
     ],
 )
 def test_the_adapter_reads_the_series_of_the_release(tmp_path: Path, given: dict[str, str], namespace: str, job: str):
-    """Its rules name the Service of the release and its namespace, as the chart renders them."""
+    """The adapter's rules name the Service of the release and its namespace, as the chart renders them."""
     outcome = Machine(tmp_path, nodes=[H100]).run(IMG=IMAGE, **given)
     assert outcome.code == 0, outcome.err
     (text,) = outcome.release("prometheus-adapter").files.values()
@@ -112,8 +112,8 @@ def test_the_adapter_reads_the_series_of_the_release(tmp_path: Path, given: dict
     assert job in services
 
 
-def test_no_secret_is_written_anywhere(twice: tuple[Outcome, Outcome, Machine]):
-    """Neither the key that was made nor a token of the caller is in what is printed or in a command line."""
+def test_no_secret_is_written_anywhere(twice: tuple[ScriptOutcome, ScriptOutcome, Machine]):
+    """Neither the generated key nor a token of the caller appears in the output or in a command line."""
     first, _, _ = twice
     seen = first.out + first.err + "".join(map(str, first.calls)) + "".join(call.stdin for call in first.calls)
     assert "secret of the key" not in seen
@@ -121,15 +121,15 @@ def test_no_secret_is_written_anywhere(twice: tuple[Outcome, Outcome, Machine]):
     assert "HF_TOKEN is set and has no effect" in first.err
 
 
-def test_the_accelerator_is_that_of_the_nodes(twice: tuple[Outcome, Outcome, Machine]):
-    """Found out where the caller says nothing, and told; by its short name."""
+def test_the_accelerator_is_that_of_the_nodes(twice: tuple[ScriptOutcome, ScriptOutcome, Machine]):
+    """Without a value from the caller, the script reads the accelerator from the nodes and prints its short name."""
     first, _, _ = twice
     assert first.values()["va.accelerator"] == "H100"
     assert "accelerator of the nodes: H100" in first.out
 
 
 def test_a_dry_run_shows_everything_and_changes_nothing(machine: Machine):
-    """It prints the commands, with what they get on standard input, and asks the cluster only what can be asked."""
+    """A dry run prints the commands with their standard input, and only reads from the cluster."""
     outcome = machine.run("--dry-run", IMG=IMAGE)
     assert outcome.code == 0, outcome.err
     assert outcome.writes == []
@@ -141,7 +141,7 @@ def test_a_dry_run_shows_everything_and_changes_nothing(machine: Machine):
 
 @pytest.mark.parametrize("without", ["kubectl", "helm", "openssl"])
 def test_a_missing_command_is_named_with_what_to_do(tmp_path: Path, without: str):
-    """Before anything is changed."""
+    """The script names the command before it changes anything."""
     outcome = Machine(tmp_path, without=[without]).run()
     assert outcome.code == 1
     assert f"  - {without}: the command is not on the PATH; " in outcome.err
@@ -149,7 +149,7 @@ def test_a_missing_command_is_named_with_what_to_do(tmp_path: Path, without: str
 
 
 def test_all_that_is_missing_is_said_at_once(machine: Machine):
-    """Rights and kinds are looked at together, and the script goes no further."""
+    """The script names all missing rights and kinds in one error, and ends."""
     machine.change(forbidden=["namespaces", "clusterroles.rbac.authorization.k8s.io"])
     outcome = machine.run(PROMETHEUS_URL="https://prometheus.example.org", MONITORING_NAMESPACE="nowhere")
     assert outcome.code == 1
@@ -191,7 +191,7 @@ def test_the_image_has_to_be_named(machine: Machine, tmp_path: Path, given: dict
 
 
 def test_a_cluster_that_does_not_answer_is_named_with_the_reason(machine: Machine):
-    """The first line of what kubectl says, and where to look."""
+    """The error has the first line of kubectl's message, and says where to look."""
     machine.change(reachable=False)
     outcome = machine.run()
     assert outcome.code == 1
@@ -200,7 +200,7 @@ def test_a_cluster_that_does_not_answer_is_named_with_the_reason(machine: Machin
 
 
 def test_an_old_helm_is_missing(machine: Machine):
-    """Version 2 has other commands."""
+    """The script treats Helm 2 as missing, because Helm 2 has other commands."""
     machine.change(helm="v2.17.0")
     outcome = machine.run()
     assert (outcome.code, outcome.writes) == (1, [])
@@ -208,7 +208,7 @@ def test_an_old_helm_is_missing(machine: Machine):
 
 
 def test_several_accelerators_are_a_question(machine: Machine):
-    """Nobody is guessed for: the answer decides whether a variant is scaled."""
+    """The script does not choose an accelerator: a wrong one would keep WVA from scaling the variant."""
     machine.change(nodes=[H100, node("two", amd="AMD-MI300X-192G"), node("three", intel="Intel-Gaudi-2-96GB")])
     outcome = machine.run(**QUIET)
     assert outcome.code == 1
@@ -227,21 +227,21 @@ def test_several_accelerators_are_a_question(machine: Machine):
     ],
 )
 def test_a_wrong_option_ends_it(machine: Machine, options: list[str], message: str):
-    """With status 1, the word that was wrong, and no call at all."""
+    """The script ends with status 1, names the wrong word, and calls no tool."""
     outcome = machine.run(*options)
     assert (outcome.code, outcome.calls) == (1, [])
     assert f"ERROR: {message}" in outcome.err
 
 
 def test_help_tells_the_options_and_ends(machine: Machine):
-    """Without looking at anything."""
+    """``--help`` calls no tool."""
     outcome = machine.run("--help", ENVIRONMENT="mars")
     assert (outcome.code, outcome.err, outcome.calls) == (0, "", [])
     assert "--dry-run" in outcome.out
 
 
 def test_wrong_variables_are_all_named(machine: Machine):
-    """With the value and what was expected; a URL may hold a password and is not shown."""
+    """The error has each wrong value and the expected form. It does not show a URL, which may hold a password."""
     outcome = machine.run(
         DEPLOY_VA="yes", HPA_MIN_REPLICAS="two", WVA_NS="Upper", MODEL_ID="a,b", PROMETHEUS_URL="https://me:pw@host",
     )  # fmt: skip
@@ -256,7 +256,7 @@ def test_wrong_variables_are_all_named(machine: Machine):
 
 
 def test_contradictions_are_refused(machine: Machine):
-    """Neither of two answers is taken silently."""
+    """The script refuses contradictory variables instead of choosing one of them."""
     outcome = machine.run(IMG=IMAGE, WVA_IMAGE_TAG="2")
     assert "given together with WVA_IMAGE_REPO or WVA_IMAGE_TAG" in outcome.err
     assert outcome.calls == []
@@ -265,7 +265,7 @@ def test_contradictions_are_refused(machine: Machine):
 
 
 def test_a_namespace_on_its_way_out_is_not_forced(machine: Machine):
-    """The script says to wait; finalizers are somebody's promise."""
+    """The script tells the user to wait. It removes no finalizers, since another program relies on them."""
     machine.change(objects={f"namespace//{SYSTEM}": {"status": {"phase": "Terminating"}, "metadata": {"labels": {}}}})
     outcome = machine.run(**QUIET)
     assert (outcome.code, outcome.writes) == (1, [])
@@ -273,7 +273,7 @@ def test_a_namespace_on_its_way_out_is_not_forced(machine: Machine):
 
 
 def test_a_controller_that_does_not_come_up_is_an_error(machine: Machine):
-    """With where its pods say why."""
+    """The error says where the pods of the controller tell the reason."""
     machine.change(ready=False)
     outcome = machine.run(**QUIET, SKIP_TLS_VERIFY="true", WAIT_TIMEOUT="7s")
     assert outcome.code == 1
@@ -281,8 +281,10 @@ def test_a_controller_that_does_not_come_up_is_an_error(machine: Machine):
     assert f"kubectl -n {SYSTEM} logs" in outcome.err
 
 
-def test_a_certificate_about_to_end_is_renewed_if_it_is_ours(twice: tuple[Outcome, Outcome, Machine], machine: Machine):
-    """That of somebody else is left to them."""
+def test_a_certificate_about_to_end_is_renewed_if_it_is_ours(
+    twice: tuple[ScriptOutcome, ScriptOutcome, Machine], machine: Machine
+):
+    """The script does not renew a certificate that it did not make."""
     machine.change(objects=twice[2].world["objects"], expiring=True)
     only = {"DEPLOY_WVA": "false", "DEPLOY_PROMETHEUS_ADAPTER": "false"}
     renewed = machine.run(**only)
@@ -300,7 +302,7 @@ def test_a_certificate_about_to_end_is_renewed_if_it_is_ours(twice: tuple[Outcom
 
 
 def test_another_server_of_external_metrics_is_left_in_place(machine: Machine):
-    """A cluster has one; taking it away from KEDA would stop what KEDA scales."""
+    """A cluster has one such server. If the script replaced KEDA's, KEDA could no longer scale."""
     service = {"spec": {"service": {"namespace": "keda", "name": "keda-operator-metrics-apiserver"}}}
     machine.change(objects={"apiservice//v1beta1.external.metrics.k8s.io": service})
     outcome = machine.run(**QUIET | {"DEPLOY_PROMETHEUS_ADAPTER": "true", "DEPLOY_WVA": "false"}, PROM_CA_CERT_PATH=str(
@@ -312,14 +314,14 @@ def test_another_server_of_external_metrics_is_left_in_place(machine: Machine):
 
 
 def certificate(machine: Machine, text: str = CERTIFICATE) -> Path:
-    """Write a certificate of the caller's."""
+    """Write a certificate that the caller passes to the script."""
     file = machine.folder / "given.crt"
     file.write_text(text, encoding="utf-8")
     return file
 
 
 def test_the_callers_certificate_is_taken_as_it_is(machine: Machine):
-    """It is not looked for elsewhere and not overwritten, as the original did."""
+    """The script neither looks for another certificate nor overwrites this one. The original overwrote it."""
     file = certificate(machine)
     outcome = machine.run(**QUIET, PROM_CA_CERT_PATH=str(file))
     assert outcome.values()["wva.prometheus.caCert"] == str(file)
@@ -332,7 +334,7 @@ def test_the_callers_certificate_is_taken_as_it_is(machine: Machine):
     [("nothing", "has no PEM certificate"), (f"{CERTIFICATE}-----BEGIN PRIVATE KEY-----\n", "has a private key in it")],
 )
 def test_a_file_that_is_no_certificate_alone_is_refused(machine: Machine, text: str, message: str):
-    """It becomes a ConfigMap, which more people can read than a Secret."""
+    """The file becomes a ConfigMap, which more users can read than a Secret, so it must hold only certificates."""
     outcome = machine.run(**QUIET, PROM_CA_CERT_PATH=str(certificate(machine, text)))
     assert outcome.code == 1
     assert message in outcome.err
@@ -340,14 +342,14 @@ def test_a_file_that_is_no_certificate_alone_is_refused(machine: Machine, text: 
 
 
 def test_without_an_authority_it_is_said_where_it_was_looked_for(machine: Machine):
-    """And what can be done; verification is not given up silently."""
+    """The error says where the script looked and what the user can do. The script does not switch verification off."""
     outcome = machine.run(**QUIET)
     assert outcome.code == 1
     assert f"it is not in Secret {MONITORING}/prometheus-web-tls. Set PROM_CA_CERT_PATH" in outcome.err
 
 
 def test_every_variable_becomes_the_value_it_means(machine: Machine):
-    """All that the caller gives reaches the chart, after a values file of theirs."""
+    """Each variable of the caller reaches the chart, and wins over the caller's values file."""
     values = machine.folder / "values.yaml"
     values.write_text("va: {enabled: true}\n", encoding="utf-8")
     outcome = machine.run(
@@ -412,7 +414,7 @@ def test_what_the_script_chooses_goes_below_a_values_file(machine: Machine):
     [(f"wva@sha256:{'a' * 64}", f"sha256:{'a' * 64}", None), ("host:5000/team/wva:v1", None, "v1")],
 )
 def test_an_image_by_digest_or_by_tag(machine: Machine, image: str, digest: str | None, tag: str | None):
-    """The port of a registry is not taken for a tag."""
+    """The script does not take the port of a registry for a tag."""
     given = machine.run("-i", image, **QUIET, SKIP_TLS_VERIFY="true").values()
     assert (given.get("wva.image.digest"), given.get("wva.image.tag")) == (digest, tag)
     assert image.startswith(given["wva.image.repository"])
@@ -420,7 +422,7 @@ def test_an_image_by_digest_or_by_tag(machine: Machine, image: str, digest: str 
 
 
 def test_undeploy_removes_what_was_installed_and_keeps_the_rest(
-    twice: tuple[Outcome, Outcome, Machine], tmp_path: Path
+    twice: tuple[ScriptOutcome, ScriptOutcome, Machine], tmp_path: Path
 ):
     """Releases, first the controller's; objects of users, the definition and namespaces stay. Again is no error."""
     machine = Machine(tmp_path, **twice[2].world)
@@ -439,8 +441,8 @@ def test_undeploy_removes_what_was_installed_and_keeps_the_rest(
     assert not again.beginning("helm uninstall")
 
 
-def test_only_namespaces_of_its_own_are_deleted(twice: tuple[Outcome, Outcome, Machine], tmp_path: Path):
-    """And only when asked to; one that was there before is left alone."""
+def test_only_namespaces_of_its_own_are_deleted(twice: tuple[ScriptOutcome, ScriptOutcome, Machine], tmp_path: Path):
+    """Undeploy deletes a namespace only if the script created it and the user asks for it."""
     machine = Machine(tmp_path, **twice[2].world)
     objects = machine.world["objects"]
     objects["namespace//llm-d-inference-scheduler"]["metadata"]["labels"] = {}
@@ -451,8 +453,8 @@ def test_only_namespaces_of_its_own_are_deleted(twice: tuple[Outcome, Outcome, M
     assert "namespace llm-d-inference-scheduler was not made by this script: it stays" in outcome.out
 
 
-def test_undeploy_can_be_tried_dry(twice: tuple[Outcome, Outcome, Machine], tmp_path: Path):
-    """It shows what would go."""
+def test_undeploy_can_be_tried_dry(twice: tuple[ScriptOutcome, ScriptOutcome, Machine], tmp_path: Path):
+    """A dry run of undeploy prints what it would delete."""
     outcome = Machine(tmp_path, **twice[2].world).run("--undeploy", "--dry-run")
     assert (outcome.code, outcome.writes) == (0, [])
     assert "would run: helm uninstall workload-variant-autoscaler" in outcome.out

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.packaging.installing import DEPLOY, Machine, Outcome, node
+from e2e.packaging.installing import DEPLOY, Machine, ScriptOutcome, node
 from wva.model.inventory import normalize_accelerator
 
 USER_MONITORING = "openshift-user-workload-monitoring"
@@ -39,7 +39,7 @@ def openshift(folder: Path, *authorities: str) -> Machine:
     return Machine(folder, nodes=[node("one", nvidia="NVIDIA-L40S")], objects=objects)
 
 
-def authority(outcome: Outcome) -> str:
+def authority(outcome: ScriptOutcome) -> str:
     """Return the certificate that the controller is given."""
     call = outcome.release("workload-variant-autoscaler")
     return call.files[outcome.values()["wva.prometheus.caCert"]]
@@ -58,7 +58,7 @@ def test_openshift_looks_for_the_authority_in_order(tmp_path: Path, places: tupl
 
 
 def test_openshift_without_any_authority_says_where_it_looked(tmp_path: Path):
-    """All three places."""
+    """The error names all three places."""
     outcome = openshift(tmp_path).run(ENVIRONMENT="openshift", IMG="registry.example/wva:1.2")
     assert outcome.code == 1
     for place in ("openshift-service-ca.crt", "openshift-config/openshift-service-ca", "thanos-querier-tls"):
@@ -92,7 +92,7 @@ def test_openshift_uses_its_own_monitoring(tmp_path: Path):
 
 
 def test_a_label_that_says_otherwise_is_kept(tmp_path: Path):
-    """Whoever switched the scraping of a namespace off is not overruled, and is told what that means."""
+    """The script keeps a label that switches scraping off in a namespace, and warns of it."""
     machine = openshift(tmp_path, SERVICE_CA)
     objects = machine.world["objects"]
     labels = {"openshift.io/user-monitoring": "false"}
@@ -104,7 +104,7 @@ def test_a_label_that_says_otherwise_is_kept(tmp_path: Path):
 
 
 def test_openshift_is_recognised_and_what_it_lacks_is_named(tmp_path: Path):
-    """On another cluster, and without monitoring of user workloads, nothing is begun."""
+    """The script changes nothing on another kind of cluster, or without monitoring of user workloads."""
     outcome = Machine(tmp_path).run(ENVIRONMENT="openshift", IMG="registry.example/wva:1.2")
     assert (outcome.code, outcome.writes) == (1, [])
     assert "OpenShift: this cluster serves no config.openshift.io" in outcome.err
@@ -112,14 +112,14 @@ def test_openshift_is_recognised_and_what_it_lacks_is_named(tmp_path: Path):
 
 
 def test_openshift_gets_no_second_prometheus(tmp_path: Path):
-    """Asking for one is refused rather than overruled."""
+    """The script refuses a request for its own Prometheus on OpenShift."""
     outcome = openshift(tmp_path).run(ENVIRONMENT="openshift", IMG="registry.example/wva:1.2", DEPLOY_PROMETHEUS="true")
     assert (outcome.code, outcome.calls) == (1, [])
     assert "DEPLOY_PROMETHEUS=true: OpenShift has its own Prometheus" in outcome.err
 
 
 @pytest.fixture(name="kind", scope="module")
-def _kind(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Outcome, Machine]:
+def _kind(tmp_path_factory: pytest.TempPathFactory) -> tuple[ScriptOutcome, ScriptOutcome, Machine]:
     """Install into a kind cluster that is not there yet, and once more."""
     nodes = [{"metadata": {"name": name, "labels": {}}, "spec": {}} for name in NODES]
     nodes[0]["spec"]["taints"] = [{"key": "node-role.kubernetes.io/control-plane"}]
@@ -128,7 +128,7 @@ def _kind(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Outcome, M
     return first, machine.run(**KIND, DECODE_REPLICAS="2", VLLM_MAX_NUM_SEQS="8"), machine
 
 
-def test_kind_makes_a_cluster_with_gpus(kind: tuple[Outcome, Outcome, Machine]):
+def test_kind_makes_a_cluster_with_gpus(kind: tuple[ScriptOutcome, ScriptOutcome, Machine]):
     """Three nodes of which each has four GPUs of another vendor, with the gate that lets an HPA go to zero."""
     first, _, _ = kind
     assert first.code == 0, first.err
@@ -149,8 +149,8 @@ def test_kind_makes_a_cluster_with_gpus(kind: tuple[Outcome, Outcome, Machine]):
     assert not patches
 
 
-def test_kind_touches_its_own_cluster_only(kind: tuple[Outcome, Outcome, Machine]):
-    """Whatever cluster kubectl points to: each call names the context."""
+def test_kind_touches_its_own_cluster_only(kind: tuple[ScriptOutcome, ScriptOutcome, Machine]):
+    """Each call names the context of the kind cluster, so kubectl's current context does not matter."""
     first, second, _ = kind
     calls = [call for call in [*first.calls, *second.calls] if call.tool in {"kubectl", "helm"}]
     assert {tuple(call.argv[:2]) for call in calls if call.words[0] != "version"} == {
@@ -159,7 +159,7 @@ def test_kind_touches_its_own_cluster_only(kind: tuple[Outcome, Outcome, Machine
     }
 
 
-def test_kind_gets_the_image_and_an_emulated_model_server(kind: tuple[Outcome, Outcome, Machine]):
+def test_kind_gets_the_image_and_an_emulated_model_server(kind: tuple[ScriptOutcome, ScriptOutcome, Machine]):
     """The controller's own image serves as vLLM, where the variant, its Service and its accelerator expect it."""
     first, _, _ = kind
     assert first.beginning("docker save --output")[0].words[-1] == IMAGE
@@ -189,8 +189,8 @@ def test_kind_gets_the_image_and_an_emulated_model_server(kind: tuple[Outcome, O
     assert (given["wva.image.repository"], given["wva.image.tag"]) == ("wva", "0.6.0")
 
 
-def test_kind_again_makes_no_second_cluster_and_resets_no_replicas(kind: tuple[Outcome, Outcome, Machine]):
-    """They belong to whoever scales it; the first number is given once."""
+def test_kind_again_makes_no_second_cluster_and_resets_no_replicas(kind: tuple[ScriptOutcome, ScriptOutcome, Machine]):
+    """The script sets the first number of replicas once. Later runs leave the replicas to the scaler."""
     first, second, machine = kind
     assert second.code == 0, second.err
     assert [call.words[-1] for call in first.beginning("kubectl scale deployment")] == ["2"]
@@ -200,7 +200,7 @@ def test_kind_again_makes_no_second_cluster_and_resets_no_replicas(kind: tuple[O
 
 
 def test_kind_dry_without_a_cluster_shows_what_it_would_make(tmp_path: Path):
-    """Nothing is asked of a cluster that is not there, and nothing is made."""
+    """The dry run sends no request to the missing cluster and creates nothing."""
     outcome = Machine(tmp_path, images=[IMAGE], reachable=False).run("--dry-run", **KIND)
     assert outcome.code == 0, outcome.err
     assert outcome.writes == []
@@ -209,7 +209,7 @@ def test_kind_dry_without_a_cluster_shows_what_it_would_make(tmp_path: Path):
 
 
 def test_kind_without_the_image_says_how_to_get_it(tmp_path: Path):
-    """Before a cluster is made that could not use it."""
+    """The script says so before it creates a cluster."""
     outcome = Machine(tmp_path).run(**KIND)
     assert (outcome.code, outcome.writes) == (1, [])
     assert "the image wva:0.6.0: docker does not have it; build it (docs/image.md) or give IMG" in outcome.err
@@ -222,8 +222,10 @@ def test_kind_with_an_accelerator_that_no_node_has_is_refused(tmp_path: Path):
     assert "ACCELERATOR_TYPE=H100: no node of CLUSTER_GPU_TYPE=mix has it" in outcome.err
 
 
-def test_kind_is_removed_with_its_cluster_when_asked(kind: tuple[Outcome, Outcome, Machine], tmp_path: Path):
-    """The model server goes, and the cluster only with DELETE_CLUSTER; other environments never delete one."""
+def test_kind_is_removed_with_its_cluster_when_asked(
+    kind: tuple[ScriptOutcome, ScriptOutcome, Machine], tmp_path: Path
+):
+    """The script deletes the model server, and the cluster only with DELETE_CLUSTER and in this environment."""
     machine = Machine(tmp_path / "kind", **kind[2].world)
     outcome = machine.run("-u", **KIND, DELETE_CLUSTER="true")
     assert outcome.code == 0, outcome.err
@@ -251,7 +253,7 @@ def test_kind_is_removed_with_its_cluster_when_asked(kind: tuple[Outcome, Outcom
     ],
 )
 def test_setup_labels_nodes_by_type(tmp_path: Path, type_: str, products: list[str], marks: list[str]):
-    """In the order of their names, as the GPU operators do; an existing cluster is repaired."""
+    """The script labels nodes in the order of their names, as GPU operators do. It also repairs an existing cluster."""
     nodes = [{"metadata": {"name": name, "labels": {}}, "spec": {}} for name in reversed(NODES)]
     machine = Machine(tmp_path, nodes=nodes, clusters=["mine"])
     outcome = machine.run(
@@ -264,7 +266,7 @@ def test_setup_labels_nodes_by_type(tmp_path: Path, type_: str, products: list[s
     assert [found[1].partition("=")[2] for found in labels] == products
     assert [found[0].partition("=")[2] for found in labels] == ["4", "4", "4"]
     assert [found[3] for found in labels] == ([f"gpu-config={mark}" for mark in marks] or ["gpu-config-"] * 3)
-    for found in labels:  # what an earlier type has left goes
+    for found in labels:  # the script removes labels of an earlier type
         others = {"nvidia.com", "amd.com", "intel.com"} - {found[0].partition("/")[0]}
         assert set(found[4:]) == {f"{other}/gpu.{name}-" for other in others for name in ("count", "product", "memory")}
     assert all(mark[1:] == normalize_accelerator(product) for mark, product in zip(marks, products, strict=False))
@@ -280,14 +282,14 @@ def test_setup_labels_nodes_by_type(tmp_path: Path, type_: str, products: list[s
     ],
 )
 def test_setup_refuses_what_it_does_not_know(tmp_path: Path, options: list[str], message: str):
-    """With the option, the value and what was expected, before a cluster is made."""
+    """The error has the option, the value and the expected form, and comes before the script creates a cluster."""
     outcome = Machine(tmp_path).run(*options, script="kind-emulator/setup.sh")
     assert (outcome.code, outcome.writes) == (1, [])
     assert f"ERROR: {message}" in outcome.err
 
 
 def test_setup_without_the_gate(tmp_path: Path):
-    """For a cluster as most are: an HPA that keeps one replica."""
+    """Without the feature gate, as on most clusters, an HPA keeps at least one replica."""
     outcome = Machine(tmp_path).run("--dry-run", script="kind-emulator/setup.sh", ENABLE_SCALE_TO_ZERO="false")
     assert outcome.code == 0, outcome.err
     assert "featureGates" not in outcome.out
@@ -295,7 +297,7 @@ def test_setup_without_the_gate(tmp_path: Path):
 
 
 def test_teardown_deletes_one_cluster_and_may_be_repeated(tmp_path: Path):
-    """The one of its name; none is no error."""
+    """The script deletes the cluster of its name. A missing cluster is no error."""
     machine = Machine(tmp_path, clusters=["mine", "other"])
     assert machine.run("mine", script="kind-emulator/teardown.sh").writes == ["kind delete cluster --name mine"]
     again = machine.run(script="kind-emulator/teardown.sh", KIND_NAME="mine")

@@ -36,7 +36,7 @@ def documented(heading: str) -> set[str]:
 
 
 def test_shellcheck_finds_nothing():
-    """In no script, with everything that it reads; an exception is written where it is made, with its reason."""
+    """Shellcheck finds nothing in the scripts and the files that they source. Each exception has a reason beside it."""
     program = shutil.which("shellcheck", path=str(Path(sys.executable).parent)) or shutil.which("shellcheck")
     assert program, "shellcheck is not installed: it comes with the dev extra"
     done = subprocess.run([program, *SCRIPTS], capture_output=True, text=True, check=False, timeout=120)
@@ -45,21 +45,21 @@ def test_shellcheck_finds_nothing():
 
 
 def test_every_variable_is_documented_and_the_other_way_round():
-    """Those that are read, and those that are met with a warning."""
+    """The page lists all variables that the scripts read, and those that only cause a warning."""
     assert documented("Variables") == set(table("known_settings"))
     assert documented("Variables of the original without effect") == set(table("ignored_settings"))
 
 
 @pytest.mark.parametrize("name", table("known_settings"))
 def test_every_variable_is_used(name: str):
-    """A variable that is checked and documented does something."""
+    """Each variable that is checked and documented is also used."""
     elsewhere = "".join(script.read_text(encoding="utf-8") for script in SCRIPTS if script.name != "settings.sh")
     elsewhere += SETTINGS.partition("check_settings()")[2]
     assert re.search(rf"\b{name}\b", elsewhere)
 
 
 def test_every_kind_of_value_has_words_and_a_check(tmp_path: Path):
-    """Else a wrong value would be taken, or refused without saying what was expected."""
+    """Otherwise a script would accept a wrong value, or refuse it without naming the expected form."""
     body = SETTINGS.partition("known_settings() {")[2].partition("TABLE'\n")[2].partition("\nTABLE")[0]
     for name, kind in (line.split() for line in body.splitlines()):
         assert len(re.findall(rf"^  {kind}\)", SETTINGS, re.MULTILINE)) == 2, f"{name} {kind}"
@@ -70,7 +70,7 @@ def test_every_kind_of_value_has_words_and_a_check(tmp_path: Path):
 
 
 def test_what_has_no_effect_is_said_once_each(tmp_path: Path):
-    """With the reason, and never with the value."""
+    """The warning has the reason, and never the value."""
     ignored = table("ignored_settings")
     outcome = Machine(tmp_path).run("--undeploy", "--dry-run", SKIP_CHECKS="true", **dict.fromkeys(ignored, "my-value"))
     assert outcome.code == 0, outcome.err

@@ -20,8 +20,8 @@ from wva.api.meta import Key
 from wva.cli.flags import expand_booleans, given_flags
 from wva.cli.main import build_parser
 from wva.config import Given, Settings, load
+from wva.config.live import LivePolicy
 from wva.config.load import unknown_keys
-from wva.config.policy_maps import LivePolicy
 
 OURS = "team-a"
 
@@ -46,7 +46,7 @@ def main_config(items: list[Body]) -> dict[str, str]:
 
 
 def test_every_object_is_valid():
-    """Against strict schemas: overlays with their components, what they are made of, and the samples."""
+    """Overlays with their components, all other folders and the samples fit strict schemas."""
     manifests = of_kustomize()
     assert {*OVERLAYS, "crd", "rbac", "base", "observability", "samples/two-variants"} <= manifests.keys()
     assert problems(manifests) == []
@@ -100,7 +100,7 @@ def references(items: list[Body]) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_every_selector_picks_the_controllers_pods(overlay: str):
-    """Service, budget, spread, policy and Deployment mean the same pods; the monitor means the Service."""
+    """Service, budget, spread, policy and Deployment select the same pods. The monitor selects the Service."""
     items = rendered(overlay, combinations(overlay)[-1])
     spec = one(items, "Deployment")["spec"]
     labels = spec["template"]["metadata"]["labels"].items()
@@ -123,7 +123,7 @@ def test_every_selector_picks_the_controllers_pods(overlay: str):
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_ports_fit(overlay: str):
-    """From the flag through container, Service, monitor and policy it is one port, and the probes' another."""
+    """Flag, container, Service, monitor and policy have the same port for metrics. The probes have another one."""
     items = rendered(overlay, combinations(overlay)[-1])
     flags = dict(argument.split("=", 1) for argument in container(items)["args"])
     ports = {port["name"]: port["containerPort"] for port in container(items)["ports"]}
@@ -142,7 +142,7 @@ def test_ports_fit(overlay: str):
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_settings_are_taken_without_a_word(overlay: str):
-    """Flags, environment and ConfigMap: nothing rejected, nothing unknown, nothing without effect."""
+    """The controller takes flags, environment and ConfigMap: it rejects and ignores nothing, and knows all names."""
     items = rendered(overlay)
     flags = given_flags(build_parser().parse_args(expand_booleans(["run", *container(items)["args"]])))
     data = main_config(items)
@@ -176,7 +176,7 @@ def test_the_config_maps_say_what_is_in_force_without_them(overlay: str):
 
 
 def test_a_namespace_scoped_installation_has_nothing_of_the_cluster():
-    """Every object lies in the namespace, and the process asks for nothing beyond it."""
+    """Every object lies in the namespace, and the controller reads nothing outside it."""
     items = rendered("namespace-scoped")
     assert all("namespace" in item["metadata"] for item in items)
     assert not {item["kind"] for item in items} & {"ClusterRole", "ClusterRoleBinding", "Namespace"}
@@ -248,7 +248,7 @@ def test_a_monitor_may_be_added_later_by_itself(overlay: str):
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_every_object_of_a_namespace_says_which(overlay: str):
-    """None lands in the namespace that kubectl happens to use."""
+    """No object depends on kubectl's current namespace."""
     default = Settings.model_fields["pod_namespace"].default
     for item in rendered(overlay, combinations(overlay)[-1]):
         of_the_cluster = item["kind"].startswith("Cluster") or item["kind"] in {"Namespace", "CustomResourceDefinition"}
@@ -271,7 +271,7 @@ def test_defaults_of_the_namespace_are_those_of_the_settings():
 
 
 def test_the_guide_names_every_folder_and_its_example_renders(tmp_path: Path):
-    """What is described exists, what exists is described, and the kustomization of the page is a good one."""
+    """The guide names all folders but that with a page of its own, and no others. Its example renders."""
     page = (DEPLOY.parent / "docs" / "kustomize.md").read_text(encoding="utf-8")
     folders = {path.parent.relative_to(DEPLOY) for path in DEPLOY.glob("*/[Kk]ustomization*")}
     folders |= {path.parent.relative_to(DEPLOY) for path in DEPLOY.glob("[!sb]*/*/kustomization.yaml")}

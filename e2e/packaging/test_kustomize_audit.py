@@ -1,4 +1,4 @@
-"""The judgement about the whole suite: refusals that were not meant, and rights that nobody used."""
+"""The report about the whole suite: unexpected refusals, and rights that no controller used."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ ALL = sorted(granted())
 
 
 def test_every_right_that_is_used_is_well(tmp_path: Path):
-    """Over the logs of several control planes, rotated ones too."""
+    """The report counts uses in the logs of several control planes, the rotated logs included."""
     half = len(ALL) // 2
     kept(tmp_path, map(entry, ALL[:half]))
     second = kept(tmp_path, [], run="second")
@@ -68,7 +68,7 @@ def test_every_right_that_is_used_is_well(tmp_path: Path):
 
 @pytest.mark.parametrize("missing", [right for right in ALL if right not in UNUSED_FOR_A_REASON], ids=str)
 def test_a_right_that_nobody_used_is_named(missing: Right, tmp_path: Path):
-    """Each single one; what another account does is no use of it, nor a request that another right is closer to."""
+    """The report names each unused right. A request of another account, or under a more specific right, is no use."""
     others = [entry(right) for right in ALL if right != missing]
     kept(tmp_path, [*others, entry(missing, account=CONFINED)])
     assert f"granted and never used: {missing}" in report(tmp_path, whole=True)
@@ -76,13 +76,13 @@ def test_a_right_that_nobody_used_is_named(missing: Right, tmp_path: Path):
 
 
 def test_an_entry_of_the_allow_list_is_a_right_that_exists():
-    """And says why it is there."""
+    """Each entry of the list has a reason, too."""
     assert UNUSED_FOR_A_REASON.keys() <= granted()
     assert all(UNUSED_FOR_A_REASON.values())
 
 
 def test_a_refusal_is_named_unless_it_was_meant(tmp_path: Path):
-    """By the ServiceAccount that is there for it, or while the API server started."""
+    """Refusals of the account for refusals are expected, as are those while the API server starts."""
     right = Right("", "nodes", "list")
     directory = kept(
         tmp_path,
@@ -107,12 +107,12 @@ def test_a_terminating_namespace_is_no_refusal(tmp_path: Path):
 
 
 def test_a_run_without_logs_is_no_success(tmp_path: Path):
-    """Somebody forgot to keep them."""
+    """Without logs the report is an error: the run did not keep them."""
     assert report(tmp_path, whole=False) == [f"nothing was kept in {tmp_path}"]
 
 
 def test_the_exit_status_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """1 with lines, 0 without; arguments of the run make it a part."""
+    """The status is 1 with problems, 0 without. With arguments the report takes the run for a part of the suite."""
     monkeypatch.delenv("WVA_E2E_KUBECONFIG", raising=False)
     kept(tmp_path, [])
     assert audit_report.main([str(tmp_path)]) == 1
@@ -123,7 +123,7 @@ def test_the_exit_status_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_logs_are_kept_where_the_run_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Each control plane into a folder of its own; nothing is copied when nobody asks."""
+    """``keep`` copies the logs of each control plane into a folder of its own, and only if the variable is set."""
     source = kept(tmp_path, [entry(ALL[0])])
     note_start(source, begin_seconds=START, ready_seconds=START)
     target = tmp_path / "target"

@@ -1,4 +1,4 @@
-"""The rights that are shipped: those that the code asks for, and no others."""
+"""The shipped rights are exactly those that the code needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from e2e.controlplane.api import Body
 from e2e.kustomize import DEPLOY, PREFIX
 from e2e.rights import Right, rights, rights_of
 from wva.api import kinds
-from wva.api.namespaces import NAMESPACES
+from wva.api.kinds import NAMESPACES
 from wva.api.resource import Resource
 from wva.app.informers import build_informers
 from wva.config import Given, load
@@ -25,11 +25,11 @@ from wva.targets import DEFAULT, KINDS, chosen_kinds
 
 SOURCE = Path(wva.__file__).parent
 VERBS = {"get", "list", "stream", "create", "update", "patch", "delete"}
-# Every place that asks the API server for something, besides the informers: file, method, what it names, subresource.
+# Every request to the API server besides those of the informers: file, method, the names in it, subresource.
 CALLS = {
-    ("cli/first_read.py", "get", "CONFIG_MAPS", ""): [kinds.CONFIG_MAPS],
-    ("scale_from_zero/wiring.py", "get", "SERVICES", ""): [kinds.SERVICES],
-    ("scale_from_zero/wiring.py", "patch", "resource", "scale"): [],  # the targets that are switched on: see below
+    ("cli/run.py", "get", "CONFIG_MAPS", ""): [kinds.CONFIG_MAPS],
+    ("scale_from_zero/gateway.py", "get", "SERVICES", ""): [kinds.SERVICES],
+    ("scale_from_zero/starts.py", "patch", "resource", "scale"): [],  # the targets that are switched on: see below
     ("controllers/variantautoscaling.py", "patch", "VARIANT_AUTOSCALINGS", "status"): [kinds.VARIANT_AUTOSCALINGS],
     ("serve/reviews.py", "create", "resource", ""): [kinds.TOKEN_REVIEWS, kinds.SUBJECT_ACCESS_REVIEWS],
     ("kube/leader.py", "get", "self.resource", ""): [kinds.LEASES],
@@ -119,7 +119,7 @@ def test_an_installation_may_do_the_same_and_watch_its_own_config_map():
 
 
 def test_a_confined_controller_has_the_rights_of_its_namespace():
-    """The same rules as Roles; of the cluster nothing, so nobody is asked who reads the metrics."""
+    """The same rules come as Roles. Without cluster rights the controller cannot review tokens of metrics readers."""
     reviews = {Right(kind.group, kind.plural, "create") for kind in (kinds.TOKEN_REVIEWS, kinds.SUBJECT_ACCESS_REVIEWS)}
     items = kustomize.render(DEPLOY / "overlays" / "namespace-scoped")
     assert granted(items) == asked(namespace="models") - reviews
@@ -127,7 +127,7 @@ def test_a_confined_controller_has_the_rights_of_its_namespace():
 
 @pytest.mark.parametrize("kind", TARGET_KINDS)
 def test_a_kind_that_is_switched_on_brings_its_own_rights_and_no_others(kind: str, tmp_path: Path):
-    """Without its component the controller has none of them; and the setting comes with the rights."""
+    """A component adds the rights for its kind and the setting. Without the component the controller has neither."""
     component = "-".join(re.findall("[A-Z][a-z]+", kind)).lower() + "-targets"
     for overlay, namespace in (("kubernetes", ""), ("namespace-scoped", "models")):
         own = kustomize.write(tmp_path / overlay, DEPLOY / "overlays" / overlay, components=[component])
@@ -141,13 +141,13 @@ def test_a_kind_that_is_switched_on_brings_its_own_rights_and_no_others(kind: st
 
 
 def test_the_names_of_the_setting_are_the_kinds_that_are_known():
-    """A kind that is added to the code is one that can be switched on."""
+    """Every kind that the code knows can be enabled by the setting."""
     assert tuple(kind.resource.kind for kind in KINDS if kind is not DEFAULT) == TARGET_KINDS
 
 
 @pytest.mark.parametrize("overlay", kustomize.OVERLAYS)
 def test_without_scale_from_zero_no_workload_is_written(overlay: str, tmp_path: Path):
-    """The component takes the rights and switches off what would need them."""
+    """The component removes the rights for starts from zero, and switches these starts off."""
     own = kustomize.write(tmp_path, DEPLOY / "overlays" / overlay, components=["without-scale-from-zero"])
     items = kustomize.render(own)
     before = granted(kustomize.render(DEPLOY / "overlays" / overlay))
@@ -179,7 +179,7 @@ def of(role: Body) -> set[Right]:
 
 
 def test_nodes_and_namespaces_are_the_only_kinds_of_the_cluster(shipped: list[Body]):
-    """What belongs to no namespace is apart, for a Role could not hold it."""
+    """Rights on kinds without a namespace have a ClusterRole of their own, since a Role cannot hold them."""
     whole = {resource.plural for resource in (kinds.NODES, NAMESPACES)}
     for role in shipped:
         if role["kind"] == "ClusterRole" and role["metadata"]["name"] in {"manager-role", "scale-from-zero-role"}:
@@ -197,7 +197,7 @@ def test_nodes_and_namespaces_are_the_only_kinds_of_the_cluster(shipped: list[Bo
     ],
 )
 def test_people_get_the_kind_with_the_built_in_roles(shipped: list[Body], role: str, aggregated: str, verbs: set[str]):
-    """By aggregation, in the right group, and bound to nobody."""
+    """The roles aggregate to the built-in ones, are about the right API group, and have no binding of their own."""
     (found,) = [item for item in shipped if item["metadata"]["name"] == f"variantautoscaling-{role}-role"]
     assert found["metadata"]["labels"] == {f"rbac.authorization.k8s.io/aggregate-to-{aggregated}": "true"}
     group, plural = kinds.VARIANT_AUTOSCALINGS.group, kinds.VARIANT_AUTOSCALINGS.plural
@@ -206,7 +206,7 @@ def test_people_get_the_kind_with_the_built_in_roles(shipped: list[Body], role: 
 
 
 def test_the_reader_of_metrics_reads_metrics(shipped: list[Body]):
-    """And has no other right, so its token is worth little."""
+    """The reader of metrics has no other right, so a stolen token does little harm."""
     (reader,) = [item for item in shipped if item["metadata"]["name"] == "metrics-reader"]
     assert reader["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
     items = kustomize.render(DEPLOY / "overlays" / "kubernetes")

@@ -1,4 +1,4 @@
-"""Users have a kustomize of their own: each one from 5.0 to 5.8 makes the same objects of what is shipped."""
+"""Users have different versions of kustomize: each from 5.0 to 5.8 renders the same objects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if machines_own := shutil.which("kubectl"):
 
 @pytest.mark.parametrize("renderer", RENDERERS)
 def test_every_folder_and_overlay_with_its_components_renders_the_same(renderer: str, tmp_path: Path):
-    """What the pinned kubectl renders is what every other test looks at."""
+    """Each version renders the same as the pinned kubectl, which all other tests use."""
     command = RENDERERS[renderer]()
     expected = {path: folder(path) for path in FOLDERS}
     for name in OVERLAYS:
@@ -47,7 +47,7 @@ def test_every_folder_and_overlay_with_its_components_renders_the_same(renderer:
 
 
 def test_the_guide_promises_the_versions_that_are_tried():
-    """The oldest and the newest of the range."""
+    """The guide names the oldest and the newest version that the tests try."""
     page = (DEPLOY.parent / "docs" / "kustomize.md").read_text(encoding="utf-8")
     oldest, newest = (module.version.rpartition(".")[0] for module in (KUSTOMIZE_OLDEST, KUSTOMIZE_NEWEST))
     assert f"Every kustomize from {oldest} to {newest}" in page

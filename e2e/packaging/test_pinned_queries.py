@@ -1,7 +1,7 @@
 """Every query that is shipped takes the controller's series only, by labels of its target that no page can set.
 
-Here are all of them: the chart with many values, every overlay and sample, the adapter's rules, the pages of docs. What
-is found in no known place, and still names one of our series, is a failure: a new query cannot be forgotten.
+The tests look at the chart with many values, every overlay and sample, the adapter's rules and the pages of docs. A
+text in any other place that names one of our series is a failure, so that a new query cannot be forgotten.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from e2e.packaging import chart, everything
 from e2e.packaging.chart import nested
 from e2e.packaging.chart_matrix import merged
 from wva.model.variant import VariantKey
-from wva.scale_from_zero.visibility import TargetLabels, published_query
+from wva.scale_from_zero.starts import TargetLabels, published_query
 
 ROOT = DEPLOY.parent
 OURS = re.compile(r"\b(?:wva|inferno)_[a-z_]+[a-z]\b")
@@ -172,7 +172,7 @@ def test_no_query_is_in_an_unknown_place():
 
 @pytest.mark.parametrize(("path", "expression"), list(adapter_rules()))
 def test_every_rule_of_the_adapter_names_the_target(path: str, expression: str):
-    """What it looks for, and what it asks for an HPA; also under the older names."""
+    """Both queries of each rule name the target, for discovery and for an HPA, also under the older names."""
     assert selectors(expression), path
     assert loose(expression) == []
     assert f'job="{JOB}",namespace="{NAMESPACE}"' in expression
@@ -185,7 +185,7 @@ def test_every_query_of_a_page_names_the_namespace_of_the_target(path: str, expr
 
 
 def test_the_files_for_prometheus_and_grafana_themselves():
-    """Those that are applied by no tool of ours."""
+    """The files that a user loads into Prometheus and Grafana directly name the target, too."""
     rules = yaml.safe_load((DEPLOY / "observability" / "rules.yaml").read_text(encoding="utf-8"))
     found = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
     for path in (DEPLOY / "observability" / "dashboards").glob("*.json"):
@@ -194,7 +194,7 @@ def test_the_files_for_prometheus_and_grafana_themselves():
 
 
 def test_the_controller_asks_for_its_own_series_only():
-    """Before a start from zero."""
+    """The controller queries its own series before a start from zero, and names the target."""
     assert loose(published_query(VariantKey("ns", "va"), TargetLabels("wva", "metrics"))) == []
     assert loose(published_query(VariantKey("ns", "va"), TargetLabels("wva")), {"namespace"}) == []
 
@@ -210,7 +210,7 @@ def test_the_controller_asks_for_its_own_series_only():
     ],
 )
 def test_a_loose_query_would_be_found(expression: str):
-    """The reader of expressions sees what it should."""
+    """The parser of expressions finds a query without the target."""
     assert loose(expression)
 
 
@@ -250,7 +250,7 @@ def targets(items: list[Body]) -> set[tuple[str, str]]:
 
 
 def test_the_job_of_the_controller_is_the_service_that_the_monitor_finds():
-    """With kustomize, also under a prefix of one's own."""
+    """The job is the Service that the monitor finds, also with a prefix in kustomize."""
     for prefix in ("", "blue-"):
         items = everything.overlay("kubernetes", ("service-monitor",), prefix=prefix)
         services = [item["metadata"]["name"] for item in items if item["kind"] == "Service"]
@@ -264,6 +264,6 @@ def test_the_job_of_the_controller_is_the_service_that_the_monitor_finds():
 
 
 def test_no_page_says_anything_of_a_file_that_is_not_there():
-    """The pages are found at all."""
+    """The tests above find pages, and queries on them."""
     assert Path(ROOT / "docs" / "hpa-integration.md") in PAGES
     assert len(list(of_pages())) >= 3

@@ -17,7 +17,7 @@ from e2e.packaging.everything import folder
 from wva.api.meta import Key
 from wva.api.variantautoscaling import ACCELERATOR_LABEL
 from wva.config import Given, load
-from wva.config.policy_maps import LivePolicy
+from wva.config.live import LivePolicy
 from wva.model.policy import Policy
 from wva.model.variant import ModelKey
 
@@ -41,7 +41,7 @@ def of_kind(name: str, kind: str) -> list[Body]:
 
 
 def test_every_folder_is_a_sample():
-    """And every file a values file of prometheus-adapter; ``test_kustomize`` checks the objects."""
+    """Every folder is a sample, and every file is a values file of prometheus-adapter."""
     assert {*DIRECTORIES, *ADAPTERS} == {path.name for path in SAMPLES.iterdir()}
 
 
@@ -64,7 +64,7 @@ def test_variants_say_what_they_need():
 
 @pytest.mark.parametrize("name", SCALERS)
 def test_every_variant_has_one_scaler_and_its_own_number(name: str):
-    """Target, selector or query name the variant that scales it; zero is where the sample says so."""
+    """Target, selector or query of a scaler name its variant. Only samples for scale to zero allow zero replicas."""
     variants = {item["spec"]["scaleTargetRef"]["name"]: item for item in of_kind("two-variants", "VariantAutoscaling")}
     kind = "HorizontalPodAutoscaler" if name.startswith("hpa") else "ScaledObject"
     scalers = {item["spec"]["scaleTargetRef"]["name"]: item["spec"] for item in of_kind(name, kind)}
@@ -129,7 +129,7 @@ def test_keda_reads_with_the_authority_of_the_component():
 
 @pytest.mark.parametrize("name", ["scale-to-zero", "queueing"])
 def test_config_maps_are_taken_without_a_word(name: str):
-    """Under a name that is looked for, nothing rejected, and the model of the quick start gets something else."""
+    """The controller takes each ConfigMap without a warning. The only model that it names is the quick start's."""
     (item,) = of_kind(name, "ConfigMap")
     settings = load(Given({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})).settings
     live = LivePolicy(settings)
@@ -144,7 +144,7 @@ def test_config_maps_are_taken_without_a_word(name: str):
 
 
 def test_the_service_classes_are_taken_without_a_word():
-    """Premium before Freemium, in the place of the empty ones of the overlays, with the model of the quick start."""
+    """The classes replace the empty ones of the overlays. Premium comes first, and has the quick start's model."""
     (item,) = of_kind("service-classes", "ConfigMap")
     (shipped,) = [
         found
@@ -170,7 +170,7 @@ def test_the_service_classes_are_taken_without_a_word():
 
 
 def test_the_monitor_finds_every_pod_of_the_quick_start():
-    """By its labels and its port."""
+    """The monitor finds the pods by their labels and their port."""
     (monitor,) = of_kind("podmonitor", "PodMonitor")
     (expression,) = monitor["spec"]["selector"]["matchExpressions"]
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
@@ -184,7 +184,7 @@ def test_the_monitor_finds_every_pod_of_the_quick_start():
 
 
 def test_both_adapters_have_the_same_rules():
-    """Kubernetes and OpenShift differ in where Prometheus is and who asks, not in what is asked."""
+    """On Kubernetes and OpenShift the adapter has another address and user of Prometheus, but the same rules."""
     first, second = (read_rules(SAMPLES / name) for name in ADAPTERS)
     assert first == second
     names = [rule["name"]["as"] for rule in first]

@@ -39,14 +39,14 @@ def _wrong(kind: str, change: Callable[[Body], object], *, ending: str = "") -> 
     ],
 )
 def test_a_misspelt_field(kind: str, field: str, where: str):
-    """It is named with the place where it stands."""
+    """The error names the field and its place."""
     (found,) = _wrong(kind, lambda item: item["spec"].update({field: 1}))
     assert found.startswith(f"wrong: {kind} ")
     assert f": {where}: Additional properties are not allowed ('{field}' was unexpected)" in found
 
 
 def test_a_misspelt_field_in_a_list():
-    """Also below lists and references to other definitions."""
+    """The check finds a misspelt field below lists and references, too."""
     (found,) = _wrong(
         "Deployment",
         lambda item: item["spec"]["template"]["spec"]["containers"][0].update(imagePullPolice="Always"),
@@ -74,14 +74,14 @@ ENDINGS = {"ServiceMonitor": "metrics-monitor"}
     ],
 )
 def test_a_value_of_another_type(kind: str, change: Callable[[Body], object]):
-    """A number as a text, and a text as a number."""
+    """The check refuses a number as a text, and a text as a number."""
     (found,) = _wrong(kind, change, ending=ENDINGS.get(kind, ""))
     assert " is not of type " in found
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "VariantAutoscaling", "ScaledObject"])
 def test_a_field_that_must_be_there(kind: str):
-    """Every workload and every scaler says what it is about."""
+    """The check refuses a workload or scaler without a required field."""
     field = "selector" if kind == "Deployment" else "scaleTargetRef"
     (found,) = _wrong(kind, lambda item: item["spec"].pop(field))
     assert f"'{field}' is a required property" in found
@@ -98,7 +98,7 @@ def test_a_field_that_must_be_there(kind: str):
     ],
 )
 def test_an_unknown_kind(kind: str, change: dict[str, str]):
-    """Another kind, version or group than a server has."""
+    """The check refuses a kind, version or group that no server has."""
     (found,) = _wrong(kind, lambda item: item.update(change))
     assert "find schema" in found or "is not one of ['apps/v1']" in found
 

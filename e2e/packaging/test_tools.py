@@ -1,4 +1,4 @@
-"""The tools themselves: what the other packaging tests stand on."""
+"""The tools on which the other packaging tests rely."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def test_tools_are_the_pinned_ones(module):
 
 
 def test_unknown_tool_is_an_error():
-    """A tool nobody builds is named in the error."""
+    """The error names a tool that ``build`` does not know."""
     with pytest.raises(BuildError, match="no tool named helmfile"):
         tools.binary("helmfile")
 
 
 def test_failure_shows_command_and_output():
-    """What must succeed and does not says which command it was and what it wrote."""
+    """The error of a failed tool has the command and its output."""
     with pytest.raises(tools.ToolError, match=r"(?s)helm template nowhere.*exit code 1.*nowhere"):
         tools.output("helm", "template", "nowhere")

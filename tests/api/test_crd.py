@@ -11,7 +11,7 @@ import yaml
 from wva.api.crd import definition, render
 from wva.api.meta import Key
 from wva.api.variantautoscaling import ConditionType
-from wva.sim.apiserver import ApiError, Patch, Store, StoreOptions, kind_from_definition
+from wva.sim.apiserver import ObjectStore, Patch, ServedError, StoreOptions, kind_from_definition
 
 ROOT = Path(__file__).parents[2]
 COPIES = sorted(
@@ -179,7 +179,7 @@ def test_rendering_gives_the_definition_back():
 @pytest.fixture
 def store():
     """Return an API server that got the definition the way a user brings it."""
-    made = Store(now=lambda: 1_700_000_000.0, options=StoreOptions(namespaces=("ns",)))
+    made = ObjectStore(now=lambda: 1_700_000_000.0, options=StoreOptions(namespaces=("ns",)))
     made.create("customresourcedefinitions.apiextensions.k8s.io", yaml.safe_load(render()))
     return made
 
@@ -222,7 +222,7 @@ def test_costs_that_are_accepted(store, cost):
 )
 def test_what_the_schema_refuses(store, spec, complaint):
     """422, with the field's name."""
-    with pytest.raises(ApiError, match=complaint) as refused:
+    with pytest.raises(ServedError, match=complaint) as refused:
         create(store, spec)
     assert refused.value.code == 422
 
@@ -241,7 +241,7 @@ def test_an_empty_target_name_passes_the_schema(store, name):
 def test_a_partial_allocation_is_refused(store, allocation):
     """Which is why it is written whole or removed."""
     create(store, {"modelID": "m", "scaleTargetRef": TARGET})
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ServedError) as refused:
         store.patch_status(VARIANTS, KEY, {"desiredOptimizedAlloc": allocation})
     assert refused.value.code == 422
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.app.stage import Stage
+from tests.app.stage import ControllerStage
 
 
 @pytest.fixture
 async def stage(tmp_path, monkeypatch):
     """Return the world around a controller, listening."""
-    async with Stage(tmp_path, monkeypatch).open() as opened:
+    async with ControllerStage(tmp_path, monkeypatch).open() as opened:
         yield opened

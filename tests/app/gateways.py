@@ -63,7 +63,7 @@ def pool(stage, port, *, labels=None, namespace="ns", name="pool", picker="epp")
     store.patch_status("pods", Key(namespace, f"{picker}-0"), status)
 
 
-class Gateway:
+class FakePicker:
     """An endpoint picker's metrics: how many requests wait, unless ``answer`` says something else to a request."""
 
     def __init__(self):

@@ -18,12 +18,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from wva.api.crd import definition
 from wva.api.meta import Key
 from wva.api.variantautoscaling import ACCELERATOR_LABEL
-from wva.app import Application, Environment
+from wva.app import Application
 from wva.config import Given, load
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.model.variant import VariantKey
-from wva.sim.apiserver import ApiServer, Patch, ServerOptions, StoreOptions, kind_from_definition
+from wva.sim.apiserver import EmbeddedApiServer, Patch, ServerOptions, StoreOptions, kind_from_definition
 from wva.sim.prometheus import EmbeddedPrometheus, InProcess, ScrapeTarget
 from wva.sim.world.clock import VirtualClock
 from wva.sim.world.workloads import DEPLOYMENTS, Workloads
@@ -45,14 +45,14 @@ async def until(check: Callable[[], Any], *, seconds: float = DEADLINE_SECONDS) 
     return value
 
 
-class Stage:
+class ControllerStage:
     """The world around one controller; verbs write straight into the embedded store."""
 
     def __init__(self, tmp_path, monkeypatch):
         """Prepare the servers; ``open`` starts them."""
         # A query is tried as often as ever, without seconds of pauses: those are tested with the client.
-        monkeypatch.setattr("wva.collect.prometheus._RETRY_PAUSES_SECONDS", (0.01, 0.02, 0.04))
-        self.api = ApiServer(
+        monkeypatch.setattr("wva.prometheus.client._RETRY_PAUSES_SECONDS", (0.01, 0.02, 0.04))
+        self.api = EmbeddedApiServer(
             [kind_from_definition(definition())],
             options=ServerOptions(store=StoreOptions(namespaces=("ns", SYSTEM))),
         )
@@ -94,7 +94,7 @@ class Stage:
         sources = Given({}, given, config_map or {})
         settings = load(sources).settings
         async with KubeClient.connect(instruments=self.instruments, timeout_seconds=5.0) as client:
-            self.app = Application(Environment(settings, sources, client, self.instruments))
+            self.app = Application(settings, sources, client=client, instruments=self.instruments)
             task = asyncio.create_task(self.app.run(self.stop))
             try:
                 yield task

@@ -7,7 +7,7 @@ import time
 
 from prometheus_client import CollectorRegistry
 
-from wva.app.lag import LoopLag
+from wva.app.application import LoopLag
 from wva.instruments import Instruments
 
 

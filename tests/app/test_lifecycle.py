@@ -326,11 +326,11 @@ async def test_cycles_are_recorded_for_replay(stage, tmp_path):
 async def test_the_process_hears_when_every_cache_is_filled(stage, monkeypatch):
     """Before anything is decided: the garbage collector need not look at the caches from then on."""
     heard = []
-    make = stage_module.Environment
+    make = stage_module.Application
     monkeypatch.setattr(
         stage_module,
-        "Environment",
-        lambda *given: make(*given, synced=lambda: heard.append(bool(stage.app.cache_versions()))),
+        "Application",
+        lambda *given, **named: make(*given, **named, synced=lambda: heard.append(bool(stage.app.cache_versions()))),
     )
     stage.deployment()
     stage.va()

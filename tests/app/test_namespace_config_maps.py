@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.app.stage import MODEL, SATURATION, SYSTEM, until
+from wva.api.core import CONFIG_ENABLED_LABEL, EXCLUDE_ANNOTATION
 from wva.api.meta import Key
-from wva.api.namespaces import CONFIG_ENABLED_LABEL, EXCLUDE_ANNOTATION
 from wva.decide import pipeline
 from wva.model.variant import ModelKey
 from wva.sim.apiserver import Patch

@@ -8,11 +8,11 @@ import time
 import pytest
 import trustme
 
-from tests.app.stage import Stage, until
+from tests.app.stage import ControllerStage, until
 from wva.sim.prometheus import EmbeddedPrometheus
 
 
-class Identities:
+class ConnectionFiles:
     """An authority, and the files of the connection."""
 
     def __init__(self, folder):
@@ -58,13 +58,13 @@ async def identities(tmp_path):
     """Return the files of the connection."""
     folder = tmp_path / "files"
     folder.mkdir()
-    return Identities(folder)
+    return ConnectionFiles(folder)
 
 
 @pytest.fixture
 async def secure(identities, tmp_path, monkeypatch):
     """Return a world whose Prometheus demands both, with a variant that reports."""
-    stage = Stage(tmp_path, monkeypatch)
+    stage = ControllerStage(tmp_path, monkeypatch)
     stage.prometheus = EmbeddedPrometheus(now=time.time, tls=identities.server(), token="first")
     async with stage.open():
         stage.deployment(replicas=2)

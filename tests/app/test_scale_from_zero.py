@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.app.gateways import POOLS, Gateway, install_pools, pool
+from tests.app.gateways import POOLS, FakePicker, install_pools, pool
 from tests.app.stage import DEPLOYMENTS, VARIANTS, until
 from wva.api.meta import Key
 from wva.sim.apiserver import Patch, matching
@@ -13,7 +13,7 @@ from wva.sim.apiserver import Patch, matching
 @pytest.fixture
 async def gateway():
     """Return a picker that listens."""
-    async with Gateway().serving() as serving:
+    async with FakePicker().serving() as serving:
         yield serving
 
 
@@ -114,7 +114,7 @@ async def test_two_pools_over_one_model_start_one_variant(stage, gateway):
         stage.deployment(name, replicas=0)
         stage.va(name, target=name)
         stage.api.store.patch(VARIANTS, Key("ns", name), Patch(body={"spec": {"variantCost": cost}}))
-    async with Gateway().serving() as other:
+    async with FakePicker().serving() as other:
         pool(stage, gateway.port, labels={"app": "dear"})
         pool(stage, other.port, labels={"app": "cheap"}, name="other", picker="other-epp")
         gateway.waiting = other.waiting = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.app.stage import until
-from wva.collect.background import BackgroundFetch
+from wva.collect.answer_cache import BackgroundFetch
 from wva.kube import supervision
 from wva.kube.backoff import Backoff
 from wva.kube.controller import Controller

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.app.gateways import CRDS, Gateway, install_pools, pool
+from tests.app.gateways import CRDS, FakePicker, install_pools, pool
 from tests.app.stage import MODEL, until
 from wva.api.meta import Key
 from wva.targets import KINDS, LEADER_WORKER_SETS, STATEFUL_SETS
@@ -51,7 +51,7 @@ def va(stage, resource):
 @pytest.fixture
 async def gateway():
     """Return a picker that listens."""
-    async with Gateway().serving() as serving:
+    async with FakePicker().serving() as serving:
         yield serving
 
 

@@ -21,14 +21,14 @@ To write a row, put an ``Attack`` into the list of a test file and run it with `
         await survive(world, attack)
 
 The name says what the attack does. ``before`` runs when both variants exist and before the controller starts,
-``during`` while it runs and once the victim has its first number; both get the ``World`` and may be coroutine
+``during`` while it runs and once the victim has its first number; both get the ``AttackWorld`` and may be coroutine
 functions, and ``during`` may take as long as the attack needs. ``shows`` is what the hostile side must say in the end:
-one of ``Condition``, ``Event``, ``Number``, ``Says``, or several of them.
+one of ``ExpectedCondition``, ``ExpectedEvent``, ``ExpectedNumber``, ``Says``, or several of them.
 
 The rest of an ``Attack`` is the stage it needs: ``environment`` of the controller, ``bad=False`` for a tenant that
 builds its own variants in ``before``, ``gateway=True`` for a victim at zero behind a gateway, which must be started
 while the attack lasts. ``setting`` patches limits of the controller, such as time-outs, so that a row takes less than a
-second: ``setting={"wva.collect.prometheus.QUERY_TIMEOUT_SECONDS": 0.3}``. ``world.meddle`` changes what Prometheus
+second: ``setting={"wva.prometheus.client.QUERY_TIMEOUT_SECONDS": 0.3}``. ``world.meddle`` changes what Prometheus
 answers.
 
 What ``survive`` asserts is the same for all rows, and is looked at every 10 ms while the controller runs: the victim
@@ -55,10 +55,10 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from tests.app.gateways import QUEUE, Gateway
+from tests.app.gateways import QUEUE, FakePicker
 from tests.app.stage import DEPLOYMENTS, until
 from tests.attack.meter import Meter, as_controller
-from tests.attack.world import SLEEPER, SLEEPING_MODEL, TENANT, VICTIM, World
+from tests.attack.world import SLEEPER, SLEEPING_MODEL, TENANT, VICTIM, AttackWorld
 from wva.api.meta import Key
 from wva.model.variant import VariantKey
 
@@ -71,7 +71,7 @@ CYCLES = 3
 """How many cycles each part of an attack lasts at least."""
 
 PATIENCE_SECONDS = 10.0
-_QUICK = {"wva.scale_from_zero.visibility.VISIBLE_SECONDS": 0.1, "wva.scale_from_zero.visibility.SETTLE_SECONDS": 0.01}
+_QUICK = {"wva.scale_from_zero.starts.VISIBLE_SECONDS": 0.1, "wva.scale_from_zero.starts.SETTLE_SECONDS": 0.01}
 """The Prometheus of the tests does not scrape the controller, so a start from zero would wait for that in vain."""
 
 _PROBE_SECONDS = 5.0
@@ -83,7 +83,7 @@ _LAST_CYCLE = re.compile(r"^wva_last_cycle_timestamp_seconds (\S+)$", re.MULTILI
 
 
 @dataclass(frozen=True)
-class Condition:
+class ExpectedCondition:
     """A condition of the tenant's variant; empty texts fit everything."""
 
     type: str
@@ -92,8 +92,8 @@ class Condition:
     contains: str = ""
     name: str = "bad"
 
-    def __call__(self, world: World) -> bool:
-        """Tell whether it is there."""
+    def __call__(self, world: AttackWorld) -> bool:
+        """Tell whether the variant has the condition."""
         found = world.condition(self.type, self.name)
         return (
             found is not None
@@ -104,14 +104,14 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Event:
-    """A Kubernetes event in the tenant's namespace."""
+class ExpectedEvent:
+    """A Kubernetes event in the tenant's namespace that the attack must cause."""
 
     reason: str
     contains: str = ""
 
-    def __call__(self, world: World) -> bool:
-        """Tell whether it was recorded."""
+    def __call__(self, world: AttackWorld) -> bool:
+        """Tell whether the controller recorded the event."""
         return any(
             self.contains in event["message"]
             for event in world.events(self.reason)
@@ -120,13 +120,13 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Number:
-    """The number of the tenant's variant, None for none at all: it is decided as it should be."""
+class ExpectedNumber:
+    """The right number of the tenant's variant, None if the variant must not have one."""
 
     expected: int | None
     name: str = "bad"
 
-    def __call__(self, world: World) -> bool:
+    def __call__(self, world: AttackWorld) -> bool:
         """Tell whether status and ledger have this number."""
         status = world.status_of(self.name, TENANT).get("desiredOptimizedAlloc") or {}
         decision = world.app.ledger.get(VariantKey(TENANT, self.name))
@@ -136,17 +136,17 @@ class Number:
 
 @dataclass(frozen=True)
 class Says:
-    """Anything else that must become true; the text says what."""
+    """Any other thing that must become true; the text says what."""
 
     what: str
-    check: Callable[[World], Any] = field(repr=False)
+    check: Callable[[AttackWorld], Any] = field(repr=False)
 
-    def __call__(self, world: World) -> bool:
-        """Tell whether it is."""
+    def __call__(self, world: AttackWorld) -> bool:
+        """Tell whether the thing is true."""
         return bool(self.check(world))
 
 
-def nothing(world: World) -> None:
+def nothing(world: AttackWorld) -> None:
     """Do nothing."""
     del world
 
@@ -156,8 +156,8 @@ class Attack:
     """One attack; the module says how to write one."""
 
     name: str
-    before: Callable[[World], Any] = field(default=nothing, repr=False, kw_only=True)
-    during: Callable[[World], Any] = field(default=nothing, repr=False, kw_only=True)
+    before: Callable[[AttackWorld], Any] = field(default=nothing, repr=False, kw_only=True)
+    during: Callable[[AttackWorld], Any] = field(default=nothing, repr=False, kw_only=True)
     shows: Any = field(default=(), kw_only=True)
     bad: bool = field(default=True, kw_only=True)
     gateway: bool = field(default=False, kw_only=True)
@@ -172,9 +172,9 @@ class Attack:
 
 
 class _Watch:
-    """Looks at the victim from inside and outside, and notes what is not as it should be."""
+    """Looks at the victim from inside and outside, and notes everything that is wrong."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: AttackWorld) -> None:
         self.faults: Counter[str] = Counter()
         self.allowed: set[int] = set()
         self.task: asyncio.Task[int] | None = None
@@ -183,7 +183,7 @@ class _Watch:
         self._last_cycle = 0.0
 
     def look(self) -> None:
-        """Look from inside: ledger, status, conditions. Nothing is expected before ``allowed`` is set."""
+        """Look from inside: ledger, status, conditions. Before ``allowed`` is set, nothing counts as wrong."""
         if not self.allowed:
             return
         if self.task is not None and self.task.done():
@@ -262,11 +262,11 @@ class _Watch:
         return (self._world.status_of("va", VICTIM).get("desiredOptimizedAlloc") or {}).get("numReplicas")
 
     def end(self) -> None:
-        """Expect nothing any more: the controller is about to be stopped."""
+        """Stop the checks, because the controller will be stopped now."""
         self.allowed = set()
 
     async def turns(self, number: int) -> None:
-        """Wait until the victim has a number everywhere; from then on it must keep it."""
+        """Wait until the victim has its number everywhere; from then on any other number is wrong."""
         if self.allowed:
             self.allowed = {*self.allowed, number}
         await self._until(f"the victim gets {number}", lambda: self._settled(number))
@@ -282,7 +282,7 @@ class _Watch:
         )
 
     async def cycles(self, more: int) -> None:
-        """Wait for some more cycles, whose time must be of now."""
+        """Wait for some more cycles, and check that their times are recent."""
         began, goal = time.time(), self._world.cycle_count() + more
         await self._until(f"{more} more cycles succeed", lambda: self._world.cycle_count() >= goal)
         if self._world.metric("wva_last_cycle_timestamp_seconds") < began:
@@ -295,20 +295,20 @@ class _Watch:
             self.faults[f"not true within {PATIENCE_SECONDS:g} s: {what}"] += 1
             raise
 
-    async def wakes(self, gateway: Gateway) -> None:
-        """Let a request come for the model at zero, which must be started."""
+    async def wakes(self, gateway: FakePicker) -> None:
+        """Let a request for the model at zero arrive; the controller must start the model."""
         gateway.waiting = 1
         wanted = lambda: self._world.api.store.get(DEPLOYMENTS, Key(VICTIM, SLEEPER))["spec"]["replicas"]  # noqa: E731 - read again and again
         await self._until("the victim's model at zero is started", lambda: wanted() == 1)
 
     async def hears(self, shows: Any) -> None:
-        """Wait for what the hostile side must say."""
+        """Wait until the hostile side shows what the attack must cause."""
         for one in shows if isinstance(shows, tuple) else (shows,):
             await self._until(f"the tenant is told: {one}", lambda one=one: one(self._world))
 
 
-async def survive(world: World, attack: Attack) -> None:
-    """Run the controller under an attack; raise an AssertionError that lists all that was not as it should be."""
+async def survive(world: AttackWorld, attack: Attack) -> None:
+    """Run the controller under an attack; raise an AssertionError that lists everything that was wrong."""
     broken, late = await _broken(world, attack)
     for _ in range(TIMES - 1):
         if broken or not late:
@@ -319,8 +319,8 @@ async def survive(world: World, attack: Attack) -> None:
     assert not broken + late, "\n".join([f"{attack}:", *broken, *late])
 
 
-async def _broken(world: World, attack: Attack) -> tuple[list[str], list[str]]:
-    """Return what was not as it should be, and apart from it whether the event loop lagged."""
+async def _broken(world: AttackWorld, attack: Attack) -> tuple[list[str], list[str]]:
+    """Return what was wrong, and apart from it whether the event loop lagged."""
     for name, value in {**_QUICK, **attack.setting}.items():
         world.set(name, value)
     world.victim()
@@ -351,7 +351,7 @@ def _too_long(what: str, seconds: float) -> list[str]:
     return [f"{what} took {seconds * 1000:.0f} ms, at most {MAX_LAG_SECONDS * 1000:.0f} ms are allowed"]
 
 
-async def _run(world: World, attack: Attack, watch: _Watch, gateway: Gateway | None) -> None:
+async def _run(world: AttackWorld, attack: Attack, watch: _Watch, gateway: FakePicker | None) -> None:
     async with AsyncExitStack() as stack:
         controller = world.controller(
             interval=attack.interval, **{"PROMETHEUS_BASE_URL": world.url, **attack.environment}
@@ -372,16 +372,16 @@ async def _run(world: World, attack: Attack, watch: _Watch, gateway: Gateway | N
         await watch.hears(attack.shows)
 
 
-async def _do(step: Callable[[World], Any], world: World) -> None:
+async def _do(step: Callable[[AttackWorld], Any], world: AttackWorld) -> None:
     done = step(world)
     if inspect.isawaitable(done):
         await done
 
 
 @asynccontextmanager
-async def sleeping_model(world: World) -> AsyncIterator[Gateway]:
-    """Put a model at zero and its gateway beside the victim; nothing waits there at first."""
-    gateway = Gateway()
+async def sleeping_model(world: AttackWorld) -> AsyncIterator[FakePicker]:
+    """Put a model at zero and its gateway beside the victim; no request waits there at first."""
+    gateway = FakePicker()
 
     async def answer(_: web.Request) -> web.Response:
         return web.Response(text=f'{QUEUE}{{target_model_name="{SLEEPING_MODEL}"}} {gateway.waiting}\n')

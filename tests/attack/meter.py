@@ -121,7 +121,7 @@ class Meter:
         return time.monotonic() - self._collecting - waited_for_a_core(), time.process_time() - self._collecting
 
     def _not_others(self):
-        """Return the same without those of others."""
+        """Return the same clocks without the time of the servers and of the test."""
         wall, cpu = self._clocks()
         return wall - self._others_wall, cpu - self._others_cpu
 

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from tests.app.stage import DEPLOYMENTS, VARIANTS, until
-from tests.attack.harness import Attack, Number, Says, survive
+from tests.attack.harness import Attack, ExpectedNumber, Says, survive
 from tests.attack.world import HPAS, TENANT, VICTIM
+from wva.api.core import EXCLUDE_ANNOTATION
 from wva.api.meta import Key
-from wva.api.namespaces import EXCLUDE_ANNOTATION
 from wva.sim.apiserver import Patch, matching
-from wva.sim.apiserver.collection import Change, Record
+from wva.sim.apiserver.collection import ObjectWrite, Record
 from wva.sim.apiserver.objects import clone
 
 MIB = 1024**2
@@ -26,7 +26,7 @@ def bound(world, maximum):
 
 
 def seen(world, resource):
-    """Return the version that the controller has reached of a kind."""
+    """Return the version of a kind that the controller has reached."""
     return int(world.app.cache_versions().get(resource) or 0)
 
 
@@ -61,7 +61,7 @@ async def a_lagging_list(world):
 
 
 async def a_server_that_never_catches_up(world):
-    """Let lists at a known version be refused for ever."""
+    """Let the API server refuse lists at a known version for ever."""
     world.api.faults.lag()
     world.many(VARIANTS, "bad", 3)
     await told(world, VARIANTS)
@@ -80,7 +80,7 @@ async def lists_without_the_victim(world):
 
 
 async def an_old_event(world):
-    """Tell states of the victim's HPA, variant and Deployment from before once more."""
+    """Send states of the victim's HPA, variant and Deployment from before once more."""
     for resource, name, change in (
         (HPAS, "hpa", lambda value: value["spec"].update(maxReplicas=1)),
         (VARIANTS, "va", lambda value: value["spec"].update(modelID="another")),
@@ -91,19 +91,19 @@ async def an_old_event(world):
         change(old)
         old["metadata"]["resourceVersion"] = "2"
         record = Record(old, 2)
-        event = Change(collection.spec, Key(VICTIM, name), 2, record, record, None)
+        event = ObjectWrite(collection.spec, Key(VICTIM, name), 2, record, record, None)
         for watch in list(collection.subscribers.values()):
             watch.on_change(event)
 
 
 async def an_old_deletion(world):
-    """Tell that predecessors of the victim's objects were deleted."""
+    """Send deletions of predecessors of the victim's objects."""
     for resource, name in ((HPAS, "hpa"), (VARIANTS, "va"), (DEPLOYMENTS, "d")):
         collection = world.api.store.collection(resource)
         old = clone(collection.get(Key(VICTIM, name)).object)
         old["metadata"].update(resourceVersion="2", uid="predecessor")
         record = Record(old, 2)
-        event = Change(collection.spec, Key(VICTIM, name), 2, record, None, record)
+        event = ObjectWrite(collection.spec, Key(VICTIM, name), 2, record, None, record)
         for watch in list(collection.subscribers.values()):
             watch.on_change(event)
 
@@ -119,7 +119,7 @@ def excluded(world):
 
 
 def refusals(resource, status, *, times=1):
-    """Return an attack in which the next lists of a kind are refused after the watches have ended."""
+    """Return an attack: the watches end, and the API server refuses the next lists of a kind."""
 
     async def during(world):
         world.api.faults.answer(status, times=times, match=matching(verb="list", resource=resource))
@@ -173,7 +173,7 @@ async def refused_watches(world):
 
 
 def lists_answered(**answer):
-    """Return an attack in which some lists are answered otherwise after the watches have ended."""
+    """Return an attack: the watches end, and the API server gives other answers to some lists."""
 
     async def during(world):
         world.api.faults.answer(**answer, times=12, match=matching(verb="list"))
@@ -215,7 +215,7 @@ def large(world, *, count=25, resource=DEPLOYMENTS):
 
 
 async def large_lists(world):
-    """Have them listed again."""
+    """Let the controller list the large objects again."""
     large(world)
     await listed_again(world, DEPLOYMENTS)
 
@@ -229,17 +229,23 @@ async def burst(world):
 
 
 def second_look(value):
-    """Make an object that needs the slow way of decoding, and has very much of it."""
+    """Create an object that needs the slow way of decoding, and has very much content."""
     value["metadata"]["labels"] = None
     value["spec"]["junk"] = [[]] * 600_000
 
 
 ATTACKS = [
-    Attack("lists_of_a_server_that_is_behind_do_not_take_the_bounds_back", during=a_lagging_list, shows=Number(1)),
+    Attack(
+        "lists_of_a_server_that_is_behind_do_not_take_the_bounds_back", during=a_lagging_list, shows=ExpectedNumber(1)
+    ),
     Attack("a_server_that_never_catches_up_is_passed_by", during=a_server_that_never_catches_up),
-    Attack("a_server_with_an_empty_cache_does_not_empty_the_stores", during=lists_without_the_victim, shows=Number(1)),
-    Attack("a_watch_tells_an_old_state_again", during=an_old_event, shows=Number(1)),
-    Attack("a_watch_tells_the_deletion_of_a_predecessor", during=an_old_deletion, shows=Number(1)),
+    Attack(
+        "a_server_with_an_empty_cache_does_not_empty_the_stores",
+        during=lists_without_the_victim,
+        shows=ExpectedNumber(1),
+    ),
+    Attack("a_watch_tells_an_old_state_again", during=an_old_event, shows=ExpectedNumber(1)),
+    Attack("a_watch_tells_the_deletion_of_a_predecessor", during=an_old_deletion, shows=ExpectedNumber(1)),
     Attack(
         "one_403_does_not_empty_the_list_of_excluded_namespaces",
         before=excluded,
@@ -254,17 +260,17 @@ ATTACKS = [
     ),
     Attack("one_403_of_hpas_does_not_free_their_targets", **bounded_tenant(403)),
     Attack("one_404_of_hpas_does_not_free_their_targets", **bounded_tenant(404)),
-    Attack("watches_are_refused_for_a_moment", during=refused_watches, shows=Number(1)),
-    Attack("lists_are_the_page_of_a_proxy", during=lists_answered(status=200, text="<html>"), shows=Number(1)),
-    Attack("lists_are_refused_as_expired", during=lists_answered(status=410), shows=Number(1)),
-    Attack("lists_are_unreadable_versions", during=lists_answered(status=400), shows=Number(1)),
-    Attack("lists_are_null", during=lists_answered(status=200, text="null"), shows=Number(1)),
-    Attack("watches_break_again_and_again", during=cut_again_and_again, shows=Number(1)),
-    Attack("history_is_forgotten_again_and_again", during=expired_again_and_again, shows=Number(1)),
-    Attack("lists_get_no_answer", during=dropped_lists, shows=Number(1)),
-    Attack("objects_of_a_megabyte_and_a_half_in_a_list", during=large_lists, growth_mib=400, shows=Number(1)),
-    Attack("objects_of_a_megabyte_and_a_half_at_the_start", before=large, growth_mib=400, shows=Number(1)),
-    Attack("three_thousand_changes_in_a_moment", during=burst, shows=Number(1)),
+    Attack("watches_are_refused_for_a_moment", during=refused_watches, shows=ExpectedNumber(1)),
+    Attack("lists_are_the_page_of_a_proxy", during=lists_answered(status=200, text="<html>"), shows=ExpectedNumber(1)),
+    Attack("lists_are_refused_as_expired", during=lists_answered(status=410), shows=ExpectedNumber(1)),
+    Attack("lists_are_unreadable_versions", during=lists_answered(status=400), shows=ExpectedNumber(1)),
+    Attack("lists_are_null", during=lists_answered(status=200, text="null"), shows=ExpectedNumber(1)),
+    Attack("watches_break_again_and_again", during=cut_again_and_again, shows=ExpectedNumber(1)),
+    Attack("history_is_forgotten_again_and_again", during=expired_again_and_again, shows=ExpectedNumber(1)),
+    Attack("lists_get_no_answer", during=dropped_lists, shows=ExpectedNumber(1)),
+    Attack("objects_of_a_megabyte_and_a_half_in_a_list", during=large_lists, growth_mib=400, shows=ExpectedNumber(1)),
+    Attack("objects_of_a_megabyte_and_a_half_at_the_start", before=large, growth_mib=400, shows=ExpectedNumber(1)),
+    Attack("three_thousand_changes_in_a_moment", during=burst, shows=ExpectedNumber(1)),
     Attack(
         "a_large_object_that_needs_a_second_look",
         during=lambda world: world.twist(DEPLOYMENTS, "bad", second_look),
@@ -278,5 +284,5 @@ ATTACKS = [
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 async def test_the_victim_does_not_notice(world, attack):
-    """Its number, its bounds and its freshness stay right."""
+    """The victim's number and bounds stay right, and its series stay fresh."""
     await survive(world, attack)

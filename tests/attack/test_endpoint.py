@@ -1,4 +1,4 @@
-"""Peers of the endpoint ``/metrics`` who may not read it, while the victim's scraper reads it from the same address."""
+"""Clients that may not read ``/metrics`` attack it while the victim's scraper reads it from the same address."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FEW = 40
 
 
 class Peer:
-    """One who reaches the port, with tokens of a user without rights."""
+    """A client that reaches the port, with tokens of a user without rights."""
 
     def __init__(self, world):
         """Attack this world."""
@@ -32,7 +32,7 @@ class Peer:
 
     @property
     def port(self):
-        """Where the metrics are."""
+        """Return the port of the metrics."""
         return self.world.app.metrics_port
 
     def token(self, name="evil", **more):
@@ -77,13 +77,13 @@ def bearer(token):
 
 
 def reviews(world):
-    """Return how many reviews of both kinds the API server was asked for."""
+    """Return how many reviews of both kinds the API server had to answer."""
     requests = world.api.requests
     return sum(requests.count("create", resource=resource) for resource in (TOKEN_REVIEWS, ACCESS_REVIEWS))
 
 
 def row(name, attack, *, cost=FEW, **more):
-    """Return an attack that begins when the scraper has been let in, and must cost few reviews and log lines."""
+    """Return an attack that begins when the scraper has access; it must cost few reviews and log lines."""
 
     async def during(world):
         await until(lambda: world.metric("wva_endpoint_requests_total", server="metrics", code="200"))
@@ -144,13 +144,13 @@ async def many_users(peer):
 
 
 async def control_characters(peer):
-    """Ask for paths, by a user, with the codes that make a terminal do things, and with line breaks."""
+    """Ask, as a user, for paths with terminal control codes and line breaks."""
     headers = bearer(peer.token("evil\n\x1b[2J" * 100))
     await peer.ask(("GET", f"/%0a%1b%5b2J{number}" * 100, headers) for number in range(MANY))
 
 
 async def wrong_headers(peer):
-    """Send what is no bearer token."""
+    """Send headers that are no bearer token."""
     wrong = cycle(["Basic eDp5", "Bearer", "Bearer a b", "bearer\tx", "Negotiate x", ""])
     await peer.ask(("GET", "/metrics", {"Authorization": value}) for value in islice(wrong, MANY))
 
@@ -174,7 +174,7 @@ async def no_tls(peer):
 
 
 async def silent_connections(peer):
-    """Open more connections than there are places and say nothing."""
+    """Open more connections than the server accepts, and send nothing."""
     await peer.send(connections=200)
 
 
@@ -209,5 +209,5 @@ ATTACKS = [
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 async def test_the_scraper_does_not_notice(world, attack):
-    """It reads the victim's number every time, though the attack comes from its own address."""
+    """The scraper reads the victim's number every time, though the attack comes from the same address."""
     await survive(world, attack)

@@ -1,4 +1,4 @@
-"""The harness of the attacks notices what it must: a controller that is broken on purpose does not survive."""
+"""The harness notices a controller that is broken on purpose: such a controller does not survive an attack."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import time
 import pytest
 
 from tests.attack import meter
-from tests.attack.harness import Attack, Condition, Event, Number, survive
+from tests.attack.harness import Attack, ExpectedCondition, ExpectedEvent, ExpectedNumber, survive
 from tests.attack.world import HPAS, VICTIM
 from wva.publish.ledger import Ledger
 
@@ -44,13 +44,13 @@ def with_every_record(act):
 
 
 def once(act):
-    """Return a function that acts the first time only."""
+    """Return a function that acts only the first time."""
     left = [act]
     return lambda: left.pop()() if left else None
 
 
 def hoard():
-    """Keep much memory until the next look at it."""
+    """Hold much memory until the next look at it."""
     much = bytearray(b"x") * 2**28
     asyncio.get_running_loop().call_later(0.1, much.clear)
 
@@ -61,7 +61,7 @@ def fail():
 
 
 async def spoil(world):
-    """Let Prometheus fail for all."""
+    """Break Prometheus for both tenants."""
     world.prometheus.faults.status = 400
 
 
@@ -85,21 +85,21 @@ BROKEN = [
     (Attack("ended", during=leave), "the process has ended"),
     (Attack("forgotten", during=lambda world: world.delete_va()), "the victim's number is None"),
     (Attack("scaled", during=squeeze), "the victim's number is 4"),
-    (Attack("silent", shows=Condition("Ready", "False")), "the tenant is told"),
-    (Attack("without_event", shows=Event("NeverRecorded")), "the tenant is told"),
+    (Attack("silent", shows=ExpectedCondition("Ready", "False")), "the tenant is told"),
+    (Attack("without_event", shows=ExpectedEvent("NeverRecorded")), "the tenant is told"),
 ]
 
 
 @pytest.mark.parametrize(("attack", "complaint"), BROKEN, ids=[attack.name for attack, _ in BROKEN])
 async def test_what_is_broken_is_noticed(world, monkeypatch, attack, complaint):
-    """And named."""
+    """The error of the harness names what is broken."""
     monkeypatch.setattr("tests.attack.harness.PATIENCE_SECONDS", 4.0)
     with pytest.raises(AssertionError, match=complaint):
         await survive(world, attack)
 
 
 def collect_beside(_):
-    """Collect garbage in another thread, for half a second, while the loop does the test's work."""
+    """Collect garbage in another thread for half a second, while the event loop does the test's work."""
 
     def take_time(phase, _):
         if phase == "start" and threading.current_thread() is thread:
@@ -117,21 +117,21 @@ def collect_beside(_):
 
 QUIET = [
     Attack("a_lag_that_does_not_come_back", setting=with_every_record(once(keep_the_lock))),
-    Attack("nothing_at_all", shows=Number(1)),
-    Attack("nothing_at_all_with_a_model_at_zero", shows=Number(1), gateway=True),
-    Attack("work_of_others", shows=Number(1), during=lambda _: burn(0.4)),
-    Attack("collections_beside_work_of_others", shows=Number(1), during=collect_beside),
+    Attack("nothing_at_all", shows=ExpectedNumber(1)),
+    Attack("nothing_at_all_with_a_model_at_zero", shows=ExpectedNumber(1), gateway=True),
+    Attack("work_of_others", shows=ExpectedNumber(1), during=lambda _: burn(0.4)),
+    Attack("collections_beside_work_of_others", shows=ExpectedNumber(1), during=collect_beside),
 ]
 
 
 @pytest.mark.parametrize("attack", QUIET, ids=str)
 async def test_what_is_healthy_survives(world, attack):
-    """The work of the test and of the servers does not count."""
+    """The work of the test and of the servers does not count as work of the controller."""
     await survive(world, attack)
 
 
 def test_a_thread_that_waits_for_a_core_is_told_from_one_that_works():
-    """Half of the time is waited for if two threads want one core."""
+    """If two threads want one core, each waits for half of the time."""
     allowed, core = os.sched_getaffinity(0), min(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {core})
     other = subprocess.Popen([sys.executable, "-c", "while True: pass"])

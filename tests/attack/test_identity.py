@@ -1,4 +1,4 @@
-"""A tenant whose objects, pods and pages claim to be the victim's, or the controller's."""
+"""A tenant whose objects, pods and pages claim to belong to the victim, or to the controller."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import yaml
 
 from tests.app.gateways import POOLS
 from tests.app.stage import DEPLOYMENTS, MODEL, SYSTEM, VARIANTS
-from tests.attack.harness import Attack, Condition, Number, Says, survive
+from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, survive
 from tests.attack.world import SLEEPER, SLEEPING_MODEL, TENANT, VICTIM, page
 from wva.api.meta import Key, format_time
-from wva.scale_from_zero import wiring
+from wva.scale_from_zero import starts
 from wva.sim.prometheus import EmbeddedPrometheus, InProcess, ScrapeTarget
 
 SHIPPED_NAMESPACE = "workload-variant-autoscaler-system"
@@ -23,7 +23,7 @@ WVA_JOB = "workload-variant-autoscaler-metrics"
 PUBLISHED = ("wva_desired_replicas", "inferno_desired_replicas", "inferno_current_replicas", "inferno_desired_ratio")
 SAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "samples"
 PODS, REPLICA_SETS = "pods", "replicasets.apps"
-_wait_visible = wiring.wait_visible
+_wait_visible = starts.Starter.wait_visible
 
 
 def uid(world, resource, deployment="d"):
@@ -41,7 +41,7 @@ def uid(world, resource, deployment="d"):
 
 
 def owned_by(world, resource, deployment="d"):
-    """Return a change that makes an object controlled by one of the victim's."""
+    """Return a change that makes an object of the victim's the controller of another object."""
     kind = {DEPLOYMENTS: "Deployment", REPLICA_SETS: "ReplicaSet"}[resource]
     owner = {"apiVersion": "apps/v1", "kind": kind, "name": deployment, "uid": uid(world, resource, deployment)}
 
@@ -52,7 +52,7 @@ def owned_by(world, resource, deployment="d"):
 
 
 def steal(world, resource, change=None, *, count=1, usage=0.99):
-    """Put pods of the tenant beside its own one, all controlled by the victim's; they say that they are full."""
+    """Create tenant pods that name the victim as their controller and report that they are full."""
     owned = owned_by(world, resource)
 
     def make(value, number):
@@ -100,13 +100,13 @@ async def come_and_go(world):
 
 
 def steal_more(world, prefix):
-    """Put ten pods with a copied owner."""
+    """Create ten pods with a copied owner."""
     owned = owned_by(world, REPLICA_SETS)
     world.many(PODS, world.pods()[0], 10, owned, prefix=prefix)
 
 
 def says_it_is(**labels):
-    """Return what lets the tenant's pod report with labels of its own, as another pod's."""
+    """Return a step that lets the tenant's pod report with labels of another pod."""
 
     def act(world):
         (pod,) = world.pods("d", namespace=VICTIM)[:1]
@@ -120,7 +120,7 @@ def says_it_is(**labels):
 
 
 def same_names(world):
-    """Give the tenant a Deployment, pods, a variant and an HPA with the names of the victim's, all of it full."""
+    """Give the tenant a Deployment, pods, a variant and an HPA with the victim's names, all of them full."""
     world.workload("d", replicas=2)
     world.variant("va", target="d")
     world.hpa("hpa", target="d", minimum=4, maximum=4)
@@ -128,7 +128,7 @@ def same_names(world):
 
 
 def numbers_of(name, namespace, value):
-    """Return what a page can claim of a published number."""
+    """Return the numbers that a page can claim WVA has published."""
     own = f'variant_name="{name}",accelerator_type="H100"'
     return "".join(
         f"wva_desired_replicas{{{own},{more}}} {value}\n"
@@ -143,7 +143,7 @@ def numbers_of(name, namespace, value):
 
 
 def forges(value):
-    """Return what lets the tenant's pod expose numbers of the victim's variants."""
+    """Return a step that lets the tenant's pod expose numbers of the victim's variants."""
 
     def act(world):
         lines = "".join(numbers_of(name, VICTIM, value) for name in ("va", SLEEPER))
@@ -153,16 +153,16 @@ def forges(value):
 
 
 async def forge_and_scrape(world):
-    """Let Prometheus have the forged numbers, before the controller looks for its own."""
+    """Let Prometheus scrape the forged numbers before the controller looks for its own."""
     forges(1000)(world)
     await world.scrape()
     await asyncio.sleep(1 - time.time() % 1 + 0.05)  # autoscalers ask for the last whole second
     world.seen = []
-    world.set("wva.scale_from_zero.wiring.wait_visible", noting(world.seen))
+    world.set("wva.scale_from_zero.starts.Starter.wait_visible", noting(world.seen))
 
 
 def noting(seen):
-    """Return ``wait_visible`` that notes what it told."""
+    """Return a ``wait_visible`` that notes its result."""
 
     async def wait(*arguments, **rest):
         seen.append(await _wait_visible(*arguments, **rest))
@@ -172,7 +172,7 @@ def noting(seen):
 
 
 def tenants_pool(world):
-    """Put a pool of the tenant's in front of pods that have the labels of the victim's model at zero."""
+    """Put a pool of the tenant in front of pods that have the labels of the victim's model at zero."""
     world.api.store.create(
         POOLS,
         {
@@ -239,10 +239,13 @@ ATTACKS = [
         "forged_number_before_a_start_from_zero",
         during=forge_and_scrape,
         gateway=True,
-        shows=(Says("the forged number is not taken for visible", lambda world: world.seen == [False]), Number(1)),
+        shows=(
+            Says("the forged number is not taken for visible", lambda world: world.seen == [False]),
+            ExpectedNumber(1),
+        ),
     ),
-    Attack("forged_numbers_of_every_variant", before=forges(1000), shows=Number(1)),
-    Attack("forged_numbers_that_are_none", before=forges("NaN"), shows=Number(1)),
+    Attack("forged_numbers_of_every_variant", before=forges(1000), shows=ExpectedNumber(1)),
+    Attack("forged_numbers_that_are_none", before=forges("NaN"), shows=ExpectedNumber(1)),
     Attack(
         "a_page_says_that_it_is_the_victims_pod",
         before=says_it_is(namespace=VICTIM, pod="{pod}", job="vllm", instance="x"),
@@ -251,18 +254,23 @@ ATTACKS = [
         "a_page_uses_the_names_that_prometheus_gives",
         before=says_it_is(exported_namespace=VICTIM, exported_pod="{pod}", pod_name="{pod}", exported_job="vllm"),
     ),
-    Attack("a_tenant_with_the_names_of_the_victim", before=same_names, shows=Number(4, name="va")),
-    Attack("scalers_of_a_tenant_name_the_victims_deployment", before=scales_the_victims, shows=Number(1)),
+    Attack("a_tenant_with_the_names_of_the_victim", before=same_names, shows=ExpectedNumber(4, name="va")),
+    Attack("scalers_of_a_tenant_name_the_victims_deployment", before=scales_the_victims, shows=ExpectedNumber(1)),
     Attack(
         "variants_of_a_tenant_name_the_victims_deployment",
         before=claims_the_victims_target,
         shows=(
-            Condition("TargetResolved", "False", name="thief"),
-            Condition("TargetResolved", "False", name="path"),
-            Condition("TargetResolved", "False", name="slash"),
+            ExpectedCondition("TargetResolved", "False", name="thief"),
+            ExpectedCondition("TargetResolved", "False", name="path"),
+            ExpectedCondition("TargetResolved", "False", name="slash"),
         ),
     ),
-    Attack("a_pool_of_a_tenant_selects_the_victims_model_at_zero", before=tenants_pool, gateway=True, shows=Number(1)),
+    Attack(
+        "a_pool_of_a_tenant_selects_the_victims_model_at_zero",
+        before=tenants_pool,
+        gateway=True,
+        shows=ExpectedNumber(1),
+    ),
     Attack(
         "a_tenants_model_has_the_name_of_the_victims_model_at_zero",
         before=lambda world: world.patch(VARIANTS, "bad", {"spec": {"modelID": SLEEPING_MODEL}}),
@@ -274,7 +282,7 @@ ATTACKS = [
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 async def test_the_victim_does_not_notice(world, attack):
-    """Whose a pod, a series or a scaler is, the attacker does not say."""
+    """The attacker has no say in whose a pod, a series or a scaler is."""
     await survive(world, attack)
 
 
@@ -293,7 +301,7 @@ def shipped_queries():
 
 @pytest.mark.parametrize("query", shipped_queries().values(), ids=shipped_queries().keys())
 async def test_forged_series_change_nothing_that_a_scaler_reads(query):
-    """The controller says 2, and a page of a tenant a thousand, in every way in which a page can say it."""
+    """The controller says 2, and a page of a tenant says 1000, in every way in which a page can say it."""
     own = "".join(
         f'{metric}{{variant_name="chat-a100",namespace="models",accelerator_type="A100"}} 2\n' for metric in PUBLISHED
     )

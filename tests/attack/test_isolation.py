@@ -1,4 +1,4 @@
-"""What raises for the tenant's model, at any stage, is the tenant's; a loop that raises is started again."""
+"""An exception about the tenant's model harms only that model; the controller restarts a loop that raises."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ import asyncio
 import pytest
 
 from tests.app.stage import DEPLOYMENTS, SATURATION
-from tests.attack.harness import Attack, Condition, Event, Number, Says, survive
+from tests.attack.harness import Attack, ExpectedCondition, ExpectedEvent, ExpectedNumber, Says, survive
 from tests.attack.world import TENANT
 from wva.app.decisions import Decisions
-from wva.collect import inventory, prometheus, replicas, snapshot, variants
-from wva.collect.background import BackgroundFetch
+from wva.collect import inventory, replicas, snapshot, variants
+from wva.collect.answer_cache import BackgroundFetch
 from wva.collect.claims import Claims
 from wva.collect.pools import PoolStores
 from wva.config.entries import LayeredMap
 from wva.config.live import LiveConfiguration
 from wva.decide import pipeline
 from wva.kube.backoff import Backoff
+from wva.kube.cache import Store
 from wva.kube.controller import Controller
 from wva.kube.events import EventRecorder
 from wva.kube.informer import Informer
-from wva.kube.watch import Upserted
 from wva.loops.optimizer import OptimizerLoop
 from wva.model.variant import ModelKey, VariantKey
-from wva.publish import explanation
+from wva.prometheus import client
+from wva.publish import metrics
 from wva.publish.ledger import Ledger
-from wva.publish.metrics import VariantCollector
 from wva.scale_from_zero.loop import ScaleFromZero
 
 TEXT = "a secret of the tenant"
 
 
 HELD = (
-    Condition("OptimizationReady", "False", "ModelFailed", contains="LookupError in wva."),
-    Event("DesiredReplicasHeld", contains="ModelFailed"),
+    ExpectedCondition("OptimizationReady", "False", "ModelFailed", contains="LookupError in wva."),
+    ExpectedEvent("DesiredReplicasHeld", contains="ModelFailed"),
     Says("the hold is counted", lambda world: world.metric("wva_holds_total", reason="ModelFailed") > 0),
     Says("its text is told nowhere", lambda world: TEXT not in str(world.status_of("bad", TENANT))),
-    Number(1),
+    ExpectedNumber(1),
 )
 
 
 def of_tenant(*args):
-    """Tell whether a call is about the tenant: some argument, or what is in it, names the namespace."""
+    """Tell whether a call is about the tenant: an argument, or a part of it, names the namespace."""
     return any(_concerns(arg) for arg in args)
 
 
@@ -80,7 +80,7 @@ def series_of_tenant(_self, _query, series):
 
 
 def fault(name, where, function, **rest):
-    """Return an attack with a fault that is there from the second number of the victim on, and what it must show."""
+    """Return an attack with a fault from the victim's second number on, and the condition that it must cause."""
     return Attack(
         name, during=raising(where, function, rest.pop("about", of_tenant)), shows=rest.pop("shows", HELD), **rest
     )
@@ -97,29 +97,29 @@ FAULTS = [
     fault("pricing_raises", pipeline, "_prices"),
     fault("settling_raises", pipeline, "settle"),
     fault("explaining_raises", pipeline, "explain"),
-    fault("remembering_raises", pipeline, "_remembered"),
+    fault("remembering_raises", pipeline, "clocked"),
     fault(
         "recording_the_decision_raises",
         Ledger,
         "_tell",
         about=lambda _self, key, _old, new: key.namespace == TENANT and new is not None and not new.held,
-        shows=Number(1),
+        shows=ExpectedNumber(1),
     ),
-    fault("showing_the_replicas_raises", VariantCollector, "_values", shows=Number(1)),
-    fault("explaining_the_number_raises", explanation, "_rows", shows=Number(1)),
+    fault("showing_the_replicas_raises", metrics, "output", shows=ExpectedNumber(1)),
+    fault("explaining_the_number_raises", metrics, "explanation", shows=ExpectedNumber(1)),
 ]
 
 
 def poison(world):
-    """Let the decoder of answers raise on what the tenant has put into them."""
-    original = prometheus.decode_vector
+    """Let the decoder of answers raise on the tenant's part of them."""
+    original = client.decode_vector
 
     def broken(body, **rest):
         if TENANT.encode() in body:
             raise LookupError(TEXT)
         return original(body, **rest)
 
-    world.set("wva.collect.prometheus.decode_vector", broken)
+    world.set("wva.prometheus.client.decode_vector", broken)
 
 
 def claims_of_tenant(_self, va, _now):
@@ -132,9 +132,9 @@ FAULTS += [
         "decoding_an_answer_raises",
         during=poison,
         shows=(
-            Condition("OptimizationReady", "False", "PrometheusError", contains="its answer cannot be read"),
+            ExpectedCondition("OptimizationReady", "False", "PrometheusError", contains="its answer cannot be read"),
             Says("its text is told nowhere", lambda world: TEXT not in str(world.status_of("bad", TENANT))),
-            Number(1),
+            ExpectedNumber(1),
         ),
     ),
     fault("telling_whose_variant_it_is_raises", Claims, "mine", about=claims_of_tenant, shows=()),
@@ -144,24 +144,24 @@ FAULTS += [
         Decisions,
         "announce",
         about=lambda _self, key, *_: of_tenant(key),
-        shows=Number(1),
+        shows=ExpectedNumber(1),
     ),
     fault(
         "telling_what_is_wrong_raises",
         LiveConfiguration,
         "problem_for",
         shows=(
-            Condition("ConfigurationValid", "False", contains="a check failed: LookupError"),
-            Number(1),
+            ExpectedCondition("ConfigurationValid", "False", contains="a check failed: LookupError"),
+            ExpectedNumber(1),
         ),
     ),
-    fault("counting_the_gpus_of_nodes_raises", inventory, "node_pools", about=lambda *_: True, shows=Number(1)),
+    fault("counting_the_gpus_of_nodes_raises", inventory, "node_pools", about=lambda *_: True, shows=ExpectedNumber(1)),
     fault(
         "looking_at_pools_raises",
         PoolStores,
         "pools_of",
         about=lambda _self, namespace, _labels: namespace == TENANT,
-        shows=Number(1),
+        shows=ExpectedNumber(1),
         gateway=True,
     ),
 ]
@@ -169,7 +169,7 @@ FAULTS += [
 
 @pytest.mark.parametrize("attack", FAULTS, ids=str)
 async def test_a_fault_about_one_model_is_that_model_s(world, attack):
-    """It is held and says so; the victim is decided in every cycle."""
+    """The controller holds the tenant's model and says so, and decides on the victim in every cycle."""
     await survive(world, attack)
 
 
@@ -189,14 +189,14 @@ def local_map(world):
 
 
 def with_the_local_map(model, *_rest):
-    """Tell whether the tenant is decided on with them."""
+    """Tell whether the controller uses the tenant's own thresholds."""
     return model.policy.kv_cache_threshold == 0.77
 
 
 OUT_OF_FORCE = (
-    Condition("ConfigurationValid", "False", "InvalidConfiguration", contains="LookupError"),
-    Event("InvalidConfiguration", contains="LookupError"),
-    Number(1),
+    ExpectedCondition("ConfigurationValid", "False", "InvalidConfiguration", contains="LookupError"),
+    ExpectedEvent("InvalidConfiguration", contains="LookupError"),
+    ExpectedNumber(1),
 )
 FROM_THE_START = [
     from_the_start("everything_about_a_variant_raises_from_the_start", raising(variants, "variant_of"), shows=HELD),
@@ -204,7 +204,7 @@ FROM_THE_START = [
         "a_config_map_makes_decisions_raise",
         local_map,
         raising(pipeline, "terms", with_the_local_map),
-        shows=(*OUT_OF_FORCE, Condition("OptimizationReady", "True")),
+        shows=(*OUT_OF_FORCE, ExpectedCondition("OptimizationReady", "True")),
     ),
     from_the_start(
         "reading_a_config_map_raises",
@@ -217,7 +217,7 @@ FROM_THE_START = [
 
 @pytest.mark.parametrize("attack", FROM_THE_START, ids=str)
 async def test_a_fault_that_is_there_first_is_that_model_s_as_well(world, attack):
-    """Also without any number of before."""
+    """The same holds if the tenant's model has no earlier number."""
     await survive(world, attack)
 
 
@@ -240,23 +240,23 @@ def ending(kind, *, is_bad=lambda _loop: True, times=2):
 
 
 def restarted(name, times=2):
-    """Return what a loop that raised must show."""
+    """Return a check that the counter of restarts of a loop has this value."""
     return Says(f"{name} was started again", lambda world: world.metric("wva_loop_restarts_total", loop=name) == times)
 
 
 def informer_of(name):
-    """Return what tells the informer of a kind from the others."""
+    """Return a test that tells the informer of one kind from the others."""
     return lambda informer: informer.resource.name == name
 
 
-def change_of_tenant(_self, change):
-    """Tell whether a watch brings one changed object of the tenant."""
-    return isinstance(change, Upserted) and change.obj.metadata.namespace == TENANT
+def changed_by_tenant(_self, obj):
+    """Tell whether a watch event is about the tenant's object."""
+    return obj.metadata.namespace == TENANT
 
 
 async def churn(world):
     """Make the watch raise at each change of the tenant's objects, and change them again and again."""
-    raising(Informer, "_apply", change_of_tenant)(world)
+    raising(Store, "upsert", changed_by_tenant)(world)
     world.set("wva.kube.backoff.Backoff.next", lambda *_, **__: 0.02)
     for number in range(10):
         world.patch(DEPLOYMENTS, "bad", {"metadata": {"labels": {"turn": str(number)}}})
@@ -291,5 +291,5 @@ LOOPS = [
 
 @pytest.mark.parametrize("attack", LOOPS, ids=str)
 async def test_a_loop_that_raises_is_started_again(world, attack):
-    """The process lives, and the victim's number is right as soon as there is one."""
+    """The process lives, and the victim's first number is right."""
     await survive(world, attack)

@@ -1,10 +1,10 @@
-"""A leader that is killed, with the times of election that a process has when nothing else is said."""
+"""A leader that is killed, with the default times of the election."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.kube.lease_world import World
+from tests.kube.lease_world import LeaseWorld
 from wva.app.election import _durations
 from wva.config import Given, load
 
@@ -13,7 +13,7 @@ from wva.config import Given, load
 @pytest.mark.parametrize(("watches", "limit_seconds"), [(True, 15.0), (False, 17.5)], ids=["watching", "polling"])
 def test_a_leader_that_is_killed_is_replaced(watches, limit_seconds, crash_seconds):
     """Within 15 s of its death, and of one more look without the right to watch the Lease; never two at a time."""
-    world = World(_durations(load(Given({}, {}, {})).settings))
+    world = LeaseWorld(_durations(load(Given({}, {}, {})).settings))
     try:
         leader, standby = world.start(), world.start(offset=1e6)
         if watches:

@@ -1,4 +1,4 @@
-"""Metrics that lie: what the tenant's servers report, and what an answer of Prometheus says of the tenant's pods."""
+"""False metrics: from the tenant's servers, and in Prometheus answers about the tenant's pods."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 import pytest
 
 from tests.app.stage import MODEL
-from tests.attack.harness import Attack, Condition, Number, survive
+from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, survive
 from tests.attack.world import TENANT, VICTIM, lie, page
 
 
 def reports(make):
-    """Let the tenant's pod show a page: a text, or a function of the pod that returns one."""
+    """Let the tenant's pod serve a page: a text, or a function of the pod that returns one."""
     return lambda world: world.pages.update({(TENANT, "bad"): make if callable(make) else lambda _: make})
 
 
@@ -36,103 +36,105 @@ def asks_for_times(query):
     return "timestamp(" in query
 
 
-INCOMPLETE = Condition("OptimizationReady", "False", "MetricsIncomplete", "invalid")
+INCOMPLETE = ExpectedCondition("OptimizationReady", "False", "MetricsIncomplete", "invalid")
 counter = itertools.cycle([10**15, 0, 7, 10**9])
 
 ATTACKS = [
-    Attack("usage_nan", before=reports(page(usage="NaN")), shows=(INCOMPLETE, Number(1))),
-    Attack("usage_infinite", before=reports(page(usage="+Inf")), shows=(INCOMPLETE, Number(1))),
-    Attack("usage_below_zero", before=reports(page(usage="-5")), shows=(INCOMPLETE, Number(1))),
-    Attack("usage_1e308", before=reports(page(usage="1e308")), shows=(INCOMPLETE, Number(1))),
-    Attack("usage_of_minus_zero", before=reports(page(usage="-0.0")), shows=Number(1)),
-    Attack("usage_of_the_smallest_number", before=reports(page(usage="5e-324")), shows=Number(1)),
-    Attack("waiting_and_running_1e308", before=reports(page(waiting="1.7e308", running="1.7e308")), shows=Number(1)),
-    Attack("waiting_a_fraction", before=reports(page(waiting="1e-300")), shows=Number(1)),
+    Attack("usage_nan", before=reports(page(usage="NaN")), shows=(INCOMPLETE, ExpectedNumber(1))),
+    Attack("usage_infinite", before=reports(page(usage="+Inf")), shows=(INCOMPLETE, ExpectedNumber(1))),
+    Attack("usage_below_zero", before=reports(page(usage="-5")), shows=(INCOMPLETE, ExpectedNumber(1))),
+    Attack("usage_1e308", before=reports(page(usage="1e308")), shows=(INCOMPLETE, ExpectedNumber(1))),
+    Attack("usage_of_minus_zero", before=reports(page(usage="-0.0")), shows=ExpectedNumber(1)),
+    Attack("usage_of_the_smallest_number", before=reports(page(usage="5e-324")), shows=ExpectedNumber(1)),
+    Attack(
+        "waiting_and_running_1e308", before=reports(page(waiting="1.7e308", running="1.7e308")), shows=ExpectedNumber(1)
+    ),
+    Attack("waiting_a_fraction", before=reports(page(waiting="1e-300")), shows=ExpectedNumber(1)),
     Attack(
         "finished_requests_that_fall_back_at_each_scrape",
         before=reports(lambda _: page(finished=next(counter))),
-        shows=Number(1),
+        shows=ExpectedNumber(1),
     ),
     Attack(
         "samples_of_another_model",
         before=reports(page("org/other", usage=0.99)),
-        shows=Condition("OptimizationReady", "False", "MetricsMissing"),
+        shows=ExpectedCondition("OptimizationReady", "False", "MetricsMissing"),
     ),
     Attack(
         "samples_with_a_namespace_and_a_pod_of_the_victim",
         before=reports(page(usage=1).replace("{", f'{{namespace="{VICTIM}",pod="d-1-001",')),
-        shows=Condition("MetricsAvailable", "True"),
+        shows=ExpectedCondition("MetricsAvailable", "True"),
     ),
     Attack(
         "a_page_that_is_none",
         before=reports("<html>login</html>"),
-        shows=Condition("OptimizationReady", "False", "MetricsMissing"),
+        shows=ExpectedCondition("OptimizationReady", "False", "MetricsMissing"),
     ),
     Attack(
         "hundreds_of_models_on_one_pod",
         before=reports("".join(page(f"org/{number}") for number in range(200))),
-        shows=Condition("OptimizationReady", "False", "MetricsMissing"),
+        shows=ExpectedCondition("OptimizationReady", "False", "MetricsMissing"),
     ),
     Attack(
         "a_label_of_64_kib",
         before=reports(page().replace("{", "{" + 'note="' + "x" * 65536 + '",')),
-        shows=Number(1),
+        shows=ExpectedNumber(1),
     ),
     Attack(
         "the_same_series_again_with_another_value",
         before=says(lambda pod, query: [] if asks_for_times(query) else [lie("0.99", pod=pod)]),
-        shows=Condition("OptimizationReady", "False"),
+        shows=ExpectedCondition("OptimizationReady", "False"),
     ),
     Attack(
         "series_of_a_thousand_pods_that_do_not_exist",
         before=says(lambda _, __: [lie("0.99", pod=f"p-{number}") for number in range(1_000)]),
         interval="200ms",
-        shows=Number(1),
+        shows=ExpectedNumber(1),
     ),
     Attack(
         "a_thousand_series_of_one_pod",
         before=says(lambda pod, _: [lie("0.99", pod=pod, model=f"m-{number}") for number in range(1_000)]),
         interval="200ms",
-        shows=Number(1),
+        shows=ExpectedNumber(1),
     ),
     Attack(
         "series_that_name_the_victims_pods",
         before=says(lambda _, __: [lie("1", pod=f"d-1-00{number}", namespace=VICTIM, model="x") for number in (1, 2)]),
-        shows=Number(1),
+        shows=ExpectedNumber(1),
     ),
     Attack(
         "a_sample_of_the_far_future",
         before=says(lambda pod, query: [lie(f"{time.time() + 1e9:.3f}", pod=pod)] if asks_for_times(query) else []),
-        shows=Condition("OptimizationReady", "False"),
+        shows=ExpectedCondition("OptimizationReady", "False"),
     ),
     Attack(
         "a_time_of_nine_thousand_digits",
         before=says(lambda pod, query: [lie("9" * 9000, pod=pod)] if asks_for_times(query) else []),
-        shows=Condition("OptimizationReady", "False"),
+        shows=ExpectedCondition("OptimizationReady", "False"),
     ),
     Attack(
         "a_histogram_with_reversed_buckets",
         before=says(
             lambda pod, _: [lie("1", pod=pod, le="x") | {"histogram": [1, {"buckets": [[3, "2", "1", "-5"]]}]}]
         ),
-        shows=Number(1),
+        shows=ExpectedNumber(1),
     ),
     Attack(
         "labels_that_are_no_words",
         before=says(lambda _, __: [lie("1", pod="\x00\u202e\U0001f4a3", model="\ufffe" + MODEL)]),
-        shows=Number(1),
+        shows=ExpectedNumber(1),
     ),
     Attack(
         "warnings_of_a_megabyte",
         before=lambda world: world.meddle(
             lambda _, answer: answer | {"warnings": ["w" * 1_000_000], "infos": ["\u202e"] * 10_000}
         ),
-        shows=Number(1),
+        shows=ExpectedNumber(1),
     ),
 ]
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 async def test_the_victim_does_not_notice(world, attack):
-    """What is said of the tenant's pods is only about them."""
+    """False samples about the tenant's pods change nothing for the victim."""
     await survive(world, attack)

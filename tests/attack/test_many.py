@@ -1,4 +1,4 @@
-"""A tenant who writes very many objects: each of them costs little, whatever the others say."""
+"""A tenant who writes very many objects: each of them costs little."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiohttp import web
 
 from tests.app.gateways import QUEUE
 from tests.app.stage import DEPLOYMENTS, VARIANTS
-from tests.attack.harness import Attack, Condition, Number, Says, survive
+from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, survive
 from tests.attack.world import HPAS, SCALED_OBJECTS, TENANT
 from wva.api.meta import Key
 from wva.sim.apiserver import matching
@@ -17,7 +17,7 @@ from wva.targets import DEFAULT
 
 
 async def come_and_go(world):
-    """Create variants for one Deployment and delete them again, as quickly as it goes."""
+    """Create variants for one Deployment and delete them again, as quickly as possible."""
     world.many(VARIANTS, "bad", 800)
     await asyncio.sleep(0.2)
     for number in range(800):
@@ -25,7 +25,7 @@ async def come_and_go(world):
 
 
 async def sleepers(world):
-    """Let many variants at zero stand behind a hundred pools, whose picker always has something to say."""
+    """Put many variants at zero behind a hundred pools whose picker always reports waiting requests."""
 
     async def answer(_):
         return web.Response(text=f'{QUEUE}{{target_model_name="org/unknown"}} 1\n')
@@ -50,7 +50,7 @@ def annotated(resource, name):
 
 
 def little_is_kept(world):
-    """Tell whether the caches have next to nothing of the annotations."""
+    """Tell whether the caches keep next to nothing of the annotations."""
     stores = world.app._informers.stores
     objects = [
         *stores.pods.list(),
@@ -60,7 +60,7 @@ def little_is_kept(world):
 
 
 def slow_events(world):
-    """Let each of fifty variants have something to tell, in a namespace in which an event takes a second to post."""
+    """Let each of fifty variants cause an event, in a namespace where each event takes a second to post."""
     world.many_variants(50)
     for number in range(50):
         annotations = {"wva.llmd.ai/max-replicas": "few"}
@@ -91,24 +91,24 @@ ATTACKS = [
         "variants_for_one_deployment_by_the_hundred",
         before=lambda world: world.many(VARIANTS, "bad", 400),
         interval="300ms",
-        shows=Condition("TargetResolved", "False", "TargetConflict", "and 395 more"),
+        shows=ExpectedCondition("TargetResolved", "False", "TargetConflict", "and 395 more"),
     ),
-    Attack("variants_for_one_deployment_come_and_go", during=come_and_go, shows=Number(1)),
+    Attack("variants_for_one_deployment_come_and_go", during=come_and_go, shows=ExpectedNumber(1)),
     Attack(
         "variants_with_deployments_of_their_own_by_the_hundred",
         before=lambda world: world.many_variants(150),
         interval="300ms",
-        shows=(Number(1), Number(1, name="x-00149")),
+        shows=(ExpectedNumber(1), ExpectedNumber(1, name="x-00149")),
     ),
     Attack(
         "variants_at_zero_behind_pools_by_the_hundred",
         before=sleepers,
         interval="300ms",
         gateway=True,
-        shows=Number(0, name="z-00149"),
+        shows=ExpectedNumber(0, name="z-00149"),
     ),
-    Attack("a_thousand_hpas_for_one_deployment", before=hpas, shows=Number(1)),
-    Attack("a_hundred_scaled_objects_with_a_thousand_triggers", before=scaled_objects, shows=Number(1)),
+    Attack("a_thousand_hpas_for_one_deployment", before=hpas, shows=ExpectedNumber(1)),
+    Attack("a_hundred_scaled_objects_with_a_thousand_triggers", before=scaled_objects, shows=ExpectedNumber(1)),
     Attack(
         "a_replica_set_with_a_thousand_pods",
         before=lambda world: world.many("pods", world.pods()[0], 1000),
@@ -130,12 +130,12 @@ ATTACKS = [
     Attack(
         "config_maps_by_the_thousand",
         before=lambda world: (world.tenant_map("x", {"a": "b"}), world.many("configmaps", "x", 2000)),
-        shows=Number(1),
+        shows=ExpectedNumber(1),
     ),
 ]
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 async def test_the_victim_does_not_notice(world, attack):
-    """However many objects there are beside its own."""
+    """This holds however many objects the tenant has."""
     await survive(world, attack)

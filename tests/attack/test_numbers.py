@@ -1,4 +1,4 @@
-"""Numbers that are none, or that nothing can have: in objects, in ConfigMaps, on pages of metrics and of pickers."""
+"""Impossible numbers, and texts that are no numbers: in objects, ConfigMaps, and pages of metrics and of pickers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiohttp import web
 
 from tests.app.gateways import QUEUE
 from tests.app.stage import DEPLOYMENTS, SATURATION, VARIANTS
-from tests.attack.harness import Attack, Condition, Number, Says, survive
+from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, survive
 from tests.attack.world import HPAS, SCALED_OBJECTS, TENANT, lie, page
 from wva.api.meta import Key
 from wva.api.scalers import PAUSED_REPLICAS_ANNOTATION
@@ -24,12 +24,12 @@ REFUSED = "expected a whole number from 0 to 2,147,483,647; in force: "
 
 
 def invalid(contains):
-    """Return the condition that names what is not in force."""
-    return Condition("ConfigurationValid", "False", "InvalidConfiguration", contains=contains)
+    """Return the condition that names the value that is not in force."""
+    return ExpectedCondition("ConfigurationValid", "False", "InvalidConfiguration", contains=contains)
 
 
 def within_range(world):
-    """Tell whether the tenant's number is one of replicas, and its series says the same."""
+    """Tell whether the tenant's number is a possible number of replicas and its series has the same number."""
     decision = world.decision_of()
     return decision is not None and 0 <= decision.desired <= MAX_REPLICAS
 
@@ -170,61 +170,65 @@ def flood(rate):
     return before
 
 
-NONE = Condition("MetricsAvailable", contains=" invalid (")
+NONE = ExpectedCondition("MetricsAvailable", contains=" invalid (")
 
 ATTACKS = [
     *(
         Attack(
             f"paused_replicas_of_{digits}_digits",
             before=paused("9" * digits),
-            shows=(invalid("paused-replicas"), invalid(REFUSED), Number(1)),
+            shows=(invalid("paused-replicas"), invalid(REFUSED), ExpectedNumber(1)),
         )
         for digits in (30, 400, 5_000)
     ),
-    Attack("paused_replicas_below_zero", before=paused("-1"), shows=(invalid("paused-replicas"), Number(1))),
+    Attack("paused_replicas_below_zero", before=paused("-1"), shows=(invalid("paused-replicas"), ExpectedNumber(1))),
     Attack("paused_replicas_in_digits_of_another_script", before=paused("\u0663"), shows=invalid("paused-replicas")),
     Attack(
         "paused_replicas_as_many_as_there_can_be",
         before=paused(str(MAX_REPLICAS)),
-        shows=Number(MAX_REPLICAS),
+        shows=ExpectedNumber(MAX_REPLICAS),
     ),
     Attack("paused_replicas_one_more_than_there_can_be", before=paused(str(MAX_REPLICAS + 1)), shows=invalid(REFUSED)),
     Attack(
         "annotations_of_400_and_5000_digits",
         before=annotated(minimum="9" * 400, maximum="9" * 5_000),
-        shows=(invalid(MIN_REPLICAS_ANNOTATION), invalid(MAX_REPLICAS_ANNOTATION), Number(1)),
+        shows=(invalid(MIN_REPLICAS_ANNOTATION), invalid(MAX_REPLICAS_ANNOTATION), ExpectedNumber(1)),
     ),
     Attack(
         "annotations_that_only_python_reads",
         before=annotated(minimum="1_0", maximum="0x10"),
-        shows=(invalid("'1_0'"), invalid("'0x10'"), Number(1)),
+        shows=(invalid("'1_0'"), invalid("'0x10'"), ExpectedNumber(1)),
     ),
-    Attack("an_annotation_of_all_replicas_there_can_be", before=annotated(minimum=str(MAX_REPLICAS)), shows=Number(4)),
+    Attack(
+        "an_annotation_of_all_replicas_there_can_be",
+        before=annotated(minimum=str(MAX_REPLICAS)),
+        shows=ExpectedNumber(4),
+    ),
     Attack(
         "an_hpa_with_bounds_beyond_any_replicas",
         before=forced_hpa(minReplicas=-7, maxReplicas=10**30),
-        shows=(invalid("spec.minReplicas"), invalid("spec.maxReplicas"), Number(1)),
+        shows=(invalid("spec.minReplicas"), invalid("spec.maxReplicas"), ExpectedNumber(1)),
     ),
     Attack(
         "a_scaled_object_with_bounds_beyond_any_replicas",
         before=forced_scaled_object(minReplicaCount=10**30, maxReplicaCount=-3, idleReplicaCount=-1),
-        shows=(invalid("spec.minReplicaCount"), invalid("spec.idleReplicaCount"), Number(1)),
+        shows=(invalid("spec.minReplicaCount"), invalid("spec.idleReplicaCount"), ExpectedNumber(1)),
     ),
     Attack("a_deployment_with_all_replicas_there_can_be", during=deployed(MAX_REPLICAS), shows=COUNTABLE),
     Attack("a_deployment_with_more_replicas_than_there_can_be", during=deployed(10**30), shows=COUNTABLE),
     Attack("a_deployment_with_less_than_no_replicas", during=deployed(-(10**30)), shows=COUNTABLE),
-    Attack("a_status_with_more_replicas_than_there_can_be", before=status_of(10**30), shows=Number(1)),
-    Attack("a_status_with_less_than_no_replicas", before=status_of(-(2**63)), shows=Number(1)),
+    Attack("a_status_with_more_replicas_than_there_can_be", before=status_of(10**30), shows=ExpectedNumber(1)),
+    Attack("a_status_with_less_than_no_replicas", before=status_of(-(2**63)), shows=ExpectedNumber(1)),
     Attack(
         "a_cost_of_5000_digits",
         before=lambda world: world.twist(VARIANTS, "bad", lambda value: value["spec"].update(variantCost="9" * 5_000)),
-        shows=(invalid("spec.variantCost"), Number(1)),
+        shows=(invalid("spec.variantCost"), ExpectedNumber(1)),
     ),
-    Attack("a_queue_threshold_of_zero", before=thresholds("queueLengthThreshold: 0\n"), shows=Number(2)),
+    Attack("a_queue_threshold_of_zero", before=thresholds("queueLengthThreshold: 0\n"), shows=ExpectedNumber(2)),
     Attack(
         "kv_threshold_and_trigger_of_zero",
         before=thresholds("kvCacheThreshold: 0\nkvSpareTrigger: 0\n"),
-        shows=Number(2),
+        shows=ExpectedNumber(2),
     ),
     Attack(
         "thresholds_of_nearly_nothing",
@@ -232,7 +236,7 @@ ATTACKS = [
             "kvCacheThreshold: 1e-300\nkvSpareTrigger: 0\nqueueLengthThreshold: 1e-300\nqueueSpareTrigger: 0\n",
             waiting=1e9,
         ),
-        shows=Number(2),
+        shows=ExpectedNumber(2),
     ),
     Attack(
         "token_thresholds_of_nearly_nothing",
@@ -242,13 +246,13 @@ ATTACKS = [
     Attack(
         "a_threshold_of_60_thousand_digits",
         before=thresholds(f"queueLengthThreshold: {'9' * 60_000}\n"),
-        shows=(invalid("queueLengthThreshold"), Number(1)),
+        shows=(invalid("queueLengthThreshold"), ExpectedNumber(1)),
     ),
     Attack("more_running_and_waiting_than_a_sum_can_hold", before=reports(running=HUGE, waiting=HUGE), shows=NONE),
     Attack(
         "more_finished_than_a_sum_can_hold",
         before=reports(running=HUGE, finished=HUGE),
-        shows=Number(1),
+        shows=ExpectedNumber(1),
     ),
     Attack("a_usage_above_everything", before=reports(usage=HUGE), shows=NONE),
     Attack("a_usage_below_zero", before=reports(usage="-1e300"), shows=NONE),
@@ -259,12 +263,12 @@ ATTACKS = [
     Attack(
         "gpus_of_10000_digits",
         before=container(gpus="9" * 10_000),
-        shows=Number(1),
+        shows=ExpectedNumber(1),
     ),
     Attack(
         "arguments_with_numbers_of_5000_digits",
         before=container(["--max-num-seqs", "9" * 5_000, f"--gpu-memory-utilization=1e{'9' * 400}"]),
-        shows=Number(1),
+        shows=ExpectedNumber(1),
     ),
     *(
         Attack(name, before=picker(line), gateway=True)
@@ -281,5 +285,5 @@ ATTACKS = [
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 async def test_no_number_of_the_tenant_is_the_victims(world, attack):
-    """The victim's number, series and conditions stay right; the tenant is told which number is not taken."""
+    """The victim's number, series and conditions stay right; a condition tells the tenant which number is refused."""
     await survive(world, attack)

@@ -1,4 +1,4 @@
-"""Objects of a tenant with contents that no controller of good will writes, and objects that do not hold still."""
+"""Objects of a tenant that no honest controller writes, and objects that change all the time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.app.stage import DEPLOYMENTS, VARIANTS
-from tests.attack.harness import Attack, Condition, Number, survive
+from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, survive
 from tests.attack.world import HPAS, TENANT
 from wva.api.meta import Key, format_time
 
@@ -18,7 +18,7 @@ PROGRESSING = {"type": "Progressing", "status": "True", "reason": "Settling", "m
 
 
 def allocation(**fields):
-    """Return a status with a number of our own form."""
+    """Return a status with a number in the form that WVA writes."""
     written = {"accelerator": "H100", "numReplicas": 1, "lastRunTime": "2026-01-01T00:00:00Z"}
     return {"desiredOptimizedAlloc": written | fields}
 
@@ -40,7 +40,7 @@ def forged_again_and_again(**fields):
 
 
 def forged_conditions(world):
-    """Forge our own conditions, and add forty more, each with the longest message there is."""
+    """Forge WVA's conditions, and add forty more, each with the longest possible message."""
     names = ("Progressing", "Ready", "Claimed", "Limited", *(f"T{number}" for number in range(40)))
     common = {"status": "True", "reason": "X", "message": "m" * 32768, "observedGeneration": 2**62}
     conditions = [{"type": name, "lastTransitionTime": "9999-12-31T23:59:59Z", **common} for name in names]
@@ -48,7 +48,7 @@ def forged_conditions(world):
 
 
 def claimed(world):
-    """Say that another controller has the variant."""
+    """Claim the variant for another controller."""
     claim = {"type": "Claimed", "status": "True", "reason": "ClaimedByController", "lastTransitionTime": "soon"}
     status = allocation(lastRunTime=format_time(time.time()))
     status["conditions"] = [claim | {"message": "decided by controller evil/evil (instance evil)"}]
@@ -56,7 +56,7 @@ def claimed(world):
 
 
 def at(text):
-    """Write a time everywhere."""
+    """Write a time into every field that takes one."""
 
     def before(world):
         pod = world.pods()[0]
@@ -191,55 +191,65 @@ TIMES = {
 }
 
 ATTACKS = [
-    Attack("status_with_two_billion_replicas", during=forged_again_and_again(numReplicas=2**31 - 1), shows=Number(1)),
-    Attack("status_with_minus_one_replica_at_the_start", before=forged(numReplicas=-1), shows=Number(1)),
-    Attack("status_with_400_digits_at_the_start", before=forged(numReplicas=10**400), shows=Number(1)),
-    Attack("status_with_an_accelerator_of_a_megabyte", before=forged(accelerator="x" * 10**6), shows=Number(1)),
-    Attack("status_from_the_far_future", before=forged(lastRunTime="9999-12-31T23:59:59Z"), shows=Number(1)),
+    Attack(
+        "status_with_two_billion_replicas",
+        during=forged_again_and_again(numReplicas=2**31 - 1),
+        shows=ExpectedNumber(1),
+    ),
+    Attack("status_with_minus_one_replica_at_the_start", before=forged(numReplicas=-1), shows=ExpectedNumber(1)),
+    Attack("status_with_400_digits_at_the_start", before=forged(numReplicas=10**400), shows=ExpectedNumber(1)),
+    Attack("status_with_an_accelerator_of_a_megabyte", before=forged(accelerator="x" * 10**6), shows=ExpectedNumber(1)),
+    Attack("status_from_the_far_future", before=forged(lastRunTime="9999-12-31T23:59:59Z"), shows=ExpectedNumber(1)),
     Attack(
         "status_with_forged_conditions",
         before=forged_conditions,
-        shows=(Condition("Ready", "True", "VariantAccepted"), Number(1)),
+        shows=(ExpectedCondition("Ready", "True", "VariantAccepted"), ExpectedNumber(1)),
     ),
     Attack("status_claimed_by_another", before=claimed),
     *(
-        Attack(f"times_{name}", before=at(text), shows=Condition("TargetResolved", "True"))
+        Attack(f"times_{name}", before=at(text), shows=ExpectedCondition("TargetResolved", "True"))
         for name, text in TIMES.items()
     ),
     Attack(
-        "a_thousand_finalizers", before=metadata(finalizers=[f"f/{number}" for number in range(1000)]), shows=Number(1)
+        "a_thousand_finalizers",
+        before=metadata(finalizers=[f"f/{number}" for number in range(1000)]),
+        shows=ExpectedNumber(1),
     ),
-    Attack("managed_fields_of_a_megabyte", before=metadata(managedFields=[{"x": "y" * 10**6}]), shows=Number(1)),
+    Attack(
+        "managed_fields_of_a_megabyte", before=metadata(managedFields=[{"x": "y" * 10**6}]), shows=ExpectedNumber(1)
+    ),
     Attack(
         "a_thousand_long_annotations",
         before=metadata(annotations={f"a{number}": "x" * 250 for number in range(1000)}),
-        shows=Number(1),
+        shows=ExpectedNumber(1),
     ),
     Attack(
         "labels_by_the_thousand",
         before=metadata(labels={f"l{number}": "x" * 63 for number in range(5000)}),
-        shows=Condition("TargetResolved", "True"),
+        shows=ExpectedCondition("TargetResolved", "True"),
     ),
     Attack(
         "annotations_with_control_characters",
         before=metadata(annotations={"wva.llmd.ai/max-replicas": "\x1b[31m\u202e7\x00"}),
-        shows=Condition("ConfigurationValid", "False", "InvalidConfiguration"),
+        shows=ExpectedCondition("ConfigurationValid", "False", "InvalidConfiguration"),
     ),
-    Attack("ten_thousand_conditions_of_a_pod", before=ten_thousand_conditions, shows=Number(1)),
-    Attack("owners_in_a_circle", before=owners_in_a_circle, shows=Condition("TargetResolved", "True")),
-    Attack("pods_that_flap", during=flapping_pods, shows=Number(1)),
-    Attack("a_variant_created_again_and_again", during=recreated, shows=Number(1)),
-    Attack("a_variant_with_ever_new_models", during=recreated_with_another_model, shows=Number(1)),
-    Attack("a_namespace_created_again_and_again", during=recreated_namespace, shows=Number(1)),
-    Attack("a_namespace_excluded_and_not", during=excluded_and_not, shows=Number(1)),
+    Attack("ten_thousand_conditions_of_a_pod", before=ten_thousand_conditions, shows=ExpectedNumber(1)),
+    Attack("owners_in_a_circle", before=owners_in_a_circle, shows=ExpectedCondition("TargetResolved", "True")),
+    Attack("pods_that_flap", during=flapping_pods, shows=ExpectedNumber(1)),
+    Attack("a_variant_created_again_and_again", during=recreated, shows=ExpectedNumber(1)),
+    Attack("a_variant_with_ever_new_models", during=recreated_with_another_model, shows=ExpectedNumber(1)),
+    Attack("a_namespace_created_again_and_again", during=recreated_namespace, shows=ExpectedNumber(1)),
+    Attack("a_namespace_excluded_and_not", during=excluded_and_not, shows=ExpectedNumber(1)),
     Attack("objects_that_never_go", during=never_gone),
-    Attack("a_deployment_at_zero_and_one_in_turns", during=zero_and_one, shows=Condition("TargetResolved", "True")),
-    Attack("hpas_that_scale_each_other", before=at_each_other, shows=Number(1)),
-    Attack("a_minimum_above_the_maximum", before=upside_down, shows=Number(2)),
+    Attack(
+        "a_deployment_at_zero_and_one_in_turns", during=zero_and_one, shows=ExpectedCondition("TargetResolved", "True")
+    ),
+    Attack("hpas_that_scale_each_other", before=at_each_other, shows=ExpectedNumber(1)),
+    Attack("a_minimum_above_the_maximum", before=upside_down, shows=ExpectedNumber(2)),
 ]
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 async def test_the_victim_does_not_notice(world, attack):
-    """Whatever the tenant's objects say."""
+    """The tenant's objects change nothing for the victim."""
     await survive(world, attack)

@@ -1,4 +1,4 @@
-"""Endpoint pickers of a tenant that answer badly; meanwhile a model of the victim at zero must be started."""
+"""A tenant's endpoint pickers answer badly; meanwhile the controller must start a model of the victim from zero."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from aiohttp import web
 
 from tests.app.gateways import QUEUE
 from tests.app.stage import DEPLOYMENTS, MODEL
-from tests.attack.harness import Attack, Condition, Says, survive
+from tests.attack.harness import Attack, ExpectedCondition, Says, survive
 from tests.attack.world import SLEEPING_MODEL, TENANT, VICTIM
 from wva.api.meta import Key
 
-UNREADABLE = Condition("GatewayReadable", "False", "GatewayUnreadable", name="zero")
+UNREADABLE = ExpectedCondition("GatewayReadable", "False", "GatewayUnreadable", name="zero")
 
 
 def text(page, **options):
-    """Return an answer that is always this page."""
+    """Return a picker that answers with this page every time."""
 
     async def answer(_):
         return web.Response(text=page, **options)
@@ -42,7 +42,7 @@ def raw(data, *, pause_seconds=None):
 
 
 def streamed(piece, *, pause_seconds):
-    """Return an answer that goes on for ever, piece by piece."""
+    """Return a picker whose answer goes on for ever, piece by piece."""
 
     async def answer(request):
         response = web.StreamResponse()
@@ -147,5 +147,5 @@ ATTACKS = [
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 async def test_the_victim_does_not_notice(world, attack):
-    """Its model at zero is started as soon as a request waits."""
+    """The controller starts the victim's model at zero as soon as a request waits."""
     await survive(world, attack)

@@ -15,15 +15,15 @@ import pytest
 from aiohttp import web
 
 from tests.app.stage import VARIANTS
-from tests.attack.harness import Attack, Condition, Number, Says, survive
+from tests.attack.harness import Attack, ExpectedCondition, ExpectedNumber, Says, survive
 from tests.attack.world import TENANT, VICTIM, page
 
 MIB = 1024**2
 TO_ZERO = "wva-model-scale-to-zero-config"
 SATURATION = "wva-saturation-scaling-config"
-QUICK_RETRIES = {"wva.collect.prometheus._RETRY_PAUSES_SECONDS": (0.01,)}
-HASTY = QUICK_RETRIES | {"wva.collect.prometheus.QUERY_TIMEOUT_SECONDS": 0.7}
-HELD = Condition("MetricsAvailable", "False", "PrometheusError")
+QUICK_RETRIES = {"wva.prometheus.client._RETRY_PAUSES_SECONDS": (0.01,)}
+HASTY = QUICK_RETRIES | {"wva.prometheus.client.QUERY_TIMEOUT_SECONDS": 0.7}
+HELD = ExpectedCondition("MetricsAvailable", "False", "PrometheusError")
 
 
 def about_tenant(query):
@@ -33,7 +33,7 @@ def about_tenant(query):
 
 
 def answers(reply):
-    """Return a step that lets Prometheus answer so whenever a query is about the tenant."""
+    """Return a step that lets Prometheus give this answer to every query about the tenant."""
 
     def meddler(query, answer):
         return reply(query, answer) if about_tenant(query) else answer
@@ -42,7 +42,7 @@ def answers(reply):
 
 
 def adds(data):
-    """Return what puts series, as bytes of JSON, before those of the right answer."""
+    """Return a change that puts series, as bytes of JSON, before those of the right answer."""
 
     def reply(_, answer):
         head, result, tail = json.dumps(answer).encode().partition(b'"result": [')
@@ -52,12 +52,12 @@ def adds(data):
 
 
 def tells(name):
-    """Return what adds two megabytes of warnings or infos to the right answer."""
+    """Return a change that adds two megabytes of warnings or infos to the right answer."""
     return lambda _, answer: answer | {name: ["the store of the tenant is away"] * 50_000}
 
 
 def always(body, status=200):
-    """Return what answers the same to everything."""
+    """Return a change that gives the same answer to every query."""
     return lambda _, __: web.Response(body=body, status=status, content_type="application/json")
 
 
@@ -92,7 +92,7 @@ async def hang(*_):
 
 
 def hang_up(*_):
-    """Promise more than there is, and close."""
+    """Announce more bytes than the answer has, and close the connection."""
     return web.Response(body=b'{"status":', headers={"Content-Length": "1000"})
 
 
@@ -100,29 +100,29 @@ class Flap:
     """Fails every other time."""
 
     def __init__(self):
-        """Begin well."""
+        """Begin with a right answer."""
         self.count = 0
 
     def __call__(self, _, answer):
-        """Answer, or not."""
+        """Give the right answer every other time."""
         self.count += 1
         return b"?" if self.count % 2 else answer
 
 
 def spoiled(name, reply, *, shows=HELD, setting=QUICK_RETRIES, growth_mib=200):
-    """Return an attack that spoils all answers that the tenant has a share in."""
+    """Return an attack that spoils every answer about the tenant."""
     return Attack(name, during=answers(reply), shows=shows, setting=setting, growth_mib=growth_mib)
 
 
 SPOILED = [
     spoiled("labels_of_66_times_one_mib", always(vector(labels_of(66, MIB))), growth_mib=400),
-    spoiled("labels_within_the_limit", adds(labels_of(5, MIB)), shows=Number(1), growth_mib=400),
+    spoiled("labels_within_the_limit", adds(labels_of(5, MIB)), shows=ExpectedNumber(1), growth_mib=400),
     spoiled("one_label_of_16_mib", adds(own(b'"pod":"%s"' % (b"x" * 16 * MIB))), growth_mib=400),
     spoiled("series_by_the_130_thousand", adds(many(130_000, lambda number: b'"pod":"x-%d"' % number)), growth_mib=400),
     spoiled(
         "series_within_the_limit",
         adds(many(30_000, lambda number: b'"pod":"x-%d"' % number)),
-        shows=Number(1),
+        shows=ExpectedNumber(1),
         growth_mib=400,
     ),
     spoiled("samples_too_many_to_evaluate", always(error("execution", "query processing would load too many"), 422)),
@@ -140,15 +140,15 @@ SPOILED = [
     spoiled("times_that_are_no_numbers", adds(b'{"metric":{"namespace":"tenant"},"value":["NaN","1"]}')),
     spoiled("values_of_three_parts", adds(b'{"metric":{"namespace":"tenant"},"value":[1,"1","2"]}')),
     spoiled("series_without_labels", adds(b'{"value":[1,"1"]}')),
-    spoiled("warnings_by_the_megabyte", tells("warnings"), shows=Number(1)),
-    spoiled("infos_by_the_megabyte", tells("infos"), shows=Number(1)),
+    spoiled("warnings_by_the_megabyte", tells("warnings"), shows=ExpectedNumber(1)),
+    spoiled("infos_by_the_megabyte", tells("infos"), shows=ExpectedNumber(1)),
     spoiled("answers_that_fail_every_other_time", Flap(), shows=()),
 ]
 
 
 @pytest.mark.parametrize("attack", SPOILED, ids=str)
 async def test_only_the_namespace_that_spoils_an_answer_is_held(world, attack):
-    """The victim shares every query with it."""
+    """The controller holds the tenant's namespace, and not the victim, though both share every query."""
     await survive(world, attack)
 
 
@@ -156,7 +156,7 @@ async def test_only_the_namespace_that_spoils_an_answer_is_held(world, attack):
 
 
 async def scraped_twice(world):
-    """Let a Prometheus without any history scrape the victim twice: it is an hour old and has nothing to do."""
+    """Let a Prometheus without any history scrape the victim twice; the victim is an hour old and idle."""
     hour_ago = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 3600))
     for pod in world.pods("d", namespace=VICTIM):
         world.force("pods", pod, lambda found: found["metadata"].update(creationTimestamp=hour_ago), namespace=VICTIM)
@@ -200,11 +200,11 @@ COUNTED = [
             lambda world: "the history of requests covers 0 of 600 s" in world.decision_of("va", VICTIM).message,
         ),
     ),
-    Attack("two_hundred_retention_periods", before=two_hundred_periods, interval="300ms", shows=Number(1)),
+    Attack("two_hundred_retention_periods", before=two_hundred_periods, interval="300ms", shows=ExpectedNumber(1)),
 ]
 
 
 @pytest.mark.parametrize("attack", COUNTED, ids=str)
 async def test_the_victim_does_not_notice(world, attack):
-    """It is taken to zero neither on a history that is not there nor for lack of an answer."""
+    """Without history, or without an answer, the controller does not take the victim to zero."""
     await survive(world, attack)

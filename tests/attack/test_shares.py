@@ -11,7 +11,7 @@ from aiohttp import web
 
 from tests.app.gateways import QUEUE
 from tests.app.stage import DEPLOYMENTS, VARIANTS
-from tests.attack.harness import Attack, Condition, survive
+from tests.attack.harness import Attack, ExpectedCondition, survive
 
 SATURATION = "wva-saturation-scaling-config"
 TO_ZERO = "wva-model-scale-to-zero-config"
@@ -33,8 +33,8 @@ def containers(deployment):
 
 
 def invalid(contains):
-    """Return what ConfigurationValid must say."""
-    return Condition("ConfigurationValid", "False", contains=contains)
+    """Return the ConfigurationValid condition that the attack must cause."""
+    return ExpectedCondition("ConfigurationValid", "False", contains=contains)
 
 
 def entries(make, count, *, name=SATURATION):
@@ -58,7 +58,7 @@ def flat(size):
 
 
 def named(size):
-    """Return fields that there are none of."""
+    """Return fields that do not exist."""
     return "\n".join(f"f{number}: x" for number in range(size // 9))
 
 
@@ -72,7 +72,7 @@ BOMB = gzip.compress(LINES * (16 * KIB * KIB // len(LINES)))
 
 
 def paged(body, **headers):
-    """Return an answer of a picker: always this page."""
+    """Return a picker that answers with this page every time."""
 
     async def answer(_):
         return web.Response(body=body, headers=headers)
@@ -81,12 +81,12 @@ def paged(body, **headers):
 
 
 async def silent(_):
-    """Keep the connection and say nothing."""
+    """Keep the connection open and send nothing."""
     await asyncio.sleep(3600)
 
 
 async def silent_pods(world):
-    """Give the tenant's picker a hundred Ready pods that say nothing."""
+    """Give the tenant's picker a hundred Ready pods that send nothing."""
     await world.picker(silent)
     world.many("pods", "epp-0", 100, prefix="epp")
 
@@ -97,12 +97,12 @@ def picker(answer):
 
 
 def unreadable(contains):
-    """Return what GatewayReadable must say."""
-    return Condition("GatewayReadable", "False", "GatewayUnreadable", contains=contains, name="zero")
+    """Return the GatewayReadable condition that the attack must cause."""
+    return ExpectedCondition("GatewayReadable", "False", "GatewayUnreadable", contains=contains, name="zero")
 
 
 def variables(world):
-    """Give a container 30,000 environment variables of the one name that is read."""
+    """Give a container 30,000 environment variables, all with the one name that the controller reads."""
     env = [{"name": "VLLM_USE_V1", "value": "0" * 20} for _ in range(30_000)]
     world.twist(DEPLOYMENTS, "bad", lambda value: containers(value)[0].update(env=env))
 
@@ -180,5 +180,5 @@ ATTACKS = [
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 async def test_the_victim_does_not_notice(world, attack):
-    """Its number, its series, its freshness, and the lag of the event loop stay as they should be."""
+    """The victim's number and series stay right and fresh, and the event loop does not lag."""
     await survive(world, attack)

@@ -45,11 +45,11 @@ def page(model=MODEL, *, usage=0.5, waiting=0, running=1, finished=1):
     )
 
 
-class World(HostileStage):
-    """Both tenants, and verbs for the hostile one. Everything that a verb creates is in its namespace unless told."""
+class AttackWorld(HostileStage):
+    """Both tenants, and methods for the hostile one. Objects are in the tenant's namespace by default."""
 
     def __init__(self, folder):
-        """Prepare servers that do not listen yet."""
+        """Create the servers; they do not listen yet."""
         super().__init__(folder, pytest.MonkeyPatch())
         self.api.store.create("namespaces", {"metadata": {"name": TENANT}})
         self.pages = {}
@@ -63,7 +63,7 @@ class World(HostileStage):
         self._monkeypatch.setattr(name, value)
 
     def protect(self):
-        """Let one user read the metrics: the victim's scraper, which does so from now on. Other users are ``evil``."""
+        """Let only the victim's scraper read the metrics; the scraper starts now. Other users are ``evil``."""
         access = self.api.access
         access.tokens["controller"] = User("controller")
         path = self.api.kubeconfig(self._folder / "kubeconfig", token="controller")
@@ -220,7 +220,7 @@ class World(HostileStage):
         return self.app.ledger.get(VariantKey(namespace, name))
 
     def cycle_count(self, result="success"):
-        """Return how many cycles have ended so; cheap, however long the page of metrics is."""
+        """Return how many cycles have ended with this result; cheap, however long the page of metrics is."""
         (family,) = self.instruments.cycles.collect()
         found = (
             sample.value
@@ -252,11 +252,11 @@ class World(HostileStage):
                 yield self
 
     def anew(self):
-        """Return another world, as this one was at first. What was patched for this one holds no longer."""
+        """Return another world like this one at its start. Patches of this world no longer apply."""
         self._monkeypatch.undo()
         folder = self._folder / "anew"
         folder.mkdir()
-        return World(folder)
+        return AttackWorld(folder)
 
     async def _forward(self, request):
         form = await request.post()
@@ -284,6 +284,6 @@ class World(HostileStage):
 
 
 def lie(value, *, pod, namespace=TENANT, model=MODEL, at=None, **labels):
-    """Return one series of an answer about the tenant's pod, to be put into an answer by a meddler."""
+    """Return one series about the tenant's pod, for a meddler to put into an answer."""
     metric = {"namespace": namespace, "model_name": model, "pod": pod, **labels}
     return {"metric": metric, "value": [time.time() if at is None else at, value]}

@@ -9,14 +9,14 @@ from copy import deepcopy
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.app.stage import MODEL, VARIANTS, Stage, until
+from tests.app.stage import MODEL, VARIANTS, ControllerStage, until
 from wva.api.meta import Key
 from wva.sim.apiserver.objects import clone
 
 SECRET = "eyJhbGciOiJub25lIn0.do-not-tell-anybody.c2lnbmF0dXJl"
 
 
-class HostileStage(Stage):
+class HostileStage(ControllerStage):
     """Writes past every check, and tells whether the controller still works."""
 
     def force(self, resource, name, change, *, namespace="ns"):

@@ -7,9 +7,9 @@ import pytest
 
 from tests.kube.scripted import ScriptedClient, event, play, pod, pods
 from wva.api.kinds import PODS
-from wva.collect.answers import ErrorKind, PrometheusError, decode_vector, error_reason
 from wva.kube.errors import from_status
 from wva.kube.watch import Upserted
+from wva.prometheus.answers import ErrorKind, PrometheusError, decode_vector, error_reason
 from wva.slices import at_once
 from wva.targets import DEPLOYMENTS
 
@@ -55,7 +55,7 @@ def test_a_list_leaves_out_the_item_of_broken_bytes():
 
 @pytest.mark.parametrize("body", [NOT_TEXT, ENDLESS])
 def test_one_class_of_error_for_every_fault(body):
-    """Whoever decodes has one class to think of."""
+    """Code that decodes a body has to catch one class of exception only."""
     with pytest.raises(msgspec.DecodeError):
         DEPLOYMENTS.decode(body)
     with pytest.raises(msgspec.DecodeError):

@@ -44,7 +44,7 @@ def test_an_unknown_flag_names_the_nearest(capsys, words, nearest):
 
 @pytest.mark.parametrize("words", [["run", "--qqq"], ["run", "word"], ["rum"], ["run", ""], ["run", "--log-level"]])
 def test_a_flag_like_no_other_points_to_the_help(capsys, words):
-    """Guessing wildly helps nobody."""
+    """WVA suggests no flag when none is similar."""
     assert refused(capsys, *words).startswith("wva")
 
 

@@ -1,4 +1,4 @@
-"""ConfigMaps as nobody should write them: last good stays in force, event and condition say so, the loop goes on."""
+"""Broken ConfigMaps: the last good one stays in force, event and condition say so, and WVA goes on deciding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Endpoint pickers that answer anything, and pools that stand in front of nothing: named, and in nobody's way."""
+"""Endpoint pickers with bad answers, and pools without pods: WVA names them, and other variants are not affected."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from tests.app.gateways import POOLS, QUEUE, Gateway, install_pools, pool
+from tests.app.gateways import POOLS, QUEUE, FakePicker, install_pools, pool
 from tests.app.stage import DEPLOYMENTS, MODEL, VARIANTS, until
 from tests.bad_input.hostile import SECRET
 from wva.api.meta import Key
@@ -18,7 +18,7 @@ WAITING = f'{QUEUE}{{target_model_name="{MODEL}"}} 1\n'
 @pytest.fixture
 async def picker():
     """Return a picker that listens."""
-    async with Gateway().serving() as serving:
+    async with FakePicker().serving() as serving:
         yield serving
 
 
@@ -97,7 +97,7 @@ async def test_a_picker_that_answers_nonsense_is_named(stage, picker, output, an
 
 
 async def test_a_pool_with_an_empty_selector_claims_nobody(stage, picker):
-    """It is named on whom no other pool stands in front of; with a selector it starts what waits behind it."""
+    """Variants without another pool name the fault; once the pool has a selector, WVA starts the variant behind it."""
     install_pools(stage)
     stage.scale("d", 0)
     pool(stage, picker.port, labels={})
@@ -119,7 +119,7 @@ async def test_a_pool_with_an_empty_selector_claims_nobody(stage, picker):
 
 async def test_two_pools_of_one_name_are_two(stage, picker):
     """In two namespaces, with the same labels, services and variants: the queue of one starts nothing of the other."""
-    other = Gateway()
+    other = FakePicker()
     install_pools(stage)
     stage.scale("d", 0)
     stage.api.store.create("namespaces", {"metadata": {"name": "other"}})

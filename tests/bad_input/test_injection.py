@@ -77,7 +77,7 @@ def selectors(expression):
 
 
 async def test_text_of_a_tenant_stays_text_everywhere(stage, prometheus, output, attack):
-    """As model, accelerator and annotation of his VA, and as label of what his pods report."""
+    """The text is model, accelerator and annotation of a VA, and a label of the series of its pods."""
     model = attack[:MAX_MODEL_ID_CHARACTERS]
     stage.patch_va({"spec": {"modelID": model}})
     stage.force(

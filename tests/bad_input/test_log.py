@@ -1,4 +1,4 @@
-"""What is logged may be anything, and so may happen to whom it is logged to."""
+"""WVA works on, whatever value it logs, and whatever is wrong with the stream that it logs to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Full(io.StringIO):
 
 
 def closed():
-    """Return a stream that somebody closed."""
+    """Return a closed stream."""
     stream = io.StringIO()
     stream.close()
     return stream

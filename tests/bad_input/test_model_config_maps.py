@@ -1,4 +1,4 @@
-"""Names, parameters and classes that nobody can use: named on the variants of their model, and of no other."""
+"""Names, parameters and classes that WVA cannot use: only the variants of their model name the fault."""
 
 from __future__ import annotations
 

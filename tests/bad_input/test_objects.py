@@ -1,4 +1,4 @@
-"""Objects that no schema allows: the number stays, nobody else is hurt, the loop goes on."""
+"""Objects that no schema allows: their number stays, other variants are not affected, WVA goes on deciding."""
 
 from __future__ import annotations
 

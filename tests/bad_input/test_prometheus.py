@@ -11,7 +11,7 @@ from aiohttp import web
 
 from tests.app.stage import MODEL, until
 from tests.bad_input.hostile import SECRET, series, vector
-from wva.collect import prometheus as client
+from wva.prometheus import client
 
 
 @pytest.fixture(autouse=True)

@@ -1,15 +1,15 @@
-"""Performance parameters as nobody should write them, in a whole run: real controller, embedded world, virtual time."""
+"""Bad performance parameters in a whole run: real controller, embedded world, virtual time."""
 
 from __future__ import annotations
 
 import pytest
 
 from wva.api.meta import Key
-from wva.cli.demo import play
 from wva.model.decision import HOLD_REASONS
+from wva.sim.commands.demo import play
 from wva.sim.world import objects
-from wva.sim.world.scenario import MODEL_ID, NAMESPACE, Scenario, VariantPlan, load
-from wva.sim.world.world import World
+from wva.sim.world.scenario import MODEL_ID, NAMESPACE, VariantPlan, WorldScenario, load
+from wva.sim.world.world import EmbeddedWorld
 
 MINUTE = 60.0
 QUEUEING = "wva-queueing-model-config"
@@ -23,7 +23,7 @@ def profile(alpha="7.0", beta="0.03", batch="256", accelerator="H100"):
 
 async def run(profiles, *, variants=("h100",), minutes=4):
     """Return the world after some minutes of load under the queueing analyzer."""
-    scenario = Scenario(
+    scenario = WorldScenario(
         "bad-parameters",
         "parameters as nobody should write them",
         tuple(VariantPlan(name, name.upper(), 40.0) for name in variants),
@@ -31,7 +31,7 @@ async def run(profiles, *, variants=("h100",), minutes=4):
         duration_seconds=minutes * MINUTE,
         saturation={"default": "analyzerName: queueing\n"},
     )
-    world = World(scenario, seed=1)
+    world = EmbeddedWorld(scenario, seed=1)
     metadata = {"name": PROFILES, "namespace": objects.SYSTEM_NAMESPACE}
     world.api.store.create("configmaps", {"metadata": metadata, "data": profiles})
     metadata = {"name": QUEUEING, "namespace": objects.SYSTEM_NAMESPACE}

@@ -56,14 +56,14 @@ def test_an_entry_of_a_tenant_stays_in_his_namespace(key, text):
 
 
 def test_a_tenant_who_is_admitted_sets_his_own():
-    """The tests here prove nothing if his entries had no effect at all."""
+    """The entries of an admitted namespace have an effect; otherwise the other tests here would prove nothing."""
     live = configuration()
     live.apply(Key("tenant", SATURATION), {"default": "kvCacheThreshold: 0.2\nkvSpareTrigger: 0.1\n"})
     assert live.policy.saturation_for(ModelKey("tenant", "m")).kv_cache_threshold == 0.2
 
 
 def test_a_tenant_who_is_not_admitted_changes_nothing_at_all():
-    """Without a variant of ours and without the label his ConfigMaps do not count."""
+    """WVA ignores the ConfigMaps of a namespace that has neither one of its variants nor the label."""
     live = configuration(admitted=False)
     models = [*VICTIMS, ModelKey("tenant", "m")]
     before = seen(live.policy, models)

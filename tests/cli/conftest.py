@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CommandOutcome:
     """How a command ended."""
 
     status: int
@@ -45,7 +45,7 @@ def wva(capsys):
         except SystemExit as ended:
             status = ended.code
         captured = capsys.readouterr()
-        return Outcome(status, captured.out, captured.err)
+        return CommandOutcome(status, captured.out, captured.err)
 
     return call
 
@@ -104,13 +104,13 @@ def run(start):
         process = await start(*words, **more)
         async with asyncio.timeout(60):
             out, err = await process.communicate()
-        return Outcome(process.returncode, out.decode(), err.decode())
+        return CommandOutcome(process.returncode, out.decode(), err.decode())
 
     return ran
 
 
 def closed_port():
-    """Return a port of loopback on which nobody listens."""
+    """Return a port of loopback on which no process listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -124,7 +124,7 @@ def free_port():
 
 @pytest.fixture
 def closed_cluster(tmp_path):
-    """Return a kubeconfig for a port on which nobody listens."""
+    """Return a kubeconfig for a port on which no process listens."""
     return kubeconfig(tmp_path, closed_port())
 
 

@@ -19,9 +19,9 @@ from wva import __version__
 from wva.api.crd import definition
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.memory import Memory
-from wva.model.recording import Recording
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
+from wva.publish.recordings import Recording
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from tests.config.samples import FIELDS
 from wva.api.crd import definition
-from wva.sim.apiserver import ApiServer, ServerOptions, StoreOptions, kind_from_definition
+from wva.sim.apiserver import EmbeddedApiServer, ServerOptions, StoreOptions, kind_from_definition
 
 SYSTEM = "workload-variant-autoscaler-system"
 MAIN = "wva-variantautoscaling-config"
@@ -20,7 +20,7 @@ SECRET = "hunter2"
 async def api():
     """Return an embedded API server."""
     options = ServerOptions(store=StoreOptions(namespaces=("ns", SYSTEM)))
-    async with ApiServer([kind_from_definition(definition())], options=options) as server:
+    async with EmbeddedApiServer([kind_from_definition(definition())], options=options) as server:
         yield server
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from wva.api.core import ConfigMap
 from wva.api.meta import Key
-from wva.cli.first_read import Unread, read_once, read_until_known
+from wva.cli.run import UnreadError, read_once, read_until_known
 from wva.kube.errors import Forbidden, NotFound, Unauthorized, Unavailable, Undecodable, Unreachable
 
 KEY = Key("wva", "main")
@@ -21,7 +21,7 @@ PASSING = [
 ]
 
 
-class Cluster:
+class ScriptedCluster:
     """Answers in turn, the last answer for ever."""
 
     host = "https://cluster"
@@ -41,7 +41,7 @@ class Cluster:
         return ConfigMap(data=answer)
 
 
-class Clock:
+class SkippingClock:
     """Passes time at once and keeps how long was slept."""
 
     def __init__(self):
@@ -59,21 +59,21 @@ class Clock:
 
 async def test_the_data_is_what_the_cluster_has():
     """At the first try, without a word."""
-    assert await read_once(Cluster(DATA), KEY) == DATA
+    assert await read_once(ScriptedCluster(DATA), KEY) == DATA
 
 
 async def test_a_config_map_that_is_not_there_is_known_not_to_be():
     """Everything may come from flags and environment."""
-    cluster = Cluster(NotFound(404, "NotFound", "no"))
+    cluster = ScriptedCluster(NotFound(404, "NotFound", "no"))
     assert await read_once(cluster, KEY) is None
-    assert await read_until_known(cluster, KEY, waiting=pytest.fail, clock=Clock()) == {}
+    assert await read_until_known(cluster, KEY, waiting=pytest.fail, clock=SkippingClock()) == {}
 
 
 @pytest.mark.parametrize("error", PASSING, ids=lambda error: type(error).__name__)
 async def test_whatever_passes_is_waited_for(error):
     """Told each time with the name of the ConfigMap; the data counts when it comes."""
-    said, clock = [], Clock()
-    cluster = Cluster(error, error, error, DATA)
+    said, clock = [], SkippingClock()
+    cluster = ScriptedCluster(error, error, error, DATA)
     assert await read_until_known(cluster, KEY, waiting=said.append, clock=clock) == DATA
     assert cluster.asked == 4
     assert len(said) == len(clock.slept) == 3
@@ -82,14 +82,14 @@ async def test_whatever_passes_is_waited_for(error):
 
 async def test_a_missing_permission_is_named():
     """An operator can grant it without looking it up."""
-    with pytest.raises(Unread, match="expected permission to get configmaps in namespace wva"):
-        await read_once(Cluster(Forbidden(403, "Forbidden", "no")), KEY)
+    with pytest.raises(UnreadError, match="expected permission to get configmaps in namespace wva"):
+        await read_once(ScriptedCluster(Forbidden(403, "Forbidden", "no")), KEY)
 
 
 async def test_the_pauses_grow_and_end_at_ten_seconds():
-    """A whole cluster that starts is not hammered, and nobody waits for long once it is up."""
-    clock = Clock()
-    cluster = Cluster(*[Unreachable(0, "Unreachable", "no")] * 200, DATA)
+    """WVA does not flood a cluster that starts, and notices within ten seconds that it is up."""
+    clock = SkippingClock()
+    cluster = ScriptedCluster(*[Unreachable(0, "Unreachable", "no")] * 200, DATA)
     await read_until_known(cluster, KEY, waiting=lambda _: None, clock=clock)
     assert max(clock.slept[:3]) <= 2
     assert 5 < max(clock.slept) <= 10

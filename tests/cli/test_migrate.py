@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from wva.api.crd import definition
-from wva.sim.apiserver import ApiServer, ServerOptions, StoreOptions, kind_from_definition
+from wva.sim.apiserver import EmbeddedApiServer, ServerOptions, StoreOptions, kind_from_definition
 
 VARIANT = {
     "apiVersion": "llmd.ai/v1alpha1",
@@ -22,7 +22,7 @@ VARIANT = {
 async def api():
     """Return an embedded API server."""
     options = ServerOptions(store=StoreOptions(namespaces=("ns",)))
-    async with ApiServer([kind_from_definition(definition())], options=options) as server:
+    async with EmbeddedApiServer([kind_from_definition(definition())], options=options) as server:
         yield server
 
 

@@ -12,10 +12,9 @@ from tests.builders import NOW, policy, replica, variant
 from tests.publish import samples
 from wva.decide.pipeline import conclude
 from wva.model.memory import Memory
-from wva.model.recording import Recording
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
-from wva.publish.recordings import RecordingWriter, read_recording
+from wva.publish.recordings import Recording, RecordingWriter, read_recording
 
 pytestmark = pytest.mark.usefixtures("log_as_before")
 
@@ -281,7 +280,7 @@ def test_what_is_no_recording_is_refused(wva, tmp_path):
 
 def test_input_without_end_is_refused(wva, tmp_path, monkeypatch):
     """No more is read than a recording can have, and what is no file in a folder is none of its recordings."""
-    monkeypatch.setattr("wva.cli.recorded.MAXIMUM_BYTES", 1000)
+    monkeypatch.setattr("wva.cli.decide.MAXIMUM_BYTES", 1000)
     outcome = wva("replay", "/dev/zero")
     assert (outcome.status, outcome.err) == (1, "wva: /dev/zero has more than 1000 bytes: expected a recording\n")
     os.mkfifo(tmp_path / "cycle-1.json")

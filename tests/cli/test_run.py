@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import closed_port
 from wva.api.crd import definition
-from wva.sim.apiserver import ApiServer, ServerOptions, StoreOptions, kind_from_definition
+from wva.sim.apiserver import EmbeddedApiServer, ServerOptions, StoreOptions, kind_from_definition
 
 SYSTEM = "workload-variant-autoscaler-system"
 MAIN = "wva-variantautoscaling-config"
@@ -22,7 +22,7 @@ QUIET = {"HEALTH_PROBE_BIND_ADDRESS": "0"}
 async def cluster(tmp_path):
     """Return the environment that leads to an embedded API server."""
     options = ServerOptions(store=StoreOptions(namespaces=("ns", SYSTEM)))
-    async with ApiServer([kind_from_definition(definition())], options=options) as api:
+    async with EmbeddedApiServer([kind_from_definition(definition())], options=options) as api:
         yield {"KUBECONFIG": str(api.kubeconfig(tmp_path / "kubeconfig")), **QUIET}
 
 
@@ -38,7 +38,7 @@ async def test_without_prometheus_it_ends_with_one_line(run, cluster):
 
 
 async def test_without_a_cluster_it_waits_and_says_so(start, closed_cluster, free_port):
-    """The probes answer at once, and what is missing may be in the ConfigMap that nobody could read yet."""
+    """The probes answer at once. WVA waits: a missing setting may be in the ConfigMap, which it cannot read yet."""
     process = await start("run", KUBECONFIG=str(closed_cluster), HEALTH_PROBE_BIND_ADDRESS=f"127.0.0.1:{free_port}")
     status, text = await answer(f"http://127.0.0.1:{free_port}/readyz")
     assert status == 503
@@ -56,7 +56,7 @@ async def test_settings_of_the_config_map_count_once_the_cluster_answers(start, 
     """What was missing is found, the probes move to the address that the ConfigMap gives, and the process works."""
     options = ServerOptions(store=StoreOptions(namespaces=("ns", SYSTEM)))
     other = closed_port()
-    async with ApiServer([kind_from_definition(definition())], options=options) as api:
+    async with EmbeddedApiServer([kind_from_definition(definition())], options=options) as api:
         data = {**URL, "HEALTH_PROBE_BIND_ADDRESS": f"127.0.0.1:{other}", "LOG_LEVEL": "debug"}
         api.store.create("configmaps", {"metadata": {"name": MAIN, "namespace": SYSTEM}, "data": data})
         process = await start("run", KUBECONFIG=str(api.kubeconfig(tmp_path / "kubeconfig")))
@@ -225,7 +225,7 @@ async def until_line(process, words):
 
 
 async def answer(url):
-    """Return status and text of a page, once somebody listens."""
+    """Return status and text of a page, once the process listens."""
     async with asyncio.timeout(60), aiohttp.ClientSession() as session:
         while True:
             try:

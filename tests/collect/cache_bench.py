@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from tests.collect.cluster import Cluster
+from tests.collect.cluster import CachedCluster
 from tests.collect.doubles import NOW, FakePrometheus
 from wva.collect.answer_cache import CacheSettings
-from wva.collect.snapshot import Collector, CollectorSettings
+from wva.collect.snapshot import Collector
 from wva.instruments import Instruments
 from wva.model.metrics import Freshness
 
 
-class Bench:
+class CacheBench:
     """A collector whose cache settings and age limits a test changes as it goes."""
 
     def __init__(self, **cache):
         """Start with one variant of one pod, which reports."""
-        self.cluster = Cluster()
+        self.cluster = CachedCluster()
         self.prometheus = FakePrometheus()
         self.instruments = Instruments(CollectorRegistry())
         self.cache = CacheSettings(**{"ttl_seconds": 30.0, "interval_seconds": 5.0, **cache})
@@ -27,9 +27,9 @@ class Bench:
             self.cluster.stores,
             prometheus=self.prometheus,
             instruments=self.instruments,
-            settings=CollectorSettings(
-                freshness=lambda: self.freshness, cache=lambda: self.cache, engines_of=lambda _: self.engines
-            ),
+            freshness=lambda: self.freshness,
+            cache=lambda: self.cache,
+            engines_of=lambda _: self.engines,
         )
         self.cluster.variant()
         self.prometheus.put_replica()

@@ -10,7 +10,7 @@ import msgspec
 from wva.api.core import Pod
 from wva.api.kinds import PODS
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, VariantAutoscaling
-from wva.collect.stores import CollectStores
+from wva.collect.resolution import CollectStores
 from wva.collect.variants import accepted_in_slices
 from wva.kube.cache import Store
 from wva.targets import DEFAULT, DEPLOYMENTS, KINDS, REPLICA_SETS, Deployment, ReplicaSet, TargetStores
@@ -30,7 +30,7 @@ class Cache:
         self.absent = None
 
 
-class Cluster:
+class CachedCluster:
     """The four caches, with their indexes, and verbs to fill them."""
 
     def __init__(self, *, kinds=(DEFAULT,)):

@@ -7,17 +7,17 @@ import structlog
 import structlog.testing
 from prometheus_client import CollectorRegistry
 
-from tests.collect.cluster import Cluster
+from tests.collect.cluster import CachedCluster
 from tests.collect.doubles import FakePrometheus, RecordingClock
-from tests.collect.prometheus_server import PrometheusServer
-from wva.collect.snapshot import Collector, CollectorSettings
+from tests.prometheus.prometheus_server import PrometheusServer
+from wva.collect.snapshot import Collector
 from wva.instruments import Instruments
 
 
 @pytest.fixture
 def cluster():
     """Return empty caches with their indexes."""
-    return Cluster()
+    return CachedCluster()
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def prometheus():
 @pytest.fixture
 def collector(cluster, prometheus, instruments):
     """Return a collector over the cluster and the fake Prometheus."""
-    return Collector(cluster.stores, prometheus=prometheus, instruments=instruments, settings=CollectorSettings())
+    return Collector(cluster.stores, prometheus=prometheus, instruments=instruments)
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ import re
 
 import msgspec
 
-from wva.collect.answers import InstantVector, Labels, PrometheusError, Series
+from wva.prometheus.answers import InstantSeries, InstantVector, Labels, PrometheusError
 
 NOW = 1_700_000_000.0
 
 
 def series(labels, value="1"):
     """Return a series as the decoder makes it: labels that no query groups by are not read."""
-    return Series(msgspec.convert(labels, Labels), (NOW, value))
+    return InstantSeries(msgspec.convert(labels, Labels), (NOW, value))
 
 
 class RecordingClock:

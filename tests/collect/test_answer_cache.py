@@ -8,23 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.collect.cache_bench import Bench
+from tests.collect.cache_bench import CacheBench
 from tests.collect.doubles import NOW
-from wva.collect.answers import ErrorKind
 from wva.model.metrics import Freshness, SampleState
 from wva.model.records import replace
+from wva.prometheus.answers import ErrorKind
 
 
 async def test_without_a_ttl_every_cycle_asks():
     """As nothing says how old an answer may be, the interval alone says how often Prometheus is asked."""
-    bench = Bench(ttl_seconds=None)
+    bench = CacheBench(ttl_seconds=None)
     assert [await bench.asked(at) for at in (0, 1, 2)] == [True, True, True]
     assert bench.metric("wva_prometheus_cache_entries") == 0
 
 
 async def test_cycles_within_the_ttl_use_one_answer():
     """An interval shorter than the TTL does not ask more often than that; lookups are counted."""
-    bench = Bench()
+    bench = CacheBench()
     assert [await bench.asked(at) for at in (0, 5, 29.9, 30, 35)] == [True, False, False, True, False]
     assert bench.metric("wva_prometheus_cache_lookups_total", result="hit") == 3
     assert bench.metric("wva_prometheus_cache_lookups_total", result="miss") == 2
@@ -33,14 +33,14 @@ async def test_cycles_within_the_ttl_use_one_answer():
 
 async def test_switched_off_it_asks_each_time_and_counts_nothing():
     """PROMETHEUS_METRICS_CACHE_ENABLED=false."""
-    bench = Bench(enabled=False)
+    bench = CacheBench(enabled=False)
     assert [await bench.asked(at) for at in (0, 1)] == [True, True]
     assert bench.metric("wva_prometheus_cache_lookups_total", result="miss") == 0
 
 
 async def test_samples_keep_their_own_times():
     """Their age is that of the scrape, not of the use."""
-    bench = Bench()
+    bench = CacheBench()
     await bench.asked(0)
     asked, replicas = await bench.asks(20)
     assert not asked
@@ -49,7 +49,7 @@ async def test_samples_keep_their_own_times():
 
 async def test_an_answer_that_has_become_stale_is_asked_for_anew():
     """The cache never makes a sample stale that Prometheus would give fresh."""
-    bench = Bench(ttl_seconds=300.0, stale_seconds=300.0)
+    bench = CacheBench(ttl_seconds=300.0, stale_seconds=300.0)
     assert await bench.asked(0)
     assert not await bench.asked(54)  # the sample is 59 s old
     assert await bench.asked(55)
@@ -57,7 +57,7 @@ async def test_an_answer_that_has_become_stale_is_asked_for_anew():
 
 async def test_a_queue_of_a_scheduler_that_has_become_stale_is_asked_for_anew():
     """Its time stands among its other signals."""
-    bench = Bench(ttl_seconds=300.0, stale_seconds=300.0)
+    bench = CacheBench(ttl_seconds=300.0, stale_seconds=300.0)
     bench.prometheus.put("scheduler_queue", str(NOW - 20), signal="timestamp", target_model_name="")
     bench.prometheus.put("scheduler_queue", "20", signal="size", target_model_name="")
     bench.engines = True
@@ -68,7 +68,7 @@ async def test_a_queue_of_a_scheduler_that_has_become_stale_is_asked_for_anew():
 
 async def test_a_shorter_age_limit_counts_for_kept_answers_too():
     """It is in the ConfigMap, and applies at once."""
-    bench = Bench()
+    bench = CacheBench()
     await bench.asked(0)
     bench.freshness = Freshness(fresh_seconds=10, unavailable_seconds=20)
     assert await bench.asked(6)
@@ -76,7 +76,7 @@ async def test_a_shorter_age_limit_counts_for_kept_answers_too():
 
 async def test_a_pod_that_never_reports_does_not_empty_the_cache():
     """Its sample was not fresh when the answer came; asking more often mends nothing."""
-    bench = Bench()
+    bench = CacheBench()
     bench.cluster.pod("va-1", deployment="d-va")
     bench.prometheus.put_replica(pod="va-1", age_seconds=100)
     assert await bench.asked(0)
@@ -87,13 +87,13 @@ async def test_a_pod_that_never_reports_does_not_empty_the_cache():
 
 async def test_no_answer_is_used_beyond_the_stale_threshold():
     """Whatever the TTL says."""
-    bench = Bench(ttl_seconds=600.0, stale_seconds=20.0)
+    bench = CacheBench(ttl_seconds=600.0, stale_seconds=20.0)
     assert [await bench.asked(at) for at in (0, 19, 20)] == [True, False, True]
 
 
 async def test_a_pod_that_came_or_went_makes_it_ask():
     """A new replica is not in a kept answer, and without a former one the others carry more than it says."""
-    bench = Bench()
+    bench = CacheBench()
     await bench.asked(0)
     pod = bench.cluster.pod("va-1", deployment="d-va")
     bench.prometheus.put_replica(pod="va-1")
@@ -106,8 +106,8 @@ async def test_a_pod_that_came_or_went_makes_it_ask():
 
 
 async def test_a_pod_that_is_not_ready_yet_changes_nothing():
-    """Nobody asks what it reports."""
-    bench = Bench()
+    """WVA uses no samples of a pod that is not ready, so it sends no new query."""
+    bench = CacheBench()
     await bench.asked(0)
     bench.cluster.pod("va-1", deployment="d-va", ready=False)
     assert not await bench.asked(1)
@@ -115,7 +115,7 @@ async def test_a_pod_that_is_not_ready_yet_changes_nothing():
 
 async def test_another_namespace_is_asked_for():
     """A kept answer says nothing about it."""
-    bench = Bench()
+    bench = CacheBench()
     await bench.asked(0)
     bench.cluster.variant(namespace="ns-2")
     assert await bench.asked(1)
@@ -128,7 +128,7 @@ async def test_another_namespace_is_asked_for():
 )
 async def test_a_change_of_the_settings_empties_it(change):
     """A new interval has its effect at once: the first cycle after it asks."""
-    bench = Bench()
+    bench = CacheBench()
     await bench.asked(0)
     bench.cache = replace(bench.cache, **change)
     assert await bench.asked(1)
@@ -136,14 +136,14 @@ async def test_a_change_of_the_settings_empties_it(change):
 
 async def test_a_clock_that_was_set_back_makes_it_ask():
     """An answer from the future is older than anybody knows."""
-    bench = Bench()
+    bench = CacheBench()
     await bench.asked(0)
     assert await bench.asked(-1)
 
 
 async def test_a_failure_is_not_kept():
     """The next cycle asks again, and the failure is told as without a cache."""
-    bench = Bench()
+    bench = CacheBench()
     bench.prometheus.fail("queue_length", ErrorKind.SERVER, "on fire")
     assert await bench.asked(0)
     assert bench.failures
@@ -155,7 +155,7 @@ async def test_a_failure_is_not_kept():
 
 async def test_an_answer_that_is_said_to_be_incomplete_is_not_kept():
     """A federated Prometheus without one of its stores warns of it; the next answer may be whole."""
-    bench = Bench()
+    bench = CacheBench()
     bench.prometheus.warnings = ("a store is away",)
     await bench.asked(0)
     assert await bench.asked(1)
@@ -163,7 +163,7 @@ async def test_an_answer_that_is_said_to_be_incomplete_is_not_kept():
 
 async def test_a_hit_says_nothing_about_prometheus():
     """The gauge and readiness tell of the last round that was really asked."""
-    bench = Bench()
+    bench = CacheBench()
     await bench.asked(0)
     bench.prometheus.fail("queue_length", ErrorKind.SERVER, "on fire")
     assert await bench.asked(30)
@@ -173,7 +173,7 @@ async def test_a_hit_says_nothing_about_prometheus():
 
 async def test_at_most_max_size_chunks_are_kept():
     """The one that was not used for longest goes first."""
-    bench = Bench(max_size=1)
+    bench = CacheBench(max_size=1)
     for index in range(100):
         bench.cluster.variant(namespace=f"ns-{index:03}")
     await bench.asked(0)
@@ -184,7 +184,7 @@ async def test_at_most_max_size_chunks_are_kept():
 
 async def test_what_nobody_asks_for_is_forgotten():
     """A namespace that is gone must not be remembered for ever."""
-    bench = Bench(ttl_seconds=1000.0, stale_seconds=1000.0, cleanup_interval_seconds=10.0)
+    bench = CacheBench(ttl_seconds=1000.0, stale_seconds=1000.0, cleanup_interval_seconds=10.0)
     other = bench.cluster.variant(namespace="ns-2")
     await bench.asked(0)
     bench.cluster.stores.variant_autoscalings.delete(other)
@@ -210,7 +210,7 @@ def test_no_sample_counts_as_fresh_that_is_not(steps, ttl_seconds, stale_seconds
     """Whatever happens: fresh samples are younger than the limit, no answer outlives TTL or stale threshold."""
 
     async def run():
-        bench = Bench(ttl_seconds=ttl_seconds, stale_seconds=stale_seconds)
+        bench = CacheBench(ttl_seconds=ttl_seconds, stale_seconds=stale_seconds)
         elapsed, asked_at, pods = 0.0, None, 1
         for pause, what in steps:
             elapsed += pause

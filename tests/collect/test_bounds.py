@@ -56,7 +56,7 @@ def reach(made):
 
 
 def test_without_a_scaler_there_are_no_bounds(scalers):
-    """Nobody sets a limit; the same when scalers are not looked at."""
+    """Without a scaler a variant has neither minimum nor maximum; the same if WVA does not look at scalers."""
     assert reach(bounds_of(va(), scalers)) == (None, None)
     assert reach(bounds_of(va(), None)) == (None, None)
 
@@ -134,7 +134,7 @@ def test_the_hpa_that_keda_made_is_left_out(scalers):
 
 
 def test_several_scalers_allow_what_all_of_them_allow(scalers):
-    """Whoever holds the number back is named."""
+    """The narrowest minimum and maximum count, and each bound names its scaler."""
     hpa(scalers, "wide", minReplicas=1, maxReplicas=9)
     hpa(scalers, "narrow", minReplicas=2, maxReplicas=4)
     found = bounds_of(va(), scalers)

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.collect.cluster import Cluster
-from wva.api.claims import Claimant, claimant_of
+from tests.collect.cluster import CachedCluster
 from wva.api.meta import format_time
-from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL
+from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, Claimant, claimant_of
 from wva.collect.claims import ALIVE_SECONDS, Claims
 
 NOW = 1_700_000_000.0
@@ -35,7 +34,7 @@ def va(*, label=None, claimant=None, renewed=NOW, number=2):
             "lastRunTime": format_time(renewed),
         }
     labels = {} if label is None else {CONTROLLER_INSTANCE_LABEL: label}
-    return Cluster().va("va", target="d", labels=labels, status=status)
+    return CachedCluster().va("va", target="d", labels=labels, status=status)
 
 
 @pytest.mark.parametrize("me", EVERYBODY)
@@ -46,9 +45,9 @@ def test_who_decides_can_be_read_from_the_status(me):
 
 @pytest.mark.parametrize("text", ["", "decided by", "decided by controller", "decided by controller a b"])
 def test_a_text_that_is_no_claim_claims_nothing(text):
-    """Whoever wrote it."""
+    """Only the exact wording of the Claimed condition names a controller."""
     status = {"conditions": [{"type": "Claimed", "status": "True", "reason": "X", "message": text}]}
-    assert claimant_of(Cluster().va("va", target="d", status=status)) is None
+    assert claimant_of(CachedCluster().va("va", target="d", status=status)) is None
 
 
 @pytest.mark.parametrize(
@@ -71,17 +70,17 @@ def test_the_label_says_who_takes_a_variant_that_nobody_has(label, me, mine):
     [
         ("blue", BLUE, PLAIN, BLUE),  # the instance goes first
         ("blue", PLAIN, BLUE, None),
-        (None, PLAIN, OTHER_PLAIN, PLAIN),  # equal rank: whoever has it
+        (None, PLAIN, OTHER_PLAIN, PLAIN),  # equal rank: the controller that decides on it keeps it
         ("blue", OTHER_PLAIN, PLAIN, OTHER_PLAIN),
         ("blue", BLUE, OTHER_BLUE, BLUE),
         ("blue", BLUE, BLUE, None),  # another process of the same controller
         ("green", BLUE, GREEN, None),  # relabelled: the new one takes it at once
-        ("green", BLUE, PLAIN, BLUE),  # ... and nobody comes in between
+        ("green", BLUE, PLAIN, BLUE),  # ... and no other controller takes it before
         (None, BLUE, PLAIN, None),  # the label was removed: blue has given it up
     ],
 )
 def test_where_two_would_take_it_one_leaves_it(label, has, wants, rival):
-    """Who goes first."""
+    """A controller that leaves the variant knows its rival; without a rival it takes the variant."""
     labelled = va(label=label, claimant=has)
     assert Claims(wants).rival(labelled, NOW) == rival
     assert Claims(wants).mine(labelled, NOW) is (rival is None)
@@ -104,13 +103,13 @@ def test_a_claim_counts_while_it_is_renewed(renewed, number, counts):
 
 
 def test_when_a_claim_ends_is_known():
-    """So that somebody looks then."""
+    """So another controller can look again when the claim ends."""
     assert Claims(PLAIN).free_in_seconds(va(claimant=OTHER_PLAIN, renewed=NOW - 100), NOW) == ALIVE_SECONDS - 100
     assert Claims(PLAIN).free_in_seconds(va(claimant=OTHER_PLAIN, number=None), NOW) == 1.0
 
 
 def test_without_a_time_only_the_label_counts():
-    """For whoever wants to know what might be decided on."""
+    """Without a time WVA ignores claims, and finds all variants that it might decide on."""
     assert Claims(PLAIN).mine(va(claimant=OTHER_PLAIN))
 
 

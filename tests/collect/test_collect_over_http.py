@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.collect.doubles import NOW
-from wva.collect.prometheus import PrometheusClient, PrometheusSettings
-from wva.collect.snapshot import Collector, CollectorSettings
+from wva.collect.snapshot import Collector
 from wva.model.metrics import SampleState
+from wva.prometheus.client import PrometheusClient
+from wva.prometheus.settings import PrometheusSettings
 from wva.sim.prometheus.server import EmbeddedPrometheus
 
 KV, QUEUE = "vllm:kv_cache_usage_perc", "vllm:num_requests_waiting"
@@ -19,9 +20,7 @@ async def world(cluster, clock, instruments):
     async with EmbeddedPrometheus(now=lambda: NOW) as prometheus:
         settings = PrometheusSettings(prometheus.url, allow_http=True)
         async with PrometheusClient(settings, clock=clock, instruments=instruments) as client:
-            collector = Collector(
-                cluster.stores, prometheus=client, instruments=instruments, settings=CollectorSettings()
-            )
+            collector = Collector(cluster.stores, prometheus=client, instruments=instruments)
 
             async def collect():
                 snapshot = await collector.collect(NOW)
@@ -85,7 +84,7 @@ async def test_a_series_that_ended_is_not_believed_for_another_minute(cluster, w
 
 
 async def test_other_namespaces_and_models_do_not_leak_in(cluster, world, metric):
-    """The same pod name elsewhere is somebody else's."""
+    """A pod of the same name in another namespace is another pod; series of another model do not count."""
     prometheus, collect = world
     cluster.variant()
     _scrape(prometheus, 0.9, 9, namespace="ns-2")

@@ -7,17 +7,17 @@ import asyncio
 import pytest
 
 from tests.collect.doubles import NOW
-from wva.api.claims import Claimant
-from wva.collect.answers import ErrorKind, InstantVector, PrometheusError
+from wva.api.variantautoscaling import Claimant
 from wva.collect.claims import Claims
-from wva.collect.snapshot import Collector, CollectorSettings
+from wva.collect.snapshot import Collector
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.metrics import Freshness, SampleState
 from wva.model.variant import VariantKey
+from wva.prometheus.answers import ErrorKind, InstantVector, PrometheusError
 
 
 async def test_a_snapshot_has_variants_and_replicas_in_order(cluster, prometheus, collector):
-    """Whoever decides may rely on the order."""
+    """Variants are sorted by name, and replicas by pod."""
     cluster.variant("b", pods=2)
     cluster.variant("a", pods=1)
     for pod in ("a-0", "b-1", "b-0"):
@@ -57,7 +57,7 @@ async def test_namespaces_are_asked_in_chunks(cluster, prometheus, collector):
 
 
 async def test_nothing_is_asked_without_an_active_variant(cluster, prometheus, collector):
-    """A variant at zero has nobody who could report; it is in the snapshot all the same."""
+    """A variant at zero has no pod that could report, so WVA sends no query; the snapshot has the variant."""
     cluster.deployment("d", replicas=0)
     cluster.va(target="d")
     snapshot = await collector.collect(NOW)
@@ -67,7 +67,7 @@ async def test_nothing_is_asked_without_an_active_variant(cluster, prometheus, c
 
 
 async def test_only_namespaces_with_active_variants_are_asked_for(cluster, prometheus, collector):
-    """Nobody's data is read without need."""
+    """WVA does not query namespaces in which all variants are at zero."""
     cluster.variant(namespace="in-use")
     cluster.deployment("d", namespace="idle", replicas=0)
     cluster.va("idle", namespace="idle", target="d")
@@ -114,7 +114,7 @@ async def test_the_status_is_clear_when_nobody_is_left_to_ask_for(cluster, prome
 
 
 async def test_one_chunk_s_failure_leaves_the_others_alone(cluster, prometheus, collector, monkeypatch):
-    """Partial data is data for those whom it covers."""
+    """The replicas of the other chunk have their samples."""
     for index in range(101):
         cluster.variant(namespace=f"ns-{index:03}")
     prometheus.put_replica(namespace="ns-000")
@@ -180,8 +180,7 @@ async def test_a_cycle_ends_at_its_deadline(cluster, prometheus, instruments, mo
         await asyncio.Event().wait()
 
     monkeypatch.setattr(prometheus, "query", hang)
-    settings = CollectorSettings(deadline_seconds=0.02)
-    collector = Collector(cluster.stores, prometheus=prometheus, instruments=instruments, settings=settings)
+    collector = Collector(cluster.stores, prometheus=prometheus, instruments=instruments, deadline_seconds=0.02)
     (failure,) = (await collector.collect(NOW)).failures
     assert failure.message == "query kv_cache_usage: Prometheus did not answer within 0.02 s"
 
@@ -227,8 +226,9 @@ async def test_age_limits_may_change_between_cycles(cluster, prometheus, instrum
     limits = [Freshness(), Freshness(fresh_seconds=10, unavailable_seconds=20)]
     cluster.variant()
     prometheus.put_replica(age_seconds=15)
-    settings = CollectorSettings(freshness=lambda: limits.pop(0))
-    collector = Collector(cluster.stores, prometheus=prometheus, instruments=instruments, settings=settings)
+    collector = Collector(
+        cluster.stores, prometheus=prometheus, instruments=instruments, freshness=lambda: limits.pop(0)
+    )
     states = [(await collector.collect(NOW)).replicas[0].kv_usage.state for _ in range(2)]
     assert states == [SampleState.FRESH, SampleState.STALE]
 
@@ -236,8 +236,9 @@ async def test_age_limits_may_change_between_cycles(cluster, prometheus, instrum
 async def test_variants_of_other_controllers_are_not_collected(cluster, prometheus, instruments):
     """Two controllers share a cluster by instance."""
     cluster.variant()
-    settings = CollectorSettings(claims=Claims(Claimant("s/x", "x")))
-    collector = Collector(cluster.stores, prometheus=prometheus, instruments=instruments, settings=settings)
+    collector = Collector(
+        cluster.stores, prometheus=prometheus, instruments=instruments, claims=Claims(Claimant("s/x", "x"))
+    )
     snapshot = await collector.collect(NOW)
     assert (snapshot.variants, prometheus.queries) == ((), [])
 
@@ -262,9 +263,7 @@ async def test_a_name_that_is_no_namespace_never_reaches_promql(cluster, prometh
 
 def _asking(cluster, prometheus, instruments, **settings):
     """Return a collector that is asked for more."""
-    return Collector(
-        cluster.stores, prometheus=prometheus, instruments=instruments, settings=CollectorSettings(**settings)
-    )
+    return Collector(cluster.stores, prometheus=prometheus, instruments=instruments, **settings)
 
 
 async def test_requests_are_counted_for_models_that_may_go_to_zero(cluster, prometheus, instruments):
@@ -280,7 +279,7 @@ async def test_requests_are_counted_for_models_that_may_go_to_zero(cluster, prom
 
 
 async def test_the_inventory_is_read_when_somebody_wants_to_know(cluster, prometheus, instruments):
-    """With the reason when it is not known; nobody asked: neither."""
+    """The snapshot has the inventory, or the reason why it is unknown; if WVA did not ask, it has neither."""
     inventory = Inventory.of([AcceleratorPool("A100", 8, 0)])
     for found, expected in (((inventory, ""), (inventory, "")), ((None, "why"), (None, "why")), (None, (None, ""))):
         collector = _asking(cluster, prometheus, instruments, inventory=lambda found=found: found)

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from tests.collect.doubles import NOW, FakePrometheus, series
-from wva.collect.answers import MAX_ANSWER_BYTES, MAX_SERIES, ErrorKind, InstantVector, PrometheusError
 from wva.collect.queries import parts
-from wva.collect.snapshot import Collector, CollectorSettings
+from wva.collect.snapshot import Collector
 from wva.model.metrics import EngineCounters, SampleState
+from wva.prometheus.answers import MAX_ANSWER_BYTES, MAX_SERIES, ErrorKind, InstantVector, PrometheusError
 
 GAUGES = {"kv_usage": "0.4", "waiting": "3", "running": "12"}
 COUNTERS = {
@@ -30,9 +30,7 @@ FOUND = EngineCounters(NOW - 5, 100, 4, 29_999.5, 110, 9600, 96, 300.25, 10_000)
 
 def build(cluster, prometheus, instruments, **settings):
     """Return a collector with settings."""
-    return Collector(
-        cluster.stores, prometheus=prometheus, instruments=instruments, settings=CollectorSettings(**settings)
-    )
+    return Collector(cluster.stores, prometheus=prometheus, instruments=instruments, **settings)
 
 
 @pytest.fixture
@@ -99,7 +97,7 @@ async def test_counters_are_believed_as_long_as_samples_are(prometheus, only, ag
 @pytest.mark.parametrize("signal", [*COUNTERS, "running", "time"])
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "1e16"])
 async def test_one_that_cannot_be_true_spoils_all(prometheus, only, signal, value):
-    """Only together do they say what arrived; none of them is a number then, and the reason is told."""
+    """One bad value makes all counters of the replica unusable, and the detail says why."""
     put_counters(prometheus, **{signal: value})
     replica = await only()
     assert replica.counters is None
@@ -258,5 +256,5 @@ async def test_a_namespace_of_ten_thousand_pods_is_asked_in_parts(cluster, instr
     ids=str,
 )
 def test_parts_have_each_pod_once(ends, found):
-    """The last part has the others, also those that nobody has counted; one letter cannot be parted."""
+    """The last part also matches pod names that were not counted; pods with the same last letter stay in one part."""
     assert parts(f"x{end}" for end, number in ends.items() for _ in range(number)) == found

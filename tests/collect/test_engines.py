@@ -8,7 +8,6 @@ import promql_parser
 import pytest
 
 from tests.collect.doubles import NOW, series
-from wva.collect.answers import ErrorKind, InstantVector
 from wva.collect.queries import (
     ANALYZER_QUERIES,
     BY_PODS,
@@ -22,9 +21,10 @@ from wva.collect.queries import (
 )
 from wva.collect.samples import Classifier
 from wva.collect.scheduler_queue import SchedulerQueueJoin
-from wva.collect.snapshot import Collector, CollectorSettings
+from wva.collect.snapshot import Collector
 from wva.model.metrics import Freshness, SampleState
 from wva.model.variant import ModelKey
+from wva.prometheus.answers import ErrorKind, InstantVector
 
 SIGNALS = {
     "kv_usage": "0.4",
@@ -42,8 +42,12 @@ SIGNALS = {
 @pytest.fixture
 def collector(cluster, prometheus, instruments):
     """Return a collector that asks about the engines of every model but ``plain``."""
-    settings = CollectorSettings(engines_of=lambda model: model.model_id != "plain")
-    return Collector(cluster.stores, prometheus=prometheus, instruments=instruments, settings=settings)
+    return Collector(
+        cluster.stores,
+        prometheus=prometheus,
+        instruments=instruments,
+        engines_of=lambda model: model.model_id != "plain",
+    )
 
 
 def put_engine(prometheus, *, blocks="1000", block="16", engine="0", signals=None, **labels):
@@ -134,7 +138,7 @@ async def test_a_mean_over_nothing_is_missing_and_a_broken_one_invalid(cluster, 
 
 
 async def test_series_of_other_models_and_pods_say_nothing(cluster, prometheus, collector):
-    """A pod may serve adapters under names of their own, and somebody else's pod is nobody's."""
+    """WVA ignores series of other model names, such as adapters, and of pods that belong to none of its variants."""
     cluster.variant()
     prometheus.put_replica()
     put_engine(prometheus)
@@ -203,7 +207,7 @@ FRESH = ("timestamp", str(NOW - 5), {})
 
 
 def test_a_queue_belongs_to_the_model_of_the_picker_s_own_namespace():
-    """A model of the same name elsewhere is another one; without a namespace it is nobody's."""
+    """A model of the same name in another namespace is another model; a series without a namespace counts for none."""
     rows = (("size", "4", {}), ("bytes", "1e3", {}), FRESH)
     assert (queue_of(*rows).size.fresh_value, queue_of(*rows).size_bytes.fresh_value) == (4, 1_000)
     assert queue_of(*rows, namespace="other").size.state is SampleState.MISSING

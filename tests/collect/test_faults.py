@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from tests.collect.doubles import NOW
 from wva.collect import inventory, replicas, request_counts, scheduler_queue, snapshot, variants
-from wva.collect.snapshot import Collector, CollectorSettings
+from wva.collect.snapshot import Collector
 from wva.model.variant import ModelKey, VariantKey
 
 BAD = ModelKey("bad", "m")
@@ -97,9 +97,7 @@ async def test_an_object_that_can_be_read_again_is(two, collector, monkeypatch):
 
 def build(cluster, prometheus, instruments, **settings):
     """Return a collector with settings."""
-    return Collector(
-        cluster.stores, prometheus=prometheus, instruments=instruments, settings=CollectorSettings(**settings)
-    )
+    return Collector(cluster.stores, prometheus=prometheus, instruments=instruments, **settings)
 
 
 @pytest.mark.parametrize("setting", ["engines_of", "counters_of", "retention_of"])
@@ -130,7 +128,7 @@ async def test_requests_that_cannot_be_counted_are_unknown(two, prometheus, inst
     def broken(*_):
         raise LookupError
 
-    monkeypatch.setattr(request_counts, "_add", broken)
+    monkeypatch.setattr(request_counts._ModelRequests, "add", broken)
     prometheus.put("request_counts", "0", namespace="bad", signal="running")
     seen = await build(two, prometheus, instruments, retention_of=lambda _: 600.0).collect(NOW)
     bad, good = sorted(seen.request_counts, key=lambda counts: counts.model)
@@ -175,7 +173,7 @@ async def test_an_answer_that_cannot_be_read_holds_the_namespace_that_spoils_it(
 def test_an_object_whose_gpus_cannot_be_counted_is_left_out():
     """Nothing of it is given away, and the others count."""
 
-    class Named:
+    class NamedModel:
         def __init__(self, name):
             self.metadata = type("Metadata", (), {"key": name})
 
@@ -185,6 +183,6 @@ def test_an_object_whose_gpus_cannot_be_counted_is_left_out():
         return [obj.metadata.key]
 
     with capture_logs() as lines:
-        found = [each for name in ("bad", "good", "bad") for each in inventory._read(Named(name), read)]
+        found = [each for name in ("bad", "good", "bad") for each in inventory._read(NamedModel(name), read)]
     assert found == ["good"]
     assert [line["event"] for line in lines] == ["inventory_object_failed"]

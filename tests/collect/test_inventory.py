@@ -16,7 +16,7 @@ READY = [{"type": "Ready", "status": "True"}]
 H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
 
 
-class Cluster:
+class InventoryCluster:
     """Nodes, pods and quotas in synced caches."""
 
     def __init__(self, *, absent=None, kept=None, blind=""):
@@ -55,7 +55,7 @@ class Cluster:
 @pytest.fixture
 def cluster():
     """Return an empty cluster."""
-    return Cluster()
+    return InventoryCluster()
 
 
 def test_nodes_of_a_product_are_one_pool(cluster):
@@ -144,9 +144,15 @@ def test_quotas_on_gpus_are_read(cluster):
 
 def test_no_inventory_without_nodes_to_read():
     """Forbidden, not read yet, or only one namespace in sight: a reason instead of a guess."""
-    assert read_inventory(Cluster(absent="403 Forbidden").stores) == (None, "nodes cannot be read: 403 Forbidden")
-    assert read_inventory(Cluster(blind="only namespace ns is watched").stores)[1] == "only namespace ns is watched"
-    unread = Cluster()
+    assert read_inventory(InventoryCluster(absent="403 Forbidden").stores) == (
+        None,
+        "nodes cannot be read: 403 Forbidden",
+    )
+    assert (
+        read_inventory(InventoryCluster(blind="only namespace ns is watched").stores)[1]
+        == "only namespace ns is watched"
+    )
+    unread = InventoryCluster()
     unread.stores.nodes.synced.clear()
     assert read_inventory(unread.stores) == (None, "nodes and pods have not been read yet")
 

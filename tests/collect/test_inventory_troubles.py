@@ -1,11 +1,11 @@
-"""What is said of nodes whose labels contradict them, and of variants that name an accelerator that nobody has."""
+"""What WVA says of nodes whose labels contradict them, and of variants whose accelerator no node has."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
 
-from tests.collect.test_inventory import H100, Cluster
+from tests.collect.test_inventory import H100, InventoryCluster
 from wva.api.core import Node
 from wva.api.meta import Key
 from wva.collect.inventory import read_inventory
@@ -15,7 +15,7 @@ from wva.model.inventory import UnknownInventory
 GPU = "nvidia.com/gpu"
 
 
-class Watched:
+class TroubledCluster:
     """Troubles of a cluster, in limited mode unless told otherwise."""
 
     def __init__(self, cluster):
@@ -37,7 +37,7 @@ class Watched:
 @pytest.fixture
 def watched():
     """Return the troubles of an empty cluster."""
-    return Watched(Cluster())
+    return TroubledCluster(InventoryCluster())
 
 
 def test_a_node_that_says_what_it_has_is_no_trouble(watched):
@@ -160,7 +160,7 @@ def test_nobody_asks_while_gpus_are_not_limited(watched):
 @pytest.mark.parametrize("given", [{"blind": "only namespace ns is watched"}, {"absent": "forbidden"}])
 def test_an_inventory_that_cannot_be_known_is_told_with_what_is_in_force(given, mode, words):
     """Instead of taking every accelerator for unknown."""
-    watched = Watched(Cluster(**given))
+    watched = TroubledCluster(InventoryCluster(**given))
     watched.mode = mode
     reason, message = watched.of()
     assert reason == "InventoryUnknown"
@@ -169,7 +169,7 @@ def test_an_inventory_that_cannot_be_known_is_told_with_what_is_in_force(given, 
 
 def test_nodes_that_are_kept_are_told_with_their_age():
     """They count as last known, and the condition says of when they are."""
-    watched = Watched(Cluster(kept="403 Forbidden; in force: nodes as known at 2026-01-01T00:00:00Z"))
+    watched = TroubledCluster(InventoryCluster(kept="403 Forbidden; in force: nodes as known at 2026-01-01T00:00:00Z"))
     watched.cluster.node("n")
     words = "nodes cannot be read: 403 Forbidden; in force: nodes as known at 2026-01-01T00:00:00Z"
     assert watched.of() == ("InventoryUnknown", words)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.collect.cache_bench import Bench
+from tests.collect.cache_bench import CacheBench
 from tests.collect.doubles import NOW
 from wva.collect.answer_cache import CacheSettings
-from wva.collect.answers import ErrorKind, PrometheusError
 from wva.config import Given, load
-from wva.config.live import LiveSettings
+from wva.config.load import LiveSettings
 from wva.model.metrics import Freshness, SampleState
+from wva.prometheus.answers import ErrorKind, PrometheusError
 
 PREFIX = "PROMETHEUS_METRICS_CACHE_"
 LONG = {"TTL": "5m", "FRESH_THRESHOLD": "10m", "UNAVAILABLE_THRESHOLD": "20m", "STALE_THRESHOLD": "10m"}
 
 
-class LiveBench(Bench):
+class LiveBench(CacheBench):
     """A collector that obeys a main ConfigMap."""
 
     def __init__(self, **keys):

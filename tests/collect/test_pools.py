@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from wva.api.inference import InferencePool, InferencePoolAlpha
+from wva.api.core import InferencePool, InferencePoolAlpha
 from wva.collect.pools import Pool, PoolStores
 from wva.kube.cache import Store
 
@@ -69,6 +69,6 @@ def test_a_pool_that_is_going_is_none(stores):
 
 @pytest.mark.parametrize("put", [current, alpha])
 def test_a_pool_without_a_picker_is_found_as_one(stores, put):
-    """Whoever reads it can say that it names none."""
+    """WVA keeps such a pool, so that it can say that the pool names no picker."""
     put(stores, labels={"app": "vllm"}, picker="")
     assert stores.pools_of("ns", {"app": "vllm"}) == [Pool("ns", "pool", "")]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from wva.collect.promql import escape_label_value, quote, regex_literal, validate_namespace
 from wva.collect.queries import MAX_NAMESPACES_PER_CHUNK, MAX_PODS_PER_CHUNK, Query, chunk_queries, chunks
-from wva.sim.prometheus.promql import Moment, evaluate, parse
+from wva.sim.prometheus.promql import EvaluationTime, evaluate, parse
 from wva.sim.prometheus.tsdb import Tsdb
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -50,7 +50,7 @@ def test_model_ids_namespaces_and_pod_names_find_themselves_only(text, other):
     tsdb = Tsdb()
     for value in {text, other} - {""}:
         tsdb.append({"__name__": "x", "label": value}, 10.0, 1.0)
-    moment = Moment(tsdb, 10_000, 10_000, 10_000)
+    moment = EvaluationTime(tsdb, 10_000, 10_000, 10_000)
     for matcher in (f"={quote(text)}", f"=~{quote(regex_literal(text))}"):
         found = evaluate(parse(f"x{{label{matcher}}}"), moment)
         assert [element.labels.get("label", "") for element in found] == ([text] if text else [])
@@ -65,7 +65,7 @@ def test_half_a_character_is_refused(text):
 
 
 def test_a_megabyte_is_quoted_whole():
-    """Nothing is cut, nothing takes long: what is too long is refused by whoever knows a limit."""
+    """Quoting has no limit of length: it neither cuts a long text nor refuses it."""
     text = '"\\' * 500_000
     assert len(quote(text)) == 2 * len(text) + 2
 
@@ -103,7 +103,7 @@ def test_namespaces_of_kubernetes_are_accepted(namespace):
     "text", ["", "A", "a_b", "-a", "a-", "a.b", "a|b", ".*", 'a"', "a\n", "a" * 64, "\u00e4", "x" * 10**6]
 )
 def test_anything_else_is_refused_and_shortened_in_the_message(text):
-    """Such a namespace cannot exist, so whoever names it wants something else."""
+    """Kubernetes allows no such namespace, so the text may be an attempt to change the query."""
     with pytest.raises(ValueError, match="not a namespace") as caught:
         validate_namespace(text)
     assert len(str(caught.value)) < 500

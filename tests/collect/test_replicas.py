@@ -6,10 +6,10 @@ import pytest
 
 from tests.collect.cluster import accepted_variants
 from tests.collect.doubles import NOW
-from wva.collect.answers import InstantVector, Series
 from wva.collect.replicas import ReplicaJoin
 from wva.model.metrics import Freshness, SampleState
 from wva.model.variant import VariantKey
+from wva.prometheus.answers import InstantSeries, InstantVector, Labels
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_series_without_identity_is_malformed(cluster, prometheus, replicas, m
     cluster.variant(pods=1)
     prometheus.put("kv_cache_usage", "0.5", pod="")
     prometheus.put("kv_cache_usage", "0.5", namespace="")
-    prometheus.series["kv_cache_usage"].append(Series({"namespace": "ns", "pod": "va-0"}, (NOW, "0.5")))
+    prometheus.series["kv_cache_usage"].append(InstantSeries(Labels(namespace="ns", pod="va-0"), (NOW, "0.5")))
     assert not replicas()["va-0"].reports
     assert metric("wva_samples_ignored_total", cause="malformed") == 3
 
@@ -128,7 +128,7 @@ def test_a_histogram_instead_of_a_number_is_invalid(cluster, prometheus, replica
     cluster.variant(pods=1)
     prometheus.put_replica()
     labels = {"namespace": "ns", "pod": "va-0", "model_name": "m"}
-    prometheus.series["kv_cache_usage"] = [Series(labels)]
+    prometheus.series["kv_cache_usage"] = [InstantSeries(Labels(**labels))]
     assert replicas()["va-0"].kv_usage.state is SampleState.INVALID
 
 

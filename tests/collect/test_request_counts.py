@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wva.collect.answers import ErrorKind, InstantVector, PrometheusError, Series
 from wva.collect.request_counts import REQUEST_COUNTS, count_requests, request_query
 from wva.collect.retention import LONGEST_SECONDS, WINDOWS, Window, window_of
 from wva.collect.shared_queries import Round, SharedQueries
 from wva.model.policy import DEFAULT_RETENTION_SECONDS
 from wva.model.variant import ModelKey
+from wva.prometheus.answers import ErrorKind, InstantSeries, InstantVector, Labels, PrometheusError
 from wva.sim.prometheus.promql.engine import evaluate
 from wva.sim.prometheus.promql.grammar import parse
-from wva.sim.prometheus.promql.selection import Moment
+from wva.sim.prometheus.promql.selection import EvaluationTime
 from wva.sim.prometheus.tsdb import Tsdb
 
 NOW = 1_000_000.0
@@ -30,7 +30,7 @@ def series(signal, value, *, model="m", namespace="ns", target=None):
     labels = {"namespace": namespace, "model_name": model, "signal": signal}
     if target is not None:
         labels["target_model_name"] = target
-    return Series(labels, (NOW, value))
+    return InstantSeries(Labels(**labels), (NOW, value))
 
 
 def idle(model="m", namespace="ns"):
@@ -39,7 +39,7 @@ def idle(model="m", namespace="ns"):
     return [series(signal, value, model=model, namespace=namespace) for signal, value in values.items()]
 
 
-class Prometheus:
+class FixedPrometheus:
     """Answers every query with the same, and notes them."""
 
     def __init__(self, *found, error=None, warnings=(), hangs=False):
@@ -66,15 +66,15 @@ class Prometheus:
 
 def asking(prometheus, *, seconds=30.0):
     """Return what asks a Prometheus in one round."""
-    round_ = Round.of(NOW, seconds)
-    round_.order.begin()
+    round_ = Round(NOW, seconds)
+    round_.others_begin.set()
     shared = SharedQueries(prometheus)
     return lambda topic, make, namespaces: shared.settle(topic, {REQUEST_COUNTS: make}, namespaces, round_)
 
 
 async def test_an_idle_model_is_known_to_be_idle():
     """Nothing finished, nothing in progress."""
-    counts = (await Prometheus(*idle()).count())[MODEL]
+    counts = (await FixedPrometheus(*idle()).count())[MODEL]
     assert (counts.finished, counts.in_progress, counts.retention_seconds, counts.detail) == (0.0, 0.0, 600.0, "")
     assert (counts.covered_seconds, counts.covered) == (600.0, True)
 
@@ -82,9 +82,9 @@ async def test_an_idle_model_is_known_to_be_idle():
 @pytest.mark.parametrize(("parts", "seconds"), [(None, 0), ("0", 0), ("1", 0), ("4", 180), ("10", 540), ("12", 600)])
 async def test_what_has_no_samples_is_not_covered(parts, seconds):
     """The first part looked at lies before the window; a server that counts one more changes nothing."""
-    found = [one for one in idle() if one.metric["signal"] != "covered"]
+    found = [one for one in idle() if one.metric.signal != "covered"]
     found += [] if parts is None else [series("covered", parts)]
-    counts = (await Prometheus(*found).count())[MODEL]
+    counts = (await FixedPrometheus(*found).count())[MODEL]
     assert (counts.covered_seconds, counts.covered) == (seconds, seconds == 600)
 
 
@@ -98,15 +98,15 @@ async def test_what_runs_waits_and_queues_is_in_progress():
         series("queued", "4", model="m", target=""),
         series("queued", "99", model="m", target="other"),
     ]
-    counts = (await Prometheus(*found).count())[MODEL]
+    counts = (await FixedPrometheus(*found).count())[MODEL]
     assert (counts.finished, counts.in_progress) == (2.5, 10.0)
 
 
 @pytest.mark.parametrize("gone", ["finished", "running", "waiting"])
 async def test_a_missing_signal_makes_everything_unknown(gone):
     """No data is not zero."""
-    found = [one for one in idle() if one.metric["signal"] != gone]
-    counts = (await Prometheus(*found).count())[MODEL]
+    found = [one for one in idle() if one.metric.signal != gone]
+    counts = (await FixedPrometheus(*found).count())[MODEL]
     assert (counts.finished, counts.in_progress) == (None, None)
     assert gone in counts.detail
 
@@ -114,7 +114,7 @@ async def test_a_missing_signal_makes_everything_unknown(gone):
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "x", "1.7e308"])
 async def test_what_is_no_number_of_requests_makes_everything_unknown(value):
     """However good the other signals look."""
-    counts = (await Prometheus(*idle()[:2], series("waiting", value), idle()[3]).count())[MODEL]
+    counts = (await FixedPrometheus(*idle()[:2], series("waiting", value), idle()[3]).count())[MODEL]
     assert (counts.finished, counts.in_progress) == (None, None)
     assert "waiting requests are not a number from 0 to 1,000,000,000,000,000" in counts.detail
 
@@ -122,10 +122,10 @@ async def test_what_is_no_number_of_requests_makes_everything_unknown(value):
 @pytest.mark.parametrize(
     ("prometheus", "words"),
     [
-        (Prometheus(error=PrometheusError(ErrorKind.UNREACHABLE, "refused")), "refused"),
-        (Prometheus(*idle(), warnings=["partial answer"]), "partial answer"),
-        (Prometheus(*idle(), hangs=True), "did not answer within 0.05 s"),
-        (Prometheus(), "no samples"),
+        (FixedPrometheus(error=PrometheusError(ErrorKind.UNREACHABLE, "refused")), "refused"),
+        (FixedPrometheus(*idle(), warnings=["partial answer"]), "partial answer"),
+        (FixedPrometheus(*idle(), hangs=True), "did not answer within 0.05 s"),
+        (FixedPrometheus(), "no samples"),
     ],
 )
 async def test_no_whole_answer_makes_everything_unknown(prometheus, words):
@@ -137,7 +137,7 @@ async def test_no_whole_answer_makes_everything_unknown(prometheus, words):
 
 async def test_models_of_one_window_share_a_query():
     """Each window needs one of its own."""
-    prometheus = Prometheus(*idle(), *idle("n"))
+    prometheus = FixedPrometheus(*idle(), *idle("n"))
     models = {MODEL: 600.0, OTHER: 400.0, ModelKey("far", "m"): 90.0}
     counts = await prometheus.count(models)
     assert len(prometheus.asked) == 2
@@ -149,7 +149,7 @@ async def test_models_of_one_window_share_a_query():
 
 async def test_another_namespace_says_nothing():
     """A model of the same name elsewhere is another one."""
-    counts = (await Prometheus(*idle(namespace="elsewhere")).count())[MODEL]
+    counts = (await FixedPrometheus(*idle(namespace="elsewhere")).count())[MODEL]
     assert counts.finished is None
 
 
@@ -185,14 +185,14 @@ def test_a_window_is_looked_at_without_holes(window):
 
 async def test_two_hundred_periods_cost_no_more_queries_than_there_are_windows():
     """However many namespaces ask for a period of their own."""
-    prometheus = Prometheus()
+    prometheus = FixedPrometheus()
     await prometheus.count({ModelKey(f"ns-{number}", "m"): 3.7 * number for number in range(1, 201)})
     assert len(prometheus.asked) <= len(WINDOWS)
 
 
 async def test_a_period_longer_than_every_window_is_never_over():
     """Nothing is asked, and the model is told why it stays."""
-    prometheus = Prometheus()
+    prometheus = FixedPrometheus()
     counts = (await prometheus.count({MODEL: LONGEST_SECONDS + 1.0}))[MODEL]
     assert (counts.finished, counts.covered, prometheus.asked) == (None, False, [])
     assert counts.detail == "a retention period of 604801 s is longer than the longest window: 604800 s"
@@ -201,7 +201,7 @@ async def test_a_period_longer_than_every_window_is_never_over():
 # --- what the query finds in a history ------------------------------------------------------------------------------
 
 
-class History:
+class SampledCounter:
     """A database with samples every 15 s, and the count that the query makes of it at ``NOW``."""
 
     def __init__(self):
@@ -228,12 +228,14 @@ class History:
 
     async def count(self, retention=600.0):
         """Return what is known of the model."""
-        moment = Moment(self._tsdb, *[round(NOW * 1000)] * 3)
+        moment = EvaluationTime(self._tsdb, *[round(NOW * 1000)] * 3)
 
         class Database:
             async def query(self, promql, **_):
                 found = evaluate(parse(promql), moment)
-                return InstantVector(tuple(Series(dict(each.labels), (NOW, str(each.value))) for each in found))
+                return InstantVector(
+                    tuple(InstantSeries(Labels(**dict(each.labels)), (NOW, str(each.value))) for each in found)
+                )
 
         (counts,) = await count_requests({MODEL: retention}, asking(Database()))
         return counts
@@ -253,47 +255,47 @@ def steady(value):
 async def test_a_model_seen_idle_over_the_whole_period_is_idle(window):
     """However long the period is, and whatever the counter had before it; one request in it is found."""
     since = window.seconds + window.part_seconds + 30.0
-    assert await History().counter(steady(7.0), since=since).idle(window.seconds)
-    last = History().counter(lambda ago: 7.0 if ago > window.seconds / 2 else 8.0, since=since)
+    assert await SampledCounter().counter(steady(7.0), since=since).idle(window.seconds)
+    last = SampledCounter().counter(lambda ago: 7.0 if ago > window.seconds / 2 else 8.0, since=since)
     assert not await last.idle(window.seconds)
 
 
 @pytest.mark.parametrize("seen", [0.0, 15.0, 60.0, 300.0, 420.0, 585.0])
 async def test_a_history_shorter_than_the_period_is_not_idleness(seen):
     """A new server, one with an empty disk, two scrapes: the counter does not move in what there is."""
-    counts = await History().counter(steady(0.0), since=seen).count()
+    counts = await SampledCounter().counter(steady(0.0), since=seen).count()
     assert not counts.covered
     assert counts.covered_seconds <= seen + 180
 
 
 async def test_a_counter_that_was_not_there_before_counts_as_a_whole():
     """A pod that served before it was scraped, the first request of its kind, a pod that came and went."""
-    served = History().counter(steady(0.0), since=900.0).counter(steady(5.0), since=60.0, pod="b")
+    served = SampledCounter().counter(steady(0.0), since=900.0).counter(steady(5.0), since=60.0, pod="b")
     assert (await served.count()).finished == 5.0
-    brief = History().counter(steady(0.0), since=900.0).counter(steady(2.0), since=400.0, until=400.0, pod="b")
+    brief = SampledCounter().counter(steady(0.0), since=900.0).counter(steady(2.0), since=400.0, until=400.0, pod="b")
     assert (await brief.count()).finished == 2.0
 
 
 async def test_pods_that_were_replaced_do_not_keep_a_model_for_ever():
     """Each was seen idle for a part of the period, and together for all of it."""
-    rolled = History().counter(steady(9.0), since=900.0, until=300.0).gone("a", ago=290.0)
+    rolled = SampledCounter().counter(steady(9.0), since=900.0, until=300.0).gone("a", ago=290.0)
     assert await rolled.counter(steady(0.0), since=330.0, pod="b").idle()
-    restarted = History().counter(lambda ago: 9.0 if ago > 400.0 else 0.0, since=900.0)
+    restarted = SampledCounter().counter(lambda ago: 9.0 if ago > 400.0 else 0.0, since=900.0)
     assert await restarted.idle()
-    recreated = History().counter(steady(9.0), since=900.0, until=300.0).gone("a", ago=290.0)
+    recreated = SampledCounter().counter(steady(9.0), since=900.0, until=300.0).gone("a", ago=290.0)
     assert await recreated.counter(steady(0.0), since=200.0, pod="b").idle()
 
 
 async def test_requests_of_a_pod_that_was_replaced_are_not_forgotten():
     """Under the same name, as that of a StatefulSet: the new one has served nothing."""
-    history = History().counter(lambda ago: 9.0 if ago > 400.0 else 12.0, since=900.0, until=300.0)
+    history = SampledCounter().counter(lambda ago: 9.0 if ago > 400.0 else 12.0, since=900.0, until=300.0)
     assert (await history.counter(steady(0.0), since=200.0, pod="b").count()).finished > 0
 
 
 @pytest.mark.parametrize("ends", [100.0, 240.0])
 async def test_a_gap_in_the_period_is_not_idleness(ends):
     """What finished while nothing was scraped, of pods that have gone since, is not known."""
-    history = History().counter(steady(3.0), since=1200.0, until=ends + 300.0)
+    history = SampledCounter().counter(steady(3.0), since=1200.0, until=ends + 300.0)
     counts = await history.counter(steady(0.0), since=ends, pod="b").count()
     assert not counts.covered
     assert 0 < counts.covered_seconds < 600
@@ -301,5 +303,5 @@ async def test_a_gap_in_the_period_is_not_idleness(ends):
 
 async def test_a_pod_that_is_not_scraped_for_a_while_shows_afterwards_what_it_served():
     """Its counter went on."""
-    gap = History().counter(steady(3.0), since=900.0, until=400.0).counter(steady(4.0), since=300.0)
+    gap = SampledCounter().counter(steady(3.0), since=900.0, until=400.0).counter(steady(4.0), since=300.0)
     assert (await gap.count()).finished > 0

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.collect.doubles import NOW
-from wva.collect.samples import REQUESTS, SHARE, Classifier, Reading
+from wva.collect.samples import REQUESTS, SHARE, Classifier
 from wva.model.metrics import Freshness, SampleState
 
 CLASSIFIER = Classifier(NOW, Freshness())
@@ -22,15 +22,15 @@ TEXTS = st.lists(
         st.sampled_from(["NaN", "+Inf", "-Inf", "0", "1", "1e3", "-0", "1e400"]),
     ),
     max_size=3,
-).map(lambda texts: Reading(tuple(texts)))
+).map(tuple)
 
 
 def _kv(text, *, age_seconds=5.0):
-    return CLASSIFIER.sample(SHARE, value=Reading((text,)), time=Reading((str(NOW - age_seconds),)))
+    return CLASSIFIER.sample(SHARE, value=(text,), time=(str(NOW - age_seconds),))
 
 
 def _queue(text):
-    return CLASSIFIER.sample(REQUESTS, value=Reading((text,)), time=Reading((str(NOW),)))
+    return CLASSIFIER.sample(REQUESTS, value=(text,), time=(str(NOW),))
 
 
 @pytest.mark.parametrize(("text", "value"), [("0", 0.0), ("0.25", 0.25), ("1", 1.0), ("5e-05", 5e-05), ("-0", 0.0)])
@@ -68,7 +68,7 @@ def test_a_queue_length_that_cannot_be_true_is_invalid(text):
 
 
 def test_a_number_of_endless_digits_is_invalid():
-    """Nobody measures that precisely, and reading it would take its time."""
+    """No engine reports that many digits, and parsing them would take long."""
     assert _kv("0." + "1" * 1000).state is SampleState.INVALID
 
 
@@ -92,33 +92,33 @@ def test_a_time_in_the_future_is_invalid():
 
 def test_a_value_without_a_time_is_missing():
     """The value is what max_over_time still shows of a pod that no longer reports."""
-    sample = CLASSIFIER.sample(SHARE, value=Reading(("0.5",)), time=Reading())
+    sample = CLASSIFIER.sample(SHARE, value=("0.5",), time=())
     assert sample.state is SampleState.MISSING
 
 
 @pytest.mark.parametrize("time", [("NaN",), ("x",), (str(NOW), str(NOW))])
 def test_a_time_that_cannot_be_read_is_invalid(time):
     """The age cannot be known, so the value cannot be believed."""
-    sample = CLASSIFIER.sample(SHARE, value=Reading(("0.5",)), time=Reading(time))
+    sample = CLASSIFIER.sample(SHARE, value=("0.5",), time=time)
     assert sample.state is SampleState.INVALID
 
 
 def test_two_series_for_one_pod_are_invalid_even_when_they_agree():
-    """Grouping makes them impossible, so whoever answers does something else than asked."""
-    sample = CLASSIFIER.sample(SHARE, value=Reading(("0.5", "0.5")), time=Reading((str(NOW),)))
+    """The query groups by pod, so a server that returns two series does not do what was asked."""
+    sample = CLASSIFIER.sample(SHARE, value=("0.5", "0.5"), time=(str(NOW),))
     assert sample.state is SampleState.INVALID
 
 
 def test_a_missing_value_says_when_the_last_one_was():
     """The window of a minute has passed, but Prometheus still knows the time."""
-    sample = CLASSIFIER.sample(SHARE, value=Reading(), time=Reading((str(NOW - 90),)))
+    sample = CLASSIFIER.sample(SHARE, value=(), time=(str(NOW - 90),))
     assert (sample.state, sample.detail) == (SampleState.MISSING, "last one is 90 s old")
 
 
 @pytest.mark.parametrize("time", ["1e300", "-1e300", "NaN", str(NOW + 5)])
 def test_an_odd_time_of_a_missing_value_is_not_shown(time):
     """There is nothing to tell people."""
-    sample = CLASSIFIER.sample(SHARE, value=Reading(), time=Reading((time,)))
+    sample = CLASSIFIER.sample(SHARE, value=(), time=(time,))
     assert sample.state is SampleState.MISSING
     assert len(sample.detail) < 30
 

@@ -1,4 +1,4 @@
-"""One query about many namespaces: who spoils its answer is found, and nobody else goes without one."""
+"""One query about many namespaces: WVA finds the namespace that spoils the answer; all others get theirs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.collect.doubles import NOW
-from wva.collect.answers import ErrorKind, InstantVector, PrometheusError, Series
 from wva.collect.queries import chunk_queries, engine_signals
 from wva.collect.shared_queries import Round, SharedQueries
+from wva.prometheus.answers import ErrorKind, InstantSeries, InstantVector, Labels, PrometheusError
 
 NAMESPACES = tuple(f"ns-{number:03}" for number in range(100))
 ESSENTIAL = {query.name: index for index, query in enumerate(chunk_queries(["ns"]))}
@@ -26,8 +26,8 @@ def makes(*names):
     return {name: lambda some, name=name: chunk_queries(some)[ESSENTIAL[name]] for name in names or ESSENTIAL}
 
 
-class Prometheus:
-    """Answers one series for each namespace, unless one of them spoils the answer; notes whom it was asked about."""
+class SpoiledPrometheus:
+    """Answers one series for each namespace, or fails if one is a spoiler; notes the namespaces of each query."""
 
     def __init__(self, *spoilers, kind=ErrorKind.MALFORMED, queries=tuple(ESSENTIAL)):
         """Fail with this kind of error when a query of these names is about a spoiler."""
@@ -42,7 +42,7 @@ class Prometheus:
         await asyncio.sleep(0)
         if name in self.queries and self.spoilers & set(namespaces):
             raise PrometheusError(self.kind, "too much")
-        return InstantVector(tuple(Series({"namespace": each}, (NOW, "1")) for each in namespaces))
+        return InstantVector(tuple(InstantSeries(Labels(namespace=each), (NOW, "1")) for each in namespaces))
 
     def count(self):
         """Return how many queries were asked since the last time."""
@@ -53,18 +53,18 @@ class Prometheus:
 
 async def settle(shared, *, now=NOW, namespaces=NAMESPACES, seconds=30.0, wanted=None):
     """Ask in a round of its own."""
-    round_ = Round.of(now, seconds)
+    round_ = Round(now, seconds)
     return await shared.settle("essential", wanted or makes(), namespaces, round_)
 
 
 def answered(settled):
     """Return the namespaces in each answer."""
-    return [{each.metric["namespace"] for each in vector.series} for vector in settled.answers.values()]
+    return [{each.metric.namespace for each in vector.series} for vector in settled.answers.values()]
 
 
 async def test_one_query_of_each_kind_is_enough_while_all_is_well():
     """Nothing is asked twice."""
-    prometheus = Prometheus()
+    prometheus = SpoiledPrometheus()
     settled = await settle(SharedQueries(prometheus))
     assert answered(settled) == [set(NAMESPACES)] * 4
     assert (settled.failed, prometheus.count()) == ({}, 4)
@@ -74,7 +74,7 @@ async def test_one_query_of_each_kind_is_enough_while_all_is_well():
 @pytest.mark.parametrize("queries", [tuple(ESSENTIAL), ("queue_length",), ("kv_cache_usage", "queue_length_timestamp")])
 async def test_who_spoils_an_answer_stands_alone(kind, queries):
     """The others have all answers in the same round, for two queries on each level and one more of each kind."""
-    prometheus = Prometheus("ns-037", kind=kind, queries=queries)
+    prometheus = SpoiledPrometheus("ns-037", kind=kind, queries=queries)
     settled = await settle(SharedQueries(prometheus))
     failure = settled.failed.pop("ns-037")
     assert (settled.failed, failure.message) == ({}, f"query {queries[0]}: too much")
@@ -85,7 +85,7 @@ async def test_who_spoils_an_answer_stands_alone(kind, queries):
 @given(st.sets(st.sampled_from(NAMESPACES), min_size=1, max_size=3), st.sampled_from(BY_NAMESPACE[:2]))
 async def test_several_are_found_in_one_round(spoilers, kind):
     """Wherever they are; each costs no more than it would alone."""
-    prometheus = Prometheus(*spoilers, kind=kind)
+    prometheus = SpoiledPrometheus(*spoilers, kind=kind)
     settled = await settle(SharedQueries(prometheus))
     assert settled.failed.keys() == spoilers
     assert answered(settled) == [set(NAMESPACES) - spoilers] * 4
@@ -96,7 +96,7 @@ async def test_several_are_found_in_one_round(spoilers, kind):
 async def test_many_cost_a_bounded_number_in_each_round_and_are_found_in_time(count):
     """Who is honest has an answer in the end."""
     spoilers = set(NAMESPACES[:: 100 // count])
-    prometheus = Prometheus(*spoilers)
+    prometheus = SpoiledPrometheus(*spoilers)
     shared = SharedQueries(prometheus)
     for number in range(20):
         settled = await settle(shared, now=NOW + 60.0 * number)
@@ -109,7 +109,7 @@ async def test_many_cost_a_bounded_number_in_each_round_and_are_found_in_time(co
 @pytest.mark.parametrize("kind", list(ErrorKind))
 async def test_an_outage_is_not_multiplied(kind):
     """If nothing is answered, no namespace is the reason."""
-    prometheus = Prometheus(*NAMESPACES, kind=kind)
+    prometheus = SpoiledPrometheus(*NAMESPACES, kind=kind)
     shared = SharedQueries(prometheus)
     limits = {ErrorKind.MALFORMED: 16, ErrorKind.EXECUTION: 16, ErrorKind.BAD_QUERY: 4, ErrorKind.UNAUTHORIZED: 4}
     for number in range(3):
@@ -123,7 +123,7 @@ async def test_an_outage_is_not_multiplied(kind):
 
 async def test_after_an_outage_with_a_few_answers_all_have_theirs_at_once():
     """Namespaces that were suspected meanwhile are not let back a few at a time: it was not them."""
-    prometheus = Prometheus(kind=ErrorKind.TIMEOUT)
+    prometheus = SpoiledPrometheus(kind=ErrorKind.TIMEOUT)
     shared, random = SharedQueries(prometheus), Random(1)
     for number in range(10):
         answer = prometheus.query
@@ -146,7 +146,7 @@ async def test_after_an_outage_with_a_few_answers_all_have_theirs_at_once():
 @pytest.mark.parametrize("kind", [ErrorKind.UNAUTHORIZED, ErrorKind.BAD_QUERY, ErrorKind.REFUSED])
 async def test_what_no_namespace_can_cause_is_not_looked_for(kind):
     """Everybody fails."""
-    prometheus = Prometheus("ns-037", kind=kind)
+    prometheus = SpoiledPrometheus("ns-037", kind=kind)
     settled = await settle(SharedQueries(prometheus))
     assert settled.failed.keys() == set(NAMESPACES)
     assert prometheus.count() == 4
@@ -154,7 +154,7 @@ async def test_what_no_namespace_can_cause_is_not_looked_for(kind):
 
 async def test_who_was_found_is_asked_alone_and_less_and_less_often():
     """The others go on with one query of each kind."""
-    prometheus = Prometheus("ns-037")
+    prometheus = SpoiledPrometheus("ns-037")
     shared = SharedQueries(prometheus)
     await settle(shared)
     asked_at = []
@@ -170,7 +170,7 @@ async def test_who_was_found_is_asked_alone_and_less_and_less_often():
 
 async def test_who_recovers_has_an_answer_at_once_and_returns_after_a_while():
     """It stays apart first, so one that fails now and then does not spoil the answers of the others."""
-    prometheus = Prometheus("ns-037")
+    prometheus = SpoiledPrometheus("ns-037")
     shared = SharedQueries(prometheus)
     await settle(shared)
     prometheus.spoilers.clear()
@@ -182,8 +182,8 @@ async def test_who_recovers_has_an_answer_at_once_and_returns_after_a_while():
 
 
 async def test_who_fails_again_is_alone_already():
-    """Nobody else is delayed."""
-    prometheus = Prometheus("ns-037")
+    """WVA asks alone for a namespace that failed before, so its next failure does not delay the others."""
+    prometheus = SpoiledPrometheus("ns-037")
     shared = SharedQueries(prometheus)
     await settle(shared)
     prometheus.spoilers.clear()
@@ -197,12 +197,12 @@ async def test_who_fails_again_is_alone_already():
 
 async def test_who_comes_and_goes_is_in_each_answer_once():
     """Also when the namespaces with which it was suspected have been told apart meanwhile."""
-    prometheus = Prometheus(*NAMESPACES[20:60])
+    prometheus = SpoiledPrometheus(*NAMESPACES[20:60])
     shared = SharedQueries(prometheus)
     for number in range(12):
         namespaces = NAMESPACES[:50] if number % 2 else NAMESPACES[25:]
         settled = await settle(shared, now=NOW + 60 * number, namespaces=namespaces)
-        told = [each.metric["namespace"] for vector in settled.answers.values() for each in vector.series]
+        told = [each.metric.namespace for vector in settled.answers.values() for each in vector.series]
         assert len(told) <= 4 * len(set(told))
         assert set(told) <= set(namespaces) - prometheus.spoilers
         if number == 6:
@@ -211,7 +211,7 @@ async def test_who_comes_and_goes_is_in_each_answer_once():
 
 async def test_one_namespace_that_has_prometheus_for_itself_is_asked_every_time():
     """There is no answer of others to spoil."""
-    prometheus = Prometheus("ns-037")
+    prometheus = SpoiledPrometheus("ns-037")
     shared = SharedQueries(prometheus)
     for number in range(5):
         assert (await settle(shared, now=NOW + number, namespaces=("ns-037",))).failed
@@ -220,7 +220,7 @@ async def test_one_namespace_that_has_prometheus_for_itself_is_asked_every_time(
 
 async def test_a_clock_that_is_set_back_lets_nobody_wait():
     """Times of another clock say nothing."""
-    prometheus = Prometheus("ns-037")
+    prometheus = SpoiledPrometheus("ns-037")
     shared = SharedQueries(prometheus)
     for number in range(4):
         await settle(shared, now=NOW + 60 * number)
@@ -230,9 +230,9 @@ async def test_a_clock_that_is_set_back_lets_nobody_wait():
 
 async def test_kinds_of_answers_are_judged_apart():
     """Who spoils one kind may be good for others."""
-    prometheus = Prometheus("ns-037", queries=("queue_length",))
+    prometheus = SpoiledPrometheus("ns-037", queries=("queue_length",))
     shared = SharedQueries(prometheus)
-    round_ = Round.of(NOW, 30.0)
+    round_ = Round(NOW, 30.0)
     spoiled = await shared.settle("one", makes("queue_length"), NAMESPACES, round_)
     good = await shared.settle("other", makes("kv_cache_usage"), NAMESPACES, round_)
     assert (spoiled.failed.keys(), good.failed) == ({"ns-037"}, {})
@@ -240,7 +240,7 @@ async def test_kinds_of_answers_are_judged_apart():
 
 async def test_what_takes_too_long_is_found_over_several_rounds():
     """Each has time for some queries only; the halves that were answered count at once."""
-    prometheus = Prometheus()
+    prometheus = SpoiledPrometheus()
     answer = prometheus.query
 
     async def slow(promql, *, name, at):
@@ -263,7 +263,7 @@ async def test_what_takes_too_long_is_found_over_several_rounds():
 # --- order ----------------------------------------------------------------------------------------------------------
 
 
-class Slow(Prometheus):
+class SlowPrometheus(SpoiledPrometheus):
     """Takes a while for each query, and notes how many run at the same time."""
 
     def __init__(self):
@@ -283,8 +283,8 @@ class Slow(Prometheus):
 
 async def test_essential_queries_go_first():
     """However many others there are, and although those came first."""
-    prometheus = Slow()
-    shared, round_ = SharedQueries(prometheus), Round.of(NOW, 30.0)
+    prometheus = SlowPrometheus()
+    shared, round_ = SharedQueries(prometheus), Round(NOW, 30.0)
     other = {"engine_signals": engine_signals}
     async with asyncio.TaskGroup() as group:
         for number in range(200):
@@ -299,7 +299,7 @@ async def test_essential_queries_go_first():
 
 async def test_the_others_do_not_wait_for_ever():
     """One namespace whose essential queries hang does not keep those of all others from being asked."""
-    prometheus = Prometheus()
+    prometheus = SpoiledPrometheus()
     answer = prometheus.query
 
     async def hang(promql, *, name, at):
@@ -308,7 +308,7 @@ async def test_the_others_do_not_wait_for_ever():
         return await answer(promql, name=name, at=at)
 
     prometheus.query = hang
-    shared, round_ = SharedQueries(prometheus), Round.of(NOW, 0.1)
+    shared, round_ = SharedQueries(prometheus), Round(NOW, 0.1)
     async with asyncio.TaskGroup() as group:
         essential = group.create_task(shared.settle("essential", makes(), NAMESPACES, round_))
         other = group.create_task(shared.settle("engines", {"engine_signals": engine_signals}, NAMESPACES, round_))

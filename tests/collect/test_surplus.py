@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from wva.api.core import Container, EnvVar, PodTemplate, TemplateSpec
 from wva.api.meta import Condition
-from wva.api.pod_template import Container, EnvVar, PodSpec, PodTemplate
 from wva.api.variantautoscaling import (
     ConditionType,
     VariantAutoscaling,
@@ -21,7 +21,7 @@ from wva.collect.surplus import (
     model_id_fits,
     surplus_problems,
 )
-from wva.collect.vllm_arguments import vllm_parameters
+from wva.collect.variants import vllm_parameters
 from wva.model.vllm_parameters import VllmParameters
 from wva.targets import Deployment, PodSetSpec
 
@@ -30,7 +30,7 @@ VA = VariantAutoscaling(spec=VariantAutoscalingSpec(model_id="m"))
 
 def deployment(*containers):
     """Return a Deployment with these containers."""
-    return Deployment(spec=PodSetSpec(template=PodTemplate(spec=PodSpec(tuple(containers)))))
+    return Deployment(spec=PodSetSpec(template=PodTemplate(spec=TemplateSpec(tuple(containers)))))
 
 
 def containers_of(found):

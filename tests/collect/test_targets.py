@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.collect.cluster import Cluster, accepted_variants
+from tests.collect.cluster import CachedCluster, accepted_variants
 from wva.api.kinds import PODS
 from wva.api.resource import Resource
 from wva.api.scalers import ScaledTarget
@@ -31,7 +31,7 @@ API_VERSION = "leaderworkerset.x-k8s.io/v1"
 @pytest.fixture
 def cluster():
     """Return empty caches in which every kind is scaled."""
-    return Cluster(kinds=KINDS)
+    return CachedCluster(kinds=KINDS)
 
 
 def template(*, gpus=0, args=(), labels=None):
@@ -198,7 +198,7 @@ def test_only_chosen_kinds_are_scaled():
     """The default always; the message names what is scaled."""
     assert chosen_kinds("") == (DEFAULT,)
     assert chosen_kinds("LeaderWorkerSet") == (DEFAULT, KINDS[2])
-    cluster = Cluster(kinds=chosen_kinds("LeaderWorkerSet"))
+    cluster = CachedCluster(kinds=chosen_kinds("LeaderWorkerSet"))
     va = cluster.va(spec=reference("StatefulSet"))
     found = resolve(va, vas=cluster.stores.variant_autoscalings, targets=cluster.stores.targets)
     assert found.reason is TargetReason.TARGET_UNSUPPORTED
@@ -250,7 +250,7 @@ class CloneSet(PodSet, frozen=True, rename="camel"):
 def test_a_further_kind_is_a_class_and_an_entry():
     """Nothing else has to know of it: it is resolved, its replicas are counted and its pods are found."""
     resource = Resource("apps.kruise.io", "v1alpha1", "clonesets", "CloneSet", CloneSet)
-    cluster = Cluster(kinds=(DEFAULT, TargetKind(resource)))
+    cluster = CachedCluster(kinds=(DEFAULT, TargetKind(resource)))
     made = cluster.put(resource, spec={"replicas": 2, "template": template(gpus=4)}, status={"replicas": 2})
     pod(cluster, "d-x", made)
     cluster.va(spec=reference("CloneSet", api_version="apps.kruise.io/v1alpha1"))

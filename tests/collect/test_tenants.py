@@ -1,4 +1,4 @@
-"""What one namespace reports never moves another: a tenant owns his pages and labels, not those of others."""
+"""What the pods of one namespace report never changes the numbers of another, whatever labels a tenant writes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from tests.collect.cluster import Cluster
+from tests.collect.cluster import CachedCluster
 from tests.collect.doubles import NOW, FakePrometheus
-from wva.collect.prometheus import PrometheusClient, PrometheusSettings
-from wva.collect.snapshot import Collector, CollectorSettings
+from wva.collect.snapshot import Collector
 from wva.instruments import Instruments
 from wva.model.variant import VariantKey
+from wva.prometheus.client import PrometheusClient
+from wva.prometheus.settings import PrometheusSettings
 from wva.sim.prometheus import EmbeddedPrometheus, InProcess, ScrapeTarget
 
 KV, QUEUE = "vllm:kv_cache_usage_perc", "vllm:num_requests_waiting"
@@ -33,15 +34,13 @@ async def world(clock, instruments):
 
     Victim and attacker have a variant of the same model each, with a pod of the same name.
     """
-    cluster = Cluster()
+    cluster = CachedCluster()
     for namespace in ("victim", "attacker"):
         cluster.variant(namespace=namespace)
     async with EmbeddedPrometheus(now=lambda: NOW) as prometheus:
         connection = PrometheusSettings(prometheus.url, allow_http=True)
         async with PrometheusClient(connection, clock=clock, instruments=instruments) as client:
-            collector = Collector(
-                cluster.stores, prometheus=client, instruments=instruments, settings=CollectorSettings()
-            )
+            collector = Collector(cluster.stores, prometheus=client, instruments=instruments)
 
             async def collect(attack, *, honor_labels=False):
                 victims = {"job": "vllm", "namespace": "victim", "pod": "va-0"}
@@ -94,7 +93,7 @@ def test_no_series_of_a_namespace_changes_what_is_seen_of_another(forged):
     """Whatever labels it has besides: the snapshot of the victim is the same with and without it."""
 
     def seen(entries):
-        cluster, prometheus = Cluster(), FakePrometheus()
+        cluster, prometheus = CachedCluster(), FakePrometheus()
         for namespace in ("victim", "attacker"):
             cluster.variant(namespace=namespace)
         prometheus.put_replica(namespace="victim", kv="0.4", queue="3")
@@ -105,7 +104,6 @@ def test_no_series_of_a_namespace_changes_what_is_seen_of_another(forged):
             cluster.stores,
             prometheus=prometheus,
             instruments=Instruments(CollectorRegistry()),
-            settings=CollectorSettings(),
         )
         snapshot = asyncio.run(collector.collect(NOW))
         return [replica for replica in snapshot.replicas if replica.variant == VICTIM]

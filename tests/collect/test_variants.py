@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.collect.cluster import accepted_variants
-from wva.api.claims import Claimant
+from wva.api.core import Container, PodTemplate, ResourceRequirements, TemplateSpec
 from wva.api.meta import parse_time
-from wva.api.pod_template import Container, PodSpec, PodTemplate, ResourceRequirements
-from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL
+from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, Claimant
 from wva.collect.claims import Claims
-from wva.collect.gpus import gpus_per_replica
+from wva.collect.inventory import gpus_per_replica
 from wva.collect.variants import UNSCHEDULABLE_SECONDS, cost_problems, parse_cost
 from wva.model.variant import ModelKey, VariantKey
 
@@ -202,7 +201,7 @@ def test_a_usual_cost_is_no_problem(cluster, text):
 def test_gpus_are_summed_over_containers_and_vendors(containers, gpus):
     """A limit without a request counts, since Kubernetes makes a request of it."""
     made = [Container(resources=ResourceRequirements(requests, limits)) for requests, limits in containers]
-    template = PodTemplate(spec=PodSpec(tuple(made)))
+    template = PodTemplate(spec=TemplateSpec(tuple(made)))
     assert gpus_per_replica([(template, 1)]) == gpus
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.collect.cluster import accepted_variants
 from tests.timing import times_as_long
-from wva.collect.vllm_arguments import vllm_problems
+from wva.collect.variants import vllm_problems
 from wva.model.vllm_parameters import EngineCommand, VllmParameters, _split, read_parameters
 from wva.targets import Deployment
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from wva.api.core import ConfigMap
+from wva.api.core import CONFIG_ENABLED_LABEL, EXCLUDE_ANNOTATION, ConfigMap, Namespace
 from wva.api.meta import Key
-from wva.api.namespaces import CONFIG_ENABLED_LABEL, EXCLUDE_ANNOTATION, Namespace
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, VariantAutoscaling
 from wva.collect.local_scope import ConfigMapStores, LocalScope
 from wva.config import Given, load
@@ -25,7 +25,7 @@ from wva.sim.world.clock import VirtualClock
 OWN = "wva"
 
 
-class Cluster:
+class ConfiguredCluster:
     """The caches, and what follows them; ``settle`` works off the queue as the worker does."""
 
     def __init__(self, *, watched="", instance=""):
@@ -53,9 +53,9 @@ class Cluster:
         )
         self.follower = NamespaceController(
             self.scope,
-            config_maps=self.maps.of,
-            look_again=self.controller.queue.add,
-            revisit=self.revisited.append,
+            config_maps=self.maps,
+            config_map_queue=self.controller.queue,
+            variant_queue=SimpleNamespace(add=self.revisited.append),
             announce=lambda *event: self.announced.append(event),
         )
 

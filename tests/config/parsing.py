@@ -5,7 +5,7 @@ from __future__ import annotations
 from wva.config import Given, load
 from wva.config.entries import LayeredMap
 from wva.config.kinds import MapKind
-from wva.config.policy_maps import LivePolicy
+from wva.config.live import LivePolicy
 from wva.slices import at_once
 
 

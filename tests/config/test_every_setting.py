@@ -24,7 +24,7 @@ ENVIRONMENT = ("environment",)
 
 
 @dataclass(frozen=True)
-class Row:
+class SettingRow:
     """One setting: how it is given, what holds without it, and one text with its meaning."""
 
     flags: tuple[str, ...]
@@ -38,17 +38,17 @@ class Row:
 
 def text(flags, keys, default="", *, value="x", **more):
     """Return the row of a text."""
-    return Row(flags, keys, default, value, value, **more)
+    return SettingRow(flags, keys, default, value, value, **more)
 
 
 def switch(flags, keys, *, default=False, **more):
     """Return the row of a boolean; the text says the opposite of the default."""
-    return Row(flags, keys, default, str(not default).lower(), not default, **more)
+    return SettingRow(flags, keys, default, str(not default).lower(), not default, **more)
 
 
 def duration(flags, keys, default, value=("1m30s", 90.0), **more):
     """Return the row of a duration."""
-    return Row(flags, keys, default, *value, **more)
+    return SettingRow(flags, keys, default, *value, **more)
 
 
 ROWS = {
@@ -82,8 +82,8 @@ ROWS = {
     "webhook_cert_path": text(("--webhook-cert-path",), ("WEBHOOK_CERT_PATH",)),
     "webhook_cert_name": text(("--webhook-cert-name",), ("WEBHOOK_CERT_NAME",), "tls.crt"),
     "webhook_cert_key": text(("--webhook-cert-key",), ("WEBHOOK_CERT_KEY",), "tls.key"),
-    "verbosity": Row(("-v",), ("V",), 2, "4", 4, live=True),
-    "log_level": Row(("--zap-log-level",), ("LOG_LEVEL",), None, "WARN", "warn", live=True),
+    "verbosity": SettingRow(("-v",), ("V",), 2, "4", 4, live=True),
+    "log_level": SettingRow(("--zap-log-level",), ("LOG_LEVEL",), None, "WARN", "warn", live=True),
     "log_encoding": text(("--zap-encoder",), ("LOG_ENCODING",), "json", value="console"),
     "zap_devel": switch(("--zap-devel",), (), places=()),
     "zap_stacktrace_level": text(("--zap-stacktrace-level",), (), places=()),
@@ -98,7 +98,7 @@ ROWS = {
     "prometheus_client_cert_path": text((), ("PROMETHEUS_CLIENT_CERT_PATH",)),
     "prometheus_client_key_path": text((), ("PROMETHEUS_CLIENT_KEY_PATH",)),
     "prometheus_server_name": text((), ("PROMETHEUS_SERVER_NAME",)),
-    "prometheus_bearer_token": Row((), ("PROMETHEUS_BEARER_TOKEN",), SecretStr(""), "t", SecretStr("t")),
+    "prometheus_bearer_token": SettingRow((), ("PROMETHEUS_BEARER_TOKEN",), SecretStr(""), "t", SecretStr("t")),
     "prometheus_token_path": text((), ("PROMETHEUS_TOKEN_PATH",)),
     "metrics_cache_enabled": switch((), ("PROMETHEUS_METRICS_CACHE_ENABLED",), default=True, live=True),
     "metrics_cache_ttl": duration((), ("PROMETHEUS_METRICS_CACHE_TTL",), None, live=True),
@@ -111,13 +111,13 @@ ROWS = {
     "unavailable_threshold": duration(
         (), ("PROMETHEUS_METRICS_CACHE_UNAVAILABLE_THRESHOLD",), 300.0, ("10m", 600.0), live=True
     ),
-    "metrics_cache_max_size": Row((), ("PROMETHEUS_METRICS_CACHE_MAX_SIZE",), 0, "7", 7, live=True),
+    "metrics_cache_max_size": SettingRow((), ("PROMETHEUS_METRICS_CACHE_MAX_SIZE",), 0, "7", 7, live=True),
     "global_opt_interval": duration((), ("GLOBAL_OPT_INTERVAL",), 60.0, live=True),
     "scale_to_zero": switch((), ("WVA_SCALE_TO_ZERO",)),
     "limited_mode": switch((), ("WVA_LIMITED_MODE",)),
     "node_selector": text((), ("WVA_NODE_SELECTOR",), value="pool in (gpu),!spot"),
-    "scale_from_zero_max_concurrency": Row((), ("SCALE_FROM_ZERO_ENGINE_MAX_CONCURRENCY",), 10, "3", 3),
-    "epp_bearer_token": Row((), ("EPP_METRIC_READER_BEARER_TOKEN",), SecretStr(""), "Bearer t", SecretStr("t")),
+    "scale_from_zero_max_concurrency": SettingRow((), ("SCALE_FROM_ZERO_ENGINE_MAX_CONCURRENCY",), 10, "3", 3),
+    "epp_bearer_token": SettingRow((), ("EPP_METRIC_READER_BEARER_TOKEN",), SecretStr(""), "Bearer t", SecretStr("t")),
     "pool_group": text((), ("POOL_GROUP",), value="inference.networking.k8s.io"),
     "target_kinds": text((), ("WVA_TARGET_KINDS",), value="StatefulSet,LeaderWorkerSet"),
     "proactive_model": switch((), ("EXPERIMENTAL_PROACTIVE_MODEL",)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from tests.config.configured import OWN, Cluster
+from tests.config.configured import OWN, ConfiguredCluster
 from wva.api.meta import Key
 from wva.config.entries import MAX_LOCAL_ENTRIES, LayeredMap
 from wva.model.variant import ModelKey
@@ -18,7 +18,7 @@ COSTS = "accelerator-unit-costs"
 @pytest.fixture
 def cluster():
     """Return a cluster that is followed."""
-    cluster = Cluster()
+    cluster = ConfiguredCluster()
     cluster.start()
     return cluster
 
@@ -172,7 +172,7 @@ def test_the_feature_flags_that_decisions_need_stay_what_they_were(cluster, name
 
 def test_the_only_namespace_that_is_watched_has_its_say():
     """Whatever its annotation and label say, and with or without a variant; no other namespace has."""
-    cluster = Cluster(watched="a")
+    cluster = ConfiguredCluster(watched="a")
     cluster.start()
     cluster.namespace("a", excluded="true")
     for namespace in ("a", "b"):

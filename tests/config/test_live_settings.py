@@ -10,14 +10,14 @@ from structlog.testing import capture_logs
 from tests.config.samples import FIELDS, samples
 from wva.collect.answer_cache import CacheSettings
 from wva.config import Given, load
-from wva.config.live import LiveSettings
+from wva.config.load import LiveSettings
 
 URL = "PROMETHEUS_BASE_URL"
 START = {URL: "https://start", "GLOBAL_OPT_INTERVAL": "60s"}
 NAMES = sorted(name for name, declared in FIELDS.items() if declared.live)
 
 
-class Scene:
+class LiveSettingsScene:
     """Live settings of a process, and what it logged."""
 
     def __init__(self, config_map=START, *, environment=None, flags=None):
@@ -51,7 +51,7 @@ def key(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_dynamic_setting_follows_the_config_map(name):
     """To the new value, to another one, and back to the default when the key goes; its source goes with it."""
-    scene = Scene({URL: "https://start"})
+    scene = LiveSettingsScene({URL: "https://start"})
     for text, value in samples(name):
         assert scene.take(**{key(name): text})[0].problems == ()
         assert (scene.value(name), scene.source(name)) == (value, "configmap")
@@ -62,7 +62,7 @@ def test_a_dynamic_setting_follows_the_config_map(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_value_that_cannot_be_used_leaves_the_last_good_one(name):
     """Not the default: somebody had chosen it."""
-    scene = Scene({URL: "https://start"})
+    scene = LiveSettingsScene({URL: "https://start"})
     text, value = samples(name)[0]
     scene.take(**{key(name): text})
     taken, _ = scene.take(**{key(name): "no such value"})
@@ -75,7 +75,7 @@ def test_a_value_that_cannot_be_used_leaves_the_last_good_one(name):
 def test_the_environment_still_wins(name):
     """And it is said that the key does nothing, once."""
     (mine, value), (other, _) = samples(name)
-    scene = Scene({URL: "https://start"}, environment={key(name): mine})
+    scene = LiveSettingsScene({URL: "https://start"}, environment={key(name): mine})
     _, logged = scene.take(**{key(name): other})
     assert scene.value(name) == value
     (line,) = [line for line in logged if line["event"] == "setting_overridden"]
@@ -85,7 +85,7 @@ def test_the_environment_still_wins(name):
 
 def test_a_new_interval_is_logged_with_the_old_one():
     """In the words of the configuration guide."""
-    _, logged = Scene().take(GLOBAL_OPT_INTERVAL="2m")
+    _, logged = LiveSettingsScene().take(GLOBAL_OPT_INTERVAL="2m")
     (line,) = logged
     assert line["event"] == "Updated optimization interval"
     assert (line["old"], line["new"], line["log_level"]) == ("60s", "120s", "info")
@@ -93,7 +93,9 @@ def test_a_new_interval_is_logged_with_the_old_one():
 
 def test_changed_limits_are_logged_together():
     """Only those that changed."""
-    _, logged = Scene().take(PROMETHEUS_METRICS_CACHE_FRESH_THRESHOLD="30s", PROMETHEUS_METRICS_CACHE_TTL="10s")
+    _, logged = LiveSettingsScene().take(
+        PROMETHEUS_METRICS_CACHE_FRESH_THRESHOLD="30s", PROMETHEUS_METRICS_CACHE_TTL="10s"
+    )
     (line,) = logged
     assert line["event"] == "Updated Prometheus cache config"
     assert line["old"] == {"PROMETHEUS_METRICS_CACHE_FRESH_THRESHOLD": "60s", "PROMETHEUS_METRICS_CACHE_TTL": ""}
@@ -105,7 +107,7 @@ def test_changed_limits_are_logged_together():
 )
 def test_the_log_level_changes_at_once(data, level):
     """By either key; the line about it is written while the chattier level is in force."""
-    scene = Scene()
+    scene = LiveSettingsScene()
     _, logged = scene.take(**data)
     assert scene.levels[-1] == level
     (line,) = logged
@@ -115,14 +117,14 @@ def test_the_log_level_changes_at_once(data, level):
 
 def test_a_verbosity_below_an_explicit_level_changes_nothing():
     """LOG_LEVEL wins."""
-    scene = Scene({"LOG_LEVEL": "warn"})
+    scene = LiveSettingsScene({"LOG_LEVEL": "warn"})
     scene.take(V="5")
     assert scene.levels == []
 
 
 def test_a_static_change_is_rejected_and_the_rest_applied():
     """One error line with each parameter, one text for the event; the running value stays."""
-    scene = Scene()
+    scene = LiveSettingsScene()
     taken, logged = scene.take(**{URL: "https://new", "METRICS_ADDR": ":1", "GLOBAL_OPT_INTERVAL": "5s"})
     assert scene.value("prometheus_base_url") == "https://start"
     assert scene.value("metrics_bind_address") == "0"
@@ -136,7 +138,7 @@ def test_a_static_change_is_rejected_and_the_rest_applied():
 
 def test_a_rejection_is_told_once_for_the_same_content():
     """A watch that begins anew, or another edit beside it, is no new attempt; a further change is."""
-    scene = Scene()
+    scene = LiveSettingsScene()
     assert scene.take(**{URL: "https://new"})[0].rejected
     assert scene.take(**{URL: "https://new"})[0].rejected == ""
     assert scene.take(**{URL: "https://new", "GLOBAL_OPT_INTERVAL": "7s"})[0].rejected == ""
@@ -147,20 +149,20 @@ def test_a_rejection_is_told_once_for_the_same_content():
 
 def test_a_removed_static_key_is_an_attempt_too():
     """The next start would be without it."""
-    taken, _ = Scene().take(**{URL: None})
+    taken, _ = LiveSettingsScene().take(**{URL: None})
     assert f"{URL}: https://start -> (not set)" in taken.rejected
 
 
 def test_an_overridden_static_key_that_stays_is_no_attempt():
     """The environment and the ConfigMap may disagree for ever; only a change of the ConfigMap is one."""
-    scene = Scene(environment={URL: "https://environment"})
+    scene = LiveSettingsScene(environment={URL: "https://environment"})
     assert scene.take(GLOBAL_OPT_INTERVAL="5s")[0].rejected == ""
     assert "https://start -> https://new" in scene.take(**{URL: "https://new"})[0].rejected
 
 
 def test_secrets_are_in_no_text():
     """Neither old nor new ones, in whatever is told."""
-    scene = Scene({**START, "PROMETHEUS_BEARER_TOKEN": "hunter2"})
+    scene = LiveSettingsScene({**START, "PROMETHEUS_BEARER_TOKEN": "hunter2"})
     taken, logged = scene.take(PROMETHEUS_BEARER_TOKEN="hunter3", EPP_METRIC_READER_BEARER_TOKEN="hunter 4")
     told = repr((taken, logged, scene.live.describe()))
     assert "PROMETHEUS_BEARER_TOKEN" in told
@@ -169,7 +171,7 @@ def test_secrets_are_in_no_text():
 
 def test_a_deleted_config_map_takes_nothing_with_it():
     """The last good state stays, and the log says so."""
-    scene = Scene()
+    scene = LiveSettingsScene()
     scene.take(GLOBAL_OPT_INTERVAL="5s")
     with capture_logs() as logged:
         scene.live.keep()
@@ -179,7 +181,7 @@ def test_a_deleted_config_map_takes_nothing_with_it():
 
 def test_contradicting_limits_leave_the_last_good_ones():
     """Nobody knows which of the two was meant."""
-    scene = Scene({"PROMETHEUS_METRICS_CACHE_FRESH_THRESHOLD": "45s"})
+    scene = LiveSettingsScene({"PROMETHEUS_METRICS_CACHE_FRESH_THRESHOLD": "45s"})
     taken, _ = scene.take(PROMETHEUS_METRICS_CACHE_FRESH_THRESHOLD="10m")
     assert scene.value("fresh_threshold") == 45
     assert taken.problems[0].endswith("in force: 45s and 300s")
@@ -188,7 +190,7 @@ def test_contradicting_limits_leave_the_last_good_ones():
 def test_a_limit_that_stays_keeps_those_that_contradict_it():
     """The good value that was chosen before still counts."""
     fresh, missing = "PROMETHEUS_METRICS_CACHE_FRESH_THRESHOLD", "PROMETHEUS_METRICS_CACHE_UNAVAILABLE_THRESHOLD"
-    scene = Scene({fresh: "200s"})
+    scene = LiveSettingsScene({fresh: "200s"})
     taken, _ = scene.take(**{fresh: "soon", missing: "100s"})
     assert (scene.value("fresh_threshold"), scene.value("unavailable_threshold")) == (200, 300)
     assert taken.problems
@@ -196,7 +198,7 @@ def test_a_limit_that_stays_keeps_those_that_contradict_it():
 
 def test_the_cache_obeys_the_settings():
     """Every key has its field."""
-    scene = Scene()
+    scene = LiveSettingsScene()
     scene.take(
         PROMETHEUS_METRICS_CACHE_ENABLED="false",
         PROMETHEUS_METRICS_CACHE_TTL="10s",
@@ -241,7 +243,7 @@ TEXTS = st.text(max_size=40) | st.sampled_from(
 @given(st.lists(st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=8), TEXTS, max_size=8), max_size=4))
 def test_no_content_breaks_anything(contents):
     """No exception, limits in order, an interval above zero; static settings as they were."""
-    scene = Scene()
+    scene = LiveSettingsScene()
     before = scene.live.current
     with capture_logs():
         for data in contents:

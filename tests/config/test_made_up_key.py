@@ -16,8 +16,7 @@ from wva.config import Given, Settings, load
 from wva.config.declare import DURATION, GLOBAL_DEFAULT, SWITCH, Live, declarations, field, flag, key, number
 from wva.config.entries import Rules, given
 from wva.config.keys import ModelFields
-from wva.config.live import LiveSettings
-from wva.config.load import describe, static_changes, unknown_keys
+from wva.config.load import LiveSettings, describe, static_changes, unknown_keys
 from wva.model.records import replace
 from wva.numbers import Real
 

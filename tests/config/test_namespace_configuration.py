@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.config.configured import OWN, Cluster
+from tests.config.configured import OWN, ConfiguredCluster
 from wva.api.meta import Key
 from wva.model.policy import Analyzer, QueueingPolicy
 from wva.model.variant import ModelKey
@@ -29,7 +29,7 @@ class NamespaceConfiguration(RuleBasedStateMachine):
     def __init__(self):
         """Begin with an empty cluster."""
         super().__init__()
-        self.cluster = Cluster(instance=INSTANCE)
+        self.cluster = ConfiguredCluster(instance=INSTANCE)
         self.maps = {}
         self.labels = {}
         self.variants = {}

@@ -8,7 +8,7 @@ from tests.config.parsing import parse_saturation
 from wva.api.meta import Key
 from wva.api.variantautoscaling import VariantAutoscaling
 from wva.config import Given, load
-from wva.config.policy_maps import LivePolicy
+from wva.config.live import LivePolicy
 from wva.model.inventory import UnknownInventory
 from wva.model.optimizers import Analyzer, BestEffort, Optimizer, SolverPolicy
 from wva.model.variant import ModelKey

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from wva.api.core import ConfigMap
 from wva.api.meta import Key
-from wva.config.policy_maps import AppliedConfigMap
+from wva.config.live import AppliedConfigMap
 from wva.config.watch import ConfigMapController
 from wva.instruments import Instruments
 from wva.kube.cache import Store
@@ -20,7 +20,7 @@ OURS = Key("wva", "ours")
 ALIAS = Key("wva", "alias")
 
 
-class FakeConfiguration:
+class FakeConfigMapSource:
     """Takes the ConfigMap ``ours``; its value ``problems`` says how many there are."""
 
     def __init__(self):
@@ -48,13 +48,13 @@ class FakeConfiguration:
         return {}
 
 
-class Scene:
+class WatchScene:
     """A store, a controller and what it recorded."""
 
     def __init__(self):
         """Prepare a controller that does not watch yet."""
         self.store = Store()
-        self.configuration = FakeConfiguration()
+        self.configuration = FakeConfigMapSource()
         self.events = []
         self.instruments = Instruments(CollectorRegistry())
         self.controller = ConfigMapController(
@@ -79,7 +79,7 @@ class Scene:
 @pytest.fixture
 def scene():
     """Return a scene."""
-    return Scene()
+    return WatchScene()
 
 
 async def test_everything_there_is_taken_before_anything_decides(scene):

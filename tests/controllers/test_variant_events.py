@@ -6,16 +6,17 @@ import pytest
 from msgspec import structs
 from prometheus_client import CollectorRegistry
 
-from tests.collect.cluster import Cluster
+from tests.collect.cluster import CachedCluster
 from tests.publish.decisions import decision
-from wva.api.claims import Claimant
 from wva.api.meta import Key
+from wva.api.variantautoscaling import Claimant
 from wva.collect.claims import Claims
-from wva.controllers.variantautoscaling import Dependencies, VariantAutoscalingController
+from wva.controllers.variantautoscaling import VariantAutoscalingController
 from wva.instruments import Instruments
 from wva.kube.controller import After, Done
 from wva.kube.errors import Conflict, NotFound, Unavailable, WriteRefused
 from wva.model.decision import Reason, Source
+from wva.model.trouble import UNTROUBLED
 from wva.model.variant import VariantKey
 from wva.publish.ledger import Ledger
 from wva.sim.world.clock import VirtualClock
@@ -47,28 +48,43 @@ class NoProblems:
         return ""
 
 
-class Scene:
+class NoTroubles:
+    """Nothing stands in the way of a variant."""
+
+    def gateway(self, _namespace, _labels):
+        """Return that the gateways are in order."""
+        return UNTROUBLED
+
+    def inventory(self, _accelerator, _pods):
+        """Return that the GPUs are in order."""
+        return UNTROUBLED
+
+    def start(self, _key):
+        """Return that a start is possible."""
+        return UNTROUBLED
+
+
+class VariantEventScene:
     """Caches, ledger and controller."""
 
     def __init__(self, *, instance=""):
         """Subscribe the controller to empty caches."""
-        self.cluster = Cluster()
+        self.cluster = CachedCluster()
         self.client = FakeClient(self.cluster.stores)
         self.ledger = Ledger()
         self.instruments = Instruments(CollectorRegistry())
         self.clock = VirtualClock()
         self.events = []
         self.controller = VariantAutoscalingController(
-            Dependencies(
-                client=self.client,
-                stores=self.cluster.stores,
-                ledger=self.ledger,
-                configuration=NoProblems(),
-                clock=self.clock,
-                instruments=self.instruments,
-                claims=Claims(Claimant(f"s/{instance}", instance)),
-                announce=lambda *event: self.events.append(event),
-            )
+            client=self.client,
+            stores=self.cluster.stores,
+            ledger=self.ledger,
+            configuration=NoProblems(),
+            claims=Claims(Claimant(f"s/{instance}", instance)),
+            troubles=NoTroubles(),
+            announce=lambda *event: self.events.append(event),
+            clock=self.clock,
+            instruments=self.instruments,
         )
         self.controller.watch()
 
@@ -90,7 +106,7 @@ class Scene:
 @pytest.fixture
 def scene():
     """Return a scene that takes every VariantAutoscaling."""
-    return Scene()
+    return VariantEventScene()
 
 
 async def test_a_new_or_changed_variant_is_looked_at(scene):
@@ -258,7 +274,7 @@ async def test_known_means_that_there_is_a_target_to_scale(scene):
     assert scene.controller.known(key)
     scene.cluster.va("rival", target="d-va")
     assert not scene.controller.known(key)
-    other = Scene(instance="blue")
+    other = VariantEventScene(instance="blue")
     other.cluster.variant()
     assert not other.controller.known(key)
 

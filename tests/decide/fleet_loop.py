@@ -1,6 +1,6 @@
 """A closed loop around ``decide`` with the simulated fleet: engines, gateway, scrapes, pods that start, an HPA.
 
-What the real control plane does in minutes takes a fraction of a second here, since nobody speaks HTTP. The phases of
+What the real control plane does in minutes takes a fraction of a second here, because there is no HTTP. The phases of
 scrapes, cycles and HPA against the load come from a seed, as do arrivals and pod starts.
 """
 
@@ -23,7 +23,7 @@ from wva.model.variant import Variant, VariantKey
 from wva.sim.fleet.fleet import Fleet, ReadyPod
 from wva.sim.fleet.load import LoadSpec
 from wva.sim.fleet.parameters import EngineParameters
-from wva.sim.fleet.replica import ModelKey, PodKey, VariantSpec
+from wva.sim.fleet.replica import PodKey, PoolKey, PoolVariant
 
 _HPA_TOLERANCE: Final = 0.1
 _MODEL: Final = "m"
@@ -31,7 +31,7 @@ _SIGNALS: Final = ("vllm:kv_cache_usage_perc", "vllm:num_requests_waiting")
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoopVariant:
     """One variant: what a replica costs, what its engine can do, how long a pod starts."""
 
     name: str
@@ -43,9 +43,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Setting:
-    """A world: variants with one replica each at first, a load, and how often everybody looks."""
+    """A world: variants with one replica each at first, a load, and the periods of scrapes, cycles and HPA."""
 
-    plans: tuple[Plan, ...]
+    plans: tuple[LoopVariant, ...]
     load: LoadSpec
     duration_seconds: float
     cycle_seconds: float
@@ -56,10 +56,10 @@ class Setting:
 
 
 @dataclass
-class Workload:
+class FleetWorkload:
     """The pods of a variant (name to the time it is Ready), its number, and what its HPA remembers."""
 
-    plan: Plan
+    plan: LoopVariant
     pods: dict[str, float]
     made: int = 1
     published: int | None = None
@@ -71,7 +71,7 @@ class Workload:
         return {name: since for name, since in self.pods.items() if since <= now}
 
     def scale(self, now: float, window: float, random: Random) -> None:
-        """Follow the number as an HPA does: not within its tolerance, down to the highest of a window."""
+        """Follow the number as an HPA does: ignore changes within its tolerance, shrink to the highest of a window."""
         current = len(self.pods)
         if self.read is None:
             return
@@ -94,13 +94,13 @@ class FleetLoop:
         """Draw the phases."""
         self.setting, self.policy = setting, policy
         self.random = Random(f"{seed}/loop")
-        self.model = ModelKey(NAMESPACE, _MODEL)
+        self.model = PoolKey(NAMESPACE, _MODEL)
         self.fleet = Fleet(
-            [VariantSpec(NAMESPACE, plan.name, _MODEL, plan.name, plan.engine) for plan in setting.plans],
+            [PoolVariant(NAMESPACE, plan.name, _MODEL, plan.name, plan.engine) for plan in setting.plans],
             loads={self.model: setting.load},
             seed=seed,
         )
-        self.workloads = [Workload(plan, {f"{plan.name}-0": 0.0}) for plan in setting.plans]
+        self.workloads = [FleetWorkload(plan, {f"{plan.name}-0": 0.0}) for plan in setting.plans]
         self.memory = Memory()
         self.samples: dict[str, deque[tuple[float, float, float]]] = {}
         self.changes: list[tuple[float, str, int, int]] = []
@@ -183,13 +183,13 @@ class FleetLoop:
             if before is not None and before != numbers[name]:
                 self.changes.append((self.now, name, before, numbers[name]))
 
-    def _variant(self, workload: Workload) -> Variant:
+    def _variant(self, workload: FleetWorkload) -> Variant:
         count, ready = len(workload.pods), len(workload.ready(self.now))
         plan = workload.plan
         described = variant(plan.name, replicas=count, minimum=1, maximum=plan.maximum, cost=plan.cost)
         return replace(described, ready_replicas=ready, status_desired=workload.published)
 
-    def _replica(self, workload: Workload, name: str, since: float) -> ReplicaMetrics:
+    def _replica(self, workload: FleetWorkload, name: str, since: float) -> ReplicaMetrics:
         kept = self.samples.get(name, ())
         kv, queue = MISSING, MISSING
         if kept:

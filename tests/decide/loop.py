@@ -25,7 +25,7 @@ TICK_SECONDS = 30.0
 
 
 @dataclass
-class Workload:
+class LoopWorkload:
     """One variant's Deployment and HPA; ``pods`` holds the tick at which each pod becomes Ready (None: never)."""
 
     name: str
@@ -60,7 +60,7 @@ class Workload:
         return sum(pod is not None and pod <= tick for pod in self.pods)
 
     def variant(self, tick: int) -> Variant:
-        """Return what the controller sees of it."""
+        """Return what the controller sees of the workload."""
         unready = [born for born, pod in zip(self.born, self.pods, strict=True) if pod is None or pod > tick]
         return variant(
             self.name,
@@ -89,7 +89,7 @@ class Workload:
         return spec
 
     def _wake(self, tick: int) -> int:
-        """Start the first pod, as scaling from zero does."""
+        """Start the first pod, as scale-from-zero does."""
         self.desired, self.started = 1, tick
         self.scale(1, tick=tick + 1)
         return 1
@@ -99,7 +99,7 @@ class Workload:
 class Loop:
     """Workloads of one model under the controller."""
 
-    workloads: list[Workload]
+    workloads: list[LoopWorkload]
     policy: Policy = field(default_factory=Policy)
     memory: Memory = field(default_factory=Memory)
     tick: int = 0
@@ -109,7 +109,7 @@ class Loop:
     finished: int | None = None
 
     def __post_init__(self) -> None:
-        """Begin in the middle of life: what serves at the start has served before."""
+        """Begin in the middle of life: the Ready replicas have served before."""
         if any(workload.pods for workload in self.workloads):
             self.finished = -1
 

@@ -1,4 +1,4 @@
-"""Cycles for every analyzer and optimizer: what each of them looks at is drawn, so that all of it is decided on.
+"""Cycles for every analyzer and optimizer: the tests draw everything that any of them reads.
 
 The engines of a pod report one of a few states: a state is one draw, where ten signals would be ten.
 """
@@ -14,10 +14,18 @@ from hypothesis import strategies as st
 from tests.builders import NOW, sample, stale
 from tests.decide.strategies import counted, cycles, namespaces
 from wva.decide.amounts import LARGEST
-from wva.model.capacity import CapacityMemory, LearnedCapacity
-from wva.model.demand import DemandMemory, Foresight, PodMemory, Slot, VariantDemand
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory, UnknownInventory
-from wva.model.memory import Memory, VariantMemory
+from wva.model.memory import (
+    CapacityMemory,
+    DemandMemory,
+    Foresight,
+    LearnedCapacity,
+    Memory,
+    PodMemory,
+    Slot,
+    VariantDemand,
+    VariantMemory,
+)
 from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics, Sample, SampleState
 from wva.model.optimizers import Analyzer, BestEffort, Optimizer, SolverPolicy
 from wva.model.policy import (
@@ -29,13 +37,13 @@ from wva.model.policy import (
     ScaleToZeroEntry,
     ScaleToZeroRules,
 )
-from wva.model.recording import Recording
 from wva.model.records import replace
 from wva.model.service import PerformanceProfile, ServiceTarget
 from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
 from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
 from wva.model.vllm_parameters import VllmParameters
 from wva.numbers import MAX_REPLICAS
+from wva.publish.recordings import Recording
 
 CACHE_TOKENS = 16_000
 LOADS = (0.0, 0.05, 0.3, 0.6, 0.9, 1.5)
@@ -48,7 +56,7 @@ TARGETS = (ServiceTarget("Premium", 1, ttft_milliseconds=500, itl_milliseconds=2
 
 
 @dataclass(frozen=True)
-class Kind:
+class PipelineKind:
     """An analyzer with its optimizer; ``hybrid`` asks the model-based optimizer beside it."""
 
     name: str
@@ -62,11 +70,11 @@ class Kind:
 
     @property
     def asks_engines(self) -> bool:
-        """Whether more than the two signals of a pod is looked at."""
+        """Whether the analyzer reads more than the two signals of a pod."""
         return self.hybrid or self.analyzer is not Analyzer.PERCENTAGE
 
     def evidence(self, replicas: Sequence[ReplicaMetrics], recording: Recording) -> bool:
-        """Tell whether replicas report all that a shrink by this kind has to stand on."""
+        """Tell whether replicas report everything that a shrink by this kind needs."""
         if self.analyzer is not Analyzer.DEMAND:
             return all(map(self._reports, replicas))
         # Each has told of itself within two minutes; or demand is not known, and the percentage analyzer decides.
@@ -96,16 +104,16 @@ class Kind:
         )
 
 
-SIZED = Kind("sized", Analyzer.PERCENTAGE, Optimizer.SIZED)
-ONE_STEP = Kind("one-step", Analyzer.PERCENTAGE, Optimizer.ONE_STEP)
-COST_AWARE = Kind("cost-aware", Analyzer.TOKENS, Optimizer.COST_AWARE)
-GREEDY = Kind("greedy", Analyzer.TOKENS, Optimizer.GREEDY_BY_SCORE)
-QUEUEING = Kind("queueing", Analyzer.QUEUEING, Optimizer.MODEL_BASED)
-QUEUEING_GREEDY = Kind("queueing-greedy", Analyzer.QUEUEING, Optimizer.GREEDY_BY_SCORE)
-HYBRID = Kind("hybrid", Analyzer.PERCENTAGE, Optimizer.BY_ANALYZER, hybrid=True)
-HYBRID_TOKENS = Kind("hybrid-tokens", Analyzer.TOKENS, Optimizer.BY_ANALYZER, hybrid=True)
-DEMAND = Kind("demand", Analyzer.DEMAND, Optimizer.BY_ANALYZER)
-HYBRID_DEMAND = Kind("hybrid-demand", Analyzer.DEMAND, Optimizer.BY_ANALYZER, hybrid=True)
+SIZED = PipelineKind("sized", Analyzer.PERCENTAGE, Optimizer.SIZED)
+ONE_STEP = PipelineKind("one-step", Analyzer.PERCENTAGE, Optimizer.ONE_STEP)
+COST_AWARE = PipelineKind("cost-aware", Analyzer.TOKENS, Optimizer.COST_AWARE)
+GREEDY = PipelineKind("greedy", Analyzer.TOKENS, Optimizer.GREEDY_BY_SCORE)
+QUEUEING = PipelineKind("queueing", Analyzer.QUEUEING, Optimizer.MODEL_BASED)
+QUEUEING_GREEDY = PipelineKind("queueing-greedy", Analyzer.QUEUEING, Optimizer.GREEDY_BY_SCORE)
+HYBRID = PipelineKind("hybrid", Analyzer.PERCENTAGE, Optimizer.BY_ANALYZER, hybrid=True)
+HYBRID_TOKENS = PipelineKind("hybrid-tokens", Analyzer.TOKENS, Optimizer.BY_ANALYZER, hybrid=True)
+DEMAND = PipelineKind("demand", Analyzer.DEMAND, Optimizer.BY_ANALYZER)
+HYBRID_DEMAND = PipelineKind("hybrid-demand", Analyzer.DEMAND, Optimizer.BY_ANALYZER, hybrid=True)
 KINDS = (
     *(SIZED, ONE_STEP, COST_AWARE, GREEDY, QUEUEING, QUEUEING_GREEDY, HYBRID, HYBRID_TOKENS),
     *(DEMAND, HYBRID_DEMAND),
@@ -113,7 +121,7 @@ KINDS = (
 
 
 def engine(load: float) -> EngineSignals:
-    """Return what a pod reports under a share of what it carries; beyond all of it requests wait."""
+    """Return what a pod reports under a share of what it carries; above the whole of it requests wait."""
     served = min(load, 1.0)
     return EngineSignals(
         kv_capacity_tokens=sample(CACHE_TOKENS),
@@ -141,12 +149,12 @@ engines = st.sampled_from([*_REPORTS * 3, *_GAPS])
 calm_engines = st.sampled_from(_REPORTS[:3])
 
 
-def asking(kind: Kind, saturation: SaturationPolicy) -> SaturationPolicy:
+def asking(kind: PipelineKind, saturation: SaturationPolicy) -> SaturationPolicy:
     """Return the thresholds with the analyzer and the optimizer of a kind."""
     return replace(saturation, analyzer_name=kind.analyzer, optimizer_name=kind.optimizer)
 
 
-def policy_of(kind: Kind, policy: Policy) -> Policy:
+def policy_of(kind: PipelineKind, policy: Policy) -> Policy:
     """Return a policy that asks for a kind, for every model."""
     overrides = tuple(replace(each, policy=asking(kind, each.policy)) for each in policy.overrides)
     policy = replace(policy, saturation=asking(kind, policy.saturation), overrides=overrides)
@@ -154,7 +162,7 @@ def policy_of(kind: Kind, policy: Policy) -> Policy:
 
 
 @st.composite
-def policies(draw: st.DrawFn, kind: Kind, policy: Policy, *, limited: bool) -> Policy:
+def policies(draw: st.DrawFn, kind: PipelineKind, policy: Policy, *, limited: bool) -> Policy:
     """Draw what else a policy may say: the limiter, scaling to zero, targets and parameters of models, the solver."""
     policy = policy_of(kind, policy)
     entry = ScaleToZeroEntry("default", "", None, draw(st.booleans()), 600.0)
@@ -207,13 +215,13 @@ def looked_at(
 
 
 def foreseen_for_long(models: Sequence[ModelKey], demand: float) -> tuple[Foresight, ...]:
-    """Return what is remembered of models that have had this demand per second for an hour."""
+    """Return what step 3 remembers of models that have had this demand per second for an hour."""
     slots = tuple(Slot(NOW - 60 * ago, 60.0, 60 * demand) for ago in range(15, 0, -1))
     return tuple(Foresight(model, NOW - 3600, NOW - 60, slots) for model in sorted(models))
 
 
 def counters(load: float, *, at: float = NOW - 5, finished: float | None = None) -> EngineCounters:
-    """Return what a pod has counted that has had a share of what it carries for ten minutes."""
+    """Return the counters of a pod that has had a share of what it carries for ten minutes."""
     number = 300.0 * load if finished is None else finished
     gaps = 300.0 * load * 178
     return EngineCounters(at, number, 0.0, 30_000 * load, 300 * load, gaps, 300 * load, gaps * 0.021, gaps)
@@ -221,7 +229,7 @@ def counters(load: float, *, at: float = NOW - 5, finished: float | None = None)
 
 @st.composite
 def memories(draw: st.DrawFn, memory: Memory, models: list[ModelKey], snapshot: Snapshot) -> Memory:
-    """Draw what else the last cycle may have left: capacities learned, pods looked at."""
+    """Draw other parts of the memory of the last cycle: capacities that WVA learned, pods that it looked at."""
     looked = looked_at(models, snapshot.replicas, snapshot.variants)
     seen = draw(st.sampled_from([(), looked]))
     learned = draw(st.sampled_from([CapacityMemory(), known_for_long(models)]))
@@ -249,8 +257,8 @@ covered = st.sampled_from([600.0, 600.0, 540.0])
 
 
 @st.composite
-def cycles_of(draw: st.DrawFn, kind: Kind, *, limited: bool = False) -> Recording:
-    """Draw all inputs of a cycle that is decided on by a kind; ``limited``: with a GPU budget in any case."""
+def cycles_of(draw: st.DrawFn, kind: PipelineKind, *, limited: bool = False) -> Recording:
+    """Draw all inputs of a cycle that a kind decides on; ``limited``: always with a GPU budget."""
     recording = draw(cycles())
     snapshot = recording.snapshot
     models = sorted({variant.model for variant in snapshot.variants})
@@ -295,7 +303,7 @@ def under(recording: Recording, load: float) -> Recording:
 
 
 @st.composite
-def equals(draw: st.DrawFn, kind: Kind, *, costs: Sequence[float] = (10.0,)) -> Recording:
+def equals(draw: st.DrawFn, kind: PipelineKind, *, costs: Sequence[float] = (10.0,)) -> Recording:
     """Draw variants of one model that differ in name, number and cost at most, under equal load.
 
     Their numbers are one apart at most, and what was published last is what exists. Everything is known that a kind may
@@ -327,7 +335,7 @@ def equals(draw: st.DrawFn, kind: Kind, *, costs: Sequence[float] = (10.0,)) -> 
 
 
 @st.composite
-def more_and_more(draw: st.DrawFn, kind: Kind) -> tuple[Recording, Recording]:
+def more_and_more(draw: st.DrawFn, kind: PipelineKind) -> tuple[Recording, Recording]:
     """Draw a cycle of variants at different costs, and the same one under at least as much load; without a budget."""
     recording = draw(equals(kind, costs=(10.0, 10.0, 4.0)))
     loads = sorted(draw(st.sampled_from(LOADS)) for _ in range(2))
@@ -343,7 +351,7 @@ _MOST_PODS = 3
 
 
 @st.composite
-def any_policies(draw: st.DrawFn, kind: Kind) -> Policy:
+def any_policies(draw: st.DrawFn, kind: PipelineKind) -> Policy:
     """Draw a policy of any finite numbers that asks for a kind."""
     number = draw(st.lists(reals, min_size=16, max_size=16)).pop
     saturation = SaturationPolicy(number(), number(), number(), number(), number())
@@ -368,7 +376,7 @@ def any_policies(draw: st.DrawFn, kind: Kind) -> Policy:
 
 
 @dataclass(frozen=True)
-class World:
+class PipelineWorld:
     """What the cycles of one history choose from: policies, inventories, what pods report, and numbers of replicas."""
 
     policies: tuple[Policy, ...]
@@ -382,8 +390,8 @@ class World:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, kind: Kind) -> World:
-    """Draw variants of two models, and everything that may be said of them."""
+def worlds(draw: st.DrawFn, kind: PipelineKind) -> PipelineWorld:
+    """Draw variants of two models, and everything that a cycle may say of them."""
     numbers = tuple(draw(st.lists(wholes, min_size=4, max_size=6)))
     lies = draw(st.lists(reals, min_size=4, max_size=8))
     samples = (sample(None), sample(0), sample(1), stale(1), *(sample(lie) for lie in lies))
@@ -408,7 +416,7 @@ def worlds(draw: st.DrawFn, kind: Kind) -> World:
         for name in "abc"
     )
     huge = Inventory.of([AcceleratorPool("A100", 10**9, -1), AcceleratorPool("H100", 10**30, 0)])
-    return World(
+    return PipelineWorld(
         tuple(draw(any_policies(kind)) for _ in range(2)),
         (None, huge, draw(inventories())),
         samples,
@@ -420,7 +428,7 @@ def worlds(draw: st.DrawFn, kind: Kind) -> World:
     )
 
 
-def history(world: World, chance: Random, numbers: dict[VariantKey, int]) -> Recording:
+def history(world: PipelineWorld, chance: Random, numbers: dict[VariantKey, int]) -> Recording:
     """Return one more cycle: replicas that follow the numbers of the last one or do not, and pods that report.
 
     ``numbers`` are those that were decided last. The memory is to be filled in.

@@ -1,4 +1,4 @@
-"""Tells a story cycle by cycle: variants, what their replicas report, the time; and keeps the memory in between."""
+"""Tells a story cycle by cycle: variants, the reports of their replicas, and the time; keeps the memory in between."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Story:
     def cycle(
         self, *variants: Variant, after: float = 0.0, failure: str | None = None, **loads: list[Load]
     ) -> dict[str, Decision]:
-        """Decide ``after`` seconds past the beginning; ``loads`` has the replicas of each variant by its name."""
+        """Decide ``after`` seconds past the beginning; ``loads`` has what replicas report, by variant."""
         seen = replace(
             snapshot(*variants, failure=failure, **loads),
             inventory=self.inventory,

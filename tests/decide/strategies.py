@@ -13,10 +13,10 @@ from tests.builders import NOW
 from wva.model.memory import Memory, VariantMemory
 from wva.model.metrics import ReplicaMetrics, Sample, SampleState
 from wva.model.policy import Compatibility, Policy, SaturationOverride, SaturationPolicy
-from wva.model.recording import Recording
 from wva.model.records import replace
 from wva.model.snapshot import CollectionFailure, Snapshot
 from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
+from wva.publish.recordings import Recording
 
 MAX_REPLICAS = 5
 GENERATED: Counter[str] = Counter()
@@ -37,7 +37,7 @@ times = st.floats(NOW - 1200, NOW, allow_nan=False) | st.just(NOW - 600)
 
 
 def samples(values: st.SearchStrategy[float]) -> st.SearchStrategy[Sample]:
-    """Return samples in every state; two in three are fresh, else nothing would ever be decided."""
+    """Return samples in every state; two in three are fresh, otherwise WVA would hardly ever change a number."""
     fresh = values.map(lambda value: Sample(SampleState.FRESH, value, NOW - 5))
     others = st.one_of(
         values.map(lambda value: Sample(SampleState.STALE, value, NOW - 120, "120 s old")),
@@ -151,7 +151,7 @@ def cycles(draw: st.DrawFn, *, compatibility: Compatibility | None = None) -> Re
 
 
 def fuller(recording: Recording, data: st.DataObject) -> Recording:
-    """Return the cycle with replicas that report as much load or more; what they do not report stays unknown."""
+    """Return the cycle with replicas that report at least as much load; signals that are missing stay missing."""
     replicas = tuple(_fuller(replica, data) for replica in recording.snapshot.replicas)
     return replace(recording, snapshot=replace(recording.snapshot, replicas=replicas))
 

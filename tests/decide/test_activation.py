@@ -1,4 +1,4 @@
-"""Which variant is started from zero, and with how many replicas."""
+"""Which variant WVA starts from zero, and with how many replicas."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def budget(*, free=8, quota=None):
 
 
 def test_the_cheapest_is_started():
-    """Alone; the series and the conditions can tell why."""
+    """WVA starts the cheapest variant only; the series and the conditions show why."""
     made = activate([asleep("dear", cost=40), asleep("cheap", cost=20)], 3.0)
     assert made.key.name == "cheap"
     assert (made.current, made.desired, made.reason, made.source) == (0, 1, Reason.SCALE_FROM_ZERO, Source.MEASURED)
@@ -46,7 +46,7 @@ def test_the_cheapest_is_started():
 
 
 def test_the_name_breaks_a_tie():
-    """The answer does not depend on the order of a list."""
+    """The order of the variants in the list does not change the answer."""
     both = [asleep("b"), asleep("a")]
     assert activate(both, 1.0).key.name == "a"
     assert activate(both[::-1], 1.0).key.name == "a"
@@ -54,12 +54,12 @@ def test_the_name_breaks_a_tie():
 
 @pytest.mark.parametrize("waiting", [0.0, -1.0, float("nan")])
 def test_nobody_is_started_when_nothing_waits(waiting):
-    """Nothing, less than nothing, or no number."""
+    """WVA starts no variant if the number of waiting requests is zero, negative or not a number."""
     assert activate([asleep("a")], waiting) is None
 
 
 def test_nobody_is_started_while_a_sibling_runs():
-    """There is somebody to serve: more is the optimizer's business."""
+    """A replica of a sibling serves, so the ordinary decision grows the model."""
     assert activate([asleep("a"), variant("b", replicas=1)], 5.0) is None
 
 
@@ -80,20 +80,20 @@ def test_nobody_is_started_while_a_sibling_runs():
     ],
 )
 def test_as_many_replicas_as_take_the_queue_at_once(waiting, seqs, bounds, desired):
-    """By what an engine runs side by side (max_num_seqs, 256 unless given), within the bounds, at least one."""
+    """WVA divides the queue by max_num_seqs (256 unless given), within the bounds, and starts one replica at least."""
     made = activate([asleep("a", seqs=seqs, minimum=bounds[0], maximum=bounds[1])], waiting)
     assert made.desired == desired
 
 
 def test_a_variant_that_may_not_run_is_passed_over():
-    """Its scaler allows none; the next cheapest is taken, and the words say why."""
+    """The scaler of the cheapest variant allows no replica: WVA takes the next cheapest, and the message says why."""
     made = activate([asleep("a", cost=1, maximum=0), asleep("b", cost=2)], 1.0)
     assert made.key.name == "b"
     assert "a: at the maximum 0" in made.message
 
 
 def test_the_gpu_budget_bounds_the_start():
-    """Whole replicas only; by nodes and by the quota of the namespace."""
+    """WVA starts whole replicas only, within the free GPUs of the nodes and the quota of the namespace."""
     wide = asleep("a", seqs=1, gpus=2)
     assert activate([wide], 9.0, budget(free=5)).desired == 2
     assert activate([wide], 9.0, budget(free=8, quota=3)).desired == 1
@@ -103,14 +103,14 @@ def test_the_gpu_budget_bounds_the_start():
 @pytest.mark.parametrize(
     ("given_budget", "words"),
     [
-        (budget(free=1), "1 GPUs left (gpu-limiter A100), 2 needed"),
-        (budget(free=8, quota=1), "1 GPUs left (ResourceQuota ns/q), 2 needed"),
+        (budget(free=1), "1 GPU left (gpu-limiter A100), 2 needed"),
+        (budget(free=8, quota=1), "1 GPU left (ResourceQuota ns/q), 2 needed"),
         (Budget(Inventory.of([])), "no node has accelerator A100"),
         (Budget(None, "nodes cannot be read"), "the GPU budget is not known (nodes cannot be read)"),
     ],
 )
 def test_a_refusal_says_what_is_missing(given_budget, words):
-    """Requests wait and nobody can be started: not silent."""
+    """Requests wait and WVA can start no variant: the answer says what is missing."""
     answer = activate([asleep("a", gpus=2)], 1.0, given_budget)
     assert isinstance(answer, Refusal)
     assert words in answer.reasons[0]
@@ -123,7 +123,7 @@ def test_a_refusal_says_what_is_missing(given_budget, words):
     st.integers(0, 12) | st.none(),
 )
 def test_never_past_bounds_or_budget(shapes, waiting, free, quota):
-    """Whatever the variants, the queue and the GPUs: at most one is started, within all limits."""
+    """For any variants, queue and GPUs, WVA starts one variant at most, within all limits."""
     variants = [asleep(f"v{n}", cost=c, maximum=most, gpus=g) for n, (c, most, g) in enumerate(shapes)]
     answer = activate(variants, waiting, budget(free=free, quota=quota))
     if answer is None:

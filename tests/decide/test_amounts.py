@@ -1,4 +1,4 @@
-"""Numbers at the end of what floats and Kubernetes can count: the decision is one of replicas, and comes at once."""
+"""Numbers at the limits of floats and of Kubernetes: the decision is a number of replicas, and comes at once."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.decide.pipelines import (
 )
 from tests.timing import times_as_long
 from wva.decide.allocate import AllocationPolicy, Offer, Stock, Want, allocate
+from wva.decide.allocate.search import raised
 from wva.decide.amounts import COUNTLESS, LARGEST, bounded_policy, bounded_snapshot, rounded_up
-from wva.decide.balance import raised
 from wva.decide.pipeline import conclude
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.memory import Memory, VariantMemory
@@ -40,7 +40,7 @@ MODEL = ModelKey("ns", "m")
 
 
 def outcome_of(found: list, pods: list, policies: Policy = Policy(), memory: Memory = Memory()):  # noqa: B008 - frozen
-    """Decide, twice over, since the second cycle compares with the first; return the second outcome."""
+    """Decide twice, since the second cycle compares with the first; return the second outcome."""
     snapshot = replace(Snapshot.of(found, pods), inventory=Inventory.of([AcceleratorPool("A100", 10**9, 0)]))
     first = conclude(snapshot, memory, policies, NOW)
     assert first.failures == ()
@@ -53,7 +53,7 @@ def outcome_of(found: list, pods: list, policies: Policy = Policy(), memory: Mem
 @pytest.mark.parametrize("kv", EXTREMES)
 @pytest.mark.parametrize("queue", EXTREMES)
 def test_thresholds_of_any_size_decide(kind, kv, queue):
-    """A threshold of 0 is reached by every replica, so its model wants to grow; none of them makes a cycle fail."""
+    """Every replica reaches a threshold of 0, so its model wants to grow; no threshold makes a cycle fail."""
     thresholds = SaturationPolicy(kv, queue, min(kv, 0.1), min(queue, 3.0), scale_up_threshold=kv or 0.1)
     pods = [replace(replica(queue=2, kv=0.9), engine=engine(0.9))]
     outcome = outcome_of([variant(maximum=9)], pods, policy_of(kind, Policy(thresholds)))
@@ -62,7 +62,7 @@ def test_thresholds_of_any_size_decide(kind, kv, queue):
 
 @pytest.mark.parametrize("threshold", [0.0, 1e-300])
 def test_a_threshold_of_nothing_makes_every_replica_saturated(threshold):
-    """It is what the threshold says; the number still ends at the maximum."""
+    """A threshold of 0 says that every replica is full; the number still ends at the maximum."""
     thresholds = policy(queue_length_threshold=threshold, queue_spare_trigger=0.0)
     found = outcome_of([variant(maximum=2)], [replica(queue=1)], thresholds).decisions[0]
     assert found.desired == 2
@@ -70,7 +70,7 @@ def test_a_threshold_of_nothing_makes_every_replica_saturated(threshold):
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_a_sample_beyond_any_engine_is_invalid(kind):
-    """Two replicas that say 1.7e308 would overflow a sum; the number stays, and nothing is taken for measured."""
+    """The sum of two replicas that report 1.7e308 would overflow; the number stays, and nothing counts as measured."""
     lie = sample(1.7e308)
     signals = replace(engine(0.3), running=lie, waiting=lie, success_rate=lie, kv_capacity_tokens=lie)
     pods = [ReplicaMetrics(f"a-{number}", VariantKey("ns", "a"), lie, lie, signals) for number in range(2)]
@@ -81,7 +81,7 @@ def test_a_sample_beyond_any_engine_is_invalid(kind):
 
 
 def test_a_snapshot_within_reason_is_taken_as_it_is():
-    """Only lies cost anything."""
+    """The replicas of a snapshot without impossible values are the same objects as before."""
     seen = Snapshot.of([variant()], [replace(replica(), engine=engine(0.3)), replica("a-1")])
     kept = bounded_snapshot(seen)
     assert kept == seen
@@ -89,14 +89,14 @@ def test_a_snapshot_within_reason_is_taken_as_it_is():
 
 
 def test_a_sample_that_cannot_be_true_is_invalid_also_without_engine_signals():
-    """Nothing else of the pod changes."""
+    """The other values of the pod do not change."""
     (kept,) = bounded_snapshot(Snapshot.of([variant()], [replica(kv=-1.0)])).replicas
     assert kept == replace(replica(), kv_usage=kept.kv_usage)
     assert kept.kv_usage.value is None
 
 
 def test_one_lie_leaves_the_other_signals_of_a_replica():
-    """Of the engine as of the two signals; a negative amount is one, too."""
+    """This is true of engine signals and of the two signals of a pod; a negative amount is impossible, too."""
     signals = replace(engine(0.3), running=sample(-1), waiting=sample(1e300))
     (found,) = bounded_snapshot(Snapshot.of([], [replace(replica(), engine=signals)])).replicas
     assert found.kv_usage.state is SampleState.FRESH
@@ -105,7 +105,7 @@ def test_one_lie_leaves_the_other_signals_of_a_replica():
 
 
 def test_numbers_of_replicas_beyond_kubernetes_are_the_nearest_it_can_have():
-    """Of the Deployment, of the bounds and of what one replica takes; an impossible number in the status is none."""
+    """This is true of the Deployment, the bounds and the GPUs; an impossible number in the status counts as none."""
     lies = variant(
         replicas=10**30, desired=-5, minimum=-1, maximum=10**30, gpus_per_replica=10**9, cost=-1.0, unplaced_pods=-3
     )
@@ -116,7 +116,7 @@ def test_numbers_of_replicas_beyond_kubernetes_are_the_nearest_it_can_have():
 
 
 def test_a_policy_within_reason_is_taken_as_it_is():
-    """The nearest number of the range otherwise."""
+    """A value outside its range becomes the nearest one in it."""
     usual = SaturationPolicy()
     assert bounded_policy(usual) is usual
     assert bounded_policy(replace(usual, kv_spare_trigger=-1.0)).kv_spare_trigger == 0
@@ -124,7 +124,7 @@ def test_a_policy_within_reason_is_taken_as_it_is():
 
 
 def test_no_number_is_above_what_kubernetes_counts_and_a_step_says_so():
-    """A variant without a maximum that has as many replicas as there can be wants more."""
+    """A variant without a maximum has as many replicas as Kubernetes counts, and wants more."""
     full = variant(replicas=MAX_REPLICAS)
     pods = [replica(kv=0.95, queue=9)]
     memory = Memory((VariantMemory(full.key, MAX_REPLICAS, NOW - 700, 1),))
@@ -135,7 +135,7 @@ def test_no_number_is_above_what_kubernetes_counts_and_a_step_says_so():
 @pytest.mark.parametrize("kind", [QUEUEING, HYBRID, HYBRID_TOKENS], ids=str)
 @pytest.mark.parametrize("budget", [False, True])
 def test_a_thousand_million_requests_per_second_are_answered_at_once(kind, budget):
-    """Without a maximum, for equal variants, among which the replicas are shared; also with a budget of GPUs."""
+    """This is true without a maximum, for equal variants that share the replicas, and with a budget of GPUs."""
     found = [variant(name) for name in "abc"]
     policies = replace(policy_of(kind, Policy(profiles=PROFILES)), enable_limiter=budget)
     policies = replace(policies, solver=SolverPolicy(None, False, BestEffort.ROUND_ROBIN))
@@ -157,7 +157,7 @@ def test_a_thousand_million_requests_per_second_are_answered_at_once(kind, budge
 
 
 def test_a_rate_beyond_any_engine_asks_for_sixteen_times_what_serves():
-    """However large it is. What really arrives can ask for more as soon as those serve."""
+    """The rate may be of any size. The load can ask for more as soon as the new replicas serve."""
     lot = replace(engine(1.0), success_rate=sample(1e10))
     slow = replace(PROFILES[0], alpha=1e5, beta=1e3)
     pods = [replace(replica(), engine=lot)]
@@ -171,7 +171,7 @@ def test_a_rate_beyond_any_engine_asks_for_sixteen_times_what_serves():
 
 
 def test_the_most_that_can_be_counted_is_cut_to_what_kubernetes_counts():
-    """The limit names who cut."""
+    """The limit names Kubernetes as the cause."""
     one = Offer(VariantKey("ns", "a"), 10.0, 1e-12, 1, 1, 1)
     plan = allocate([Want(MODEL, 1.0, (one,))], Stock(counted=False), AllocationPolicy())
     assert plan.numbers[one.key] == MAX_REPLICAS
@@ -179,7 +179,7 @@ def test_the_most_that_can_be_counted_is_cut_to_what_kubernetes_counts():
 
 
 def test_what_waits_is_charged_without_overflow():
-    """Tokens of the scheduler's queue: the largest number of requests of the largest size."""
+    """The scheduler's queue has the largest number of requests of the largest size."""
     waiting = SchedulerQueue(MODEL, sample(LARGEST), sample(LARGEST))
     long = replace(engine(0.3), input_tokens=sample(LARGEST), output_tokens=sample(LARGEST))
     snapshot = replace(Snapshot.of([variant()], [replace(replica(), engine=long)]), queues=(waiting,))
@@ -200,7 +200,7 @@ def test_what_waits_is_charged_without_overflow():
     ],
 )
 def test_a_quotient_becomes_a_number_that_can_be_counted(amount, number):
-    """Whatever was divided by what."""
+    """This is true of any quotient."""
     assert rounded_up(amount) == number
 
 
@@ -229,13 +229,13 @@ def one_by_one(numbers, change):
 
 @given(few, st.integers(-30, 30))
 def test_a_change_is_shared_as_if_replica_by_replica(numbers, change):
-    """Growth and shrink, from any numbers."""
+    """This is true of growth and shrink, from any numbers."""
     assert balanced(numbers, change) == one_by_one(numbers, change)
 
 
 @given(few, st.integers(0, 60), st.dictionaries(keys, st.integers(0, 12)), st.permutations("abcdef"))
 def test_numbers_are_raised_as_if_replica_by_replica(numbers, count, most, order):
-    """Up to the largest of each, the first of the order first among equals; what finds no room is left out."""
+    """Up to the largest of each; among equals the first of the order is first. What finds no room is left out."""
     ties = [key for name in order if (key := VariantKey("ns", name)) in numbers]
     expected = dict(numbers)
     for _ in range(count):
@@ -246,7 +246,7 @@ def test_numbers_are_raised_as_if_replica_by_replica(numbers, count, most, order
 
 
 def test_as_many_replicas_as_can_be_counted_are_shared_at_once():
-    """There are no steps."""
+    """The sharing takes no step for each replica."""
     numbers = {VariantKey("ns", str(number)): number for number in range(300)}
     assert times_as_long(lambda: balanced(numbers, COUNTLESS), lambda: balanced(numbers, 1_000)) < 100
     shared = balanced(numbers, COUNTLESS)

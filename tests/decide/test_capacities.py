@@ -1,4 +1,4 @@
-"""From capacity to replicas: what is missing goes to the cheapest capacity, what can go is taken from the dearest."""
+"""From capacity to replicas: WVA adds the cheapest missing capacity, and removes the dearest spare capacity."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from tests.decide.tokens import pod
 from wva.decide.measure import ANALYZERS
 from wva.decide.measure.need import Capacity, Need
 from wva.decide.pipeline import decide
-from wva.model.capacity import CapacityBasis, CapacityMemory, LearnedCapacity
 from wva.model.inventory import AcceleratorPool, Inventory
-from wva.model.memory import Memory, VariantMemory
+from wva.model.memory import CapacityBasis, CapacityMemory, LearnedCapacity, Memory, VariantMemory
 from wva.model.policy import Analyzer, Policy, SaturationPolicy
 from wva.model.records import replace
 from wva.model.service import ServiceTarget
@@ -23,8 +22,8 @@ from wva.model.variant import ModelKey, VariantKey
 MODEL = ModelKey("ns", "m")
 
 
-class Found:
-    """An analyzer that has found what a test says: what is missing of the supply to come, or to spare of the present.
+class FixedAnalyzer:
+    """An analyzer that returns the need of a test: capacity that is missing in future, or to spare now.
 
     ``sizes`` are what replicas carry by variant, ``default`` where nothing is said.
     """
@@ -33,7 +32,7 @@ class Found:
         """See the class."""
         self.sizes, self.default, self.required, self.spare, self.limits = sizes, default, required, spare, limits
 
-    def measure(self, models, memory, _policy, _now):
+    def __call__(self, models, memory, _policy, _now, _observations):
         """Return the needs."""
         return [self._need(model) for model in models], memory
 
@@ -67,7 +66,7 @@ def closed(monkeypatch):
             for one in variants
             for number in range(counts.get(one.key.name, one.current_replicas))
         ]
-        monkeypatch.setitem(ANALYZERS, Analyzer.TOKENS, lambda _: Found(per_replica or {}, 100.0, **capacity))
+        monkeypatch.setitem(ANALYZERS, Analyzer.TOKENS, FixedAnalyzer(per_replica or {}, 100.0, **capacity))
         memory = Memory(tuple((entries or {})[name] for name in sorted(entries or {})))
         decisions, _ = decide(Snapshot.of(list(variants), pods or found), memory, tokens_policy(), NOW)
         return {decision.key.name: decision for decision in decisions}
@@ -81,7 +80,7 @@ def outcome(decisions):
 
 
 def test_as_many_replicas_as_the_gap_needs_on_the_cheapest_per_capacity(closed):
-    """300 for 50 cost less than 400 for 60; with 350 missing two of the dear one, which is cheaper per token, do."""
+    """300 for 50 cost less than 400 for 60. Of 350 missing, two replicas of the dear variant are cheaper per token."""
     decisions = closed(
         variant("a", cost=20), variant("b", cost=30), per_replica={"a": 100.0, "b": 200.0}, required=250.0
     )
@@ -95,20 +94,20 @@ def test_as_many_replicas_as_the_gap_needs_on_the_cheapest_per_capacity(closed):
 
 
 def test_what_does_not_fit_overflows_to_the_next(closed):
-    """The cheapest is at its maximum after one."""
+    """The cheapest variant is at its maximum after one replica."""
     decisions = closed(variant("a", cost=5, maximum=2), variant("b", cost=50), required=250.0)
     assert outcome(decisions) == {"a": (2, "ScaleUp"), "b": (3, "ScaleUp")}
 
 
 def test_replicas_on_their_way_are_supply_and_no_obstacle(closed):
-    """The analyzer has counted them; the variant grows from the number asked for."""
+    """The analyzer has counted the starting replicas, and the variant grows from the number that WVA asked for."""
     asked = {"a": VariantMemory(VariantKey("ns", "a"), 3, NOW - 30, 1)}
     decisions = closed(variant("a"), entries=asked, required=150.0)
     assert outcome(decisions) == {"a": (5, "ScaleUp")}
 
 
 def test_stuck_and_placeless_variants_are_passed_over(closed):
-    """The next cheapest grows; with nobody else the stuck one does, if something of it serves."""
+    """The next cheapest variant grows; without another one the stuck variant grows, if some of its replicas serve."""
     stuck = variant("a", replicas=2, ready_replicas=1, cost=1, settling_since=NOW - 700)
     placeless = variant("b", replicas=2, ready_replicas=1, cost=2, unschedulable_pods=1)
     free = variant("c", cost=9)
@@ -128,20 +127,20 @@ def test_stuck_and_placeless_variants_are_passed_over(closed):
 
 
 def test_growth_withdraws_an_unfinished_shrink(closed):
-    """Nobody takes replicas away from a model that needs more."""
+    """A model that needs more replicas gives none away."""
     decisions = closed(variant("a", replicas=3, desired=2, maximum=3), variant("b"), required=50.0)
     assert outcome(decisions) == {"a": (3, "ScaleDownWithdrawn"), "b": (2, "ScaleUp")}
 
 
 def test_the_limit_of_the_analyzer_is_obeyed(closed):
-    """While capacities are uncertain it allows one replica at a time."""
+    """While capacities are uncertain, the analyzer allows one replica at a time."""
     assert outcome(closed(variant("a"), required=500.0, most_added=1)) == {"a": (2, "ScaleUp")}
     idle = closed(variant("a", replicas=5), spare=400.0, most_removed=1)
     assert outcome(idle) == {"a": (4, "ScaleDown")}
 
 
 def test_spare_capacity_takes_the_dearest_first(closed):
-    """250 to spare: two of the dear one, which carry 100 each; nothing smaller is left."""
+    """250 are to spare: two replicas of the dear variant go, which carry 100 each; no smaller one is left."""
     decisions = closed(variant("a", replicas=2, cost=5), variant("b", replicas=4, cost=50), spare=250.0)
     assert outcome(decisions) == {"a": (2, "SiblingShrinks"), "b": (2, "ScaleDown")}
     words = "4 replicas can carry the load; the cheapest numbers have fewer of b (cost 50)"
@@ -149,14 +148,14 @@ def test_spare_capacity_takes_the_dearest_first(closed):
 
 
 def test_one_replica_of_each_stays_unless_its_scaler_goes_to_zero(closed):
-    """A minimum of 0 means that the variant can be brought back; the last of the model stays in any case."""
+    """A scaler with a minimum of 0 can start the variant again. The last replica of the model stays in any case."""
     assert outcome(closed(variant("a"), variant("b"), spare=900.0)) == {"a": (1, "Steady"), "b": (1, "Steady")}
     free = closed(variant("a", cost=5, minimum=0), variant("b", cost=50, minimum=0), spare=900.0)
     assert outcome(free) == {"a": (1, "SiblingShrinks"), "b": (0, "ScaleDown")}
 
 
 def test_an_unfinished_shrink_stays_while_it_is_safe(closed):
-    """What is to go counts as gone: no more goes with it, and it is withdrawn when the spare is no longer there."""
+    """Replicas that are to go count as gone: no more go, and WVA withdraws the shrink when the spare is used up."""
     going = variant("a", replicas=3, desired=2)
     assert outcome(closed(going, spare=100.0)) == {"a": (2, "ScaleDownUnfinished")}
     assert outcome(closed(going, spare=0.0, objection="replicas are on their way")) == {"a": (2, "ScaleDownUnfinished")}
@@ -168,13 +167,13 @@ def test_an_unfinished_shrink_stays_while_it_is_safe(closed):
 
 
 def test_what_is_to_go_is_not_given_away_twice(closed):
-    """150 to spare, 100 of them are promised already: the sibling keeps its replicas."""
+    """150 are to spare and a shrink has taken 100 of them: the sibling keeps its replicas."""
     decisions = closed(variant("a", replicas=3, desired=2), variant("b", replicas=3), spare=150.0)
     assert outcome(decisions) == {"a": (2, "ScaleDownUnfinished"), "b": (3, "SiblingShrinks")}
 
 
 def test_growth_that_never_came_is_withdrawn_when_nothing_is_missing(closed):
-    """After the deadline; before it the replicas are waited for."""
+    """WVA waits for the new replicas until the deadline, and then withdraws the growth."""
     asked = {"a": VariantMemory(VariantKey("ns", "a"), 3, NOW - 30, 2)}
     assert outcome(closed(variant("a", replicas=2), entries=asked)) == {"a": (3, "ReplicasPending")}
     late = {"a": VariantMemory(VariantKey("ns", "a"), 3, NOW - 700, 2)}
@@ -182,14 +181,14 @@ def test_growth_that_never_came_is_withdrawn_when_nothing_is_missing(closed):
 
 
 def test_a_step_that_the_scaler_ignores_is_enlarged_or_left_out(closed):
-    """Twenty replicas: 21 or 19 would be ignored."""
+    """The scaler of twenty replicas would ignore a change to 21 or 19."""
     assert outcome(closed(variant("a", replicas=20), required=50.0)) == {"a": (23, "ScaleUp")}
     assert outcome(closed(variant("a", replicas=20), spare=250.0)) == {"a": (20, "Steady")}
     assert outcome(closed(variant("a", replicas=20), spare=350.0)) == {"a": (17, "ScaleDown")}
 
 
 def test_equal_variants_share_growth_and_shrink(closed):
-    """The arithmetic gives all to the first; here they stay equal to one."""
+    """The arithmetic gives all to the first variant; here the numbers differ by one at most."""
     assert outcome(closed(variant("a"), variant("b"), required=300.0)) == {"a": (3, "ScaleUp"), "b": (2, "ScaleUp")}
     shrunk = closed(variant("a", replicas=4), variant("b", replicas=3), spare=300.0)
     assert outcome(shrunk) == {"a": (2, "ScaleDown"), "b": (2, "ScaleDown")}
@@ -198,14 +197,14 @@ def test_equal_variants_share_growth_and_shrink(closed):
 
 
 def test_a_variant_of_unknown_capacity_neither_grows_nor_shrinks(closed):
-    """What it would add or take nobody knows."""
+    """WVA does not know what a replica of the variant would add or remove."""
     sizes = {"a": 0.0}
     assert outcome(closed(variant("a"), per_replica=sizes, required=100.0)) == {"a": (1, "NoCandidate")}
     assert outcome(closed(variant("a", replicas=5), per_replica=sizes, spare=100.0)) == {"a": (5, "Steady")}
 
 
 def test_nothing_shrinks_on_incomplete_metrics(closed):
-    """A replica that reports nothing may be full."""
+    """A replica that does not report may be full."""
     pods = [pod("a-0"), pod("a-1", kv=None, queue=None, size=None, request=None)]
     assert outcome(closed(variant("a", replicas=2), pods=pods, spare=100.0)) == {"a": (2, "MetricsIncomplete")}
 
@@ -228,7 +227,7 @@ def known(*names: str) -> Memory:
 
 
 def test_the_pipeline_shares_the_last_gpu_by_priority():
-    """Two models under the token analyzer, one free GPU: the premium one grows, by its share and not by chance."""
+    """Two models under the token analyzer share one free GPU: the premium one grows, by its priority."""
     premium = ServiceTarget("premium", priority=1, model_id="b")
     policy = tokens_policy(enable_limiter=True, service_targets=(premium,))
     seen = replace(in_need("a", "b"), inventory=Inventory.of([AcceleratorPool("A100", 3, 2)]))
@@ -238,7 +237,7 @@ def test_the_pipeline_shares_the_last_gpu_by_priority():
 
 
 def test_the_pipeline_decides_alone_without_a_budget():
-    """With what has been learned kept for the next cycle."""
+    """Without a GPU budget the pipeline keeps what it has learned for the next cycle."""
     decisions, memory = decide(in_need("a", "b"), known("a", "b"), tokens_policy(), NOW)
     assert [decision.desired for decision in decisions] == [2, 2]
     assert "1 replica more, the cheapest numbers have more of a (cost 10)" in decisions[0].message
@@ -246,7 +245,7 @@ def test_the_pipeline_decides_alone_without_a_budget():
 
 
 def test_the_pipeline_shares_nothing_that_is_not_in_the_inventory():
-    """A model on GPUs that nobody has gets none of them."""
+    """A model whose accelerator is not in the inventory gets no GPUs."""
     policy = tokens_policy(limited_mode=True)
     seen = in_need("a", "b")
     odd = (replace(seen.variants[0], accelerator="L4"), seen.variants[1])
@@ -256,7 +255,7 @@ def test_the_pipeline_shares_nothing_that_is_not_in_the_inventory():
 
 
 def test_the_pipeline_holds_what_cannot_be_judged_in_tokens():
-    """No size of a KV cache, no capacity, no number."""
+    """Without a KV cache size the analyzer knows no capacity, so WVA keeps the number."""
     seen = Snapshot.of([variant("a", model="a")], [pod("a-0", size=None)])
     (decision,), _ = decide(seen, known("a"), tokens_policy(), NOW)
     assert (decision.desired, decision.held) == (1, True)

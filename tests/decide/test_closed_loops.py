@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.decide.loop import Loop, Workload
+from tests.decide.loop import Loop, LoopWorkload
 from tests.golden.vectors import find
 from wva.model.decision import Reason
 
@@ -46,9 +46,9 @@ def numbers(loop: Loop, name: str = "va") -> list[int]:
 
 
 def test_a_surge_during_a_shrink_is_answered_at_once():
-    """Trace 03: the original went on shrinking to 1 for seven ticks more."""
+    """Trace 03: the original went on shrinking to 1 for seven more ticks."""
     trace = recorded("trace-03")
-    loop = Loop([Workload("va", trace)])
+    loop = Loop([LoopWorkload("va", trace)])
     loop.run(loads(trace))
     surge = next(tick for tick, load in enumerate(loads(trace)) if load > 1)
     existing = loop.replicas[surge]["va"]
@@ -59,9 +59,9 @@ def test_a_surge_during_a_shrink_is_answered_at_once():
 
 
 def test_a_minimum_of_the_scaler_does_not_freeze():
-    """Trace 04: the original stayed at desired 1 with two replicas, saturated."""
+    """Trace 04: the original stayed at number 1 with two saturated replicas."""
     trace = recorded("trace-04")
-    loop = Loop([Workload("va", trace, bounded=True)])
+    loop = Loop([LoopWorkload("va", trace, bounded=True)])
     loop.run(loads(trace))
     assert min(numbers(loop)) == trace["hpa_min"]
     assert numbers(loop)[-1] > trace["hpa_min"]
@@ -69,9 +69,9 @@ def test_a_minimum_of_the_scaler_does_not_freeze():
 
 
 def test_a_maximum_of_the_scaler_does_not_freeze():
-    """Trace 05: the original stayed at desired 4 when the load was gone."""
+    """Trace 05: the original stayed at number 4 when the load was gone."""
     trace = recorded("trace-05")
-    loop = Loop([Workload("va", trace, bounded=True)])
+    loop = Loop([LoopWorkload("va", trace, bounded=True)])
     loop.run(loads(trace))
     assert max(numbers(loop)) == trace["hpa_max"]
     assert numbers(loop)[-1] == 1
@@ -79,9 +79,9 @@ def test_a_maximum_of_the_scaler_does_not_freeze():
 
 
 def test_a_pod_that_never_starts_does_not_freeze_its_variant():
-    """Trace 07: the original stayed at 2 for ever; we ask for others beside the one that is stuck."""
+    """Trace 07: the original stayed at 2 for ever; WVA asks for other replicas beside the stuck one."""
     trace = recorded("trace-07")
-    loop = Loop([Workload("va", trace, broken_pod=trace["pod_number_that_never_reports"])])
+    loop = Loop([LoopWorkload("va", trace, broken_pod=trace["pod_number_that_never_reports"])])
     loop.run([*loads(trace), *[6.0] * 3 * DEADLINE_TICKS])
     assert trace["steps"][-1]["expected_wva_desired_replicas"] == 2
     assert loop.workloads[0].ready(loop.tick) >= 8
@@ -89,10 +89,10 @@ def test_a_pod_that_never_starts_does_not_freeze_its_variant():
 
 
 def test_pods_that_never_start_leave_the_growth_to_the_sibling():
-    """Whatever the cheap variant gets from now on is stuck: the dear one takes the load."""
+    """Each new replica of the cheap variant gets stuck, so the dear variant takes the load."""
     trace = recorded("trace-07")
-    broken = Workload("va", trace, broken_from=2)
-    sibling = Workload("zz", trace, cost=50.0)
+    broken = LoopWorkload("va", trace, broken_from=2)
+    sibling = LoopWorkload("zz", trace, cost=50.0)
     loop = Loop([broken, sibling])
     loop.run([*loads(trace), *[6.0] * 3 * DEADLINE_TICKS])
     assert broken.ready(loop.tick) == 1
@@ -110,14 +110,14 @@ def test_pods_that_never_start_leave_the_growth_to_the_sibling():
     down=st.integers(1, 8),
 )
 def test_a_constant_load_comes_to_rest(load, replicas, startup, up, down):
-    """Whatever the delays: in the end the number no longer moves, and the model is neither short nor saturated."""
+    """Whatever the delays, the number stops moving, and the model is neither short of replicas nor saturated."""
     trace = TRACE | {
         "initial_replicas": replicas,
         "pod_startup_ticks": startup,
         "hpa_stabilization_up_ticks": up,
         "hpa_stabilization_down_ticks": down,
     }
-    loop = Loop([Workload("va", trace)])
+    loop = Loop([LoopWorkload("va", trace)])
     loop.run([load] * 160)
     assert len(set(numbers(loop)[-10:])) == 1
     assert loop.history[-1]["va"].reason in {Reason.STEADY, Reason.SHRINK_UNSAFE}

@@ -22,7 +22,7 @@ EXAMPLES = re.findall(r"\| Pod \|.*?\n\|[-|]+\n(.*?)\n\n.*?```\n(.*?)```", PAGE,
 
 @pytest.mark.parametrize(("table", "result"), EXAMPLES, ids=["growth", "shrink", "sized growth"])
 def test_worked_example(table, result):
-    """The decisions printed below a table are those for the replicas in it."""
+    """The decisions below a table of the page are the decisions on the replicas in the table."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
     loads = {name: [] for _, name, *_ in rows}
     for _, name, _, kv, queue in rows:
@@ -38,7 +38,7 @@ def test_worked_example(table, result):
 
 
 def test_all_examples_are_found():
-    """A change of the page's form must not silence the test above."""
+    """If the form of the page changes, the test above must not become empty."""
     assert len(EXAMPLES) == 3
 
 

@@ -1,4 +1,4 @@
-"""What v0.5.1 did and what we do instead, in the rows of docs/decisions.md#departures-from-v051.
+"""What v0.5.1 did and what WVA does instead, in the rows of docs/decisions.md#departures-from-v051.
 
 Each test gives the same inputs to both modes and expects different numbers.
 """
@@ -22,7 +22,7 @@ from wva.model.variant import ModelKey
 
 
 def both(*variants, failure=None, settings=None, **loads):
-    """Return the numbers of the old and of our arithmetic for the same cycle."""
+    """Return the numbers of v0.5.1 and of today's engine for the same cycle."""
     settings = settings or {}
     old = Story(policy(compatibility=Compatibility.V0_5, **settings)).cycle(*variants, failure=failure, **loads)
     ours = Story(policy(**settings)).cycle(*variants, failure=failure, **loads)
@@ -30,24 +30,24 @@ def both(*variants, failure=None, settings=None, **loads):
 
 
 def test_row_1_a_number_out_of_reach():
-    """Desired 12 with a maximum of 10 and idle replicas: pinned for ever; we come down. Bounds hold in both modes."""
+    """The original stays at 12 with a maximum of 10 and idle replicas; WVA comes down. Bounds hold in both modes."""
     free = variant(replicas=10, desired=12)
     assert Story(policy(compatibility=Compatibility.V0_5)).cycle(free, a=[IDLE] * 10)["a"].desired == 12
     assert Story().cycle(variant(replicas=10, desired=12, maximum=10), a=[IDLE] * 10)["a"].desired == 8
 
 
 def test_row_2_a_step_within_the_tolerance_of_the_scaler():
-    """Twelve replicas, one more wanted: 13 is ignored by an HPA, 14 is not."""
+    """Twelve replicas want one more: an HPA ignores 13 and acts on 14."""
     assert both(variant(replicas=12, desired=12), a=[(0.72, 0)] * 12) == ({"a": 13}, {"a": 14})
 
 
 def test_row_4_one_replica_at_a_time():
-    """Four full replicas: the original adds one, we double."""
+    """Four replicas are full: the original adds one, WVA doubles."""
     assert both(variant(replicas=4, desired=4), a=[FULL] * 4) == ({"a": 5}, {"a": 8})
 
 
 def test_row_8_no_finished_request_is_not_idle():
-    """A model busy with its first long request: the original takes it to zero."""
+    """A model is busy with its first long request: the original takes it to zero."""
     rules = ScaleToZeroRules(ScaleToZeroEntry("default", "", enabled=True, retention_seconds=600.0))
     requests = RequestCounts(ModelKey("ns", "m"), 600.0, finished=0.0, in_progress=1.0, covered_seconds=600.0)
     for compatibility, expected in ((Compatibility.V0_5, 0), (None, 1)):
@@ -56,13 +56,13 @@ def test_row_8_no_finished_request_is_not_idle():
 
 
 def test_row_15_variants_at_zero_replicas():
-    """The cheap one is asleep and its scaler can wake it: the original buys a dear replica."""
+    """The cheap variant is at zero and its scaler can start it: the original adds a dear replica."""
     asleep, dear = variant("a", replicas=0, minimum=0, cost=5), variant("b", desired=1, cost=50)
     assert both(asleep, dear, b=[HOT]) == ({"a": 0, "b": 2}, {"a": 1, "b": 1})
 
 
 def test_row_16_gpus_that_others_use():
-    """All ten GPUs have pods on them, two of them ours: the original sees eight free ones."""
+    """Pods use all ten GPUs, two of them pods of WVA's variants: the original sees eight free ones."""
     inventory = Inventory.of([AcceleratorPool("A100", 10, 10)])
     for compatibility, expected in ((Compatibility.V0_5, 3), (None, 2)):
         story = Story(Policy(compatibility=compatibility, enable_limiter=True), inventory=inventory)
@@ -70,17 +70,17 @@ def test_row_16_gpus_that_others_use():
 
 
 def test_row_3_a_surge_during_an_unfinished_shrink():
-    """The original keeps the lower number; we grow from what exists."""
+    """The original keeps the lower number; WVA grows from the replicas that exist."""
     assert both(variant(replicas=3, desired=2), a=[FULL] * 3) == ({"a": 2}, {"a": 6})
 
 
 def test_row_3_an_unfinished_growth_nobody_needs():
-    """And the other way round."""
+    """WVA also withdraws growth that the model no longer needs."""
     assert both(variant(replicas=3, desired=4), a=[IDLE] * 3) == ({"a": 4}, {"a": 3})
 
 
 def test_row_5_a_stuck_replica():
-    """One pod of the cheap variant does not start: the original stops, ours lets the sibling grow."""
+    """One pod of the cheap variant does not start: the original stops, WVA grows the sibling."""
     old, ours = Story(policy(compatibility=Compatibility.V0_5)), Story()
     stuck, sibling = variant("a", replicas=2, ready_replicas=1, desired=2), variant("b", desired=1, cost=50)
     for story in (old, ours):
@@ -91,12 +91,12 @@ def test_row_5_a_stuck_replica():
 
 
 def test_row_6_saturated_replicas_in_the_mean():
-    """Nine of ten are full: one idle replica hid that."""
+    """Nine of ten replicas are full: in the original the mean of one idle replica hid that."""
     assert both(variant(replicas=10, desired=10), a=[*[FULL] * 9, IDLE]) == ({"a": 10}, {"a": 20})
 
 
 def test_row_6_saturated_replicas_and_shrinking():
-    """Eight of ten are full: the original found it safe to shrink."""
+    """Eight of ten replicas are full: the original took a shrink for safe."""
     config = {"queue_spare_trigger": 0.5, "kv_spare_trigger": 0.1}
     old, ours = both(variant(replicas=10, desired=10), settings=config, a=[*[FULL] * 8, IDLE, IDLE])
     assert old == {"a": 9}
@@ -104,12 +104,12 @@ def test_row_6_saturated_replicas_and_shrinking():
 
 
 def test_row_7_a_missing_sample():
-    """Counted as idle it permits a shrink; unknown it does not."""
+    """The original counted a missing sample as idle and allowed a shrink; WVA does not."""
     assert both(variant(replicas=2, desired=2), a=[IDLE, (None, 0)]) == ({"a": 1}, {"a": 2})
 
 
 def test_row_9_no_decision_and_no_number():
-    """0 tells the HPA to stop a running workload; we keep what exists."""
+    """The original's 0 tells the HPA to stop a running workload; WVA keeps the replicas that exist."""
     woken = variant(replicas=2, desired=0, status_accelerator="A100")
     assert both(woken, a=[SILENT] * 2) == ({"a": 0}, {"a": 2})
     assert both(woken, failure="refused", a=[SILENT] * 2) == ({"a": 0}, {"a": 2})
@@ -123,7 +123,7 @@ def test_row_10_no_accelerator_label():
 
 
 def test_row_12_overrides_count():
-    """A complete policy per model comes in by the Policy; the default is not the only one."""
+    """The Policy has a complete policy per model, not only the default."""
     careful = SaturationPolicy(kv_spare_trigger=0.5)
     override = SaturationOverride("careful", "m", None, careful)
     decisions = Story(Policy(overrides=(override,))).cycle(
@@ -133,25 +133,25 @@ def test_row_12_overrides_count():
 
 
 def test_row_14_variants_without_samples_belong_to_the_model():
-    """The cheap one is starting from nothing: the original buys a dear replica meanwhile, we wait."""
+    """The cheap variant starts from zero: the original adds a dear replica meanwhile, WVA waits."""
     starting, dear = variant("a", replicas=1, ready_replicas=0, desired=1), variant("b", desired=1, cost=50)
     assert both(starting, dear, b=[HOT]) == ({"a": 1, "b": 2}, {"a": 1, "b": 1})
 
 
 def test_row_14_variants_without_samples_prevent_shrinking():
-    """Supply that nobody knows is not given away."""
+    """WVA does not remove supply of which it has no samples."""
     silent, idle = variant("a", desired=1), variant("b", replicas=3, desired=3)
     assert both(silent, idle, a=[SILENT], b=[IDLE] * 3) == ({"a": 1, "b": 2}, {"a": 1, "b": 3})
 
 
 def test_row_20_samples_without_a_variant():
-    """The arithmetic gave a variant without state the target 0; ours decides for variants of the snapshot only."""
+    """The original gave a variant without state the target 0; WVA decides only on variants of the snapshot."""
     ghost = variant("ghost", replicas=0), [replica("ghost-0", variant="ghost", kv=0.5, queue=1)]
     assert targets(analyze([ghost], SaturationPolicy())) == {"ghost": 0}
     assert numbers(Story().cycle(variant("a"), a=[BUSY], ghost=[FULL])) == {"a": 1}
 
 
 def test_row_23_all_saturated_with_triggers_of_zero():
-    """No mean is below 0, but there is no room either."""
+    """With triggers of zero no mean is below them, but the model has no room either."""
     zero = {"kv_spare_trigger": 0.0, "queue_spare_trigger": 0.0}
     assert both(variant(replicas=2, desired=2), settings=zero, a=[FULL] * 2) == ({"a": 2}, {"a": 4})

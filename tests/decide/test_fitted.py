@@ -1,4 +1,4 @@
-"""Plans for fleets whose capacity is not the sum of their replicas'."""
+"""Plans for fleets whose capacity is not the sum of the capacities of their replicas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from wva.decide.allocate import UNLIMITED, AllocationPolicy, Offer, Want
 from wva.decide.fitted import fitted
 from wva.decide.measure.need import Capacity, Need
-from wva.model.capacity import CapacityBasis
+from wva.model.memory import CapacityBasis
 from wva.model.variant import ModelKey, VariantKey
 
 MODEL, A, B = ModelKey("ns", "m"), VariantKey("ns", "a"), VariantKey("ns", "b")
@@ -21,7 +21,7 @@ MODEL, A, B = ModelKey("ns", "m"), VariantKey("ns", "a"), VariantKey("ns", "b")
 def planned(
     need: float, *, scale: float | None = None, power: float = 1.0, present: int = 1
 ) -> Mapping[VariantKey, int]:
-    """Plan for a need; a replica of A carries 3, of B 5, and n of them ``scale`` times the sum to a power."""
+    """Return a plan; a replica of A carries 3, one of B 5, and a fleet ``scale`` times the sum to a power."""
 
     def carries(counts: Mapping[VariantKey, int]) -> float:
         return float((scale or 1.0) * (3.0 * counts.get(A, 0) + 5.0 * counts.get(B, 0)) ** power)
@@ -36,37 +36,37 @@ def planned(
 
 
 def test_where_capacities_add_up_the_plan_is_the_allocators() -> None:
-    """With and without a function of its own."""
+    """The plan is the allocator's own, with a function of the capacity and without."""
     assert planned(30.0) == planned(30.0, scale=1.0)
 
 
 def test_a_fleet_that_carries_less_than_the_sum_gets_more() -> None:
-    """The plan carries the need by the function."""
+    """The fleet of the plan carries the need by the function."""
     found = planned(30.0, scale=0.5)
     assert 3.0 * found[A] + 5.0 * found[B] >= 60.0
 
 
 def test_a_fleet_that_carries_more_than_the_sum_gets_less() -> None:
-    """The first plan may have been too large."""
+    """The first plan may have too many replicas."""
     found = planned(60.0, scale=2.0)
     assert 30.0 <= 3.0 * found[A] + 5.0 * found[B] < 36.0
 
 
 def test_a_model_that_wants_what_it_has_is_not_measured() -> None:
-    """A need that is no number asks the allocator for the present capacity, as it adds up; so does none for nothing."""
+    """A need that is not a number asks the allocator for the present capacity; a need of 0 asks for nothing."""
     assert planned(nan, scale=0.5, present=3) == planned(nan, present=3)
     assert planned(0.0, scale=0.5) == {A: 0, B: 0}
 
 
 def test_a_fleet_that_carries_nothing_is_not_asked_for_again() -> None:
-    """There is nothing to scale by."""
+    """No capacity is known to scale the plan by."""
     assert planned(30.0, scale=1e-300, power=2.0) != {}
     assert planned(30.0, scale=-1.0)
 
 
 @given(st.floats(0.5, 300.0), st.floats(0.6, 1.6), st.floats(0.9, 1.15))
 def test_the_plan_carries_the_need(need: float, scale: float, power: float) -> None:
-    """Three rounds suffice for what capacities of mixed fleets differ from their sum by."""
+    """Three rounds are enough for the differences that mixed fleets have in practice."""
     found = planned(need, scale=scale, power=power)
     carried = scale * (3.0 * found[A] + 5.0 * found[B]) ** power
     assert carried >= need * 0.999 or carried == pytest.approx(need, rel=0.02)

@@ -1,4 +1,4 @@
-"""The level of demand, and by how much it rises, from what was asked for in the last minutes."""
+"""The level of demand, and how fast it rises, from the demand of the last minutes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wva.decide.forecast import dispersed, pace
-from wva.model.demand import Slot
+from wva.decide.foresee import dispersed, pace
+from wva.model.memory import Slot
 
 
 def slots(rates: Sequence[float], seconds: float = 15.0) -> list[Slot]:
@@ -19,7 +19,7 @@ def slots(rates: Sequence[float], seconds: float = 15.0) -> list[Slot]:
 
 
 def test_steady_demand_is_the_mean_of_all() -> None:
-    """What differs by chance only is averaged, so the error falls with the time."""
+    """The mean averages what differs by chance only, so the error falls with the time."""
     found = pace(slots([4.0, 5.0, 3.0, 4.0] * 10), 1.0)
     assert found.rate == pytest.approx(4.0)
     assert found.error == pytest.approx((4.0 / 600.0) ** 0.5)
@@ -27,19 +27,19 @@ def test_steady_demand_is_the_mean_of_all() -> None:
 
 
 def test_a_jump_begins_anew() -> None:
-    """The slot that shows it is all that counts, and by how much it is above the one before is told."""
+    """Only the slot that shows the jump counts, and the forecast tells how far it is above the slot before."""
     found = pace(slots([4.0] * 20 + [40.0]), 1.0)
     assert (found.rate, found.jump, found.rise) == (40.0, 36.0, 0.0)
 
 
 def test_a_fall_is_no_negative_jump() -> None:
-    """Only a rise is worth a guess of how much of it has not shown yet."""
+    """Only a rise can have a part that has not shown yet."""
     found = pace(slots([40.0] * 20 + [4.0]), 1.0)
     assert (found.rate, found.jump) == (4.0, 0.0)
 
 
 def test_a_line_is_a_rise_and_a_step_is_none() -> None:
-    """A line must describe the minutes better than a jump does."""
+    """A line must describe the last minutes better than a jump does."""
     line = pace(slots([10.0 + place for place in range(40)]), 1.0)
     assert line.rise == pytest.approx(1.0 / 15.0, rel=0.05)
     assert line.at(60.0) == pytest.approx(line.rate + 4.0, rel=0.05)
@@ -48,7 +48,7 @@ def test_a_line_is_a_rise_and_a_step_is_none() -> None:
 
 
 def test_a_rise_adds_to_the_level_for_as_long_as_it_has_lasted() -> None:
-    """Minutes that differ by chance only happen to rise in the end: the level of ten minutes is not ten minutes old."""
+    """Minutes that differ by chance may seem to rise in the end; the level of ten minutes is not ten minutes old."""
     lately = [6.2, 7.6, 7.9, 7.3, 7.5, 8.1, 8.5, 8.7, 8.4, 8.3, 8.2, 9.5]
     found = pace(slots([8.0] * 28 + lately), 1.07)
     assert found.rise > 0.0
@@ -56,7 +56,7 @@ def test_a_rise_adds_to_the_level_for_as_long_as_it_has_lasted() -> None:
 
 
 def test_dispersion_follows_what_chance_does_not_explain() -> None:
-    """It is 1 for pure chance, rises with bursts, and learns nothing from a handful of requests."""
+    """The dispersion is 1 for pure chance, rises with bursts, and learns nothing from a few requests."""
     calm, wild = slots([4.0, 4.0]), slots([4.0, 40.0])
     assert dispersed(3.0, *calm) < 3.0
     assert dispersed(1.0, *calm) == 1.0
@@ -65,7 +65,7 @@ def test_dispersion_follows_what_chance_does_not_explain() -> None:
 
 
 def test_spells_raise_the_dispersion_until_they_are_usual_and_a_single_jump_does_not() -> None:
-    """A jump raises it by a third at most. Where each cycle jumps, a jump is no news after a few minutes."""
+    """One jump raises the dispersion by a third at most. If each cycle jumps, jumps are soon normal."""
     jump = slots([0.0, 25.0])
     assert dispersed(1.0, *jump) < 1.4
     dispersion = 1.0
@@ -78,7 +78,7 @@ def test_spells_raise_the_dispersion_until_they_are_usual_and_a_single_jump_does
 
 @given(st.lists(st.floats(0.0, 1e9), min_size=1, max_size=90), st.floats(0.1, 1e4), st.floats(1.0, 8.0))
 def test_any_past_gives_numbers(rates: list[float], seconds: float, dispersion: float) -> None:
-    """Nothing is negative or no number, and what is foreseen is never less than now."""
+    """Every number is finite and not negative, and the forecast is never below the present demand."""
     found = pace(slots(rates, seconds), dispersion)
     assert all(isfinite(value) and value >= 0.0 for value in (found.rate, found.error, found.rise, found.jump))
     assert found.at(100.0) >= found.rate

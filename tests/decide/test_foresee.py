@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.builders import NOW, variant
 from wva.decide.foresee import foreseen as foresee
 from wva.decide.measure.need import Capacity, Need
-from wva.model.capacity import CapacityBasis
-from wva.model.demand import Foresight
+from wva.model.memory import CapacityBasis, Foresight
 from wva.model.metrics import ReplicaMetrics
 from wva.model.records import replace
 from wva.model.variant import ModelKey, VariantKey
@@ -31,14 +30,14 @@ def needed(demand: float, **fields: object) -> Need:
 
 
 def pods(number: int, *, ready: float = NOW - 3600.0, took: float = 100.0) -> list[ReplicaMetrics]:
-    """Return Ready pods that took so many seconds to start."""
+    """Return Ready pods that took this many seconds to start."""
     return [ReplicaMetrics(f"a-{place}", A, ready_since=ready, created=ready - took) for place in range(number)]
 
 
 def seen(
     demands: Iterable[float | Need], memory: Foresight = NOTHING_SEEN, *, replicas: int = 4, keep_warm: float = inf
 ) -> list[Need]:
-    """Return what is foreseen in cycles with these demands."""
+    """Return what step 3 foresees in cycles with these demands."""
     found = []
     for turn, demand in enumerate(demands):
         need = demand if isinstance(demand, Need) else needed(demand)
@@ -55,7 +54,7 @@ def seen(
 
 
 def test_steady_demand_needs_little_more_than_itself() -> None:
-    """The level is the mean of many minutes, with half a standard error on top."""
+    """The level is the mean of many minutes, plus half a standard error."""
     found = seen([6.0] * 60)[-1]
     assert found.demand == pytest.approx(6.0)
     assert 6.0 < found.required < 6.2
@@ -64,7 +63,7 @@ def test_steady_demand_needs_little_more_than_itself() -> None:
 
 
 def test_a_jump_is_believed_in_the_cycle_that_shows_it() -> None:
-    """And more than it showed: the cycle was not all after the jump."""
+    """WVA expects more than the cycle showed, because only a part of it was after the jump."""
     before, after = seen([2.0] * 40 + [12.0])[-2:]
     assert before.required < 3.0
     assert after.demand == pytest.approx(12.0)
@@ -72,7 +71,7 @@ def test_a_jump_is_believed_in_the_cycle_that_shows_it() -> None:
 
 
 def test_a_rise_is_followed_to_the_end_of_the_lead_time() -> None:
-    """What is ordered now serves then."""
+    """A replica that is ordered now serves at the end of the lead time."""
     found = seen([5.0 + 0.1 * turn for turn in range(60)])[-1]
     newest = 5.0 + 0.1 * 59
     lead = 40.0 + 100.0
@@ -80,7 +79,7 @@ def test_a_rise_is_followed_to_the_end_of_the_lead_time() -> None:
 
 
 def test_while_users_wait_for_long_demand_is_not_less_than_it_was() -> None:
-    """They give up, which nothing counts: what arrives seems to be what is served."""
+    """Users give up and no counter counts that, so only the requests that are served seem to arrive."""
     crowded = [needed(6.0, backlog=2000.0)] * 8
     assert seen([20.0] * 40 + crowded)[-1].demand == pytest.approx(20.0, rel=0.01)
     served = [needed(6.0, backlog=200.0)] * 8
@@ -89,14 +88,14 @@ def test_while_users_wait_for_long_demand_is_not_less_than_it_was() -> None:
 
 
 def test_arrivals_of_a_changing_fleet_count_in_the_next_cycle() -> None:
-    """A new pod makes arrivals seem more in one cycle, and less in the next."""
+    """A new pod makes arrivals seem more in one cycle and less in the next."""
     found = seen([4.0] * 40 + [needed(9.0, unsettled=True), -1.0])
     assert found[-2].demand == pytest.approx(4.0, rel=0.01)
     assert found[-1].demand == pytest.approx(4.0, rel=0.01)
 
 
 def test_what_waits_is_drained() -> None:
-    """A backlog asks for more than the demand does; the larger, the more."""
+    """A backlog asks for more than the demand does, and a larger backlog for more."""
     none, some, many = (
         seen([5.0] * 40 + [needed(5.0, backlog=backlog)])[-1].required for backlog in (0.0, 1500.0, 3000.0)
     )
@@ -106,20 +105,20 @@ def test_what_waits_is_drained() -> None:
 
 
 def test_what_will_wait_until_replicas_serve_is_drained_too() -> None:
-    """Demand that the Ready replicas do not carry piles up meanwhile."""
+    """Demand that the Ready replicas do not carry becomes backlog until new replicas serve."""
     enough = seen([5.0] * 40, replicas=4)[-1].required
     short = seen([5.0] * 40, replicas=1)[-1].required
     assert short > enough + 2.0
 
 
 def test_a_mixed_fleet_is_measured_by_its_own_function() -> None:
-    """Where the capacity is not a sum, what Ready replicas carry is asked of the analyzer."""
+    """If capacities do not add up, WVA asks the analyzer what the Ready replicas carry."""
     weak = needed(5.0, carries=lambda counts: 0.5 * sum(counts.values()))
     assert seen([weak] * 40)[-1].required > seen([5.0] * 40)[-1].required
 
 
 def test_nothing_goes_before_the_demand_has_been_away_for_a_while() -> None:
-    """The highest need of the hold must be left; nothing goes before the hold has been seen."""
+    """A shrink must leave the highest need of the hold, and begins only when WVA has seen the whole hold."""
     found = seen([10.0] * 40 + [2.0] * 30)
     assert found[0].sufficient == inf
     assert found[45].sufficient > 10.0
@@ -131,7 +130,7 @@ def test_nothing_goes_before_the_demand_has_been_away_for_a_while() -> None:
     ("took", "cycle", "hold"), [(2.0, 10.0, 40.0), (2.0, 60.0, 120.0), (100.0, 10.0, 100.0), (600.0, 60.0, 600.0)]
 )
 def test_the_hold_is_as_long_as_a_start_a_reaction_and_two_cycles(took: float, cycle: float, hold: float) -> None:
-    """What starts soon may go soon. A share of the hold must have been seen before anything goes at all."""
+    """If pods start quickly, the hold is short. WVA must have seen a share of the hold before any shrink."""
     memory, found = NOTHING_SEEN, []
     long = int(1800.0 / cycle)
     for turn in range(2 * long):
@@ -146,7 +145,7 @@ def test_the_hold_is_as_long_as_a_start_a_reaction_and_two_cycles(took: float, c
 
 
 def test_a_level_that_returns_is_warm_before_it_does() -> None:
-    """Bursts of 5 minutes every 20: the fourth finds its replicas, and between them they go."""
+    """Bursts of 5 minutes come every 20: the fourth finds its replicas Ready, and between bursts they go."""
     burst = [2.0] * 60 + [12.0] * 20
     found = seen(burst * 4)
     before_fourth, after_third = found[3 * 80 + 59], found[3 * 80 + 25]
@@ -157,7 +156,7 @@ def test_a_level_that_returns_is_warm_before_it_does() -> None:
 
 @pytest.mark.parametrize("keep_warm", [0.0, 60.0])
 def test_keep_warm_bounds_how_long_replicas_stay(keep_warm: float) -> None:
-    """With it off, no level is kept that demand has left, and nothing is held back from a shrink."""
+    """With keep-warm off, WVA keeps no level that demand has left, and delays no shrink for it."""
     burst = [2.0] * 60 + [12.0] * 20
     found = seen(burst * 4, keep_warm=keep_warm)
     assert found[3 * 80 + 59].required < 6.0
@@ -165,14 +164,14 @@ def test_keep_warm_bounds_how_long_replicas_stay(keep_warm: float) -> None:
 
 
 def test_a_single_spike_is_not_kept() -> None:
-    """What came once has no pattern."""
+    """A level that came once has no pattern."""
     found = seen([2.0] * 60 + [12.0] * 4 + [2.0] * 60)
     assert found[-1].required < 3.0
     assert found[-1].sufficient < 3.0
 
 
 def test_spells_that_are_shorter_than_a_start_are_not_chased() -> None:
-    """After some of them it is known that they are over before a replica serves."""
+    """After some short spells WVA expects the next to be over before a replica serves."""
     spell = [2.0] * 20 + [30.0] * 2
     found = seen(spell * 8)
     assert found[21].required > 30.0
@@ -180,14 +179,14 @@ def test_spells_that_are_shorter_than_a_start_are_not_chased() -> None:
 
 
 def test_rises_that_were_not_foreseen_leave_a_reserve() -> None:
-    """Where demand rises time and again within a start, at no times that are known, a part of it is held."""
+    """If demand rises often within a start, at no known times, WVA keeps a reserve for a part of the rise."""
     calm = seen([6.0] * 400)[-1]
     rough = seen([6.0 * (1.6 if turn % 37 in {0, 1, 2, 3, 5, 11} else 1.0) for turn in range(400)])[-2]
     assert rough.required > 1.1 * calm.required
 
 
 def test_longer_starts_look_further_ahead() -> None:
-    """The lead time is that of the last starts, or of a pod that still starts."""
+    """The lead time is the length of the last starts, or of a start that still goes on."""
     ramp = [5.0 + 0.1 * turn for turn in range(60)]
     memory, slow = NOTHING_SEEN, None
     for turn, demand in enumerate(ramp):
@@ -208,7 +207,7 @@ def test_longer_starts_look_further_ahead() -> None:
 
 
 def test_a_pod_that_was_stuck_for_an_hour_is_no_reason_to_look_an_hour_ahead() -> None:
-    """After the transition deadline a pod is not counted on, so a start counts as no longer than that."""
+    """After the transition deadline WVA does not count on a pod, so a start counts as no longer than that."""
     required = []
     for took in (240.0, 2800.0):
         after = NOTHING_SEEN
@@ -225,7 +224,7 @@ def test_a_pod_that_was_stuck_for_an_hour_is_no_reason_to_look_an_hour_ahead() -
     ("known", "counts"), [([], 120.0), ([0.0], 120.0), ([5.0], 5.0), ([5.0, 60.0], 60.0), ([5.0, 300.0], 300.0)]
 )
 def test_a_known_start_says_more_than_the_usual_one(known: list[float], counts: float) -> None:
-    """Pods that have long been Ready tell it at the first look; of two starts the longer counts."""
+    """Pods that have long been Ready tell the length of their start at the first look; the longer start counts."""
     few = [pods(1, ready=NOW - 9000.0 * turn, took=took)[0] for turn, took in enumerate(known, start=1)]
     required = []
     for started in (few, pods(10, took=counts)):
@@ -238,7 +237,7 @@ def test_a_known_start_says_more_than_the_usual_one(known: list[float], counts: 
 
 
 def test_starts_are_learned_whatever_the_order_of_listing() -> None:
-    """The newest ten count; a pod that was seen starting counts once."""
+    """The newest ten starts count; a pod that WVA saw starting counts once."""
     started = [pods(1, ready=NOW - 60.0 * turn, took=float(turn))[0] for turn in range(1, 15)]
     one, two = (
         foresee(needed(5.0), [variant("a")], {A: listed}, NOTHING_SEEN, now=NOW)[1].start_ups
@@ -253,7 +252,7 @@ def test_starts_are_learned_whatever_the_order_of_listing() -> None:
 
 
 def test_starts_that_cannot_be_are_not_learned() -> None:
-    """Pods without times, of the future, or that took hours."""
+    """WVA ignores pods without times, with times in the future, or with starts of hours."""
     odd = [
         ReplicaMetrics("a", A),
         ReplicaMetrics("b", A, ready_since=NOW + 10.0),
@@ -267,7 +266,7 @@ def test_starts_that_cannot_be_are_not_learned() -> None:
 
 
 def test_a_demand_that_is_no_rate_is_left_alone() -> None:
-    """Replicas that are busy say nothing of a later time; nor does a cycle in which no time has passed."""
+    """The share of busy replicas says nothing of a later time; nor does a cycle in which no time has passed."""
     need = needed(4.0, foreseeable=False)
     assert foresee(need, [], {}, NOTHING_SEEN, now=NOW) == (need, NOTHING_SEEN)
     need, memory = foresee(needed(4.0), [], {}, NOTHING_SEEN, now=NOW)
@@ -276,7 +275,7 @@ def test_a_demand_that_is_no_rate_is_left_alone() -> None:
 
 
 def test_short_cycles_share_a_slot() -> None:
-    """So the memory does not grow with the number of cycles, and the level is the same."""
+    """The memory does not grow with the number of cycles, and the level stays the same."""
     memory = NOTHING_SEEN
     for turn in range(3000):
         need, memory = foresee(needed(4.0), [], {}, memory, now=NOW + turn)
@@ -302,7 +301,7 @@ def any_needs(draw: st.DrawFn) -> Need:
 def test_whatever_is_measured_the_answer_is_a_number_and_the_memory_small(
     needs: Sequence[Need], seconds: float
 ) -> None:
-    """No need becomes NaN, what a shrink leaves is never less than what there must be, and memory can be written."""
+    """No need becomes NaN, a shrink leaves at least what the model requires, and JSON can hold the memory."""
     memory = NOTHING_SEEN
     for turn, need in enumerate(needs):
         found, memory = foresee(
@@ -320,7 +319,7 @@ def test_whatever_is_measured_the_answer_is_a_number_and_the_memory_small(
 
 @given(st.lists(rates, min_size=1, max_size=12), st.floats(0.0, 100.0), st.floats(0.0, 1000.0), st.floats(0.0, 1000.0))
 def test_more_demand_never_needs_less(past: list[float], demand: float, more: float, backlog: float) -> None:
-    """After the same past, a cycle with more requests, or with more of them waiting, asks for at least as much."""
+    """After the same past, a cycle with more requests or a longer queue asks for at least as much."""
     memory = NOTHING_SEEN
     for turn, rate in enumerate(past):
         _, memory = foresee(needed(rate), [variant("a")], {A: pods(1)}, memory, now=NOW + 15.0 * turn)

@@ -1,4 +1,4 @@
-"""Plans for a demand that is foreseen: what replicas get that do not start, and the words."""
+"""Plans for a foreseen demand when replicas do not start: the numbers and the words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders import NOW, variant
 from tests.decide.story import BUSY, snapshot
-from tests.decide.test_replacements import MEASURED, POLICY, A, B, Steady
+from tests.decide.test_replacements import MEASURED, POLICY, A, B, SteadyAnalyzer
 from wva.decide.measure import ANALYZERS
 from wva.decide.measure.need import Capacity
 from wva.decide.pipeline import decide
@@ -24,7 +24,7 @@ def cycle(monkeypatch):
 
     def run(*variants, demand):
         capacities = {A: Capacity(3.0, MEASURED), B: Capacity(9.0, MEASURED)}
-        monkeypatch.setitem(ANALYZERS, Analyzer.DEMAND, lambda _: Steady(demand, capacities))
+        monkeypatch.setitem(ANALYZERS, Analyzer.DEMAND, SteadyAnalyzer(demand, capacities))
         loads = {each.key.name: [BUSY] * each.ready_replicas for each in variants}
         # Each new number starts the clock anew.
         entries = [VariantMemory(each.key, each.current_replicas, NOW - 30, each.ready_replicas) for each in variants]
@@ -35,37 +35,37 @@ def cycle(monkeypatch):
 
 
 def starting(count, *, ready=1, age=DEADLINE):
-    """Return the cheap variant with replicas of which the oldest has been starting for so long."""
+    """Return the cheap variant; the oldest of its replicas has been starting for this many seconds."""
     since = NOW - age
     return variant("a", replicas=count, ready_replicas=ready, cost=20, desired=count, oldest_unready_since=since)
 
 
 def test_replicas_that_are_under_way_for_less_than_the_deadline_keep_no_variant_from_growing(cycle):
-    """Their capacity is counted, so what is missing is known."""
+    """WVA counts the capacity of starting replicas, so it knows what is missing."""
     found = cycle(starting(4, age=DEADLINE - 1), variant("b", cost=80), demand=40.0)
     assert found["a"].desired > 4
 
 
 def test_a_variant_whose_pods_do_not_start_in_time_gets_no_more_than_four_times_what_serves(cycle):
-    """Its sibling grows instead, though it is dearer."""
+    """The sibling grows instead, though it is dearer."""
     found = cycle(starting(4), variant("b", cost=80), demand=40.0)
     assert (found["a"].desired, found["b"].reason) == (4, Reason.SCALE_UP)
 
 
 def test_one_pod_that_does_not_start_stops_no_large_variant(cycle):
-    """Nine serve, and the next ones will."""
+    """Nine replicas serve, so WVA expects the next ones to start as well."""
     found = cycle(starting(10, ready=9), variant("b", cost=80), demand=60.0)
     assert found["a"].reason is Reason.SCALE_UP
 
 
 def test_alone_it_ends_there_too(cycle):
-    """And says what keeps it."""
+    """The variant has no sibling: it stops at the same number, and its message says why."""
     found = cycle(starting(4), demand=40.0)["a"]
     assert (found.desired, found.reason) == (4, Reason.NO_CANDIDATE)
     assert "a: 3 replicas stuck" in found.message
 
 
 def test_what_grows_while_replicas_start_is_the_cheapest_not_the_only_one_left(cycle):
-    """Where capacities are known, replicas under way are no obstacle."""
+    """If capacities are known, starting replicas do not keep a variant from growing."""
     message = cycle(starting(2, age=30.0), variant("b", cost=80), demand=20.0)["a"].message
     assert message.endswith("11 replicas more, the cheapest numbers have more of a (cost 20)")

@@ -1,4 +1,4 @@
-"""Cycles that the properties of the whole pipeline once failed on, each as it was found."""
+"""Cycles on which a property of the whole pipeline once failed, each as the test found it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.decide.pipelines import (
     QUEUEING,
     QUEUEING_GREEDY,
     TARGETS,
-    Kind,
+    PipelineKind,
     known_for_long,
     policy_of,
     under,
@@ -27,16 +27,16 @@ from wva.model.memory import Memory, VariantMemory
 from wva.model.metrics import ReplicaMetrics
 from wva.model.optimizers import Analyzer
 from wva.model.policy import Policy, QueueingPolicy, QueueingRules, ScaleToZeroEntry, ScaleToZeroRules
-from wva.model.recording import Recording
 from wva.model.records import replace
 from wva.model.snapshot import RequestCounts, Snapshot
 from wva.model.variant import ModelKey, Variant
+from wva.publish.recordings import Recording
 
 MODEL = ModelKey("ns", "m")
 
 
-def cycle(kind: Kind, *, load: float, **numbers: int) -> Recording:
-    """Return a cycle of equal variants with so many replicas each, which have reported the same for an hour."""
+def cycle(kind: PipelineKind, *, load: float, **numbers: int) -> Recording:
+    """Return a cycle of equal variants with these numbers of replicas, which have reported the same for an hour."""
     variants: list[Variant] = [variant(name, replicas=count) for name, count in numbers.items()]
     pods = [ReplicaMetrics(f"{each.key.name}-{n}", each.key) for each in variants for n in range(each.current_replicas)]
     entries = tuple(VariantMemory(each.key, each.current_replicas, None, each.current_replicas) for each in variants)
@@ -59,13 +59,13 @@ def decided(recording: Recording) -> dict[str, int]:
 
 @pytest.mark.parametrize("kind", [QUEUEING, HYBRID, HYBRID_TOKENS], ids=str)
 def test_what_the_model_adds_goes_to_whoever_has_fewer(kind):
-    """The queueing model gave every replica to the first of equal variants, which ended up with two more."""
+    """The queueing model once gave every replica to the first of equal variants, which then had two more."""
     assert decided(cycle(kind, load=0.9, a=2, b=1)) == {"a": 2, "b": 2}
 
 
 @pytest.mark.parametrize("kind", [GREEDY, QUEUEING_GREEDY], ids=str)
 def test_what_is_shared_among_models_is_shared_among_equal_variants(kind):
-    """Sharing by score gave every replica to the first of equal variants."""
+    """Sharing by score once gave every replica to the first of equal variants."""
     numbers = decided(cycle(kind, load=1.5, a=2, b=2, c=1))
     assert sum(numbers.values()) > 5
     assert max(numbers.values()) - min(numbers.values()) <= 1
@@ -73,14 +73,14 @@ def test_what_is_shared_among_models_is_shared_among_equal_variants(kind):
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_a_shrink_takes_from_whoever_has_more(kind):
-    """Whatever shrinks a model, the variants that are equal stay so."""
+    """Equal variants stay equal, whatever shrinks their model."""
     numbers = decided(cycle(kind, load=0.05, a=3, b=4, c=4))
     assert sum(numbers.values()) < 11
     assert max(numbers.values()) - min(numbers.values()) <= 1
 
 
 def test_an_idle_model_rests_whatever_is_known_of_its_capacity():
-    """That nothing is held and nothing waits is evidence enough for zero; how much would fit is not asked."""
+    """A model that holds no requests, with none waiting, may go to zero; its capacity does not matter."""
     recording = cycle(COST_AWARE, load=0.0, a=2)
     first, second = recording.snapshot.replicas
     blind = replace(second, engine=replace(second.engine, kv_capacity_tokens=sample(None)))

@@ -1,4 +1,4 @@
-"""When a model grows, and which variant."""
+"""When a model grows, and which of its variants grows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_low_queue_spare_grows():
 
 
 def test_both_shortages_are_named():
-    """Who reads the message sees all causes."""
+    """A user who reads the message sees all causes."""
     message = Story().cycle(variant(replicas=2), a=[(0.75, 3), (0.75, 3)])["a"].message
     assert "mean spare KV 0.05" in message
     assert "mean spare queue 2" in message
@@ -45,7 +45,7 @@ def test_spare_at_the_trigger_does_not_grow(kv, queue):
 
 
 def test_cheapest_variant_grows_and_the_other_waits():
-    """Costs decide; the sibling's message says who grows."""
+    """The cheaper variant grows, and the sibling's message names it."""
     story = Story()
     decisions = story.cycle(variant("a", cost=20), variant("b", cost=5), a=[FULL], b=[FULL])
     assert numbers(decisions) == {"a": 1, "b": 3}
@@ -54,7 +54,7 @@ def test_cheapest_variant_grows_and_the_other_waits():
 
 
 def test_equal_costs_grow_the_variant_with_most_spare_kv():
-    """Among equals the one that has still room is the one whose replicas do best."""
+    """Of variants at equal cost, the one whose replicas have the most room grows."""
     decisions = Story().cycle(variant("a"), variant("b"), a=[(0.79, 0)], b=[(0.74, 0)])
     assert numbers(decisions) == {"a": 1, "b": 2}
 
@@ -66,24 +66,24 @@ def test_equal_kv_spare_grows_the_variant_with_most_spare_queue():
 
 
 def test_full_ties_grow_the_first_name():
-    """The name is the last tie-break, so that nothing is left to chance."""
+    """The name is the last tie-break, so chance decides nothing."""
     assert numbers(Story().cycle(variant("b"), variant("a"), a=[TIGHT], b=[TIGHT])) == {"a": 2, "b": 1}
 
 
 def test_a_variant_that_nobody_can_judge_grows_last_among_equals():
-    """Without samples there is no room known, which sorts behind any known room."""
+    """A variant without samples has no known room, and sorts behind every variant with known room."""
     decisions = Story().cycle(variant("a"), variant("b"), a=[SILENT], b=[HOT])
     assert numbers(decisions) == {"a": 1, "b": 2}
 
 
 def test_variants_at_their_maximum_are_passed_over():
-    """The next cheapest grows instead."""
+    """The next cheapest variant grows instead."""
     decisions = Story().cycle(variant("a", cost=5, maximum=1), variant("b", cost=50), a=[FULL], b=[FULL])
     assert numbers(decisions) == {"a": 1, "b": 3}
 
 
 def test_nobody_left_to_grow_is_said_aloud():
-    """A saturated model that cannot grow says why, variant by variant."""
+    """A saturated model that cannot grow gives a reason for each variant."""
     decisions = Story().cycle(variant("a", replicas=2, maximum=2), variant("b", maximum=1), a=[FULL, FULL], b=[FULL])
     assert reasons(decisions) == {"a": "NoCandidate", "b": "NoCandidate"}
     assert "no variant can grow (a: at the maximum 2; b: at the maximum 1)" in decisions["a"].message
@@ -91,7 +91,7 @@ def test_nobody_left_to_grow_is_said_aloud():
 
 
 def test_growth_needs_only_partial_evidence():
-    """Three of four replicas report and are full: waiting for the fourth would help nobody."""
+    """Three of four replicas report and are full; WVA grows without waiting for the fourth."""
     decision = Story().cycle(variant(replicas=4), a=[FULL, FULL, FULL, SILENT])["a"]
     assert (decision.desired, decision.coverage.fresh, decision.coverage.expected) == (8, 3, 4)
 
@@ -103,19 +103,19 @@ def test_one_fresh_signal_is_enough_to_be_saturated():
 
 
 def test_a_signal_without_any_fresh_sample_asks_for_nothing():
-    """Unknown queues are not short of spare; the known KV usage is fine."""
+    """Unknown queues do not count as short of spare, and the known KV usage is low enough."""
     assert Story().cycle(variant(), a=[(0.1, None)])["a"].reason is Reason.METRICS_INCOMPLETE
 
 
 def test_all_saturated_grows_whatever_the_triggers_are():
-    """With triggers 0 no mean is ever below them, and still there is no room."""
+    """With triggers of 0 no mean is below them, but the model still has no room."""
     decision = Story(policy(kv_spare_trigger=0.0, queue_spare_trigger=0.0)).cycle(variant(), a=[FULL])["a"]
     assert decision.desired == 2
     assert "1 of 1 reporting replicas saturated" in decision.message
 
 
 def test_models_do_not_influence_each_other():
-    """The same name of a model in another variant's model does not matter; each model grows on its own."""
+    """Of two models, the full one grows and the idle one does not."""
     decisions = Story().cycle(variant("a", model="m"), variant("b", model="n"), a=[FULL], b=[IDLE])
     assert numbers(decisions) == {"a": 2, "b": 1}
     assert decisions["b"].reason is Reason.STEADY

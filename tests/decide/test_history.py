@@ -1,4 +1,4 @@
-"""What earlier cycles say: whether a load has been answered, and which shrink was too much."""
+"""What earlier cycles tell WVA: whether replicas already answer a load, and which shrink went too far."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def decided(
 
 
 def test_replicas_that_came_a_moment_ago_count_as_idle():
-    """Two of them would relieve one that is full, whatever they report while they fill up; one would not."""
+    """Two new replicas would relieve the full one, whatever they report while they fill up. One would not."""
     decision = decided([900, 5, 5], [FULL] * 3)
     assert (decision.desired, decision.reason) == (3, Reason.PENDING_SUFFICES)
     assert "those that have just come would be enough" in decision.message
@@ -42,39 +42,39 @@ def test_replicas_that_came_a_moment_ago_count_as_idle():
 
 
 def test_replicas_that_came_a_moment_ago_say_nothing_of_the_load():
-    """Their spare is no proof that they are enough while what the others hold still rises."""
+    """The load of the older replicas still rises, so the spare of the new ones does not prove that they are enough."""
     decision = decided([900, 900, 5, 5], [(0.95, 20), (0.95, 20), IDLE, IDLE], before=[(0.95, 9), (0.95, 9)])
     assert (decision.desired, decision.reason) == (6, Reason.SCALE_UP)
 
 
 def test_a_replica_fills_up_for_twenty_seconds():
-    """From then on it counts like any other: nobody is on the way any more."""
+    """After twenty seconds WVA counts a new replica like any other."""
     assert decided([900, 19, 19], [FULL] * 3).reason is Reason.PENDING_SUFFICES
     assert decided([900, 20, 20], [FULL] * 3).reason is Reason.SCALE_UP
 
 
 @pytest.mark.parametrize("ages", [[900, 900, 25, 25], [900, 900, 5, 5]], ids=["newest", "filling"])
 def test_a_load_that_has_been_answered_is_not_answered_twice(ages):
-    """The older ones hold no more than before the newest served: the peak is what it was."""
+    """The older replicas hold no more than before the newest served, so WVA asks for no more replicas."""
     decision = decided(ages, [FULL] * 4, before=[FULL] * (4 if ages[-1] > 20 else 2))
     assert (decision.desired, decision.reason) == (4, Reason.GROWTH_SETTLING)
     assert "but no more than before the newest replicas served" in decision.message
 
 
 def test_what_is_being_worked_off_is_no_load():
-    """Ten requests less in each queue than in the cycle before."""
+    """Each queue has ten requests less than in the cycle before, so the load is not growing."""
     decision = decided([900, 900], [(0.95, 20)] * 2, before=[(0.95, 30)] * 2)
     assert (decision.desired, decision.reason) == (2, Reason.GROWTH_SETTLING)
     assert "less than in the cycle before: what has piled up is being worked off" in decision.message
 
 
 def test_a_load_that_lasts_is_answered_when_nobody_has_come_lately():
-    """As full as before, and no reason why that should change."""
+    """The replicas are as full as before and no replica is new, so WVA adds replicas."""
     assert decided([900, 900], [FULL] * 2, before=[FULL] * 2).desired == 4
 
 
 def test_less_of_a_queue_because_others_have_joined_is_no_less_load():
-    """The third one is new to the comparison: its share is what the others have lost."""
+    """A third replica took its share of the queue, so the load itself did not fall."""
     assert decided([None] * 3, [(0.95, 9)] * 3, before=[(0.95, 14)] * 2).desired == 6
 
 
@@ -90,26 +90,26 @@ def test_less_of_a_queue_because_others_have_joined_is_no_less_load():
     ids=["queue", "a little", "below the threshold", "usage", "above the threshold"],
 )
 def test_a_tenth_of_a_threshold_is_a_change(now, before, rises):
-    """KV usage counts up to its threshold and a queue from its own on; less than a tenth is noise."""
+    """KV usage counts up to its threshold, a queue counts from its threshold on; WVA ignores less than a tenth."""
     decision = decided([900, 900, 25], [now, now, FULL], before=[before, before, FULL])
     assert (decision.reason is Reason.SCALE_UP) == rises
 
 
 def test_a_signal_that_is_not_fresh_is_not_compared():
-    """Nor is a replica of which nothing was known: without any comparison nothing speaks against growth."""
+    """WVA compares neither stale signals nor replicas without history; without any comparison it grows."""
     before = [(None, None), (0.95, None)]
     assert decided([900, 25], [(stale(0.9), 9), (None, 9)], before=before).reason is Reason.SCALE_UP
     assert decided([900, 25], [FULL] * 2).reason is Reason.SCALE_UP
 
 
 def test_a_rise_is_expected_to_go_on_until_others_serve():
-    """From 0.2 to 0.75 in a cycle: the next one is at 1.3, for which four replicas are needed, not three."""
+    """Usage rose from 0.2 to 0.75 in a cycle, so WVA expects 1.3 in the next: four replicas, not three."""
     assert decided([900, 900], [(0.75, 0)] * 2, before=[(0.2, 0)] * 2).desired == 4
     assert decided([900, 900], [(0.75, 0)] * 2, before=[(0.75, 0)] * 2).desired == 3
 
 
 def test_peaks_are_remembered_as_long_as_what_was_asked_for_is_awaited():
-    """What rises until the answer comes is compared with what led to it."""
+    """While WVA waits for new replicas, it compares a rising load with the peak that led to the growth."""
     story = Story()
     story.cycle(variant(), a=[(0.95, 9)])
     assert [peak.queue_length for peak in story.memory.models[0].peaks] == [9.0]
@@ -120,7 +120,7 @@ def test_peaks_are_remembered_as_long_as_what_was_asked_for_is_awaited():
 
 
 def test_replicas_that_fill_up_are_not_remembered():
-    """Next time they would seem to rise."""
+    """WVA keeps no history of replicas that fill up, because they would seem to rise in the next cycle."""
     young = replace(replica("a-1"), ready_since=NOW - 5)
     seen = Snapshot.of([variant(replicas=2)], [replica("a-0"), young])
     _, memory = decide(seen, Memory(), Policy(), NOW)
@@ -128,7 +128,7 @@ def test_replicas_that_fill_up_are_not_remembered():
 
 
 def test_only_sized_growth_remembers_models():
-    """The token analyzer learns capacities, and the compatibility mode forgets as v0.5 did."""
+    """Only sized growth keeps a history of models; the token analyzer and the compatibility mode keep none."""
     for chosen in (policy(compatibility=Compatibility.V0_5), policy(analyzer_name=Analyzer.TOKENS)):
         story = Story(chosen)
         story.cycle(variant(), a=[FULL])
@@ -136,7 +136,7 @@ def test_only_sized_growth_remembers_models():
 
 
 def test_a_shrink_stays_clear_of_the_trigger():
-    """Four at 0.5 would be three at 0.67, below 0.7: but a replica with more to do holds its requests for longer."""
+    """Three replicas would be at 0.67, below 0.7, but fewer replicas hold each request for longer."""
     decision = Story().cycle(variant(replicas=4), a=[(0.5, 0)] * 4)["a"]
     assert (decision.desired, decision.reason) == (4, Reason.SHRINK_UNSAFE)
     assert (
@@ -146,7 +146,7 @@ def test_a_shrink_stays_clear_of_the_trigger():
 
 
 def test_a_shrink_that_has_begun_is_withdrawn_only_at_the_trigger():
-    """Between the two nothing changes: no swinging."""
+    """Between the two limits WVA keeps the number, so the number does not swing."""
     story = Story()
     assert story.cycle(variant(replicas=4), a=[(0.44, 0)] * 4)["a"].desired == 3
     assert story.cycle(variant(replicas=4), after=30, a=[(0.5, 0)] * 4)["a"].desired == 3
@@ -163,7 +163,7 @@ def regretful(*, after: float = 60.0, maximum: int = 4) -> Story:
 
 
 def test_a_regretted_shrink_is_not_repeated_at_hardly_less_load():
-    """Three were too few at 1.6: they are tried again from 0.85 of that on."""
+    """Three replicas were too few at a load of 1.6, so WVA tries three again only below 0.85 of that load."""
     story = regretful()
     assert (story.memory.models[0].shrunk, story.memory.models[0].regretted) == (None, Shrink(3, LOAD, NOW + 60))
     decision = story.cycle(variant(replicas=4), after=300, a=[(0.35, 0)] * 4)["a"]
@@ -173,26 +173,26 @@ def test_a_regretted_shrink_is_not_repeated_at_hardly_less_load():
 
 
 def test_a_regret_is_about_no_more_replicas_than_were_left():
-    """From five to four is another matter."""
+    """A regret about three replicas does not stop a shrink from five to four."""
     assert regretful(maximum=5).cycle(variant(replicas=5), after=300, a=[(0.32, 0)] * 5)["a"].desired == 4
 
 
 def test_a_regret_passes():
-    """Requests change: after an hour it is tried again."""
+    """After an hour WVA tries the shrink again, because requests change."""
     story = regretful()
     assert story.cycle(variant(replicas=4), after=60 + KEPT - 1, a=[(0.4, 0)] * 4)["a"].desired == 4
     assert story.cycle(variant(replicas=4), after=60 + KEPT, a=[(0.4, 0)] * 4)["a"].desired == 3
 
 
 def test_growth_long_after_a_shrink_is_no_regret():
-    """The load has risen since, as it does every morning."""
+    """The load has risen since the shrink, so the shrink was no mistake."""
     assert regretful(after=REGRET - 1).memory.models[0].regretted is not None
     later = regretful(after=REGRET).memory.models[0]
     assert (later.shrunk, later.regretted) == (None, None)
 
 
 def test_a_withdrawn_shrink_is_regretted():
-    """Before the scaler acted the load was too much for those that would have been left."""
+    """The load became too much for the fewer replicas before the scaler acted."""
     story = Story()
     story.cycle(variant(replicas=2), a=[(0.2, 0)] * 2)
     assert story.cycle(variant(replicas=2), after=30, a=[(0.4, 0)] * 2)["a"].reason is Reason.SHRINK_WITHDRAWN
@@ -200,7 +200,7 @@ def test_a_withdrawn_shrink_is_regretted():
 
 
 def test_a_replica_that_does_not_come_hides_no_regret():
-    """Two of three were to be left: the one that has been missing for long carries nothing."""
+    """A replica that has been missing for long carries nothing, so WVA does not count it among those left."""
     shrinking = variant("a", replicas=2, desired=1, settling_since=NOW - 60)
     stuck = variant("b", replicas=2, ready_replicas=1, desired=2, settling_since=NOW - 9_000)
     shrunk = Shrink(3, 1.2, NOW - 60)
@@ -211,7 +211,7 @@ def test_a_replica_that_does_not_come_hides_no_regret():
 
 
 def test_a_model_that_is_held_regrets_nothing():
-    """Nothing is known of its load."""
+    """WVA knows nothing of the load of a held model, so it records no regret."""
     story = Story()
     story.cycle(variant(replicas=4), a=[(0.4, 0)] * 4)
     story.cycle(variant(replicas=3), after=60, a=[(None, None)] * 3)

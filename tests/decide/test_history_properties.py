@@ -11,9 +11,9 @@ from wva.decide.pipeline import decide
 from wva.model.decision import Decision, Reason
 from wva.model.memory import Memory, ModelMemory, PodPeak, Shrink
 from wva.model.metrics import ReplicaMetrics
-from wva.model.recording import Recording
 from wva.model.records import replace
 from wva.model.variant import ModelKey
+from wva.publish.recordings import Recording
 
 ages = st.none() | st.sampled_from([0.0, 5.0, 19.0, 20.0, 25.0, 59.0, 60.0, 900.0])
 shuffles = st.randoms(use_true_random=False)
@@ -56,7 +56,7 @@ def total(recording: Recording, model: ModelKey) -> int:
 
 @given(lived(), st.data())
 def test_more_load_never_lowers_the_number_of_replicas(recording, data):
-    """Whatever is remembered: fuller replicas and longer queues ask for as many replicas or more."""
+    """With the same memory, fuller replicas and longer queues ask for as many replicas or more."""
     loaded = fuller(recording, data)
     for model in {variant.model for variant in recording.snapshot.variants}:
         assert total(loaded, model) >= total(recording, model)
@@ -64,7 +64,7 @@ def test_more_load_never_lowers_the_number_of_replicas(recording, data):
 
 @given(lived())
 def test_what_is_remembered_never_takes_a_replica_away(recording):
-    """A past may keep a shrink from beginning; only the present can begin one."""
+    """Memory may keep WVA from beginning a shrink. Only what WVA measures now can begin one."""
     forgotten = replace(recording, memory=replace(recording.memory, models=()))
     for remembering, fresh in zip(decided(recording)[0], decided(forgotten)[0], strict=True):
         if remembering.reason is Reason.SCALE_DOWN:
@@ -74,7 +74,7 @@ def test_what_is_remembered_never_takes_a_replica_away(recording):
 
 @given(lived())
 def test_numbers_are_within_bounds_and_at_most_doubled(recording):
-    """A past may ask for more at once, never for more than there is."""
+    """Memory may make WVA ask for more at once, but never for more than twice what exists."""
     decisions, _ = decided(recording)
     for variant, decision in zip(recording.snapshot.variants, decisions, strict=True):
         if not variant.active:
@@ -96,7 +96,7 @@ def test_numbers_are_within_bounds_and_at_most_doubled(recording):
 
 @given(lived())
 def test_what_has_been_asked_for_is_not_asked_for_again_at_once(recording):
-    """The same world, the memory of the first pass: no number grows twice."""
+    """WVA decides the same cycle again with the memory of the first decision, and no number grows twice."""
     assume(not recording.snapshot.failures)
     first, memory = decided(recording)
     second, _ = decide(recording.snapshot, memory, recording.policy, recording.now)
@@ -108,7 +108,7 @@ def test_what_has_been_asked_for_is_not_asked_for_again_at_once(recording):
 
 @given(lived(), shuffles)
 def test_listing_order_never_matters(recording, shuffle):
-    """Of replicas neither, nor of what is remembered of models."""
+    """The order of replicas does not matter, nor does the order of the models in the memory."""
     replicas, models = list(recording.snapshot.replicas), list(recording.memory.models)
     shuffle.shuffle(replicas)
     shuffle.shuffle(models)
@@ -122,7 +122,7 @@ def test_listing_order_never_matters(recording, shuffle):
 
 @given(lived())
 def test_at_most_one_memory_per_model_that_runs(recording):
-    """In the order of the keys; of nothing there is none; what is gone is forgotten, as are pods that do not report."""
+    """Memory is sorted by key and has no entry for models that are gone or for pods that do not report."""
     _, memory = decided(recording)
     running = sorted({variant.model for variant in recording.snapshot.variants if variant.active})
     kept = [entry.key for entry in memory.models]

@@ -10,22 +10,22 @@ from hypothesis import strategies as st
 from tests.builders import NOW, policy, replica, variant
 from tests.decide import pipelines
 from wva.decide import pipeline
+from wva.decide.failed import separate
 from wva.decide.pipeline import conclude
-from wva.decide.separate import separate
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
 from wva.model.memory import Memory, ModelMemory, VariantMemory
 from wva.model.policy import NamespacePolicy, SaturationPolicy, SaturationRules
-from wva.model.recording import Recording
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot, UnreadModel
 from wva.model.variant import ModelKey, VariantKey
+from wva.publish.recordings import Recording
 
 HOSTILE = ModelKey("ns", "hostile")
-STAGES = ("terms", "settle", "explain", "_remembered")
+STAGES = ("terms", "want", "settle", "explain")
 
 
 class Broken(Exception):  # noqa: N818 - named after what it is
-    """Raised on purpose; its text must not get anywhere."""
+    """Raised on purpose; its text must not appear in any message."""
 
 
 def busy(*names, model=None, namespace="ns", **fields):
@@ -67,7 +67,7 @@ def of(outcome, name):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_model_that_raises_is_held_and_the_others_are_decided(monkeypatch, stage):
-    """Whatever stage it is."""
+    """This holds for every step of the decision."""
     snapshot = world("a", "b", "hostile", "z")
     good = numbers(conclude(snapshot, Memory(), policy(), NOW))
     raising(monkeypatch, stage, HOSTILE)
@@ -80,7 +80,7 @@ def test_a_model_that_raises_is_held_and_the_others_are_decided(monkeypatch, sta
 
 
 def test_the_message_names_class_and_place_and_no_text(monkeypatch):
-    """What the exception says may come from a tenant."""
+    """A tenant may have written the text of the exception."""
     raising(monkeypatch, "terms", HOSTILE)
     message = of(conclude(world("a", "hostile"), Memory(), policy(), NOW), "hostile").message
     assert message.startswith("deciding failed: Broken in wva.decide.pipeline, line ")
@@ -89,7 +89,7 @@ def test_the_message_names_class_and_place_and_no_text(monkeypatch):
 
 
 def test_what_is_remembered_of_a_held_model_stays(monkeypatch):
-    """The number, the clock and the history are there when it can be decided again."""
+    """When WVA can decide on the model again, it finds the number, the clock and the history."""
     known = VariantMemory(VariantKey("ns", "hostile"), 4, NOW - 10, 1)
     history = ModelMemory(HOSTILE)
     raising(monkeypatch, "settle", HOSTILE)
@@ -103,7 +103,7 @@ def test_what_is_remembered_of_a_held_model_stays(monkeypatch):
 
 
 def test_a_model_that_can_be_decided_again_is(monkeypatch):
-    """In the next cycle, and nothing says that it failed."""
+    """WVA decides on the model in the next cycle, and nothing says that it failed."""
     snapshot = world("a", "hostile")
     with monkeypatch.context() as patched:
         raising(patched, "terms", HOSTILE)
@@ -114,7 +114,7 @@ def test_a_model_that_can_be_decided_again_is(monkeypatch):
 
 
 def test_a_fault_that_stays_is_looked_at_once(monkeypatch):
-    """A known culprit is not looked for again: its own try fails, that of the others does not."""
+    """WVA does not search for a known culprit again: its own try fails, and the others are decided together."""
     snapshot = world(*(f"m{number:02}" for number in range(40)), "hostile")
     raising(monkeypatch, "terms", HOSTILE)
     memory = conclude(snapshot, Memory(), policy(), NOW).memory
@@ -126,7 +126,7 @@ def test_a_fault_that_stays_is_looked_at_once(monkeypatch):
 
 
 def test_the_gpus_of_a_held_model_are_not_given_away(monkeypatch):
-    """Its replicas and those that were granted to it count; what it asks for beyond does not."""
+    """The model's replicas and the replicas that it was granted count; the rest that it asks for does not."""
     hostile = variant("hostile", replicas=2, desired=3, model="hostile")
     variants, replicas = busy("a")
     inventory = Inventory.of([AcceleratorPool("A100", 4, 3)], [GpuQuota("ns", "nvidia.com/gpu", 4, 3, "q")])
@@ -150,7 +150,7 @@ def test_a_cycle_with_a_failing_model_is_replayed_bit_by_bit(monkeypatch):
 
 
 def test_an_unread_model_is_held_with_all_its_variants():
-    """Its message says what could not be taken in."""
+    """The message says which part of the model WVA could not read."""
     variants, replicas = busy("a", "b", model="hostile")
     others = busy("victim")
     snapshot = Snapshot.of([*variants, *others[0]], [*replicas, *others[1]])
@@ -166,7 +166,7 @@ def test_an_unread_model_is_held_with_all_its_variants():
 
 
 def test_variants_at_zero_of_a_model_that_fails_stay_there_and_say_why(monkeypatch):
-    """One that was called back and has not come yet keeps its number."""
+    """A variant that WVA started before and that has no replica yet keeps its number."""
     raising(monkeypatch, "terms", HOSTILE)
     asleep = [variant(name, replicas=0, model="hostile", spec_replicas=0, minimum=0) for name in ("a", "b")]
     called = VariantMemory(VariantKey("ns", "b"), 2, NOW - 10, 0)
@@ -178,7 +178,7 @@ def test_variants_at_zero_of_a_model_that_fails_stay_there_and_say_why(monkeypat
 
 
 def test_a_held_model_without_gpus_in_the_inventory_takes_none(monkeypatch):
-    """Its accelerator has no pool."""
+    """The accelerator of the model has no pool."""
     raising(monkeypatch, "terms", HOSTILE)
     variants, replicas = busy("a")
     hostile = variant("hostile", replicas=2, desired=9, model="hostile", accelerator="?")
@@ -189,14 +189,14 @@ def test_a_held_model_without_gpus_in_the_inventory_takes_none(monkeypatch):
 
 
 def test_a_held_number_stays_within_the_bounds(monkeypatch):
-    """A maximum that a user lowers counts also for a model that cannot be decided."""
+    """A maximum that a user lowers also counts for a model on which deciding fails."""
     raising(monkeypatch, "terms", HOSTILE)
     hostile = variant("hostile", replicas=3, desired=9, model="hostile", maximum=5)
     assert numbers(conclude(Snapshot.of([hostile], []), Memory(), policy(), NOW)) == {"hostile": 5}
 
 
 def test_the_configuration_of_a_namespace_that_makes_decisions_fail_does_not_count(monkeypatch):
-    """The namespace is decided without it, and the outcome names the namespace; others keep theirs."""
+    """WVA decides without the configuration of the namespace and names the namespace; others keep theirs."""
     original = pipeline.terms
 
     def broken(model, *others):
@@ -218,7 +218,7 @@ def test_the_configuration_of_a_namespace_that_makes_decisions_fail_does_not_cou
 
 
 def test_configuration_that_is_not_to_blame_stays_in_force(monkeypatch):
-    """The model fails without it as well."""
+    """The model fails without the configuration as well."""
     raising(monkeypatch, "terms", HOSTILE)
     outcome = conclude(world("a", "hostile"), Memory(), replace(policy(), namespaces=(NamespacePolicy("ns"),)), NOW)
     assert outcome.refused == ()
@@ -226,7 +226,7 @@ def test_configuration_that_is_not_to_blame_stays_in_force(monkeypatch):
 
 
 def test_what_fails_without_any_model_is_raised(monkeypatch):
-    """That is a cycle that fails as a whole."""
+    """The whole cycle fails."""
 
     def broken(*_):
         raise Broken
@@ -256,7 +256,7 @@ numbers_of_keys = st.integers(0, 23)
     st.sets(numbers_of_keys, max_size=6),
 )
 def test_only_those_that_raise_are_set_aside(alone, pairs, suspects):
-    """What is left works together; a key that raises neither alone nor with another is never set aside."""
+    """The other keys work together; WVA never sets aside a key that raises neither alone nor with another."""
     keys = range(24)
     kept, failed = separate(keys, work(alone, pairs), suspects=suspects)
     assert kept | failed.keys() == set(keys)
@@ -267,7 +267,7 @@ def test_only_those_that_raise_are_set_aside(alone, pairs, suspects):
 
 
 def test_one_that_raises_with_every_other_takes_few_with_it():
-    """Also when it comes first."""
+    """Also if that key comes first."""
     _, failed = separate(range(50), work(set(), {(0, other) for other in range(1, 50)}))
     assert len(failed) <= 2
     assert 0 in failed
@@ -276,7 +276,7 @@ def test_one_that_raises_with_every_other_takes_few_with_it():
 
 
 def test_those_that_raise_only_all_three_lose_one():
-    """There is no pair of which one has to go."""
+    """No pair of the three fails, so WVA sets one of them aside."""
 
     def attempt(keys):
         if {1, 5, 9} <= set(keys):
@@ -290,7 +290,7 @@ def test_those_that_raise_only_all_three_lose_one():
 
 
 def test_many_suspects_that_do_not_fit_stay_aside_together():
-    """Looking at each of them would take a whole try."""
+    """It would take a whole try for each suspect to look at it."""
     tries = []
     attempt = work(set(), {(0, 20)})
 
@@ -304,7 +304,7 @@ def test_many_suspects_that_do_not_fit_stay_aside_together():
 
 
 def test_work_that_raises_with_fewer_keys_is_done_without_any():
-    """That is not to be expected, and nothing is decided twice or not at all."""
+    """Such work is unexpected, so WVA sets all keys aside."""
 
     def attempt(keys):
         if {0, 2} <= set(keys) or set(keys) == {1}:
@@ -316,14 +316,14 @@ def test_work_that_raises_with_fewer_keys_is_done_without_any():
 
 
 def test_two_that_raise_only_together_are_both_set_aside():
-    """Neither of them is more to blame than the other; one that has to do with neither stays."""
+    """Neither of the two is more to blame, so both are set aside; a key that is unrelated stays."""
     kept, failed = separate(range(3), work(set(), {(0, 2)}))
     assert (kept, failed.keys()) == ({1}, {0, 2})
 
 
 @given(pipelines.cycles_of(pipelines.SIZED, limited=True) | pipelines.cycles_of(pipelines.GREEDY), st.data())
 def test_every_variant_has_one_decision_whatever_fails(recording, data):
-    """Those of a model that fails keep their number within their bounds; a second look decides the same."""
+    """Variants of a model that fails keep their number within their bounds; a second decision is the same."""
     models = sorted({each.model for each in recording.snapshot.variants})
     failing = data.draw(st.sets(st.sampled_from(models)) if models else st.just(set()))
     stage = data.draw(st.sampled_from(("terms", "settle")))

@@ -1,4 +1,4 @@
-"""A variant that is alone under a load that stays: it is sized once, and waits until what it asked for serves."""
+"""A model with a single variant under a steady load: WVA sizes it once, then waits until the new replicas serve."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from wva.sim.rivals.wva import SETUPS, controllers
 from wva.sim.scorecard.suites import CHEAP
 from wva.sim.stage.scenario import Scenario
-from wva.sim.stage.world import World
+from wva.sim.stage.world import StageWorld
 from wva.sim.traffic import shapes
 
 SOONEST_START_SECONDS = 60.0
@@ -21,14 +21,14 @@ def asked(policy, seed):
     """Return what a policy asks for within 40 minutes of 8 requests/s, as (seconds, before, after)."""
     traffic = partial(shapes.constant, rate=8.0, duration_seconds=2400.0)
     scenario = Scenario("constant", "8 requests/s", "steady", (CHEAP,), traffic)
-    world = World(scenario, seed=seed, traffic=scenario.traffic(seed))
+    world = StageWorld(scenario, seed=seed, traffic=scenario.traffic(seed))
     world.run(controllers(SETUPS[policy], scenario))
     return [(change.at_seconds, change.before, change.after) for change in world.asked]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_what_is_under_way_is_waited_for(seed):
-    """By percentages a full replica does not say how many are missing: each growth begins when the last one serves."""
+    """A full replica does not show how many are missing, so each growth begins when the last one serves."""
     growths = [(at, after) for at, before, after in asked("wva-percentage", seed) if after > before]
     assert all(later - at >= SOONEST_START_SECONDS for (at, _), (later, _) in pairwise(growths))
     assert max(after for _, after in growths) <= 5
@@ -36,7 +36,7 @@ def test_what_is_under_way_is_waited_for(seed):
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_where_demand_is_measured_it_is_sized_within_two_minutes(seed):
-    """Eight requests/s are two and a half replicas. What has piled up until they serve is no more demand.
+    """Eight requests/s need two and a half replicas. The backlog that builds up meanwhile adds no demand.
 
     Later it may look once as if demand rose, for one replica.
     """

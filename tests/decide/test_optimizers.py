@@ -56,7 +56,7 @@ def decided(snapshot, policy, inventory=None, detail=""):
 
 
 def test_one_step_adds_a_single_replica_where_sized_growth_adds_what_is_missing():
-    """And it shrinks as the other does."""
+    """Both optimizers shrink a model alike."""
     for optimizer, expected in ((Optimizer.SIZED, 8), (Optimizer.ONE_STEP, 5)):
         story = Story(Policy(SaturationPolicy(analyzer_name=Analyzer.PERCENTAGE, optimizer_name=optimizer)))
         assert story.cycle(variant(replicas=4), a=[FULL] * 4)["a"].desired == expected
@@ -66,7 +66,7 @@ def test_one_step_adds_a_single_replica_where_sized_growth_adds_what_is_missing(
 
 
 def test_what_a_maximum_keeps_from_sized_growth_is_counted_for_the_cheapest_variant():
-    """Two full replicas want to double: the maximum leaves one, or none; a sibling with room takes the rest."""
+    """Two full replicas want to double; the maximum allows one more or none, and a sibling takes the rest."""
     three = Bounds(None, 3, maximum_origin="HPA ns/a")
 
     def limits(*others, maximum=three):
@@ -87,7 +87,7 @@ def test_what_a_maximum_keeps_from_sized_growth_is_counted_for_the_cheapest_vari
 
 
 def test_scarce_gpus_go_by_priority_or_by_score():
-    """Three GPUs for two models of one class that need two each: one has its two, or both lack one or less."""
+    """Three GPUs for two models that need two each: one model gets two, or each model lacks one or less."""
     for optimizer, expected in (
         (Optimizer.BY_ANALYZER, [2, 2]),
         (Optimizer.GREEDY_BY_SCORE, [2, 2]),
@@ -109,7 +109,7 @@ def test_scarce_gpus_go_by_priority_or_by_score():
 
 
 def test_who_gets_less_of_shared_gpus_says_who_limited_it_and_by_how_much():
-    """In the step of the allocation, and at the beginning of the message."""
+    """The step of the allocation and the beginning of the message name the limit."""
     policy = tokens_policy(enable_limiter=True, service_targets=(ServiceTarget("p", priority=1, model_id="b"),))
     seen = replace(in_need("a", "b"), inventory=gpus(1))
     (loser, winner), _ = decide(seen, known("a", "b"), policy, NOW)
@@ -140,7 +140,7 @@ def test_without_a_budget_the_model_based_optimizer_gives_what_is_needed():
     ],
 )
 def test_three_free_gpus_go_by_service_class(policy, delayed, expected):
-    """The first class has its two, the second cannot have its two and gets the last one, by any of these policies."""
+    """The first class gets the two that it needs and the second class the last one, under each of these policies."""
     solver = SolverPolicy(best_effort=policy, delayed=delayed)
     asked = replace(QUEUEING, **premium("x", "y", "z"), enable_limiter=True, solver=solver)
     found = decided(fleet("x", "y", "z"), asked, gpus(3))
@@ -154,7 +154,7 @@ def test_three_free_gpus_go_by_service_class(policy, delayed, expected):
 
 
 def test_round_robin_takes_turns_among_equals():
-    """Four GPUs for three models of one class that need two each, and none of them may have all."""
+    """Four GPUs for three models of one class that need two each; no model may have all."""
     classes = premium("x", "y", "z")
     same = tuple(replace(target, priority=1) for target in classes["service_targets"])
     solver = SolverPolicy(best_effort=BestEffort.ROUND_ROBIN)
@@ -163,7 +163,7 @@ def test_round_robin_takes_turns_among_equals():
 
 
 def test_the_cheapest_accelerator_that_has_gpus_is_taken():
-    """An H100 carries it all for 100; without a free one it takes four A100 more, at 400 each."""
+    """One H100 carries all of it for 100; without a free one the model takes four A100 more, at 400 each."""
     policy = replace(QUEUEING, enable_limiter=True)
     pair = Snapshot.of(
         [variant("a", cost=400.0), variant("h", accelerator="H100", cost=100.0, gpus_per_replica=2)],
@@ -180,7 +180,7 @@ def test_the_cheapest_accelerator_that_has_gpus_is_taken():
 
 
 def test_a_quota_of_the_namespace_binds_the_solver_by_its_name():
-    """Nine GPUs are free, the namespace may request one of them."""
+    """Nine GPUs are free, but the quota of the namespace leaves one of them."""
     quota = GpuQuota("ns", "nvidia.com/gpu", 4, 3, "team")
     inventory = Inventory.of([AcceleratorPool("A100", 100, 91)], [quota])
     solver = SolverPolicy(best_effort=BestEffort.PRIORITY_EXHAUSTIVE)
@@ -196,7 +196,7 @@ def test_a_quota_of_the_namespace_binds_the_solver_by_its_name():
 
 
 def test_the_solver_may_be_limited_alone_or_not_at_all():
-    """``unlimited`` false keeps it to the GPUs without a limiter; with a limiter all keep to them."""
+    """With ``unlimited`` false it keeps to the GPUs without a limiter; with a limiter every optimizer does."""
     base = replace(QUEUEING, **premium("x"))
     alone = decided(fleet("x"), replace(base, solver=SolverPolicy(unlimited=False)), gpus(1))["x"]
     assert (alone.desired, [step.stage for step in alone.limits]) == (2, ["allocate"])
@@ -206,7 +206,7 @@ def test_the_solver_may_be_limited_alone_or_not_at_all():
 
 @pytest.mark.parametrize("solver", [SolverPolicy(), SolverPolicy(unlimited=False)])
 def test_an_unknown_inventory_stops_growth_or_is_declared_unlimited(solver):
-    """By the fail mode that is configured, and either is said."""
+    """The configured fail mode decides, and the message names it."""
     policy = replace(QUEUEING, **premium("x"), enable_limiter=True, solver=solver)
     closed = decided(fleet("x"), policy, detail="nodes may not be listed")["x"]
     assert (closed.desired, closed.reason) == (1, Reason.GPU_LIMITED)
@@ -220,7 +220,7 @@ def test_an_unknown_inventory_stops_growth_or_is_declared_unlimited(solver):
 
 
 def test_what_the_limiter_denies_goes_to_the_next_variant():
-    """The solver was told to look at no GPUs; with the ceiling of the limiter the cost-aware rule goes on."""
+    """The queueing model may look at no GPUs; with the ceiling of the limiter the next variant grows."""
     policy = replace(QUEUEING, enable_limiter=True, solver=SolverPolicy(unlimited=True))
     pair = Snapshot.of(
         [variant("a", cost=400.0), variant("h", accelerator="H100", cost=100.0)],
@@ -231,7 +231,7 @@ def test_what_the_limiter_denies_goes_to_the_next_variant():
 
 
 def test_a_variant_whose_pods_find_no_node_is_left_out():
-    """No replica of it is counted on, and none more is asked for."""
+    """WVA counts on no replica of the variant and asks for no more of them."""
     pair = Snapshot.of(
         [variant("a", cost=40.0), variant("h", accelerator="H100", cost=1.0, unschedulable_pods=1)],
         [pod("a", success_rate=0.8), pod("h", success_rate=8.4)],
@@ -240,7 +240,7 @@ def test_a_variant_whose_pods_find_no_node_is_left_out():
 
 
 def test_when_no_variant_may_grow_the_reason_is_that_of_the_bounds():
-    """Nothing is denied by GPUs, so nobody says so."""
+    """No GPU limit denied anything, so the message names the bounds only."""
     seen = Snapshot.of([variant(cost=40.0, bounds=Bounds(1, 1))], [pod(success_rate=0.9)])
     found = decided(seen, QUEUEING)["a"]
     assert (found.desired, found.reason) == (1, Reason.NO_CANDIDATE)
@@ -249,7 +249,7 @@ def test_when_no_variant_may_grow_the_reason_is_that_of_the_bounds():
 
 
 def test_a_variant_with_room_and_no_known_capacity_says_so():
-    """Beside a sibling at its maximum: each variant has its own reason, in words."""
+    """The sibling is at its maximum; each variant gives its own reason."""
     pair = Snapshot.of(
         [variant("a", cost=40.0, bounds=Bounds(1, 1)), variant("l", accelerator="L4", cost=1.0)],
         [pod("a", success_rate=6.0), pod("l", success_rate=6.0)],
@@ -260,7 +260,7 @@ def test_a_variant_with_room_and_no_known_capacity_says_so():
 
 
 def test_what_a_maximum_leaves_missing_is_counted():
-    """Three are needed, the scaler allows two; the cheapest variant at its maximum would have the third."""
+    """Three are needed and the scaler allows two; the missing one counts for the cheapest variant at its maximum."""
     two = Bounds(None, 2, maximum_origin="HPA ns/a")
     for policy in (
         QUEUEING,
@@ -272,7 +272,7 @@ def test_what_a_maximum_leaves_missing_is_counted():
 
 
 def test_shrinks_once_nothing_speaks_against_it():
-    """A load of one cycle may come back; after an hour of it what the rest can carry goes."""
+    """A load of one cycle may come back; after an hour of lower load the spare replicas go."""
     seen = Snapshot.of([variant(replicas=4, cost=40.0)], [pod(number=n, success_rate=0.1) for n in range(4)])
     (first,), _ = decide(seen, replace(steady(seen, QUEUEING), foreseen=()), QUEUEING, NOW)
     assert first.desired == 4
@@ -281,14 +281,14 @@ def test_shrinks_once_nothing_speaks_against_it():
 
 
 def test_cost_aware_may_be_chosen_for_the_queueing_model():
-    """Its need, answered by the other rule."""
+    """The other optimizer answers the need of the queueing model."""
     chosen = SaturationPolicy(analyzer_name=Analyzer.QUEUEING, optimizer_name=Optimizer.COST_AWARE)
     found = decided(fleet("x"), replace(KNOWN, **premium("x"), saturation=chosen))["x"]
     assert found.desired == 3
 
 
 def test_unit_costs_count_where_no_variant_states_a_cost():
-    """Per GPU; not where one variant says what it costs, nor where one accelerator has no unit cost.
+    """Unit costs are per GPU. They do not count if a variant states a cost or an accelerator has no unit cost.
 
     Of equally dear variants the one that carries more is taken.
     """
@@ -309,7 +309,7 @@ def test_unit_costs_count_where_no_variant_states_a_cost():
 
 
 def test_the_second_need_keeps_to_the_gpus_that_there_are():
-    """It wants three replicas: pools, quotas, GPUs that nobody has or nobody knows of, and the maximum bound it."""
+    """The second need wants three replicas; pools, quotas, missing or unknown GPUs and the maximum limit it."""
     policy = replace(HYBRID, **premium("x"), enable_limiter=True)
 
     def limits(inventory, **fields):

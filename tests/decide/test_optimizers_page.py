@@ -1,4 +1,4 @@
-"""The page about analyzers and optimizers: names, pairs and links are those of the code, its example is computed."""
+"""The page about analyzers and optimizers has the names, pairs and links of the code, and computed examples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rows(name):
 
 
 def chapter(link):
-    """Return the text of a chapter that a link points to; of the whole page where it names no chapter."""
+    """Return the text of the chapter that a link points to, or of the whole page if it names no chapter."""
     name, _, anchor = link.partition("#")
     page = (DOCS / name).read_text(encoding="utf-8") if name else PAGE
     if not anchor:
@@ -38,7 +38,7 @@ def chapter(link):
 
 
 def test_every_analyzer_is_listed_with_the_optimizers_that_fit():
-    """And nothing else is."""
+    """The page lists exactly the pairs that the code allows."""
     listed = {name: re.findall(r"`([\w-]+)`", row[3]) for name, row in rows("analyzerName").items()}
     assert listed == {
         analyzer.value or "percentage": [each.value for each in FITTING[analyzer]] for analyzer in Analyzer
@@ -47,7 +47,7 @@ def test_every_analyzer_is_listed_with_the_optimizers_that_fit():
 
 
 def test_every_optimizer_is_listed():
-    """By the name that selects it."""
+    """The page lists each optimizer by the name that selects it."""
     assert set(rows("optimizerName")) == {each.value for each in Optimizer} - {""}
 
 
@@ -60,7 +60,7 @@ LINKS = [
 
 @pytest.mark.parametrize("link", LINKS)
 def test_every_chapter_has_an_example_parameters_and_when_to_choose_it(link):
-    """Signals, units and formula are prose; these can be looked for."""
+    """The test looks for the example, the parameters and the advice; signals, units and formula are prose."""
     text = chapter(link)
     assert "### Example" in text
     assert re.search(r"[Pp]arameter", text)
@@ -68,7 +68,7 @@ def test_every_chapter_has_an_example_parameters_and_when_to_choose_it(link):
 
 
 def test_the_example_of_one_step_is_what_the_code_computes():
-    """The decisions printed below the table are those for the replicas in it."""
+    """The decisions below the table are the decisions on the replicas in it."""
     table, result = re.search(r"\| Pod \|.*?\n\|[-|]+\n(.*?)\n\n```\n(.*?)```", PAGE, re.DOTALL).groups()
     assert told(table, Optimizer.ONE_STEP) == result.splitlines()
     assert told(table, Optimizer.SIZED)[0].startswith("cheap: 2 -> 5 ")

@@ -1,4 +1,4 @@
-"""Growth that finds no GPUs goes to the next variant of its model."""
+"""If growth finds no GPUs, WVA grows the next variant of the model."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from tests.builders import NOW, variant
 from tests.decide.story import BUSY, FULL, IDLE, Story, numbers, reasons
 from tests.decide.tokens import pod
 from wva.decide.pipeline import decide
-from wva.model.capacity import CapacityMemory, LearnedCapacity
 from wva.model.decision import Reason
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
-from wva.model.memory import Memory, VariantMemory
+from wva.model.memory import CapacityMemory, LearnedCapacity, Memory, VariantMemory
 from wva.model.policy import Analyzer, Policy, SaturationPolicy
 from wva.model.records import replace
 from wva.model.service import ServiceTarget
@@ -34,17 +33,17 @@ def story(*quotas: GpuQuota, policy: Policy | None = None, **gpus: int) -> Story
 
 
 def cheap(**fields):
-    """Return the variant that an optimizer without a budget would always take."""
+    """Return the variant that an optimizer without a GPU budget would always choose."""
     return variant("cheap", cost=1, **fields)
 
 
 def dear(**fields):
-    """Return its sibling on other GPUs."""
+    """Return the dearer sibling, which uses other GPUs."""
     return variant("dear", **{"cost": 50, "accelerator": "H100", **fields})
 
 
 def test_what_finds_no_gpus_goes_to_the_next_variant():
-    """Three more are wanted: one GPU is left for the cheap variant, two replicas go to the other, and both say so."""
+    """Three more are wanted: the cheap variant gets one, its sibling two, and both messages say so."""
     decisions = story(A100=1, H100=8).cycle(cheap(replicas=2), dear(), cheap=[FULL] * 2, dear=[FULL])
     assert numbers(decisions) == {"cheap": 3, "dear": 3}
     assert reasons(decisions) == {"cheap": "GpuLimited", "dear": "ScaleUp"}
@@ -52,7 +51,7 @@ def test_what_finds_no_gpus_goes_to_the_next_variant():
 
 
 def test_the_next_variant_has_limits_of_its_own():
-    """What the second cannot take goes to the third, and who was full to begin with keeps its number."""
+    """What the second variant cannot take goes to the third; a variant that was full at the start keeps its number."""
     decisions = story(A100=1, H100=1, L40S=9).cycle(
         cheap(replicas=4),
         dear(),
@@ -67,7 +66,7 @@ def test_the_next_variant_has_limits_of_its_own():
 
 
 def test_a_quota_of_the_namespace_binds_the_next_variant_as_well():
-    """It is left as it was, and both name the quota or nothing at all."""
+    """The quota limits the cheap variant, and the next variant keeps its number."""
     quota = GpuQuota("ns", "nvidia.com/gpu", hard=4, used=3, name="team")
     decisions = story(quota, A100=9, H100=9).cycle(cheap(replicas=2), dear(), cheap=[FULL] * 2, dear=[FULL])
     assert numbers(decisions) == {"cheap": 3, "dear": 1}
@@ -75,14 +74,14 @@ def test_a_quota_of_the_namespace_binds_the_next_variant_as_well():
 
 
 def test_without_a_sibling_the_words_stay():
-    """Nobody can take over: the limit is all there is to say."""
+    """No sibling can take the growth, so the message names the limit only."""
     decision = story(A100=0).cycle(cheap(replicas=2), cheap=[FULL] * 2)["cheap"]
     assert (decision.desired, decision.reason) == (2, Reason.GPU_LIMITED)
     assert "but there are no GPUs for it" in decision.message
 
 
 def test_who_overflows_takes_nothing_from_a_model_of_higher_priority():
-    """Both want the same GPUs in the end, and the premium model has them."""
+    """Both models want the same GPUs in the end, and the premium model gets them."""
     premium = ServiceTarget("premium", priority=1, model_id="n")
     decisions = story(A100=0, H100=2, policy=Policy(service_targets=(premium,))).cycle(
         cheap(replicas=2),
@@ -96,7 +95,7 @@ def test_who_overflows_takes_nothing_from_a_model_of_higher_priority():
 
 
 def test_who_overflows_with_higher_priority_pushes_on_who_was_there():
-    """The premium model takes the GPU that a first look had given to the other, and that one moves on in turn."""
+    """The premium model takes the GPU that the other model had at first, and the other one moves on in turn."""
     premium = ServiceTarget("premium", priority=1, model_id="m")
     decisions = story(A100=0, H100=1, L40S=9, policy=Policy(service_targets=(premium,))).cycle(
         cheap(),
@@ -112,14 +111,14 @@ def test_who_overflows_with_higher_priority_pushes_on_who_was_there():
 
 
 def test_a_granted_step_that_the_scaler_ignores_goes_to_the_sibling_too():
-    """Two more than twenty are within the tolerance of an HPA: all go to the other."""
+    """A step from twenty by two is within the tolerance of an HPA, so the sibling gets the whole step."""
     decisions = story(A100=2, H100=99).cycle(cheap(replicas=20), dear(), cheap=[FULL] * 20, dear=[FULL])
     assert numbers(decisions) == {"cheap": 20, "dear": 22}
     assert [step.limited_by for step in decisions["cheap"].limits] == ["gpu-limiter A100"]
 
 
 def test_growth_overflows_under_the_token_analyzer_too():
-    """Cost-aware: the sibling takes what the cheapest capacity cannot."""
+    """Under the cost-aware optimizer the sibling gets what the cheapest variant cannot have."""
     policy = Policy(saturation=SaturationPolicy(analyzer_name=Analyzer.TOKENS), enable_limiter=True)
     learned = Memory(capacity=CapacityMemory((LearnedCapacity(ModelKey("ns", "m"), NOW - 3600),)))
     pods = [pod("cheap-0", kv=0.79), pod("dear-0", kv=0.79)]
@@ -131,7 +130,7 @@ def test_growth_overflows_under_the_token_analyzer_too():
 
 
 def test_while_the_gpus_are_unknown_the_sibling_is_not_asked():
-    """Nothing grows anywhere, and it is said of the one that would have."""
+    """No variant grows, and the message is on the variant that would have grown."""
     limited = story()
     limited.inventory = None
     decisions = limited.cycle(cheap(), dear(), cheap=[FULL], dear=[FULL])
@@ -140,7 +139,7 @@ def test_while_the_gpus_are_unknown_the_sibling_is_not_asked():
 
 
 def test_what_is_only_asked_for_gives_way_to_a_shrink_that_is_withdrawn():
-    """It has no GPUs yet, and none are free; what was to go has its own."""
+    """Replicas that do not exist yet have no GPUs, and none are free; replicas that were to go keep theirs."""
     told = story(A100=0)
     told.memory = Memory(
         variants=(VariantMemory(variant("a").key, 4, None, 3), VariantMemory(variant("c").key, 1, None, 5))
@@ -153,7 +152,7 @@ def test_what_is_only_asked_for_gives_way_to_a_shrink_that_is_withdrawn():
 
 
 def test_a_budget_without_models_is_no_problem():
-    """Nothing in, nothing out; and one that asks for nothing gets nothing."""
+    """Without models the answer is empty, and a model that asks for nothing gets nothing."""
     assert story(A100=1).cycle() == {}
     assert numbers(story(A100=0).cycle(cheap(), cheap=[BUSY])) == {"cheap": 1}
 
@@ -181,7 +180,7 @@ def crowds(draw):
 
 @given(crowds())
 def test_no_gpu_is_promised_twice(crowd):
-    """However growth moves on, it fits into the free GPUs and the bounds, and nobody loses what exists."""
+    """All growth together fits into the free GPUs and the bounds, and no model loses what exists."""
     variants, loads, gpus = crowd
     limited = story(**gpus)
     decisions = limited.cycle(*variants, **loads)

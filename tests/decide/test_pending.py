@@ -1,4 +1,4 @@
-"""Replicas that are on their way: they count as supply for a while, and then no longer."""
+"""Starting replicas count as supply until the transition deadline, and then no longer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DEADLINE = 600.0
 
 
 def test_pending_replicas_that_suffice_stop_further_growth():
-    """One replica loads its model; with it the model would have spare again, so nobody else grows."""
+    """One replica loads its model. With it the model would have spare again, so no other variant grows."""
     decisions = Story().cycle(
         variant("a", replicas=2, ready_replicas=1, cost=5), variant("b", cost=50), a=[HOT], b=[HOT]
     )
@@ -20,7 +20,7 @@ def test_pending_replicas_that_suffice_stop_further_growth():
 
 
 def test_the_next_cheapest_grows_when_pending_replicas_do_not_suffice():
-    """Eight full replicas, one on its way: two idle ones would bring the mean spare back, so one is added."""
+    """Eight replicas are full and one starts. Two idle ones would bring the mean spare back, so WVA adds one."""
     story = Story()
     variants = (variant("a", replicas=2, ready_replicas=1, cost=5), variant("b", replicas=7, cost=50))
     story.cycle(*variants, a=[HOT], b=[HOT] * 7)
@@ -30,7 +30,7 @@ def test_the_next_cheapest_grows_when_pending_replicas_do_not_suffice():
 
 
 def test_growth_beside_pending_replicas_is_half_of_what_there_is_at_most():
-    """With a trigger as high as the threshold no number of idle ones would do: nine are there, five are added."""
+    """With a trigger as high as the threshold no number of replicas is enough: nine exist, so WVA adds five."""
     story = Story(policy(kv_cache_threshold=0.5, kv_spare_trigger=0.5))
     variants = (variant("a", replicas=2, ready_replicas=1, cost=5), variant("b", replicas=7, cost=50))
     story.cycle(*variants, a=[HOT], b=[HOT] * 7)
@@ -38,7 +38,7 @@ def test_growth_beside_pending_replicas_is_half_of_what_there_is_at_most():
 
 
 def test_replicas_asked_for_a_moment_ago_get_time_to_show():
-    """For half a minute nothing is added to what is on its way, whoever it would be added to."""
+    """For half a minute after it asked for replicas, WVA adds no more, on any variant."""
     story = Story()
     variants = (variant("a", replicas=2, ready_replicas=1, cost=5), variant("b", replicas=7, cost=50))
     story.cycle(*variants, a=[HOT], b=[HOT] * 7)
@@ -49,7 +49,7 @@ def test_replicas_asked_for_a_moment_ago_get_time_to_show():
 
 
 def test_a_variant_that_is_alone_is_sized_once_unless_demand_has_risen():
-    """Its replica is full while the second one loads: that is what it was asked for."""
+    """The only replica is full while the second one loads; WVA asked for the second because of that load."""
     story = Story()
     assert story.cycle(variant(), a=[FULL])["a"].desired == 2
     loading = variant(replicas=2, ready_replicas=1)
@@ -60,7 +60,7 @@ def test_a_variant_that_is_alone_is_sized_once_unless_demand_has_risen():
 
 
 def test_a_variant_that_is_alone_grows_again_when_demand_has_risen():
-    """Ten were at 0.72 when one more was asked for; now they are full."""
+    """Ten replicas were at 0.72 when WVA asked for one more; now they are full."""
     story = Story()
     assert story.cycle(variant(replicas=9), a=[(0.71, 0)] * 9)["a"].desired == 10
     loading = variant(replicas=10, ready_replicas=9)
@@ -69,7 +69,7 @@ def test_a_variant_that_is_alone_grows_again_when_demand_has_risen():
 
 
 def test_replicas_asked_for_count_before_they_exist():
-    """The scaler has not acted yet: the number stays, and is not raised again."""
+    """The scaler has not acted yet: WVA keeps the number and does not raise it again."""
     story = Story()
     assert story.cycle(variant(), a=[HOT])["a"].desired == 2
     decision = story.cycle(variant(), after=30, a=[HOT])["a"]
@@ -77,7 +77,7 @@ def test_replicas_asked_for_count_before_they_exist():
 
 
 def test_a_variant_waiting_without_growth_wish_keeps_its_number():
-    """Enough spare, replicas pending: steady, and the sibling knows why it does not shrink."""
+    """The model has enough spare, but replicas are starting: its sibling does not shrink and says why."""
     story = Story()
     pending = variant("a", replicas=2, ready_replicas=1)
     decisions = story.cycle(pending, variant("b", replicas=3), a=[IDLE], b=[IDLE] * 3)
@@ -86,7 +86,7 @@ def test_a_variant_waiting_without_growth_wish_keeps_its_number():
 
 
 def test_after_the_deadline_siblings_grow():
-    """A replica that is stuck is no supply; the dearer sibling takes over."""
+    """A stuck replica is no supply, so the dearer sibling grows."""
     story = Story()
     stuck, sibling = variant("a", replicas=2, ready_replicas=1, cost=5), variant("b", cost=50)
     assert numbers(story.cycle(stuck, sibling, a=[HOT], b=[HOT])) == {"a": 2, "b": 1}
@@ -95,7 +95,7 @@ def test_after_the_deadline_siblings_grow():
 
 
 def test_a_stuck_replica_does_not_stop_a_variant_that_is_alone():
-    """One broken pod is no reason to leave the model short of others."""
+    """One stuck pod does not keep the model from getting other replicas."""
     story = Story()
     stuck = variant(replicas=2, ready_replicas=1)
     story.cycle(stuck, a=[HOT])
@@ -105,7 +105,7 @@ def test_a_stuck_replica_does_not_stop_a_variant_that_is_alone():
 
 
 def test_a_variant_whose_replicas_never_start_gets_no_more_than_a_few_times_what_serves():
-    """Three of four are stuck: more of them would not help; the message names them."""
+    """Three of four replicas are stuck, so more of them would not help; the message names them."""
     story = Story()
     stuck = variant(replicas=4, ready_replicas=1)
     story.cycle(stuck, a=[FULL])
@@ -115,13 +115,13 @@ def test_a_variant_whose_replicas_never_start_gets_no_more_than_a_few_times_what
 
 
 def test_pods_without_a_node_make_the_next_variant_eligible_at_once():
-    """What the scheduler cannot place is no supply, long before the deadline."""
+    """Pods that the scheduler cannot place are no supply, long before the deadline."""
     stuck, sibling = variant("a", replicas=2, ready_replicas=1, cost=5, unschedulable_pods=1), variant("b", cost=50)
     assert numbers(Story().cycle(stuck, sibling, a=[HOT], b=[HOT])) == {"a": 2, "b": 2}
 
 
 def test_a_variant_whose_pods_find_no_node_does_not_grow():
-    """Alone it says why."""
+    """The variant has no sibling, and its message says why it does not grow."""
     stuck = variant("a", replicas=3, ready_replicas=1, unschedulable_pods=2)
     decision = Story().cycle(stuck, a=[HOT])["a"]
     assert (decision.desired, decision.reason) == (3, Reason.NO_CANDIDATE)
@@ -129,7 +129,7 @@ def test_a_variant_whose_pods_find_no_node_does_not_grow():
 
 
 def test_pending_variants_are_named_when_nobody_can_grow():
-    """All replicas of the model are full, more than one pending could relieve."""
+    """All replicas of the model are full, and the starting ones are too few to relieve them."""
     story = Story()
     story.cycle(variant(replicas=10, ready_replicas=9, maximum=10), a=[HOT] * 9)
     decision = story.cycle(variant(replicas=10, ready_replicas=9, maximum=10), after=30, a=[HOT] * 9)["a"]
@@ -138,7 +138,7 @@ def test_pending_variants_are_named_when_nobody_can_grow():
 
 
 def test_after_the_deadline_a_stuck_replica_does_not_block_shrinking():
-    """The others are idle and completely known: the dearest shrinks."""
+    """The other replicas are idle and all report: the dearest variant shrinks."""
     story = Story()
     stuck, sibling = variant("a", replicas=2, ready_replicas=1, cost=5), variant("b", replicas=3, cost=50)
     loads = {"a": [IDLE], "b": [IDLE] * 3}
@@ -150,7 +150,7 @@ def test_after_the_deadline_a_stuck_replica_does_not_block_shrinking():
 
 
 def test_a_stuck_variant_may_shrink_itself():
-    """Its stuck replica is the first that Kubernetes takes away."""
+    """Kubernetes removes the stuck replica first."""
     story = Story()
     stuck = variant(replicas=3, ready_replicas=2)
     story.cycle(stuck, a=[IDLE, IDLE])
@@ -159,7 +159,7 @@ def test_a_stuck_variant_may_shrink_itself():
 
 
 def test_the_deadline_is_a_setting():
-    """Large models load longer than ten minutes."""
+    """The deadline can be longer, because large models load for more than ten minutes."""
     story = Story(policy(transition_deadline_seconds=3600.0))
     stuck, sibling = variant("a", replicas=2, ready_replicas=1, cost=5), variant("b", cost=50)
     story.cycle(stuck, sibling, a=[HOT], b=[HOT])
@@ -168,7 +168,7 @@ def test_the_deadline_is_a_setting():
 
 
 def test_progress_starts_the_clock_again():
-    """One of two pending replicas became ready after nine minutes: the other one gets its time too."""
+    """One of two starting replicas became Ready after nine minutes, so the other one gets its full time again."""
     story = Story()
     sibling = variant("b", cost=50)
     story.cycle(variant("a", replicas=3, ready_replicas=1), sibling, a=[HOT], b=[HOT])
@@ -181,7 +181,7 @@ def test_progress_starts_the_clock_again():
 
 
 def test_a_flapping_replica_is_no_progress():
-    """Ready, gone, ready again: that starts no clock a second time."""
+    """A replica that becomes Ready a second time does not start the clock again."""
     story = Story()
     for second, ready in enumerate((1, 2, 1, 2)):
         story.cycle(variant(replicas=3, ready_replicas=ready), after=second, a=[HOT] * ready)
@@ -190,7 +190,7 @@ def test_a_flapping_replica_is_no_progress():
 
 
 def test_another_number_starts_the_clock_again():
-    """Growth after growth is a new change."""
+    """Each new number is a new change with a clock of its own."""
     story = Story()
     story.cycle(variant(), a=[HOT])
     assert story.decisions["a"].settling_since == NOW
@@ -201,7 +201,7 @@ def test_another_number_starts_the_clock_again():
 
 
 def test_new_replicas_that_do_not_report_yet_are_still_on_their_way():
-    """Ready a moment ago, not scraped yet: counting it as nothing would buy one replica too many."""
+    """If WVA did not count a replica that is Ready but not scraped yet, it would ask for one too many."""
     story = Story()
     story.cycle(variant(), a=[HOT])
     decision = story.cycle(variant(replicas=2), after=60, a=[HOT, SILENT])["a"]
@@ -211,7 +211,7 @@ def test_new_replicas_that_do_not_report_yet_are_still_on_their_way():
 
 
 def test_new_replicas_that_do_not_report_yet_are_no_gap_in_the_metrics():
-    """Growth that just worked is not announced as missing metrics."""
+    """WVA does not report missing metrics of replicas that became Ready a moment ago."""
     story = Story()
     story.cycle(variant(), a=[HOT])
     decision = story.cycle(variant(replicas=2), after=60, a=[BUSY, SILENT])["a"]
@@ -220,7 +220,7 @@ def test_new_replicas_that_do_not_report_yet_are_no_gap_in_the_metrics():
 
 
 def test_new_replicas_that_never_report_become_a_gap():
-    """After the deadline they are what they are: replicas without metrics."""
+    """After the deadline they count as replicas without metrics."""
     story = Story()
     story.cycle(variant(), a=[HOT])
     story.cycle(variant(replicas=2), after=60, a=[BUSY, SILENT])
@@ -229,7 +229,7 @@ def test_new_replicas_that_never_report_become_a_gap():
 
 
 def test_new_silent_replicas_keep_their_variant_from_growing():
-    """Ten replicas, nine of them full and one new and silent, which was asked for just that: the variant waits."""
+    """Nine of ten replicas are full, and the new one does not report yet: the variant waits for it."""
     story = Story()
     story.cycle(variant(replicas=9, maximum=10), a=[HOT] * 9)
     story.cycle(variant(replicas=10, maximum=10), after=60, a=[*[HOT] * 9, SILENT])
@@ -239,14 +239,14 @@ def test_new_silent_replicas_keep_their_variant_from_growing():
 
 
 def test_more_ready_pods_than_replicas_wait_for_the_caches_to_agree():
-    """Two Ready pods of one replica: somebody's view is old, so nothing shrinks."""
+    """One replica has two Ready pods, so one of the caches is old, and WVA does not shrink the model."""
     decision = Story().cycle(variant(), a=[IDLE, IDLE])["a"]
     assert (decision.desired, decision.reason) == (1, Reason.STEADY)
     assert "until Ready pods and replicas agree" in decision.message
 
 
 def test_a_variant_at_its_maximum_names_its_new_replica_first():
-    """It has come, and its samples have not; then it is seen whether more is needed."""
+    """The new replica is Ready, but its samples are missing; WVA waits for them before it asks for more."""
     full = variant(replicas=2, desired=2, maximum=2, settling_since=NOW - 60)
     decision = Story().cycle(full, a=[FULL, SILENT])["a"]
     assert (decision.desired, decision.reason) == (2, Reason.NO_CANDIDATE)
@@ -254,7 +254,7 @@ def test_a_variant_at_its_maximum_names_its_new_replica_first():
 
 
 def test_a_pod_that_does_not_start_in_time_is_not_counted_on_whatever_came_after_it():
-    """The clock of the variant began anew with its last growth; the age of the oldest pod did not."""
+    """The clock of the variant began anew with its last growth; the age of the oldest pod still counts."""
     story, late = Story(), NOW + 700.0
     story.cycle(variant(replicas=3, ready_replicas=2), a=[BUSY] * 2)
     stuck = variant(replicas=3, ready_replicas=2, oldest_unready_since=NOW)

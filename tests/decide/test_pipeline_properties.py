@@ -1,4 +1,4 @@
-"""What holds for every cycle, whatever analyzes and optimizes it.
+"""What is true of every cycle, whatever its analyzer and optimizer.
 
 Each property is tested for each kind of pipeline over the whole of ``decide``. The default profile draws thirty cycles
 for each of them, more than two thousand together; the nightly one a hundred times as many. Beside them there are
@@ -19,18 +19,18 @@ from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
 from tests.builders import NOW
-from tests.decide.pipelines import KINDS, Kind, cycles_of, equals, history, more_and_more, worlds
+from tests.decide.pipelines import KINDS, PipelineKind, cycles_of, equals, history, more_and_more, worlds
 from tests.decide.strategies import GENERATED, counted
 from wva.decide.pipeline import conclude, decide
 from wva.model.decision import Decision
 from wva.model.inventory import Inventory
 from wva.model.memory import Memory
 from wva.model.optimizers import Analyzer
-from wva.model.recording import Recording
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.variant import Variant
 from wva.numbers import MAX_REPLICAS
+from wva.publish.recordings import Recording
 
 CI_CYCLES, NIGHTLY_CYCLES = 2_000, 200_000
 CI_HISTORY_CYCLES, NIGHTLY_HISTORY_CYCLES = 5_000, 1_000_000
@@ -51,11 +51,11 @@ def for_every_kind(test: Callable[..., None]) -> Any:
 
 
 def where_capacity_is_known(test: Callable[..., None]) -> Any:
-    """Test a property for the kinds that do not learn from load how much a replica carries."""
+    """Test a property for the kinds that know the capacity of a replica without having learned it from load."""
     return _for_kinds([kind for kind in KINDS if kind.analyzer is not Analyzer.DEMAND], test)
 
 
-def _for_kinds(kinds: Sequence[Kind], test: Callable[..., None]) -> Any:
+def _for_kinds(kinds: Sequence[PipelineKind], test: Callable[..., None]) -> Any:
     limited = settings(max_examples=round(settings().max_examples * SHARE))
     return pytest.mark.parametrize("kind", kinds, ids=str)(limited(test))
 
@@ -73,7 +73,7 @@ def before(recording: Recording, variant: Variant) -> int:
 
 
 def taken(variant: Variant, desired: int) -> int:
-    """Return the GPUs of the replicas beyond what exists or comes by itself."""
+    """Return the GPUs of the replicas that WVA adds, beyond those that exist or that the scaler adds by itself."""
     more = desired - max(variant.current_replicas, variant.bounds.minimum or 0)
     return max(0, more) * max(1, variant.gpus_per_replica)
 
@@ -84,7 +84,7 @@ def active_siblings(recording: Recording, variant: Variant) -> list[Variant]:
 
 
 def test_the_profiles_draw_as_many_cycles_as_promised():
-    """Thousands where every change is tested, hundreds of thousands each night."""
+    """Each change runs thousands of cycles, each night hundreds of thousands."""
     drawn = len(PROPERTIES) * len(KINDS) * SHARE
     assert drawn * settings.get_profile("default").max_examples >= CI_CYCLES
     assert drawn * settings.get_profile("nightly").max_examples >= NIGHTLY_CYCLES
@@ -93,7 +93,7 @@ def test_the_profiles_draw_as_many_cycles_as_promised():
 @for_every_kind
 @given(data=st.data())
 def test_bounds_are_never_exceeded(kind, data):
-    """Neither by a variant that runs, unless it may go to zero, nor by one that comes back."""
+    """A running variant keeps its bounds, unless it may go to zero; so does a variant that starts again."""
     recording = data.draw(cycles_of(kind))
     for variant, decision in zip(recording.snapshot.variants, decided(recording), strict=True):
         assert variant.bounds.maximum is None or decision.desired <= variant.bounds.maximum
@@ -103,7 +103,7 @@ def test_bounds_are_never_exceeded(kind, data):
 @for_every_kind
 @given(data=st.data())
 def test_the_gpu_budget_is_never_exceeded(kind, data):
-    """Of no pool and no quota is more taken than is free."""
+    """All decisions together take no more of a pool or a quota than is free."""
     recording = data.draw(cycles_of(kind, limited=True))
     inventory = recording.snapshot.inventory
     pools: Counter = Counter()
@@ -129,14 +129,14 @@ def history_cycles() -> int:
 
 @pytest.fixture
 def every_cycle_counts() -> Iterator[None]:
-    """Hold a test to its share of the cycles that are promised, as they are counted for the summary of a run."""
+    """Check that a test decides its share of the promised cycles, and count them for the summary of the run."""
     before = GENERATED["cycles"]
     yield
     assert (GENERATED["cycles"] - before) * len(KINDS) >= history_cycles()
 
 
 def reachable(variant: Variant, number: int) -> int:
-    """Return the nearest number of replicas that a variant can have, whatever its bounds say."""
+    """Return the nearest number of replicas that a variant can have with its bounds."""
     number = max(number, variant.bounds.minimum or 0)
     number = number if variant.bounds.maximum is None else min(number, variant.bounds.maximum)
     return max(0, min(number, MAX_REPLICAS))
@@ -176,7 +176,7 @@ def test_no_policy_no_sample_and_no_bound_breaks_a_history_of_cycles(kind, data)
 @for_every_kind
 @given(data=st.data())
 def test_nothing_shrinks_except_on_fresh_complete_evidence(kind, data):
-    """Below both its number and its replicas a variant goes only if every replica of its model reports.
+    """A number falls below the present one only if every replica of its model reports.
 
     All that the analyzer looks at; or, for a model that may go to zero, without requests, that it holds nothing. The
     analyzer alone takes no model to zero.
@@ -185,8 +185,8 @@ def test_nothing_shrinks_except_on_fresh_complete_evidence(kind, data):
     assert_every_shrink_has_evidence(kind, recording, decided(recording))
 
 
-def assert_every_shrink_has_evidence(kind: Kind, recording: Recording, decisions: Sequence[Decision]) -> None:
-    """Hold each number that is lower than before to what the replicas of its model report."""
+def assert_every_shrink_has_evidence(kind: PipelineKind, recording: Recording, decisions: Sequence[Decision]) -> None:
+    """Check that each falling number has the reports of all replicas of its model."""
     requests = {
         counts.model: (counts.finished, counts.in_progress, counts.covered)
         for counts in recording.snapshot.request_counts
@@ -213,7 +213,10 @@ def assert_every_shrink_has_evidence(kind: Kind, recording: Recording, decisions
 @for_every_kind
 @given(data=st.data())
 def test_zero_only_when_it_is_allowed(kind, data):
-    """A model goes there idle, asked for and seen by every replica; a variant alone only as far as its scaler does."""
+    """An idle model may go to zero if that is allowed, except for variants with a minimum.
+
+    A variant of a model that is not idle goes there only if its scaler has a minimum of zero.
+    """
     recording = data.draw(cycles_of(kind))
     requests = {counts.model: counts for counts in recording.snapshot.request_counts}
     decisions = decided(recording)
@@ -224,8 +227,8 @@ def test_zero_only_when_it_is_allowed(kind, data):
         siblings = active_siblings(recording, variant)
         if any(numbers[each.key] for each in siblings):
             event("a sibling carries on")
-            assert variant.bounds.minimum == 0
-            continue
+            if variant.bounds.minimum == 0:
+                continue
         event("to zero")
         keys = {each.key for each in siblings}
         pods = [replica for replica in recording.snapshot.replicas if replica.variant in keys]
@@ -238,7 +241,7 @@ def test_zero_only_when_it_is_allowed(kind, data):
 @for_every_kind
 @given(data=st.data())
 def test_a_decision_is_a_function_of_its_inputs(kind, data):
-    """Twice the same, memory included, and the same again from what was written down."""
+    """Two decisions on the same cycle are equal, memory included, and so is one on its recording."""
     recording = data.draw(cycles_of(kind))
     first = decide(recording.snapshot, recording.memory, recording.policy, recording.now)
     assert decide(recording.snapshot, recording.memory, recording.policy, recording.now) == first
@@ -249,7 +252,7 @@ def test_a_decision_is_a_function_of_its_inputs(kind, data):
 @for_every_kind
 @given(data=st.data(), shuffle=shuffles)
 def test_listing_order_never_matters(kind, data, shuffle):
-    """Of variants, pods, failures, requests, queues, pools, quotas, and of what is remembered."""
+    """The order of variants, pods, failures, requests, queues, pools, quotas and memory does not matter."""
     recording = data.draw(cycles_of(kind))
 
     def shuffled(items):
@@ -276,7 +279,7 @@ def test_listing_order_never_matters(kind, data, shuffle):
 @where_capacity_is_known
 @given(data=st.data())
 def test_more_load_never_lowers_the_supplied_capacity(kind, data):
-    """With the same memory and no budget, wherever the lesser load says enough to decide on.
+    """With the same memory and no GPU budget, more load never lowers the supply.
 
     All replicas carry alike here, so that their number is what they supply.
     """
@@ -290,7 +293,7 @@ def test_more_load_never_lowers_the_supplied_capacity(kind, data):
 @for_every_kind
 @given(data=st.data())
 def test_equal_variants_differ_by_one_replica_at_most(kind, data):
-    """However they grow or shrink.
+    """This holds whether the model grows or shrinks.
 
     The demand analyzer measures what each variant carries, which is the same where it saw as many replicas of each.
     """
@@ -305,7 +308,7 @@ def test_equal_variants_differ_by_one_replica_at_most(kind, data):
 @for_every_kind
 @given(data=st.data(), shuffle=shuffles)
 def test_renaming_equal_variants_permutes_the_result(kind, data, shuffle):
-    """Names decide who, never how many."""
+    """Names decide which variant gets a replica, but not how many replicas there are."""
     recording = data.draw(equals(kind))
     seen = recording.snapshot
     keys = [variant.key for variant in seen.variants]

@@ -1,4 +1,4 @@
-"""What holds for every decision, whatever the inputs."""
+"""What is true of every decision, whatever the inputs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from wva.model.decision import Decision, Reason
 from wva.model.memory import Memory
 from wva.model.metrics import ReplicaMetrics
 from wva.model.policy import Compatibility, SaturationPolicy
-from wva.model.recording import Recording
 from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey, Variant
+from wva.publish.recordings import Recording
 
 any_cycles = cycles() | cycles(compatibility=Compatibility.V0_5)
 shuffles = st.randoms(use_true_random=False)
@@ -50,7 +50,7 @@ def saturated(replica: ReplicaMetrics, policy: SaturationPolicy) -> bool:
 
 @given(cycles())
 def test_nothing_shrinks_except_on_fresh_complete_evidence(recording):
-    """Below both its number and its replicas a variant goes only if every replica of the model reports and has room."""
+    """A number falls below the present one only if every replica of the model reports and has room."""
     for variant, decision, before in outcomes(recording):
         if decision.desired >= min(before, variant.bounds.clamp(variant.current_replicas)):
             continue
@@ -67,7 +67,7 @@ def test_nothing_shrinks_except_on_fresh_complete_evidence(recording):
 
 @given(cycles())
 def test_a_shrunk_model_has_enough_spare_left(recording):
-    """The load of all replicas, spread over those that stay, keeps both triggers."""
+    """If the replicas that stay carry the load of all, both spares stay above their triggers."""
     for variant, decision, _ in outcomes(recording):
         if decision.reason is not Reason.SCALE_DOWN:
             continue
@@ -82,14 +82,14 @@ def test_a_shrunk_model_has_enough_spare_left(recording):
 
 @given(any_cycles)
 def test_numbers_are_within_bounds(recording):
-    """In both modes, also when held."""
+    """The numbers keep the bounds in both modes, also if WVA holds them."""
     for variant, decision, _ in outcomes(recording):
         assert variant.bounds.clamp(decision.desired) == decision.desired
 
 
 @given(cycles())
 def test_an_active_variant_never_gets_zero(recording):
-    """Zero is the business of scale-to-zero; from zero a variant comes only if its scaler goes there by itself."""
+    """Only scale-to-zero takes a variant to zero; a variant at zero starts only if its scaler can go to zero."""
     for variant, decision in zip(recording.snapshot.variants, decided(recording)[0], strict=True):
         if variant.bounds.minimum == 0 and not variant.active:
             event("may come back")
@@ -99,7 +99,7 @@ def test_an_active_variant_never_gets_zero(recording):
 
 @given(any_cycles, shuffles)
 def test_listing_order_never_matters(recording, shuffle):
-    """Neither through the Snapshot's constructor nor past it."""
+    """The order does not matter with the constructor of Snapshot, nor without it."""
     variants, replicas = list(recording.snapshot.variants), list(recording.snapshot.replicas)
     failures, entries = list(recording.snapshot.failures), list(recording.memory.variants)
     for things in (variants, replicas, failures, entries):
@@ -115,7 +115,7 @@ def test_listing_order_never_matters(recording, shuffle):
 
 @given(any_cycles)
 def test_one_decision_and_one_memory_per_variant(recording):
-    """In the order of the keys; what is gone is forgotten."""
+    """Decisions are sorted by key, and WVA forgets variants that are gone."""
     decisions, memory = decided(recording)
     keys = sorted(variant.key for variant in recording.snapshot.variants)
     assert [decision.key for decision in decisions] == keys
@@ -126,7 +126,7 @@ def test_one_decision_and_one_memory_per_variant(recording):
 
 @given(any_cycles)
 def test_the_steps_lead_from_the_number_before_to_the_decision(recording):
-    """Each stage begins where the one before ended."""
+    """Each step begins with the number at which the step before ended."""
     for decision in decided(recording)[0]:
         assert decision.steps
         assert decision.steps[-1].after == decision.desired
@@ -137,7 +137,7 @@ def test_the_steps_lead_from_the_number_before_to_the_decision(recording):
 
 @given(cycles())
 def test_a_model_shrinks_by_one_and_at_most_doubles(recording):
-    """Beyond what was published and what exists: one variant of it by one, or no more than there are already."""
+    """A model shrinks by one replica of one variant; it grows by no more replicas than it has."""
     changes: dict[ModelKey, list[int]] = {}
     levels: dict[ModelKey, int] = {}
     for variant, decision, before in outcomes(recording):
@@ -163,7 +163,7 @@ def test_growth_has_a_fresh_cause(recording):
 
 @given(cycles())
 def test_without_fresh_samples_numbers_are_kept(recording):
-    """Nothing measured, nothing changed; the decision says that it is held."""
+    """Without fresh samples the number does not change, and the decision says that WVA holds it."""
     for variant, decision, before in outcomes(recording):
         if not any(replica.reports for replica in pods(recording, variant.model)):
             assert (decision.desired, decision.held) == (before, True)
@@ -171,7 +171,7 @@ def test_without_fresh_samples_numbers_are_kept(recording):
 
 @given(cycles())
 def test_deciding_again_at_once_changes_nothing_more(recording):
-    """The same world, the memory of the first pass: a number moves on only by withdrawing, never a second step."""
+    """In the same world with the memory of the first pass, WVA may withdraw a change, but takes no second step."""
     assume(not recording.snapshot.failures)
     first, memory = decided(recording)
     second, _ = decide(recording.snapshot, memory, recording.policy, recording.now)
@@ -182,7 +182,7 @@ def test_deciding_again_at_once_changes_nothing_more(recording):
 
 @given(any_cycles)
 def test_the_clock_runs_exactly_while_something_is_unfinished(recording):
-    """Settled means: number, replicas and Ready pods agree."""
+    """A variant is settled if its number, its replicas and its Ready pods agree."""
     for variant, decision, _ in outcomes(recording):
         own = [replica for replica in recording.snapshot.replicas if replica.variant == variant.key]
         if decision.desired != variant.current_replicas or variant.current_replicas > len(own):

@@ -1,4 +1,4 @@
-"""A model that is dearer than it need be exchanges kinds: what takes the place of others starts first."""
+"""WVA exchanges dear replicas for cheaper ones; the new replicas start before the old ones go."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from tests.decide.story import BUSY, snapshot
 from wva.decide.measure import ANALYZERS
 from wva.decide.measure.need import Capacity, Need
 from wva.decide.pipeline import decide
-from wva.model.capacity import CapacityBasis
-from wva.model.memory import Memory
+from wva.model.memory import CapacityBasis, Memory
 from wva.model.optimizers import Analyzer
 from wva.model.policy import Policy, SaturationPolicy
 from wva.model.records import replace
@@ -24,16 +23,16 @@ MEASURED, SUPPOSED = CapacityBasis.OBSERVED, CapacityBasis.BORROWED
 
 
 @dataclass
-class Steady:
+class SteadyAnalyzer:
     """An analyzer that measures the same demand in every cycle."""
 
     demand: float
     capacities: dict[VariantKey, Capacity] = field(default_factory=dict)
     foreseeable: bool = True
 
-    def measure(self, models, memory, policy, now):
+    def __call__(self, models, memory, policy, now, observations):
         """Return the need of each model."""
-        del policy, now
+        del policy, now, observations
         need = Need(ModelKey(NAMESPACE, "m"), "requests/s", self.demand, self.demand, self.demand, self.capacities)
         return [replace(need, key=model.key, foreseeable=self.foreseeable) for model in models], memory
 
@@ -44,7 +43,7 @@ def cycles(monkeypatch):
 
     def run(*variants, demand=9.0, carries=(3.0, 9.0), bases=(MEASURED, MEASURED), foreseeable=True, turns=24):
         capacities = {key: Capacity(each, basis) for key, each, basis in zip((A, B), carries, bases, strict=True)}
-        monkeypatch.setitem(ANALYZERS, Analyzer.DEMAND, lambda _: Steady(demand, capacities, foreseeable))
+        monkeypatch.setitem(ANALYZERS, Analyzer.DEMAND, SteadyAnalyzer(demand, capacities, foreseeable))
         loads = {each.key.name: [BUSY] * each.ready_replicas for each in variants}
         memory = Memory()
         for turn in range(turns):
@@ -57,7 +56,7 @@ def cycles(monkeypatch):
 
 
 def test_one_dear_replica_takes_the_place_of_four_cheap_ones(cycles):
-    """Four at 20 carry 12; one at 40 and one at 20 do so, too. It starts, and nothing goes before it serves."""
+    """Four at 20 carry 12, as do one at 40 and one at 20. The new one starts, and the others go when it serves."""
     found = cycles(variant("a", replicas=4, cost=20), variant("b", replicas=0, cost=40, minimum=0), demand=10.0)
     assert (found["a"].desired, found["b"].desired) == (4, 1)
     assert found["b"].message == "1 of b would carry the load for less in place of 3 of a"
@@ -65,13 +64,13 @@ def test_one_dear_replica_takes_the_place_of_four_cheap_ones(cycles):
 
 
 def test_when_it_serves_the_others_go(cycles):
-    """That is a shrink like any other."""
+    """The old replicas go by an ordinary shrink."""
     found = cycles(variant("a", replicas=4, cost=20), variant("b", replicas=1, cost=40), demand=10.0)
     assert (found["a"].desired, found["b"].desired) == (1, 1)
 
 
 def test_while_it_starts_nothing_goes(cycles):
-    """What is under way does not carry anything yet."""
+    """Starting replicas do not carry anything yet."""
     starting = variant("b", replicas=1, ready_replicas=0, cost=40)
     found = cycles(variant("a", replicas=4, cost=20), starting, demand=10.0)
     assert (found["a"].desired, found["b"].desired) == (4, 1)
@@ -80,15 +79,15 @@ def test_while_it_starts_nothing_goes(cycles):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"carries": (3.0, 6.5)},  # two at 40 in place of four at 20: nothing saved
+        {"carries": (3.0, 6.5)},  # two at 40 in place of four at 20 save nothing
         {"bases": (MEASURED, SUPPOSED)},
         {"foreseeable": False},
-        {"turns": 3},  # it is not known yet what would suffice
+        {"turns": 3},  # WVA does not know yet how many would be enough
     ],
     ids=["no cheaper", "not measured", "not foreseen", "too early"],
 )
 def test_what_stays_as_it_is(cycles, changes):
-    """A move has to pay, and nobody knows that of a capacity that is supposed, or of a demand that may be over."""
+    """A move must save money; with a supposed capacity, or a demand that may end soon, WVA does not know if it does."""
     found = cycles(
         variant("a", replicas=4, cost=20), variant("b", replicas=0, cost=40, minimum=0), demand=10.0, **changes
     )
@@ -96,20 +95,20 @@ def test_what_stays_as_it_is(cycles, changes):
 
 
 def test_what_would_save_less_than_the_move_costs_is_left(cycles):
-    """Three at 20 against one at 57: a tenth of its price more is dearer than the three."""
+    """Three at 20 against one at 57: with a tenth of its price for the move, one costs more than three."""
     cheap, dear = variant("a", replicas=3, cost=20, minimum=0), variant("b", replicas=0, cost=57, minimum=0)
     assert cycles(cheap, dear, demand=8.5, carries=(3.0, 9.5))["b"].desired == 0
     assert cycles(cheap, replace(dear, cost=50.0), demand=8.5, carries=(3.0, 9.5))["b"].desired == 1
 
 
 def test_what_cannot_grow_takes_no_place(cycles):
-    """Its maximum is reached, or a pod of it finds no node."""
+    """The variant is at its maximum, or one of its pods finds no node."""
     cheap = variant("a", replicas=4, cost=20)
     assert cycles(cheap, variant("b", replicas=0, cost=40, minimum=0, maximum=0), demand=10.0)["b"].desired == 0
 
 
 def test_only_the_cheapest_capacity_takes_the_place_of_others(cycles):
-    """One dear replica could go if one cheap one came; the next change of demand would turn that round."""
+    """One cheap replica could replace one dear one, but the next change of demand would reverse that."""
     found = cycles(
         variant("a", replicas=1, cost=20), variant("b", replicas=3, cost=40), demand=24.0, carries=(3.0, 9.0)
     )
@@ -117,6 +116,6 @@ def test_only_the_cheapest_capacity_takes_the_place_of_others(cycles):
 
 
 def test_what_goes_is_what_the_cheapest_numbers_lack(cycles):
-    """The words do not say that it is the dearest: that stays where it carries more for its price."""
+    """The message does not say that the dearest goes, because the dearest stays if it carries more for its price."""
     found = cycles(variant("a", replicas=4, cost=20), variant("b", cost=40))["a"]
     assert found.message.endswith("can carry the load; the cheapest numbers have fewer of a (cost 20)")

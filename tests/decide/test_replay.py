@@ -1,4 +1,4 @@
-"""A cycle that was recorded is decided again, bit by bit, after a trip through JSON."""
+"""WVA decides a recorded cycle again, bit by bit, after the recording went through JSON."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from wva.model.decision import Decision
 from wva.model.memory import Memory
 from wva.model.optimizers import Analyzer
 from wva.model.policy import Compatibility, Policy, SaturationPolicy
-from wva.model.recording import FORMAT, Recording
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
+from wva.publish.recordings import FORMAT, Recording
 
 any_cycles = cycles() | cycles(compatibility=Compatibility.V0_5)
 
@@ -27,7 +27,7 @@ def decided(recording: Recording) -> tuple[tuple[Decision, ...], Memory]:
 
 @given(any_cycles)
 def test_a_recording_survives_json(recording):
-    """Inputs come back equal, and encode to the same bytes again."""
+    """The inputs come back equal, and encode to the same bytes again."""
     data = msgspec.json.encode(recording)
     back = msgspec.json.decode(data, type=Recording)
     assert back == recording
@@ -43,14 +43,14 @@ def test_a_recording_is_decided_alike(recording):
 
 @given(any_cycles)
 def test_decisions_survive_json(recording):
-    """What was decided can be kept and read again."""
+    """A program can store decisions and read them again."""
     result = decided(recording)
     assert msgspec.json.decode(msgspec.json.encode(result), type=tuple[tuple[Decision, ...], Memory]) == result
 
 
 @given(st.lists(cycles(), min_size=2, max_size=4))
 def test_a_sequence_of_cycles_can_be_entered_anywhere(recordings):
-    """Memory that went through JSON continues like memory that did not."""
+    """Memory that went through JSON gives the same next cycle as memory that did not."""
     memory = recorded = Memory()
     for number, recording in enumerate(recordings):
         now = recording.now + 30 * number
@@ -61,7 +61,7 @@ def test_a_sequence_of_cycles_can_be_entered_anywhere(recordings):
 
 
 def test_pods_may_be_listed_in_any_order():
-    """Those of a variant are looked at by name."""
+    """WVA looks at the pods of a variant in the order of their names."""
     snapshot = Snapshot.of([variant("a", replicas=3)], [replica(f"a-{number}", kv=0.1 * number) for number in range(3)])
     mixed = replace(snapshot, replicas=(snapshot.replicas[2], snapshot.replicas[0], snapshot.replicas[1]))
     for analyzer in Analyzer:
@@ -70,6 +70,6 @@ def test_pods_may_be_listed_in_any_order():
 
 
 def test_recordings_name_their_format():
-    """Who reads a recording of another format can say so."""
+    """A reader of another format can say that it does not know the format."""
     recording = Recording(0.0, policy=Policy(), memory=Memory(), snapshot=Snapshot())
     assert b'"version":%d' % FORMAT in msgspec.json.encode(recording)

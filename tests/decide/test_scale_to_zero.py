@@ -1,4 +1,4 @@
-"""Zero only when it is allowed and the model is idle beyond doubt; otherwise somebody stays."""
+"""A model goes to zero only if that is allowed and the model is certainly idle; otherwise a replica stays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def story(requests: RequestCounts | None = NONE, *, enabled: bool = True, **poli
 
 
 def test_an_idle_model_goes_to_zero():
-    """All its variants, with the reason."""
+    """All variants of the model go to zero, and each decision has the reason."""
     decisions = story().cycle(variant("a", replicas=2), variant("b"), a=[IDLE] * 2, b=[IDLE])
     assert numbers(decisions) == {"a": 0, "b": 0}
     assert reasons(decisions) == {"a": "ScaledToZero", "b": "ScaledToZero"}
@@ -32,7 +32,7 @@ def test_an_idle_model_goes_to_zero():
 
 
 def test_it_is_off_by_default():
-    """Nobody asked for it."""
+    """Without a setting, WVA takes no model to zero."""
     assert Story(requests=NONE).cycle(variant(), a=[IDLE])["a"].desired == 1
     assert story(enabled=False).cycle(variant(), a=[IDLE])["a"].desired == 1
 
@@ -51,27 +51,27 @@ def test_it_is_off_by_default():
     ],
 )
 def test_requests_and_doubts_about_them_keep_it(requests, words):
-    """Finished ones, those that run or wait, and not knowing."""
+    """Finished, running or waiting requests keep the model, and so does an unknown count of them."""
     decision = story(requests).cycle(variant(), a=[IDLE])["a"]
     assert decision.desired == 1
     assert f"not to zero: {words}" in [step.reason for step in decision.steps]
 
 
 def test_an_idle_model_that_stays_for_lack_of_history_says_so():
-    """In its message, where people look first."""
+    """The message says that history is missing, because users look at the message first."""
     decision = story(replace(NONE, covered_seconds=180.0)).cycle(variant(), a=[IDLE])["a"]
     assert decision.message.endswith("; not to zero: the history of requests covers 180 of 600 s")
     assert "not to zero" not in story(replace(NONE, finished=1.0)).cycle(variant(), a=[IDLE])["a"].message
 
 
 def test_requests_in_the_engines_queues_keep_it():
-    """Whatever the counters say."""
+    """Requests in the engines' queues keep the model, whatever the counters say."""
     decision = story().cycle(variant(), a=[(0.1, 1)])["a"]
     assert (decision.desired, decision.steps[-1].reason) == (1, "not to zero: 1 requests wait")
 
 
 def test_incomplete_metrics_keep_it():
-    """A silent replica may be serving; without Prometheus nobody knows anything."""
+    """A silent replica may be serving, and without Prometheus WVA cannot know that the model is idle."""
     decision = story().cycle(variant(replicas=2), a=[IDLE, SILENT])["a"]
     assert (decision.desired, decision.steps[-1].reason) == (
         2,
@@ -81,7 +81,7 @@ def test_incomplete_metrics_keep_it():
 
 
 def test_an_unfinished_change_keeps_it():
-    """What is on its way ends first."""
+    """WVA waits until the unfinished change has ended."""
     unfinished = story()
     unfinished.requests = None
     assert unfinished.cycle(variant(replicas=3), a=[IDLE] * 3)["a"].desired == 2
@@ -91,7 +91,7 @@ def test_an_unfinished_change_keeps_it():
 
 
 def test_a_model_that_grows_is_not_idle():
-    """Saturated replicas without a request in progress contradict each other."""
+    """The replicas are saturated although no request is in progress; these signals contradict each other."""
     decision = story().cycle(variant(), a=[(0.95, 0)])["a"]
     assert (decision.desired, decision.steps[-1].reason) == (2, "not to zero: unfinished change of a")
 
@@ -105,7 +105,7 @@ def test_a_model_that_was_just_started_gets_its_retention_period():
 
 
 def test_zero_is_taken_back_when_a_request_comes():
-    """The scaler waits to shrink: the replicas that still exist are kept."""
+    """The scaler has not shrunk the target yet, so WVA keeps the replicas that still exist."""
     idle = story()
     assert idle.cycle(variant(replicas=2), a=[IDLE] * 2)["a"].desired == 0
     idle.requests = replace(NONE, in_progress=1.0)
@@ -113,6 +113,6 @@ def test_zero_is_taken_back_when_a_request_comes():
 
 
 def test_the_minimum_of_the_scaler_is_obeyed():
-    """What it would not do is not asked for."""
+    """WVA does not ask for fewer replicas than the scaler's minimum."""
     decision = story().cycle(variant(replicas=2, minimum=1), a=[IDLE] * 2)["a"]
     assert (decision.desired, decision.reason) == (1, Reason.BOUNDED)

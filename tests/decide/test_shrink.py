@@ -1,4 +1,4 @@
-"""When a model shrinks, and which variant."""
+"""When a model shrinks, and which of its variants shrinks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wva.model.decision import Action, Reason, Source
 
 
 def test_an_idle_pair_loses_one_replica():
-    """The words say what is left, who was chosen, and at which cost."""
+    """The message names the spare that is left, the chosen variant and its cost."""
     decision = Story().cycle(variant(replicas=2), a=[IDLE] * 2)["a"]
     assert (decision.desired, decision.reason, decision.action) == (1, Reason.SCALE_DOWN, Action.SCALE_DOWN)
     assert decision.source is Source.MEASURED
@@ -29,7 +29,7 @@ def test_the_last_replica_stays():
 
 
 def test_the_dearest_shrinks_and_the_other_waits():
-    """Costs decide."""
+    """The dearer variant shrinks, and the sibling waits."""
     decisions = Story().cycle(
         variant("a", replicas=2, cost=5), variant("b", replicas=2, cost=50), a=[IDLE] * 2, b=[IDLE] * 2
     )
@@ -38,13 +38,13 @@ def test_the_dearest_shrinks_and_the_other_waits():
 
 
 def test_the_dearest_at_one_replica_leaves_it_to_the_next():
-    """Each variant keeps one."""
+    """Each variant keeps one replica, so the next dearest shrinks."""
     decisions = Story().cycle(variant("a", replicas=2, cost=5), variant("b", cost=50), a=[IDLE] * 2, b=[IDLE])
     assert numbers(decisions) == {"a": 1, "b": 1}
 
 
 def test_the_minimum_of_the_scaler_is_respected():
-    """A number below it would never be reached."""
+    """The variant could never reach a number below its minimum."""
     decisions = Story().cycle(
         variant("a", replicas=2, cost=5), variant("b", replicas=2, cost=50, minimum=2), a=[IDLE] * 2, b=[IDLE] * 2
     )
@@ -52,12 +52,12 @@ def test_the_minimum_of_the_scaler_is_respected():
 
 
 def test_a_minimum_of_zero_still_keeps_one_replica():
-    """Zero is the business of scale-to-zero alone."""
+    """Only scale-to-zero takes the last replica."""
     assert Story().cycle(variant(minimum=0), a=[IDLE])["a"].desired == 1
 
 
 def test_a_dear_sibling_with_a_minimum_of_zero_goes_when_the_cheap_one_suffices():
-    """Its scaler can bring it back; it stays at zero until the model is short of replicas."""
+    """The scaler of the dear sibling can start it again; it stays at zero until the model is short of replicas."""
     story = Story()
     cheap, dear = variant("a", cost=5), variant("b", cost=50, minimum=0)
     assert numbers(story.cycle(cheap, dear, a=[(0.2, 0)], b=[(0.1, 0)])) == {"a": 1, "b": 0}
@@ -68,7 +68,7 @@ def test_a_dear_sibling_with_a_minimum_of_zero_goes_when_the_cheap_one_suffices(
 
 
 def test_equal_costs_shrink_the_variant_with_least_spare_kv():
-    """Its replicas do worst."""
+    """The variant whose replicas have the least room shrinks."""
     decisions = Story().cycle(variant("a", replicas=2), variant("b", replicas=2), a=[(0.1, 0)] * 2, b=[(0.2, 0)] * 2)
     assert numbers(decisions) == {"a": 2, "b": 1}
 
@@ -82,7 +82,7 @@ def test_equal_kv_spare_shrinks_the_variant_with_least_spare_queue():
 
 
 def test_full_ties_shrink_the_last_name():
-    """Nothing is left to chance, and the first one that grew is the last one that goes."""
+    """The name is the last tie-break, so chance decides nothing; the first name grows first and shrinks last."""
     decisions = Story().cycle(variant("b", replicas=2), variant("a", replicas=2), a=[IDLE] * 2, b=[IDLE] * 2)
     assert numbers(decisions) == {"a": 2, "b": 1}
 
@@ -107,7 +107,7 @@ def test_a_shrink_to_exactly_the_trigger_is_safe():
 
 
 def test_who_could_not_shrink_anyway_is_steady_when_it_is_unsafe():
-    """The reason of a variant is about that variant."""
+    """The reason names the cause that applies to this variant."""
     tight = (0.65, 0)
     decisions = Story().cycle(
         variant("a", replicas=2),
@@ -122,7 +122,7 @@ def test_who_could_not_shrink_anyway_is_steady_when_it_is_unsafe():
 
 
 def test_nothing_shrinks_while_a_replica_is_saturated():
-    """On average there is room, but one replica is full: something is uneven."""
+    """On average there is room, but one replica is full, so the load is uneven."""
     decision = Story().cycle(variant(replicas=5), a=[FULL, IDLE, IDLE, IDLE, IDLE])["a"]
     assert (decision.desired, decision.reason) == (5, Reason.SHRINK_UNSAFE)
     assert decision.message == "1 of 5 replicas saturated"
@@ -134,7 +134,7 @@ def test_nothing_shrinks_while_a_replica_is_saturated():
     ids=["silent", "no-kv", "no-queue", "stale-kv", "stale-queue", "invalid-kv", "invalid-queue"],
 )
 def test_one_gap_anywhere_in_the_model_keeps_all_of_it(report):
-    """Nine idle replicas and one that cannot be judged: the number is held, and the gap named."""
+    """Nine replicas are idle and one does not report: WVA holds the number and names the gap."""
     decisions = Story().cycle(
         variant("a", replicas=8), variant("b", replicas=2, desired=2), a=[IDLE] * 8, b=[IDLE, report]
     )
@@ -145,7 +145,7 @@ def test_one_gap_anywhere_in_the_model_keeps_all_of_it(report):
 
 
 def test_a_variant_without_ready_replicas_blocks_until_its_deadline():
-    """Its replicas are on their way: the sibling shrinks only when they are given up."""
+    """Nothing shrinks while replicas are starting; after their deadline the model shrinks."""
     story = Story()
     starting, idle = variant("a", replicas=2, ready_replicas=0), variant("b", replicas=3)
     assert numbers(story.cycle(starting, idle, b=[IDLE] * 3)) == {"a": 2, "b": 3}
@@ -153,7 +153,7 @@ def test_a_variant_without_ready_replicas_blocks_until_its_deadline():
 
 
 def test_one_step_per_cycle():
-    """However idle: one replica, then the workload follows, then the next."""
+    """However idle the model is, WVA takes one replica, waits until the workload follows, then takes the next."""
     story = Story()
     assert story.cycle(variant(replicas=6), a=[IDLE] * 6)["a"].desired == 5
     assert story.cycle(variant(replicas=5), after=30, a=[IDLE] * 5)["a"].desired == 4

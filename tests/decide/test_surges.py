@@ -1,10 +1,10 @@
-"""Surges and steady load with simulated engines: what users get, what it costs, and whether numbers come to rest."""
+"""Surges and steady load with simulated engines: how long users wait, what replicas cost, whether numbers settle."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.decide.fleet_loop import FleetLoop, Plan, Setting
+from tests.decide.fleet_loop import FleetLoop, LoopVariant, Setting
 from wva.model.policy import Compatibility, Policy
 from wva.sim.fleet.load import LoadSpec, RateProfile, TokenLengths
 from wva.sim.fleet.parameters import PRESETS, EngineParameters
@@ -16,8 +16,8 @@ CALM_SECONDS, STEP_SECONDS = 40.0, 200.0
 # As on the real control plane (e2e/test_surge.py): one of each is half of what the step needs.
 STEP = Setting(
     plans=(
-        Plan("a100", 20.0, EngineParameters(0.025, 0.00035, 0.00012, 3072), QUICK),
-        Plan("h100", 40.0, EngineParameters(0.016, 0.0002, 0.00008, 3072), QUICK),
+        LoopVariant("a100", 20.0, EngineParameters(0.025, 0.00035, 0.00012, 3072), QUICK),
+        LoopVariant("h100", 40.0, EngineParameters(0.016, 0.0002, 0.00008, 3072), QUICK),
     ),
     load=LoadSpec(
         RateProfile(
@@ -38,9 +38,12 @@ STEP = Setting(
 
 
 def steady(rate: float, duration_seconds: float) -> Setting:
-    """Return a load that rises within five minutes and then stays, on pods that take minutes to start."""
+    """Return a load that rises for five minutes and then stays, on pods that take minutes to start."""
     return Setting(
-        plans=(Plan("a100", 20.0, PRESETS["A100"], SLOW, maximum=3), Plan("h100", 40.0, PRESETS["H100"], SLOW)),
+        plans=(
+            LoopVariant("a100", 20.0, PRESETS["A100"], SLOW, maximum=3),
+            LoopVariant("h100", 40.0, PRESETS["H100"], SLOW),
+        ),
         load=LoadSpec(RateProfile(((0.0, 3.0), (300.0, 3.0), (600.0, rate))), TokenLengths(1024), TokenLengths(512)),
         duration_seconds=duration_seconds,
         cycle_seconds=30.0,
@@ -53,7 +56,7 @@ def steady(rate: float, duration_seconds: float) -> Setting:
 
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_surge_is_met_in_time_at_hardly_more_cost(seed):
-    """Four of five requests within a second and eight points more than v0.5.1, for a tenth more at most."""
+    """Four of five requests are in time, eight points more than v0.5.1, for a tenth more cost at most."""
     sized, old = (FleetLoop(STEP, policy, seed=seed).run() for policy in (SIZED, COMPATIBLE))
     assert sized.attained >= 0.80
     assert sized.attained >= old.attained + 0.08
@@ -61,7 +64,7 @@ def test_a_surge_is_met_in_time_at_hardly_more_cost(seed):
 
 
 def test_a_surge_is_not_answered_twice():
-    """The number grows to what the load needs and stays there: no replica too many is given back one by one."""
+    """The number grows to what the load needs and stays there, so no replica was one too many."""
     loop = FleetLoop(STEP, SIZED, seed=2).run()
     assert loop.reversals == 0
     assert loop.changes[0][3] - loop.changes[0][2] == 2
@@ -69,6 +72,6 @@ def test_a_surge_is_not_answered_twice():
 
 @pytest.mark.parametrize("rate", [10.0, 20.0])
 def test_a_steady_load_comes_to_rest(rate):
-    """After the rise nothing swings: every reversal is a pod start during which users wait."""
+    """After the rise the numbers stop changing; after each reversal users would wait for a pod start."""
     loop = FleetLoop(steady(rate, 3000.0), SIZED, seed=1).run(afterwards_seconds=0.0)
     assert [change for change in loop.changes if change[0] > 1900.0] == []

@@ -1,4 +1,4 @@
-"""The token analyzer: capacity, demand, what is required and what can be spared, and when it refuses to say."""
+"""The token analyzer: capacity, demand, the required and the spare capacity, and when it gives no answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 from tests.builders import INVALID, NOW, stale, variant
 from tests.decide.tokens import MODEL, analyzed, capacity, long_known, pod, report
 from wva.decide.measure.tokens import FIRM_OBSERVATIONS, RELEARNING_SECONDS
-from wva.model.capacity import (
+from wva.model.decision import Reason
+from wva.model.memory import (
     CapacityBasis,
     CapacityMemory,
     CapacityRecord,
@@ -16,9 +17,8 @@ from wva.model.capacity import (
     LearnedCapacity,
     LearnedFrom,
     LengthBucket,
+    VariantMemory,
 )
-from wva.model.decision import Reason
-from wva.model.memory import VariantMemory
 from wva.model.variant import VariantKey
 from wva.model.vllm_parameters import VllmParameters
 
@@ -42,7 +42,7 @@ def test_memory_bounds_a_replica_that_does_not_queue():
 
 
 def test_a_model_grows_above_the_upper_threshold():
-    """What is missing is what the demand at U needs beyond the supply; all of it at once."""
+    """The model gets at once all the capacity that its demand needs at U, beyond the supply."""
     pods = [pod(f"a-{number}", kv=0.79) for number in range(10)]
     found = capacity(report(*pods))
     assert found.required == pytest.approx(126_400 / 0.85 - 128_000)
@@ -61,12 +61,12 @@ def test_waiting_requests_are_charged_their_prompt_and_their_answer():
 
 
 def test_what_the_prefix_cache_holds_is_not_charged_again():
-    """Half of each prompt is there already."""
+    """Half of each prompt is in the cache already."""
     assert capacity(report(pod(kv=0.5, queue=4, prefix_hit_rate=0.5))).demand == 8_000 + 4 * 100
 
 
 def test_growth_looks_at_now_and_a_shrink_at_the_peak_of_the_minute():
-    """Replicas that have just relieved a peak must not be bought twice, and not be given back at once."""
+    """WVA must not add replicas twice for a peak, and must not remove new ones at once."""
     relieved = pod(kv=0.75, queue=4, kv_usage=0.25, waiting=0)
     found = capacity(report(relieved))
     assert found.demand == 4_000
@@ -76,13 +76,13 @@ def test_growth_looks_at_now_and_a_shrink_at_the_peak_of_the_minute():
 
 
 def test_the_peak_of_a_shrink_includes_the_queue_there_was():
-    """Four requests have waited within the last minute; none does now."""
+    """Four requests have waited within the last minute; none waits now."""
     found = capacity(report(pod(kv=0.3, queue=4, kv_usage=0.3, waiting=0)))
     assert found.spare == pytest.approx(12_800 - (4_800 + 600) / 0.7)
 
 
 def test_engines_of_one_pod_are_counted_together():
-    """The queue of all engines waits, though the fullest decides whether computation is the bound."""
+    """The queues of all engines count, but the fullest engine decides whether computation is the bound."""
     found = capacity(report(pod(kv=0.5, queue=4, waiting=7, kv_usage=0.3)))
     assert found.demand == pytest.approx(4_800 + 7 * 150)
 
@@ -96,14 +96,14 @@ def test_a_queueing_replica_teaches_k2():
 
 
 def test_k2_is_remembered_when_the_queue_has_gone():
-    """The mean of what has been seen bounds the replica."""
+    """The mean of the k2 values that WVA has seen bounds the replica."""
     found = capacity(report(pod(kv=0.3)), learned=long_known(histories=(history(6_000, 8_000),)))
     (only,) = found.variants
     assert (only.per_replica, only.basis) == (7_000, CapacityBasis.HISTORY)
 
 
 def test_only_the_last_ten_values_count():
-    """The oldest goes."""
+    """WVA drops the oldest value."""
     _, learned = analyzed(report(pod(kv=0.5, queue=9)), learned=long_known(histories=(history(*range(100, 110)),)))
     assert learned.histories[0].values == (*range(101, 110), 8_000)
 
@@ -115,7 +115,7 @@ def test_k2_of_short_answers_says_nothing_of_long_ones():
 
 
 def test_while_the_length_of_answers_is_unknown_the_smallest_k2_counts():
-    """Nothing has finished lately, so the bucket is unknown; another engine's k2 does not matter."""
+    """No request has finished lately, so the bucket is unknown; the k2 of another engine does not matter."""
     histories = (
         history(9_000),
         history(5_000, kind=EngineKind("A100", 1, 1, LengthBucket.LONG)),
@@ -137,7 +137,7 @@ def test_the_arguments_of_vllm_stand_in_for_a_k2_never_seen():
 
 
 def test_a_variant_at_zero_is_judged_by_what_it_carried():
-    """The live record is used as it is."""
+    """WVA uses the live record as it is."""
     _, learned = analyzed(report(pod(kv=0.5)))
     found = capacity(report(pod("b-0", kv=0.5)), report(replicas=0), learned=learned)
     idle = found.variants[0]
@@ -160,7 +160,7 @@ def test_a_variant_never_seen_is_judged_by_its_deployment():
 
 
 def test_of_a_variant_that_nobody_knows_nothing_is_made_up():
-    """Neither seen nor described: capacity 0, which no optimizer picks."""
+    """The variant was neither seen nor described: its capacity is 0, and no optimizer picks it."""
     found = capacity(report(pod("b-0", kv=0.5)), report(replicas=0))
     assert (found.variants[0].per_replica, found.variants[0].basis) == (0, CapacityBasis.UNKNOWN)
 
@@ -182,7 +182,7 @@ def test_the_scheduler_queue_is_demand():
 
 
 def test_a_scheduler_queue_of_unknown_length_never_permits_a_shrink():
-    """Bytes say something of the prompts; of the answers nothing does."""
+    """The bytes tell something about the prompts, but nothing about the answers."""
     idle = report(pod(kv=0.1, request=None))
     found = capacity(idle, queue=(10, 400))
     assert found.demand == 1_600 + 100
@@ -193,7 +193,7 @@ def test_a_scheduler_queue_of_unknown_length_never_permits_a_shrink():
 
 
 def test_a_scheduler_queue_without_any_replica_asks_for_some():
-    """There is demand and no supply."""
+    """Requests wait, and no replica serves."""
     learned = analyzed(report(pod(kv=0.5)))[1]
     found = capacity(report(replicas=0), queue=(10, 40_000), learned=learned)
     assert found.hold is None
@@ -203,7 +203,7 @@ def test_a_scheduler_queue_without_any_replica_asks_for_some():
 
 
 def test_replicas_on_their_way_are_supply_to_come_but_nothing_to_spare():
-    """One is overloaded, one is starting: enough. Nothing shrinks meanwhile."""
+    """One replica is overloaded and one is starting, which is enough; meanwhile no replica goes."""
     found = capacity(report(pod(kv=0.8), replicas=2, desired=2))
     assert (found.variants[0].ready, found.variants[0].pending) == (1, 1)
     assert (found.supply, found.anticipated, found.required) == (12_800, 25_600, 0)
@@ -211,7 +211,7 @@ def test_replicas_on_their_way_are_supply_to_come_but_nothing_to_spare():
 
 
 def test_replicas_that_do_not_come_are_no_supply():
-    """After the deadline the demand is what there is for those that serve; the others no longer block a shrink."""
+    """After the deadline only the Ready replicas count for the demand; the others no longer block a shrink."""
     late = VariantMemory(VariantKey("ns", "a"), 2, NOW - 601, 1)
     found = capacity(report(pod(kv=0.8), replicas=2, entry=late))
     assert found.required > 0
@@ -219,20 +219,20 @@ def test_replicas_that_do_not_come_are_no_supply():
 
 
 def test_more_ready_pods_than_replicas_never_permit_a_shrink():
-    """Caches disagree, also after the deadline: it is not known how many replicas there are."""
+    """The caches disagree, also after the deadline, so WVA does not know how many replicas exist."""
     late = VariantMemory(VariantKey("ns", "a"), 1, NOW - 601, 1)
     found = capacity(report(pod("a-0", kv=0.1), pod("a-1", kv=0.1), replicas=1, entry=late))
     assert (found.spare, found.objection) == (0, "replicas are on their way")
 
 
 def test_a_replica_without_a_node_is_no_supply_to_come_and_permits_no_shrink():
-    """Until the deadline it may still find one."""
+    """Until the deadline the scheduler may still find a node."""
     found = capacity(report(pod(kv=0.1), replicas=2, unschedulable_pods=1))
     assert (found.variants[0].pending, found.spare) == (0, 0)
 
 
 def test_growth_waits_for_replicas_of_which_nobody_knows_what_they_carry():
-    """They may be enough; the deadline bounds the wait."""
+    """The starting replicas may be enough; the deadline bounds the wait."""
     busy = report(pod("b-0", kv=0.8))
     assert capacity(busy, report(replicas=1)).required == 0
     late = VariantMemory(VariantKey("ns", "a"), 1, NOW - 601, 0)
@@ -240,7 +240,7 @@ def test_growth_waits_for_replicas_of_which_nobody_knows_what_they_carry():
 
 
 def test_a_replica_that_cannot_be_judged_is_as_busy_as_the_others():
-    """Its variant's mean stands in; for a variant without any reading the model's does."""
+    """The replica gets the mean of its variant; in a variant without any reading it gets the mean of the model."""
     found = capacity(report(pod("a-0", kv=0.5), pod("a-1", kv=None)), report(pod("b-0", kv=None)))
     assert [one.demand for one in found.variants] == [16_000, 8_000]
     assert found.spare == 0
@@ -264,7 +264,7 @@ def test_a_gap_in_the_samples_is_named(lacking, words):
 
 
 def test_without_a_single_judged_replica_the_number_is_held():
-    """Nothing is known, so nothing is asked for and nothing given back."""
+    """WVA knows nothing of the replicas, so it asks for none and removes none."""
     found = capacity(report(pod(size=None)))
     assert found.hold is not None
     assert found.hold.reason is Reason.METRICS_INCOMPLETE
@@ -273,7 +273,7 @@ def test_without_a_single_judged_replica_the_number_is_held():
 
 
 def test_a_pod_whose_engine_nobody_asked_for_is_not_judged():
-    """Samples of another analyzer do not do."""
+    """Samples that another analyzer needs are not enough."""
     bare = pod().__class__("a-0", VariantKey("ns", "a"), pod().kv_usage, pod().queue_length)
     assert capacity(report(bare)).hold is not None
 
@@ -287,25 +287,25 @@ def test_a_pod_whose_engine_nobody_asked_for_is_not_judged():
     ],
 )
 def test_what_holds_the_percentage_analyzer_holds_this_one(given, failure, reason):
-    """A failed collection, no replica, no sample."""
+    """A failed collection, no replica, or no sample."""
     found = capacity(given, failure=failure)
     assert found.hold is not None
     assert found.hold.reason is reason
 
 
 def test_a_failed_collection_holds_whatever_waits():
-    """The scheduler's queue is from the same source."""
+    """The scheduler's queue comes from the same source."""
     assert capacity(report(replicas=0), failure="refused", queue=(10, 4_000)).hold is not None
 
 
 def test_requests_of_unknown_length_never_permit_a_shrink():
-    """Requests wait and none has finished yet."""
+    """Requests wait, and none has finished yet."""
     found = capacity(report(pod(kv=0.1, queue=2, request=None)))
     assert (found.spare, found.objection) == (0, "the length of the waiting requests is not known")
 
 
 def test_the_model_lends_its_mean_request_to_a_replica_that_finished_none():
-    """As its requests are of the same model."""
+    """All replicas of the model get requests of the same model."""
     found = capacity(report(pod("a-0", kv=0.1), pod("a-1", kv=0.1, queue=2, request=None)))
     assert found.demand == 3_200 + 2 * 150
     assert found.objection == ""
@@ -320,7 +320,7 @@ def test_half_a_mean_request_is_none(lacking):
 
 
 def test_a_process_that_has_just_begun_shrinks_nothing():
-    """It lacks the k2 of its predecessor."""
+    """The process does not have the k2 of its predecessor."""
     found, learned = analyzed(report(pod(kv=0.1)), learned=LearnedCapacity(MODEL, NOW))
     assert found.spare == 0
     assert found.objection == "capacity is being learned again; nothing shrinks for 300 s"
@@ -330,7 +330,7 @@ def test_a_process_that_has_just_begun_shrinks_nothing():
 
 
 def test_a_process_that_has_just_begun_grows_by_one_replica_at_a_time():
-    """However much seems to be missing, what is asked for is one replica of the smallest variant."""
+    """However much seems to be missing, the process asks for one replica of the smallest variant."""
     flooded = [pod(f"a-{number}", kv=0.8, queue=400) for number in range(3)]
     found = capacity(report(*flooded), learned=LearnedCapacity(MODEL, NOW))
     assert (found.required, found.most_added) == (12_800, 1)
@@ -338,13 +338,13 @@ def test_a_process_that_has_just_begun_grows_by_one_replica_at_a_time():
 
 
 def test_a_variant_at_zero_does_not_keep_a_process_that_has_just_begun_from_growing():
-    """It serves nothing, so nothing of it is unseen."""
+    """A variant at zero serves nothing, so the process misses no reading of it."""
     full = [pod(f"b-{number}", kv=0.8, queue=400) for number in range(3)]
     assert capacity(report(*full), report(replicas=0), learned=LearnedCapacity(MODEL, NOW)).required > 0
 
 
 def test_a_process_that_has_just_begun_does_not_estimate():
-    """The predecessor had seen more than the arguments say."""
+    """The predecessor saw more than the arguments say."""
     given = variant(replicas=1, parameters=VllmParameters(max_num_seqs=8))
     found = capacity(report(pod(kv=0.5), variant=given), learned=LearnedCapacity(MODEL, NOW))
     assert (found.required, found.variants[0].basis) == (0, CapacityBasis.KV_CACHE)
@@ -359,7 +359,7 @@ def test_a_process_that_has_just_begun_waits_for_variants_it_has_not_seen():
 
 
 def test_a_k2_seen_too_seldom_moves_one_replica_at_a_time():
-    """One flood is no proof; the third makes it one."""
+    """One flood of requests proves nothing; the third is enough."""
     flooded = report(pod("a-0", kv=0.1, queue=100), pod("a-1", kv=0.1, queue=100))
     learned = long_known()
     limits = []
@@ -377,7 +377,7 @@ def test_what_was_never_seen_to_queue_is_given_back_one_by_one():
 
 
 def test_at_most_half_of_the_replicas_go_at_once():
-    """Fewer replicas hold each request for longer: what is held now is too little to tell how few will do."""
+    """Fewer replicas hold each request for longer, so the present load does not show how few are enough."""
     learned = long_known(histories=(history(9_000, 9_000, 9_000),))
     limits = [
         capacity(report(*(pod(f"a-{number}", kv=0.1) for number in range(count))), learned=learned).most_removed
@@ -387,7 +387,7 @@ def test_at_most_half_of_the_replicas_go_at_once():
 
 
 def test_a_queue_that_has_piled_up_is_not_answered_all_at_once():
-    """Of what waits growth counts as much as is held; the demand is told as it is."""
+    """For growth the queue counts as no more than the load that replicas hold; the reported demand has all of it."""
     learned = long_known(histories=(history(12_800, 12_800, 12_800),))
     some, many = (
         capacity(report(pod(kv=0.8, queue=waiting)), queue=outside, learned=learned)
@@ -399,7 +399,7 @@ def test_a_queue_that_has_piled_up_is_not_answered_all_at_once():
 
 
 def test_a_queue_that_gets_shorter_asks_for_nothing():
-    """Below nine tenths of the last minute's peak it is being worked off; the scheduler's queue has no peak."""
+    """Below nine tenths of the last minute's peak, replicas reduce the queue; the scheduler's queue has no peak."""
     learned = long_known(histories=(history(12_800, 12_800, 12_800),))
     shorter, as_long = (
         capacity(report(pod(kv=0.8, queue=100, waiting=now, kv_usage=0.5)), learned=learned) for now in (89, 90)
@@ -416,7 +416,7 @@ def test_where_nothing_is_held_all_that_waits_counts():
 
 
 def test_before_any_replica_serves_those_on_their_way_have_to_do():
-    """The queue grows for as long as they load."""
+    """The queue grows while the starting replicas load."""
     learned = analyzed(report(pod(kv=0.5)))[1]
     found = capacity(report(replicas=1), queue=(10_000, 4_000_000), learned=learned)
     assert found.hold is None
@@ -436,7 +436,7 @@ def test_capacity_of_a_variant_without_supply_is_not_divided_by():
 
 
 def test_what_is_too_old_is_forgotten():
-    """Histories after a day, records after a week; also those of models that are no longer there."""
+    """WVA forgets histories after a day and records after a week, also of models that have gone."""
     day, record = 86_400.0, CapacityRecord(VariantKey("ns", "z"), "A100", 1, 0, 9, LearnedFrom.LIVE, NOW)
     learned = LearnedCapacity(MODEL, NOW, (record,), (K2History(SHORT, (1,), NOW),))
     kept = [
@@ -454,7 +454,7 @@ def test_what_is_too_old_is_forgotten():
 
 
 def test_a_model_that_is_analysed_keeps_its_start_without_anything_learned():
-    """Or it would begin again in every cycle."""
+    """Without its start time the model would count as new in every cycle."""
     memory = CapacityMemory().updated([LearnedCapacity(MODEL, NOW)], now=NOW)
     assert memory.of(MODEL) == LearnedCapacity(MODEL, NOW)
     assert K2History(SHORT, (), NOW).mean == 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.builders import NOW, variant
 from tests.decide.tokens import analyzed, capacity, long_known, pod, report
-from wva.decide.measure.tokens_learning import compatible_sibling
+from wva.decide.measure.tokens import compatible_sibling
 from wva.decide.pipeline import decide
-from wva.model.capacity import (
+from wva.model.memory import (
     CapacityBasis,
     CapacityMemory,
     CapacityRecord,
@@ -14,8 +14,8 @@ from wva.model.capacity import (
     K2History,
     LearnedFrom,
     LengthBucket,
+    Memory,
 )
-from wva.model.memory import Memory
 from wva.model.policy import Analyzer, Policy, SaturationPolicy
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
@@ -39,7 +39,7 @@ def test_a_fractional_queue_threshold_is_not_truncated():
 
 
 def test_an_empty_variant_has_its_own_cost_and_accelerator():
-    """Else it would look like the cheapest of all, and grow instead of the busy one."""
+    """Otherwise it would look like the cheapest variant, and grow instead of the busy one."""
     engines = VllmParameters()
     empty = variant("a", replicas=0, minimum=0, cost=40.0, parameters=engines)
     seen = Snapshot.of([empty, variant("b", cost=10.0, parameters=engines)], [pod("b-0", kv=0.79)])
@@ -50,7 +50,7 @@ def test_an_empty_variant_has_its_own_cost_and_accelerator():
 
 
 def test_engines_with_another_limit_of_sequences_are_not_compatible():
-    """It changes what they carry."""
+    """The limit changes how much an engine carries."""
     assert VllmParameters().compatible(VllmParameters())
     assert not VllmParameters().compatible(VllmParameters(max_num_seqs=8))
 
@@ -68,14 +68,14 @@ def test_k2_is_kept_apart_by_gpus_and_tensor_parallelism():
 
 
 def test_one_odd_pod_does_not_speak_for_all():
-    """Of three queueing replicas the median is what is learned, once per cycle."""
+    """Of three queueing replicas WVA learns the median, once per cycle."""
     pods = [pod("a-0", kv=0.01, queue=9), pod("a-1", kv=0.6, queue=9), pod("a-2", kv=0.7, queue=9)]
     _, learned = analyzed(report(*pods))
     assert learned.histories[0].values == (9_600,)
 
 
 def test_a_k2_that_is_too_low_is_corrected():
-    """A replica that holds more without queueing disproves it, until the mean has followed."""
+    """A replica that holds more without queueing disproves the k2, until the mean has followed."""
     learned = long_known(histories=(K2History(SHORT, (1_000,) * 3, NOW),))
     for _ in range(20):
         found, learned = analyzed(report(pod(kv=0.5)), learned=learned)
@@ -84,7 +84,7 @@ def test_a_k2_that_is_too_low_is_corrected():
 
 
 def test_a_compatible_record_is_found_the_same_way_every_time():
-    """A live one first, then by name; without capacity, of other engines or of unknown ones it is none."""
+    """A live record comes first, then the first by name; records without capacity or of other engines do not count."""
     asking = variant("z", replicas=0, parameters=VllmParameters())
     found = [
         record("d", learned_from=LearnedFrom.DEPLOYMENT),
@@ -103,7 +103,7 @@ def test_a_compatible_record_is_found_the_same_way_every_time():
 
 
 def test_a_live_record_takes_over_the_parameters_of_its_deployment():
-    """Also when the Deployment is read after the replicas have been seen."""
+    """This also holds if the Deployment is read after the replicas have been seen."""
     _, learned = analyzed(report(pod(kv=0.5)))
     assert learned.records[0].parameters is None
     parsed = variant("a", replicas=0, parameters=VllmParameters())
@@ -116,7 +116,7 @@ def test_a_live_record_takes_over_the_parameters_of_its_deployment():
 
 
 def test_a_record_of_former_engines_is_not_believed():
-    """Another accelerator, or arguments that change what an engine carries: the Deployment is read again."""
+    """With another accelerator or other arguments, WVA reads the Deployment again."""
     past = long_known(records=(record("a"),))
     other = report(pod("b-0", kv=0.5))
     for given, expected in (
@@ -129,5 +129,5 @@ def test_a_record_of_former_engines_is_not_believed():
 
 
 def test_waiting_requests_are_charged_their_answers():
-    """Prompts alone are a small part of what long answers take."""
+    """For requests with long answers, the prompts are a small part of the tokens."""
     assert capacity(report(pod(kv=0.5, queue=2, request=(100, 8_000)))).demand == 8_000 + 2 * 8_100

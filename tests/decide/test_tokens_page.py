@@ -1,4 +1,4 @@
-"""The page about the token analyzer agrees with the code: its examples are computed, its parameters compared."""
+"""The page about the token analyzer agrees with the code: the tests compute its examples and compare its parameters."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from tests.builders import variant
 from tests.decide.tokens import capacity, pod, report
-from wva.decide.measure import tokens, tokens_learning, tokens_readings
-from wva.model.capacity import HISTORY_SECONDS, K2_WINDOW, RECORD_SECONDS
+from wva.decide.measure import tokens
+from wva.model.memory import HISTORY_SECONDS, K2_WINDOW, RECORD_SECONDS
 from wva.model.policy import SaturationPolicy
 from wva.model.vllm_parameters import V0_BATCHED_TOKENS, V1_BATCHED_TOKENS
 
@@ -21,7 +21,7 @@ ANSWER = 200.0
 
 @pytest.mark.parametrize(("table", "result"), EXAMPLES, ids=["growth", "night"])
 def test_worked_example(table, result):
-    """The lines printed below a table are those for the replicas in it."""
+    """The lines below a table are those for the replicas in the table."""
     pods, costs = {}, {}
     for line in table.splitlines():
         name, owner, cost, *numbers = (cell.strip() for cell in line.strip("|").split("|"))
@@ -44,7 +44,7 @@ def test_worked_example(table, result):
 
 
 def test_both_examples_are_found():
-    """A change of the page's form must not silence the test above."""
+    """If the form of the page changes, the test above must not become empty."""
     assert len(EXAMPLES) == 2
 
 
@@ -68,9 +68,9 @@ def test_parameters_have_the_defaults_of_the_code():
         f"last {K2_WINDOW} observations",
         f"after {HISTORY_SECONDS / 3600:g} hours",
         f"after {RECORD_SECONDS / 86400:g} days",
-        f"below {tokens_learning.SHORT_ANSWER:g} tokens, below {tokens_learning.MEDIUM_ANSWER:g}, or more",
+        f"below {tokens.SHORT_ANSWER:g} tokens, below {tokens.MEDIUM_ANSWER:g}, or more",
         f"else {V1_BATCHED_TOKENS} (V1) or {V0_BATCHED_TOKENS} (V0",
-        f"bytes/{tokens_readings.BYTES_PER_TOKEN},",
+        f"bytes/{tokens.BYTES_PER_TOKEN},",
         f"below {tokens._DRAINING:.0%} of the last minute's peak".replace("%", " %"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What holds of the token analyzer for any input: no shrink without evidence, no jump without memory."""
+"""What is true of the token analyzer for any input: no shrink without evidence, no jump without memory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.builders import NOW, sample
 from tests.builders import variant as build_variant
 from tests.decide.strategies import samples
-from tests.decide.tokens import MODEL, Found, analyzed, long_known, pod, report
+from tests.decide.tokens import MODEL, FoundNeed, analyzed, long_known, pod, report
 from wva.decide.measure.tokens import RELEARNING_SECONDS
 from wva.decide.progress import Moment, progress_of
-from wva.model.capacity import (
+from wva.model.memory import (
     NOTHING_LEARNED,
     CapacityRecord,
     EngineKind,
@@ -22,8 +22,8 @@ from wva.model.capacity import (
     LearnedCapacity,
     LearnedFrom,
     LengthBucket,
+    Memory,
 )
-from wva.model.memory import Memory
 from wva.model.metrics import SampleState
 from wva.model.records import replace
 from wva.model.variant import Variant, VariantKey
@@ -45,7 +45,7 @@ requests = st.none() | st.tuples(
 
 @st.composite
 def learned_capacities(draw: st.DrawFn) -> LearnedCapacity:
-    """Draw what a process may know that has looked at the model for long."""
+    """Draw what a process may know after it has looked at the model for long."""
     histories = [
         K2History(kind, tuple(draw(st.lists(st.integers(1, 20_000), min_size=1, max_size=10))), NOW - 60)
         for kind in sorted(draw(st.sets(kinds, max_size=3)))
@@ -111,7 +111,7 @@ queues_of_the_scheduler = st.none() | st.tuples(
 
 @given(models(), learned_capacities(), queues_of_the_scheduler)
 def test_the_result_is_sound(reports, learned, queue):
-    """Finite, never negative, never both up and down, and the same whatever the order of the variants."""
+    """The result is finite, never negative, never both up and down, and independent of the order of the variants."""
     found, after = analyzed(*reports, learned=learned, queue=queue)
     numbers = [found.required, found.spare, found.demand, found.supply, found.anticipated, found.utilization]
     assert all(math.isfinite(number) and number >= 0 for number in numbers)
@@ -122,7 +122,7 @@ def test_the_result_is_sound(reports, learned, queue):
 
 @given(models(), learned_capacities())
 def test_nothing_shrinks_without_a_fresh_sample_of_every_replica(reports, learned):
-    """Missing, stale and invalid samples never give capacity back."""
+    """A missing, stale or invalid sample never leads to a shrink."""
     found, _ = analyzed(*reports, learned=learned)
     if found.spare > 0:
         replicas = [replica for one in reports for replica in one.replicas]
@@ -133,7 +133,7 @@ def test_nothing_shrinks_without_a_fresh_sample_of_every_replica(reports, learne
 
 @given(models(), learned_capacities(), st.data())
 def test_a_missing_sample_never_permits_a_shrink(reports, learned, data):
-    """Taking a sample away may stop a shrink, and never allow a larger one."""
+    """Without a sample, a shrink may stop, but never become larger."""
     count = sum(len(one.replicas) for one in reports)
     assume(count)
     position = data.draw(st.integers(0, count - 1))
@@ -153,7 +153,7 @@ def test_a_missing_sample_never_permits_a_shrink(reports, learned, data):
 
 @given(models(), queues_of_the_scheduler)
 def test_a_process_without_memory_never_shrinks_and_never_jumps(reports, queue):
-    """In its first cycles nothing can go, and what is asked for is at most one replica of any variant."""
+    """In its first cycles the process removes nothing, and adds one replica of any variant at most."""
     learned = None
     for cycle in range(4):
         start = learned or LearnedCapacity(MODEL, NOW)
@@ -165,7 +165,7 @@ def test_a_process_without_memory_never_shrinks_and_never_jumps(reports, queue):
 
 @given(models(queues=st.sampled_from([0.0, 1.0, 4.0])), learned_capacities(), queues_of_the_scheduler)
 def test_a_process_without_memory_asks_for_no_more_than_its_predecessor(reports, learned, queue):
-    """While nobody queues there is no news: with what the predecessor was content its successor is too."""
+    """While no request queues, the successor is content with the replicas with which its predecessor was content."""
     before, _ = analyzed(*reports, learned=learned, queue=queue)
     after, _ = analyzed(*reports, learned=LearnedCapacity(MODEL, NOW), queue=queue)
     assert before.required > 0 or after.required == 0
@@ -173,7 +173,7 @@ def test_a_process_without_memory_asks_for_no_more_than_its_predecessor(reports,
 
 @given(models(), learned_capacities(), queues_of_the_scheduler)
 def test_what_is_learned_survives_json(reports, learned, queue):
-    """The next cycle finds the same as if it had never been written down."""
+    """The next cycle finds the same memory as without writing and reading."""
     _, after = analyzed(*reports, learned=learned, queue=queue)
     memory = Memory(capacity=NOTHING_LEARNED.updated([after], now=NOW))
     back = msgspec.json.decode(msgspec.json.encode(memory), type=Memory)
@@ -182,18 +182,18 @@ def test_what_is_learned_survives_json(reports, learned, queue):
 
 
 def test_a_memory_of_the_former_form_still_loads():
-    """Recordings made before capacity was learned have none."""
+    """Recordings from before capacity was learned have no such memory."""
     assert msgspec.json.decode(b'{"variants":[]}', type=Memory) == Memory()
 
 
 def test_a_change_of_leader_is_smooth():
-    """A model held down by k2: the successor neither gives replicas back nor adds any, and learns when it queues."""
+    """A model is held down by k2: the successor keeps its replicas, and learns k2 when requests queue."""
     steady = [pod(f"a-{number}", kv=0.4) for number in range(4)]
     histories = (K2History(EngineKind("A100", 1, 1, LengthBucket.SHORT), (8_000,) * 5, NOW - 60),)
     before, _ = analyzed(report(*steady), learned=long_known(histories=histories))
     assert (before.required, before.spare) == (0, 0)
     learned = LearnedCapacity(MODEL, NOW)
-    results: list[Found] = []
+    results: list[FoundNeed] = []
     for cycle in range(10):
         found, learned = analyzed(report(*steady), learned=learned, now=NOW + 30 * cycle)
         results.append(found)

@@ -1,4 +1,4 @@
-"""A change of leader under the token analyzer, through the whole of ``decide``: nothing shrinks, nothing jumps."""
+"""A change of leader under the token analyzer, through the whole of ``decide``: no number falls or jumps."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from tests.decide.test_tokens_properties import learned_capacities, models
 from tests.decide.tokens import pod
 from wva.decide.measure.tokens import RELEARNING_SECONDS
 from wva.decide.pipeline import decide
-from wva.model.capacity import CapacityMemory, EngineKind, K2History, LearnedCapacity, LengthBucket
 from wva.model.decision import Action
-from wva.model.memory import Memory
+from wva.model.memory import CapacityMemory, EngineKind, K2History, LearnedCapacity, LengthBucket, Memory
 from wva.model.policy import Analyzer, Policy, SaturationPolicy
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
@@ -23,7 +22,7 @@ POLICY = Policy(SaturationPolicy(analyzer_name=Analyzer.TOKENS))
 
 
 def snapshot_of(reports) -> Snapshot:
-    """Return what was seen, from reports of variants."""
+    """Return a snapshot of the reports of variants."""
     return Snapshot.of(
         [report.progress.variant for report in reports], [pod for report in reports for pod in report.replicas]
     )
@@ -31,7 +30,7 @@ def snapshot_of(reports) -> Snapshot:
 
 @given(models(queues=st.sampled_from([0.0, 1.0, 4.0, 5.0, 60.0, 1e9])), st.none() | learned_capacities())
 def test_the_first_cycles_neither_shrink_nor_jump(reports, learned):
-    """Whatever the predecessor knew: no number goes below the present one, and one replica is added at most."""
+    """Whatever the predecessor knew, the new leader lowers no number and adds one replica at most."""
     snapshot = snapshot_of(reports)
     before = Memory(capacity=CapacityMemory(() if learned is None else (replace(learned, since=NOW),)))
     decisions, _ = decide(snapshot, before, POLICY, NOW)
@@ -45,7 +44,7 @@ def test_the_first_cycles_neither_shrink_nor_jump(reports, learned):
 
 
 def test_a_number_held_down_by_k2_outlives_its_leader():
-    """Six replicas that the predecessor knew to be full at 8,000 tokens look half empty to a successor."""
+    """Six replicas are full at 8,000 tokens, as the predecessor knew; to a successor they look half empty."""
     model, kind = ModelKey("ns", "m"), EngineKind("A100", 1, 1, LengthBucket.SHORT)
     history = K2History(kind, (8_000,) * 5, NOW)
     informed = Memory(capacity=CapacityMemory((LearnedCapacity(model, NOW - 3600, (), (history,)),)))

@@ -1,4 +1,4 @@
-"""What decisions say in words is true of the cycle that they were made in."""
+"""What a decision says in words is true of its cycle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.builders import NOW, variant
 from tests.decide.pipelines import KINDS, cycles_of
 from tests.decide.story import BUSY, IDLE, Story, snapshot
-from tests.decide.test_replacements import MEASURED, A, B, Steady
+from tests.decide.test_replacements import MEASURED, A, B, SteadyAnalyzer
 from wva.decide.measure import ANALYZERS
 from wva.decide.measure.need import Capacity
 from wva.decide.pipeline import decide
@@ -19,15 +19,15 @@ from wva.model.decision import Reason
 from wva.model.memory import Memory
 from wva.model.optimizers import Analyzer
 from wva.model.policy import Policy, SaturationPolicy
-from wva.model.recording import Recording
 from wva.model.records import replace
 from wva.model.variant import ModelKey
+from wva.publish.recordings import Recording
 
 SHARE = 0.3
 
 
 def waiting(recording: Recording, model: ModelKey) -> float:
-    """Return how many requests wait for a model, as far as that is known."""
+    """Return how many requests wait for a model, as far as WVA knows."""
     keys = {each.key for each in recording.snapshot.variants if each.model == model}
     pods = [each.queue_length for each in recording.snapshot.replicas if each.variant in keys]
     queues = [each.size for each in recording.snapshot.queues if each.model == model]
@@ -38,7 +38,7 @@ def waiting(recording: Recording, model: ModelKey) -> float:
 @settings(max_examples=round(settings().max_examples * SHARE))
 @given(data=st.data())
 def test_words_are_true(kind, data):
-    """Nothing is enough while requests wait, and GPUs are missing only where they are counted."""
+    """No message says enough while requests wait, or blames GPUs where WVA does not count them."""
     recording = data.draw(cycles_of(kind))
     policy = recording.policy
     for decision in decide(recording.snapshot, recording.memory, policy, recording.now)[0]:
@@ -50,14 +50,14 @@ def test_words_are_true(kind, data):
 
 
 def test_a_short_queue_is_told_instead_of_enough_capacity():
-    """The percentage analyzer lets some requests wait at each replica."""
+    """The percentage analyzer lets some requests wait at each replica, and the message says so."""
     decision = Story().cycle(variant(), a=[BUSY])["a"]
     assert decision.reason is Reason.STEADY
     assert decision.message.startswith("1 waiting in queues, which asks for no more replicas; 1 of 1 replicas report")
 
 
 def test_a_replica_that_stays_because_of_the_tolerance_of_its_scaler_says_so(following):
-    """Of twenty replicas an HPA takes three away or none: one could go."""
+    """One of twenty replicas could go, but an HPA takes three away or none."""
     carries = {A: Capacity(1.0, MEASURED)}
     found = following([17.3] * 20, variant("a", replicas=20), carries=carries)[-1]["a"]
     assert (found.desired, found.reason) == (20, Reason.STEADY)
@@ -77,7 +77,7 @@ def following(monkeypatch):
         capacities = carries or {A: Capacity(3.0, MEASURED), B: Capacity(9.0, MEASURED)}
         memory, found = Memory(), []
         for turn, demand in enumerate(demands):
-            monkeypatch.setitem(ANALYZERS, Analyzer.DEMAND, lambda _: Steady(demand, capacities))  # noqa: B023 - used here
+            monkeypatch.setitem(ANALYZERS, Analyzer.DEMAND, SteadyAnalyzer(demand, capacities))
             loads = {each.key.name: [IDLE] * each.ready_replicas for each in variants}
             decisions, memory = decide(snapshot(*variants, **loads), memory, policy, NOW + 15.0 * turn)
             found.append({decision.key.name: decision for decision in decisions})
@@ -92,7 +92,7 @@ def following(monkeypatch):
 
 
 def test_what_stays_at_the_start_says_for_how_long(following):
-    """The same words in each cycle: there is no countdown."""
+    """The message is the same in each cycle, without a countdown."""
     first = following([4.0] * 20, variant("a", replicas=6))
     kept = [each["a"] for each in first if each["a"].reason is Reason.SHRINK_STABILIZED]
     assert {each.message for each in kept} == {
@@ -102,7 +102,7 @@ def test_what_stays_at_the_start_says_for_how_long(following):
 
 
 def test_what_stays_after_demand_has_fallen_says_for_how_long(following):
-    """Two minutes of it, as long as a start is taken to last, then the replicas go."""
+    """The message names two minutes, the assumed length of a start; then the replicas go."""
     found = [each["a"] for each in following([15.0] * 40 + [2.0] * 40, variant("a", replicas=7))]
     kept = [each for each in found if each.reason is Reason.SHRINK_STABILIZED]
     assert {each.message for each in kept[-7:]} == {
@@ -112,7 +112,7 @@ def test_what_stays_after_demand_has_fallen_says_for_how_long(following):
 
 
 def test_what_stays_for_a_demand_that_comes_back_says_so(following):
-    """Five minutes of much demand in every twenty."""
+    """Much demand comes for five minutes in every twenty."""
     demands = ([15.0] * 20 + [2.0] * 60) * 5
     found = [each["a"] for each in following(demands, variant("a", replicas=7))]
     message = "demand often rises to what they carry, so replicas stay while that is likely"
@@ -120,21 +120,24 @@ def test_what_stays_for_a_demand_that_comes_back_says_so(following):
 
 
 def test_only_variants_that_could_go_say_that_they_stay(following):
-    """The other one is as small as it may be."""
+    """The other variant is as small as it may be."""
     found = following([4.0] * 3, variant("a", replicas=6), variant("b"))[-1]
-    assert {name: each.reason.value for name, each in found.items()} == {"a": "ScaleDownStabilized", "b": "Steady"}
+    assert {name: each.reason.value for name, each in found.items()} == {
+        "a": "ScaleDownStabilized",
+        "b": "Steady",
+    }
 
 
 def test_a_demand_that_stays_says_nothing_of_it(following):
-    """From the third minute on nothing is kept that it does not need."""
+    """From the third minute on WVA keeps no replica that the demand does not need."""
     found = [each["a"] for each in following([15.0] * 60, variant("a", replicas=6))]
     assert {each.reason for each in found[12:]} == {Reason.STEADY}
 
 
 def test_a_withdrawn_shrink_that_covers_a_demand_is_no_lack_of_candidates(monkeypatch):
-    """Where capacities are known, too."""
+    """This also holds where capacities are known."""
     capacities = {A: Capacity(3.0, MEASURED), B: Capacity(9.0, MEASURED)}
-    monkeypatch.setitem(ANALYZERS, Analyzer.DEMAND, lambda _: Steady(25.0, capacities))
+    monkeypatch.setitem(ANALYZERS, Analyzer.DEMAND, SteadyAnalyzer(25.0, capacities))
     shrinking, other = variant("a", replicas=3, desired=2, cost=20), variant("b", replicas=2, cost=40)
     seen = snapshot(shrinking, other, a=[IDLE] * 3, b=[IDLE] * 2)
     policy = Policy(SaturationPolicy(analyzer_name=Analyzer.DEMAND))

@@ -1,4 +1,4 @@
-"""A number that the workload has not reached yet is looked at again in every cycle."""
+"""In every cycle WVA checks again a number that the workload has not reached yet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEADLINE = 600.0
 
 
 def test_an_unfinished_shrink_is_kept_while_it_stays_safe():
-    """The scaler takes its time; nothing speaks against it, and it is not decided a second time."""
+    """The shrink is still safe, so WVA keeps it and takes no second replica."""
     story = Story()
     assert story.cycle(variant(replicas=3), a=[IDLE] * 3)["a"].desired == 2
     decision = story.cycle(variant(replicas=3), after=30, a=[IDLE] * 3)["a"]
@@ -25,7 +25,7 @@ def test_an_unfinished_shrink_is_kept_while_it_stays_safe():
 
 
 def test_an_unfinished_shrink_is_withdrawn_when_it_became_unsafe():
-    """The load rose, though not enough to grow: the replicas that exist are kept."""
+    """The load rose, though not enough for growth: WVA keeps the replicas that exist."""
     story = Story()
     story.cycle(variant(replicas=2), a=[IDLE] * 2)
     decision = story.cycle(variant(replicas=2), after=30, a=[BUSY, BUSY])["a"]
@@ -36,7 +36,7 @@ def test_an_unfinished_shrink_is_withdrawn_when_it_became_unsafe():
 
 
 def test_a_surge_during_an_unfinished_shrink_grows_from_what_exists():
-    """Three replicas exist, two were asked for: six it is now."""
+    """Three replicas exist and WVA asked for two; now it asks for six."""
     story = Story()
     story.cycle(variant(replicas=3), a=[IDLE] * 3)
     decision = story.cycle(variant(replicas=3), after=30, a=[FULL] * 3)["a"]
@@ -44,7 +44,7 @@ def test_a_surge_during_an_unfinished_shrink_grows_from_what_exists():
 
 
 def test_growth_of_a_sibling_withdraws_unfinished_shrinks():
-    """Nobody takes replicas away from a model that needs more."""
+    """A model that needs more replicas gives none away."""
     story = Story()
     dear, cheap = variant("a", replicas=3, cost=50), variant("b", cost=5)
     assert numbers(story.cycle(dear, cheap, a=[IDLE] * 3, b=[IDLE])) == {"a": 2, "b": 1}
@@ -54,7 +54,7 @@ def test_growth_of_a_sibling_withdraws_unfinished_shrinks():
 
 
 def test_unfinished_shrinks_are_withdrawn_even_if_nobody_can_grow():
-    """The wish alone withdraws: at its maximum the variant keeps what exists."""
+    """The wish to grow withdraws the shrink: at its maximum the variant keeps the replicas that exist."""
     story = Story()
     story.cycle(variant(replicas=2, maximum=2), a=[IDLE] * 2)
     decision = story.cycle(variant(replicas=2, maximum=2), after=30, a=[FULL] * 2)["a"]
@@ -62,7 +62,7 @@ def test_unfinished_shrinks_are_withdrawn_even_if_nobody_can_grow():
 
 
 def test_an_unfinished_shrink_is_held_while_the_metrics_have_gaps():
-    """Neither confirmed nor withdrawn: there is no evidence for either."""
+    """WVA neither confirms nor withdraws the shrink, because it has no evidence for either."""
     story = Story()
     story.cycle(variant(replicas=3), a=[IDLE] * 3)
     decision = story.cycle(variant(replicas=3), after=30, a=[IDLE, IDLE, (stale(0), 0)])["a"]
@@ -70,7 +70,7 @@ def test_an_unfinished_shrink_is_held_while_the_metrics_have_gaps():
 
 
 def test_an_unfinished_shrink_is_held_while_pods_and_replicas_disagree():
-    """One pod is gone already, the Deployment still counts it."""
+    """One pod has gone already, but the Deployment still counts it."""
     story = Story()
     story.cycle(variant(replicas=3), a=[IDLE] * 3)
     decision = story.cycle(variant(replicas=3), after=30, a=[IDLE] * 2)["a"]
@@ -79,7 +79,7 @@ def test_an_unfinished_shrink_is_held_while_pods_and_replicas_disagree():
 
 
 def test_an_unfinished_shrink_keeps_siblings_from_shrinking():
-    """One at a time."""
+    """Only one variant of the model shrinks at a time."""
     story = Story()
     dear, cheap = variant("a", replicas=3, cost=50), variant("b", replicas=3, cost=5)
     story.cycle(dear, cheap, a=[IDLE] * 3, b=[IDLE] * 3)
@@ -90,7 +90,7 @@ def test_an_unfinished_shrink_keeps_siblings_from_shrinking():
 
 
 def test_after_the_deadline_a_sibling_shrinks_and_the_stuck_one_does_not():
-    """The scaler of the dear variant does nothing; the idle model still gets smaller."""
+    """The scaler of the dear variant does nothing, but the idle model still gets smaller."""
     story = Story()
     dear, cheap = variant("a", replicas=3, cost=50), variant("b", replicas=3, cost=5)
     story.cycle(dear, cheap, a=[IDLE] * 3, b=[IDLE] * 3)
@@ -99,7 +99,7 @@ def test_after_the_deadline_a_sibling_shrinks_and_the_stuck_one_does_not():
 
 
 def test_after_the_deadline_outstanding_replicas_count_as_gone():
-    """The stuck shrink may still happen: what is left without it and one more would be too little."""
+    """The stuck shrink may still happen, and without one more replica too few would be left."""
     story = Story()
     dear, cheap = variant("a", replicas=2, cost=50), variant("b", replicas=2, cost=5)
     loads = {"a": [(0.4, 0)] * 2, "b": [(0.4, 0)] * 2}
@@ -110,7 +110,7 @@ def test_after_the_deadline_outstanding_replicas_count_as_gone():
 
 
 def test_unfinished_growth_is_withdrawn_when_even_fewer_would_do():
-    """The surge is over before the scaler acted."""
+    """The load fell before the scaler acted."""
     story = Story()
     story.cycle(variant(replicas=2), a=[HOT] * 2)
     decision = story.cycle(variant(replicas=2), after=30, a=[IDLE] * 2)["a"]
@@ -119,7 +119,7 @@ def test_unfinished_growth_is_withdrawn_when_even_fewer_would_do():
 
 
 def test_unfinished_growth_is_kept_while_fewer_would_not_do():
-    """Between the two thresholds nothing changes: no swinging."""
+    """Between the two thresholds WVA keeps the number, so the number does not swing."""
     story = Story()
     story.cycle(variant(replicas=2), a=[HOT] * 2)
     decision = story.cycle(variant(replicas=2), after=30, a=[BUSY] * 2)["a"]
@@ -127,7 +127,7 @@ def test_unfinished_growth_is_kept_while_fewer_would_not_do():
 
 
 def test_unfinished_growth_is_not_withdrawn_on_gaps():
-    """An unknown replica may be a full one."""
+    """A replica that does not report may be full."""
     story = Story()
     story.cycle(variant(replicas=2), a=[HOT] * 2)
     decision = story.cycle(variant(replicas=2), after=30, a=[IDLE, (None, 0)])["a"]
@@ -135,7 +135,7 @@ def test_unfinished_growth_is_not_withdrawn_on_gaps():
 
 
 def test_growth_that_was_not_reached_in_time_is_withdrawn():
-    """Nobody needs it any more, and it would block the variant for ever."""
+    """The model no longer needs the growth, and an unfinished growth would block the variant for ever."""
     story = Story()
     story.cycle(variant(replicas=2), a=[HOT] * 2)
     story.cycle(variant(replicas=2), after=30, a=[BUSY] * 2)
@@ -145,7 +145,7 @@ def test_growth_that_was_not_reached_in_time_is_withdrawn():
 
 
 def test_growth_that_is_still_wished_stays_after_the_deadline():
-    """The scaler may yet get its quota."""
+    """The scaler may still get the quota that it needs."""
     story = Story()
     story.cycle(variant(replicas=2), a=[HOT] * 2)
     decision = story.cycle(variant(replicas=2), after=DEADLINE, a=[HOT] * 2)["a"]
@@ -153,7 +153,7 @@ def test_growth_that_is_still_wished_stays_after_the_deadline():
 
 
 def test_withdrawn_growth_keeps_the_clock_of_pods_that_are_still_pending():
-    """Three of four exist and one of them is stuck: it has been missing all the time."""
+    """Three of four replicas exist and one of them is stuck; its clock goes on."""
     story = Story()
     stuck = variant(replicas=3, ready_replicas=2, desired=4)
     story.cycle(stuck, a=[BUSY] * 2)
@@ -163,7 +163,7 @@ def test_withdrawn_growth_keeps_the_clock_of_pods_that_are_still_pending():
 
 
 def test_growth_forced_by_the_minimum_is_not_withdrawn():
-    """The scaler wants two whatever we measure."""
+    """The scaler's minimum asks for two replicas, whatever WVA measures."""
     story = Story()
     story.cycle(variant(minimum=2, desired=2), a=[IDLE])
     decision = story.cycle(variant(minimum=2, desired=2), after=DEADLINE, a=[IDLE])["a"]
@@ -171,7 +171,7 @@ def test_growth_forced_by_the_minimum_is_not_withdrawn():
 
 
 def test_a_finished_change_settles():
-    """Number, replicas and Ready pods agree: no clock runs."""
+    """Number, replicas and Ready pods agree, so no clock runs."""
     story = Story()
     story.cycle(variant(), a=[HOT])
     assert story.remembers("a").settling_since == NOW
@@ -180,7 +180,7 @@ def test_a_finished_change_settles():
 
 
 def test_pods_ahead_of_the_counted_replicas_do_not_confuse_a_growth():
-    """Both pods are Ready while the Deployment still counts one: the growth is not finished, and not repeated."""
+    """Both pods are Ready while the Deployment still counts one: the growth is unfinished, and WVA adds no more."""
     story = Story()
     story.cycle(variant(), a=[FULL])
     decision = story.cycle(variant(), after=60, a=[FULL, FULL])["a"]
@@ -188,7 +188,7 @@ def test_pods_ahead_of_the_counted_replicas_do_not_confuse_a_growth():
 
 
 def test_a_silent_replica_does_not_make_an_unfinished_shrink_look_like_growth():
-    """The replica that lost its metrics was there before: a gap, nothing on its way."""
+    """The replica that lost its metrics existed before, so WVA sees a gap and no starting replica."""
     story = Story()
     story.cycle(variant(replicas=3), a=[IDLE] * 3)
     decision = story.cycle(variant(replicas=3), after=30, a=[IDLE, IDLE, SILENT])["a"]
@@ -196,7 +196,7 @@ def test_a_silent_replica_does_not_make_an_unfinished_shrink_look_like_growth():
 
 
 def test_unfinished_shrinks_are_judged_together():
-    """One replica less would do, two would not: both are withdrawn."""
+    """The model could lose one replica, but not two: WVA withdraws both shrinks."""
     shrinking = [variant("a", replicas=2, desired=1), variant("b", replicas=2, desired=1)]
     decisions = Story().cycle(*shrinking, a=[(0.36, 0)] * 2, b=[(0.36, 0)] * 2)
     assert reasons(decisions) == {"a": "ScaleDownWithdrawn", "b": "ScaleDownWithdrawn"}
@@ -204,7 +204,7 @@ def test_unfinished_shrinks_are_judged_together():
 
 
 def test_an_unfinished_shrink_is_held_while_a_sibling_has_pending_replicas():
-    """Not every replica of the model can be counted: neither confirmed nor withdrawn."""
+    """WVA cannot count every replica of the model, so it neither confirms nor withdraws the shrink."""
     story = Story()
     story.cycle(variant("a", replicas=3, cost=50), variant("b"), a=[IDLE] * 3, b=[IDLE])
     pending = variant("b", replicas=2, ready_replicas=1)
@@ -214,7 +214,7 @@ def test_an_unfinished_shrink_is_held_while_a_sibling_has_pending_replicas():
 
 
 def test_an_overdue_shrink_is_held_while_there_are_more_ready_pods_than_replicas():
-    """Lateness excuses pods that are missing, not pods too many."""
+    """The deadline excuses missing pods, but not more pods than replicas."""
     late = variant(replicas=2, desired=1, settling_since=NOW - DEADLINE)
     decision = Story().cycle(late, a=[IDLE] * 3)["a"]
     assert (decision.desired, decision.reason) == (1, Reason.SHRINK_UNFINISHED)
@@ -222,7 +222,7 @@ def test_an_overdue_shrink_is_held_while_there_are_more_ready_pods_than_replicas
 
 
 def test_a_load_that_is_worked_off_withdraws_a_shrink_and_grows_nothing():
-    """What still serves is kept; the sibling waits, because the queues are shorter than in the cycle before."""
+    """WVA keeps the replicas that still serve; the sibling waits, because the queues get shorter."""
     pods = [replica("a-0", kv=0.95, queue=20), replica("a-1", kv=0.95, queue=20)]
     pods.append(replica("b-0", variant="b", kv=0.95, queue=20))
     peaks = tuple(PodPeak(name, 0.95, 40) for name in ("a-0", "a-1", "b-0"))
@@ -234,7 +234,7 @@ def test_a_load_that_is_worked_off_withdraws_a_shrink_and_grows_nothing():
 
 
 def test_a_withdrawn_shrink_that_covers_the_need_is_what_its_siblings_speak_of():
-    """They could grow, and need not: GPUs have nothing to do with it."""
+    """The siblings could grow and need not; their messages do not blame GPUs."""
     story = Story()
     dear, cheap = variant("a", replicas=2, cost=50), variant("b", cost=5)
     assert numbers(story.cycle(dear, cheap, a=[IDLE] * 2, b=[BUSY])) == {"a": 1, "b": 1}
@@ -245,7 +245,7 @@ def test_a_withdrawn_shrink_that_covers_the_need_is_what_its_siblings_speak_of()
 
 
 def test_what_a_maximum_takes_away_is_no_shrink_that_ends_the_wait_for_an_answer():
-    """One of two replicas must leave; the sibling has grown for it, and grows no second time at once."""
+    """One of two replicas must leave. The sibling has grown for it and does not grow again at once."""
     story = Story()
     bound, sibling = variant("a", replicas=2, maximum=1), variant("b", replicas=3)
     first = numbers(story.cycle(bound, sibling, a=[FULL] * 2, b=[FULL] * 3))
@@ -254,6 +254,6 @@ def test_what_a_maximum_takes_away_is_no_shrink_that_ends_the_wait_for_an_answer
 
 
 def test_what_a_maximum_takes_away_is_not_added_beyond_twice_what_exists():
-    """Three exist and one of them must leave: three more, not four."""
+    """Three replicas exist and one of them must leave: WVA adds three, not four."""
     bound, sibling = variant("a", replicas=2, maximum=1), variant("b")
     assert numbers(Story().cycle(bound, sibling, a=[FULL] * 2, b=[FULL])) == {"a": 1, "b": 4}

@@ -1,4 +1,4 @@
-"""What is foreseen and ordered where clocks, prices and old levels of demand are not what they seem."""
+"""What WVA foresees and orders if clocks, prices or old levels of demand are wrong."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from math import inf, isfinite
 import pytest
 
 from tests.builders import NOW, variant
-from tests.decide.measure.pods import NONE, Model, Pod, fresh
+from tests.decide.measure.pods import NONE, PodsOfModel, ReportingPod, fresh
 from tests.decide.test_foresee import CYCLE, NOTHING_SEEN, A, needed, pods
 from wva.decide.foresee import MOST_TIMES
 from wva.decide.foresee import foreseen as foresee
 from wva.decide.pipeline import decide
 from wva.decide.warm import FORGET_SECONDS, seen
-from wva.model.demand import Level
-from wva.model.memory import Memory
+from wva.model.memory import Level, Memory
 from wva.model.optimizers import Analyzer
 from wva.model.policy import Policy, SaturationPolicy
 from wva.model.records import replace
@@ -26,7 +25,7 @@ POLICY = Policy(saturation=SaturationPolicy(analyzer_name=Analyzer.DEMAND))
 
 
 def test_a_clock_that_jumps_back_begins_the_hold_anew() -> None:
-    """Nothing may go until it has been seen, and not only when the clock is back where it was."""
+    """No replica goes until WVA has seen a whole hold, even before the clock is back at its old time."""
     memory, found = NOTHING_SEEN, []
     for turn in range(80):
         now = NOW + CYCLE * turn - (HOUR if turn >= 40 else 0.0)
@@ -41,8 +40,8 @@ def test_a_clock_that_jumps_back_begins_the_hold_anew() -> None:
 
 
 def test_no_replica_goes_when_the_clock_jumps_back() -> None:
-    """Neither in the cycle of the jump, in which demand is not known, nor before a hold has been seen again."""
-    model, memory, desired = Model([Pod(f"a-{place}", NOW - 7200.0) for place in range(6)]), Memory(), []
+    """WVA does not know the demand in the cycle of the jump, and then waits until it has seen a hold again."""
+    model, memory, desired = PodsOfModel([ReportingPod(f"a-{place}", NOW - 7200.0) for place in range(6)]), Memory(), []
     variants = [replace(variant("a", replicas=6), parameters=VllmParameters())]
     for turn in range(70):
         model.serve(60.0 if turn < 40 else 3.0, CYCLE)
@@ -63,7 +62,7 @@ def test_no_replica_goes_when_the_clock_jumps_back() -> None:
 
 
 def test_levels_that_were_left_long_ago_are_forgotten() -> None:
-    """What is remembered does not grow with the highest demand that ever was."""
+    """The memory does not grow with the highest demand of the past."""
     high = seen((), 1e6, now=NOW, shortest=100.0)
     left = seen(high, 2.0, now=NOW + 60.0, shortest=100.0)
     assert len(left) == len(high)
@@ -76,18 +75,21 @@ def test_levels_that_were_left_long_ago_are_forgotten() -> None:
 
 @pytest.mark.parametrize("cost", [10.0, 1e-3, 1e-9])
 def test_a_variant_that_seems_to_carry_next_to_nothing_is_not_ordered_by_the_thousand(cost: float) -> None:
-    """What was never measured is judged by its price, and the price may be in another unit."""
+    """WVA judges a variant that it never measured by its price, which may be in another unit."""
     variants = [
         replace(variant("a", replicas=2, maximum=2), parameters=VllmParameters()),
         replace(variant("b"), cost=cost, parameters=VllmParameters()),
     ]
-    model, memory, decisions = [Pod("a-0"), Pod("a-1")], Memory(), ()
+    model, memory, decisions = [ReportingPod("a-0"), ReportingPod("a-1")], Memory(), ()
     for turn in range(1, 50):
         now = NOW + CYCLE * turn
         for pod in model:
             pod.serve(2.0 if turn < 45 else 14.0, CYCLE)
-        idle = Pod("b-0", counters=replace(NONE, at=now)).told("b")
-        told = [replace(each, kv_usage=fresh(0.1), queue_length=fresh(0.0)) for each in (*map(Pod.told, model), idle)]
+        idle = ReportingPod("b-0", counters=replace(NONE, at=now)).told("b")
+        told = [
+            replace(each, kv_usage=fresh(0.1), queue_length=fresh(0.0))
+            for each in (*map(ReportingPod.told, model), idle)
+        ]
         decisions, memory = decide(Snapshot.of(variants, told), memory, POLICY, now)
     numbers = {decision.key.name: decision.desired for decision in decisions}
     assert numbers["a"] == 2

@@ -1,4 +1,4 @@
-"""What the past says about capacity beyond the demand: surprises, and levels that come back."""
+"""What the past says about capacity beyond the demand: unexpected rises, and levels that come back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wva.decide.warm import lasting, observed, reserve, seen, worth_keeping
-from wva.model.demand import Block, Level
+from wva.model.memory import Block, Level
 
 
 def blocks(*peaks: float, foreseen: float = 10.0) -> tuple[Block, ...]:
@@ -19,7 +19,7 @@ def blocks(*peaks: float, foreseen: float = 10.0) -> tuple[Block, ...]:
 
 
 def test_a_block_is_as_long_as_a_start() -> None:
-    """The highest demand in it is kept, and so is what was foreseen at its begin."""
+    """A block keeps the highest demand in it, and the demand that was foreseen at its begin."""
     found: tuple[Block, ...] = ()
     for at, rate in ((0.0, 5.0), (50.0, 9.0), (99.0, 7.0), (100.0, 6.0)):
         found = observed(found, foreseen=rate + 1.0, rate=rate, now=at, seconds=100.0)
@@ -30,7 +30,7 @@ def test_a_block_is_as_long_as_a_start() -> None:
 
 
 def test_rises_that_happen_often_enough_are_reserved_for() -> None:
-    """Once is chance; what one in ten blocks has is held."""
+    """A rise that happened once is chance; WVA keeps a reserve for a rise that one in ten blocks has."""
     assert reserve(blocks(), foreseen=10.0, now=0.0) == 10.0
     assert reserve(blocks(*[10.0] * 9, 15.0), foreseen=10.0, now=1000.0) == 10.0
     assert reserve(blocks(*[10.0] * 8, 15.0, 14.0), foreseen=10.0, now=1000.0) == pytest.approx(14.0)
@@ -38,14 +38,14 @@ def test_rises_that_happen_often_enough_are_reserved_for() -> None:
 
 
 def test_at_a_new_level_other_levels_tell_and_are_believed_less() -> None:
-    """A demand that was never seen has a reserve of a quarter at most."""
+    """At a level of demand that is new, the reserve is a quarter at most."""
     past = blocks(*[15.0] * 5)
     assert reserve(past, foreseen=10.0, now=500.0) == pytest.approx(15.0)
     assert reserve(past, foreseen=100.0, now=500.0) == pytest.approx(125.0)
 
 
 def visits(times: list[tuple[float, float]]) -> tuple[Level, ...]:
-    """Return the levels after a demand of 2 with stays at 10 in these times, looked at every 10 s."""
+    """Return the levels after a demand of 2 that went to 10 in these times; WVA looks every 10 s."""
     levels: tuple[Level, ...] = ()
     for turn in range(int(times[-1][1] / 10.0) + 20):
         now = 10.0 * turn
@@ -60,7 +60,7 @@ def top(levels: tuple[Level, ...]) -> Level:
 
 
 def test_a_level_remembers_when_it_was_left_and_came_back() -> None:
-    """Only times that are longer than a start count as away."""
+    """Demand counts as away only after a time that is longer than a start."""
     level = top(visits([(0.0, 300.0), (350.0, 600.0), (1600.0, 1900.0)]))
     assert level.returns == (1000.0,)
     assert level.stays == (300.0, 250.0, 300.0)
@@ -68,7 +68,7 @@ def test_a_level_remembers_when_it_was_left_and_came_back() -> None:
 
 
 def test_a_level_is_kept_around_the_time_when_it_comes_back() -> None:
-    """Two returns make a pattern; before and long after it, the level is not worth its price."""
+    """Two returns make a pattern; long before and long after the next one, the level is not worth its price."""
     levels = visits([(1200.0 * turn, 1200.0 * turn + 300.0) for turn in range(4)])
     left = top(levels).left or 0.0
 
@@ -82,19 +82,19 @@ def test_a_level_is_kept_around_the_time_when_it_comes_back() -> None:
 
 
 def test_a_level_that_came_once_is_not_kept_and_bounds_no_reserve() -> None:
-    """Without returns nothing is known of its times."""
+    """Without a return, WVA knows nothing of the times of a level."""
     levels = visits([(600.0, 900.0)])
     assert worth_keeping(levels, 8.0, now=1500.0, seconds=150.0, longest=inf) == 8.0
 
 
 def test_a_reserve_for_what_comes_later_is_cut() -> None:
-    """A reserve knows no times; a level that is known to come back later is not reserved for now."""
+    """A reserve knows no times, so WVA keeps none for a level that is known to come back later."""
     levels = visits([(1200.0 * turn, 1200.0 * turn + 300.0) for turn in range(4)])
     assert worth_keeping(levels, 9.9, now=(top(levels).left or 0.0) + 100.0, seconds=150.0, longest=inf) < 3.0
 
 
 def test_spells_that_are_over_before_a_start_do_not_count() -> None:
-    """Three short stays tell that the next one is short too."""
+    """After three short stays WVA expects the next stay to be short, too."""
     levels = visits([(1000.0 * turn, 1000.0 * turn + 30.0) for turn in range(1, 5)])
     there = seen(levels, 10.0, now=9000.0, shortest=100.0)
     assert lasting(there, 10.0, now=9000.0, seconds=120.0) < 3.0
@@ -103,7 +103,7 @@ def test_spells_that_are_over_before_a_start_do_not_count() -> None:
 
 
 def test_what_has_lasted_for_longer_than_any_spell_is_none() -> None:
-    """Short stays in the past say nothing of a demand that has outlasted them."""
+    """Earlier stays were short, but the present demand has lasted longer than any of them."""
     levels = visits([(1000.0 * turn, 1000.0 * turn + 30.0) for turn in range(1, 5)])
     there = seen(levels, 10.0, now=9000.0, shortest=100.0)
     assert lasting(there, 10.0, now=9020.0, seconds=120.0) < 3.0
@@ -112,7 +112,7 @@ def test_what_has_lasted_for_longer_than_any_spell_is_none() -> None:
 
 @given(st.lists(st.floats(0.0, 1e9), min_size=1, max_size=60), st.floats(1.0, 4000.0))
 def test_any_demand_gives_numbers_and_few_levels(rates: list[float], seconds: float) -> None:
-    """The levels are as many as the highest demand has, whatever happened."""
+    """The number of levels depends on the highest demand only."""
     levels: tuple[Level, ...] = ()
     for turn, rate in enumerate(rates):
         now = seconds * turn

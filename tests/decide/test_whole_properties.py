@@ -1,4 +1,4 @@
-"""What holds for every decision with GPUs counted, scaling to zero allowed, and load that rises.
+"""What is true of every decision with GPUs counted, scaling to zero allowed, and rising load.
 
 The default profile draws a hundred cycles for each property of the decisions, two thousand together; the nightly one a
 hundred times as many.
@@ -18,10 +18,10 @@ from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
 from wva.model.memory import Memory, VariantMemory
 from wva.model.metrics import ReplicaMetrics, Sample, SampleState
 from wva.model.policy import ScaleToZeroEntry, ScaleToZeroRules
-from wva.model.recording import Recording
 from wva.model.records import replace
 from wva.model.snapshot import RequestCounts, Snapshot
 from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
+from wva.publish.recordings import Recording
 
 shuffles = st.randoms(use_true_random=False)
 counts = st.none() | st.sampled_from([0.0, 0.0, 0.0, 3.0])
@@ -69,7 +69,7 @@ def resting(draw) -> Recording:
 
 
 def taken(variant: Variant, desired: int) -> int:
-    """Return the GPUs of the replicas beyond what exists or comes by itself."""
+    """Return the GPUs of the replicas that WVA adds, beyond those that exist or that the scaler adds by itself."""
     return max(0, desired - max(variant.current_replicas, variant.bounds.minimum or 0)) * max(
         1, variant.gpus_per_replica
     )
@@ -77,7 +77,7 @@ def taken(variant: Variant, desired: int) -> int:
 
 @given(budgeted())
 def test_the_gpu_budget_is_never_exceeded(recording):
-    """Of no pool and no quota is more taken than is free."""
+    """All decisions together take no more of a pool or a quota than is free."""
     inventory = recording.snapshot.inventory
     assume(inventory is not None)
     pools: Counter = Counter()
@@ -97,7 +97,7 @@ def test_the_gpu_budget_is_never_exceeded(recording):
 
 @given(budgeted())
 def test_the_limiter_only_ever_lowers_and_never_below_what_exists(recording):
-    """Beside the same cycle without a budget, except for who takes over; and bounds hold with it."""
+    """Compared with the cycle without a limiter, only a variant that takes over gets more; bounds hold."""
     free = replace(recording, policy=replace(recording.policy, enable_limiter=False))
     for variant, limited, unlimited in zip(recording.snapshot.variants, decided(recording), decided(free), strict=True):
         assert min(unlimited.desired, variant.current_replicas) <= limited.desired
@@ -109,7 +109,7 @@ def test_the_limiter_only_ever_lowers_and_never_below_what_exists(recording):
 
 @given(budgeted())
 def test_without_an_inventory_nothing_grows_beyond_what_was_granted(recording):
-    """The number published before, or what exists."""
+    """No number is above the published one, the replicas that exist and the minimum."""
     blind = replace(recording, snapshot=replace(recording.snapshot, inventory=None))
     for variant, decision in zip(blind.snapshot.variants, decided(blind), strict=True):
         before = decision.previous or 0
@@ -118,7 +118,7 @@ def test_without_an_inventory_nothing_grows_beyond_what_was_granted(recording):
 
 @given(budgeted() | resting(), shuffles)
 def test_listing_order_never_matters(recording, shuffle):
-    """Of pools, quotas and requests neither."""
+    """The order of pools, quotas and requests does not matter."""
     snapshot = recording.snapshot
     parts = [list(part) for part in (snapshot.variants, snapshot.replicas, snapshot.request_counts)]
     for part in parts:
@@ -141,7 +141,7 @@ def test_listing_order_never_matters(recording, shuffle):
 
 @given(resting())
 def test_zero_only_when_it_is_allowed_and_the_model_idle(recording):
-    """Enabled, counted over the whole period, nothing finished, nothing in progress or waiting, every replica fresh."""
+    """Zero needs the setting, a count over the whole period, no request, and fresh samples of every replica."""
     requests = {counted.model: counted for counted in recording.snapshot.request_counts}
     for variant, decision in zip(recording.snapshot.variants, decided(recording), strict=True):
         if not variant.active or decision.desired:
@@ -159,7 +159,7 @@ def test_zero_only_when_it_is_allowed_and_the_model_idle(recording):
 
 @given(cycles(), st.data())
 def test_more_load_never_lowers_the_number_of_replicas(recording, data):
-    """With the same memory and no budget: fuller replicas and longer queues ask for as many replicas or more."""
+    """With the same memory and no GPU budget, fuller replicas and longer queues ask for as many replicas or more."""
     loaded = fuller(recording, data)
     for model in {variant.model for variant in recording.snapshot.variants}:
         assert _total(loaded, model) >= _total(recording, model)
@@ -171,7 +171,7 @@ def _total(recording: Recording, model: ModelKey) -> int:
 
 @st.composite
 def twins(draw) -> Recording:
-    """Draw equal variants under equal load, with whatever number the last cycle gave them, one apart at most."""
+    """Draw equal variants under equal load; their numbers of the last cycle differ by one at most."""
     recording = draw(cycles())
     names = draw(st.lists(st.sampled_from("abcdef"), min_size=2, max_size=4, unique=True))
     current, kv = draw(st.integers(1, 4)), draw(st.sampled_from([0.05, 0.3, 0.7, 0.75, 0.95]))
@@ -203,7 +203,7 @@ def twins(draw) -> Recording:
 
 @given(twins())
 def test_equal_variants_differ_by_one_replica_at_most(recording):
-    """However they grow or shrink."""
+    """This holds whether the model grows or shrinks."""
     numbers = [decision.desired for decision in decided(recording)]
     event(f"{sum(numbers) - len(recording.snapshot.replicas):+d}")
     assert max(numbers) - min(numbers) <= 1
@@ -211,7 +211,7 @@ def test_equal_variants_differ_by_one_replica_at_most(recording):
 
 @given(twins(), shuffles)
 def test_renaming_equal_variants_permutes_the_result(recording, shuffle):
-    """Names decide who, never how many."""
+    """Names decide which variant gets a replica, but not how many replicas there are."""
     keys = [variant.key for variant in recording.snapshot.variants]
     others = list(keys)
     shuffle.shuffle(others)
@@ -228,7 +228,7 @@ def test_renaming_equal_variants_permutes_the_result(recording, shuffle):
 
 @given(budgeted() | resting())
 def test_a_decision_is_a_function_of_its_inputs(recording):
-    """Twice the same, bit by bit, and every step begins where the last one ended."""
+    """Two decisions are the same bit by bit, and every step begins where the last one ended."""
     first = decide(recording.snapshot, recording.memory, recording.policy, recording.now)
     assert decide(recording.snapshot, recording.memory, recording.policy, recording.now) == first
     for decision in first[0]:

@@ -1,4 +1,4 @@
-"""Variants at zero replicas: whoever can be brought back by its scaler may grow when its siblings are saturated."""
+"""Variants at zero replicas: a variant that its scaler can bring back may grow when its siblings are saturated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ASLEEP = {"replicas": 0, "minimum": 0, "cost": 5.0}
 
 
 def test_the_cheapest_is_called_back_when_its_sibling_is_saturated():
-    """The Go controller never considered a variant at zero replicas."""
+    """WVA starts the cheapest variant. The Go controller never considered a variant at zero replicas."""
     decisions = Story().cycle(variant("a", **ASLEEP), variant("b", cost=50), b=[FULL])
     assert numbers(decisions) == {"a": 1, "b": 1}
     assert reasons(decisions) == {"a": "ScaleUp", "b": "SiblingGrows"}
@@ -21,26 +21,26 @@ def test_the_cheapest_is_called_back_when_its_sibling_is_saturated():
 
 
 def test_a_variant_that_its_scaler_does_not_bring_back_stays():
-    """An HPA with a minimum of 1 does not act on a target at zero: somebody has switched it off."""
+    """An HPA with a minimum of 1 ignores a target at zero. A user has switched this one off."""
     for minimum in (None, 1):
         asleep = variant("a", replicas=0, minimum=minimum, cost=5)
         assert numbers(Story().cycle(asleep, variant("b", cost=50), b=[HOT])) == {"a": 0, "b": 2}
 
 
 def test_it_stays_asleep_while_its_siblings_have_spare():
-    """And looks like any variant at zero."""
+    """The variant looks like any variant at zero."""
     decision = Story().cycle(variant("a", **ASLEEP), variant("b"), b=[BUSY])["a"]
     assert (decision.desired, decision.reason, decision.settling_since) == (0, Reason.INACTIVE, None)
 
 
 def test_a_whole_model_at_zero_is_the_business_of_scale_from_zero():
-    """Nobody reports, nobody is saturated."""
+    """No replica reports, so no replica is saturated."""
     decisions = Story().cycle(variant("a", **ASLEEP), variant("b", **ASLEEP))
     assert reasons(decisions) == {"a": "Inactive", "b": "Inactive"}
 
 
 def test_what_was_called_back_is_waited_for():
-    """It counts as on its way, and the number is not taken back in the next cycle."""
+    """The variant counts as starting, and WVA keeps its number in the next cycle."""
     story = Story()
     story.cycle(variant("a", **ASLEEP), variant("b", cost=50), b=[HOT])
     decisions = story.cycle(variant("a", **ASLEEP), variant("b", cost=50), after=30, b=[HOT])
@@ -52,7 +52,7 @@ def test_what_was_called_back_is_waited_for():
 
 
 def test_a_call_that_nobody_follows_is_withdrawn():
-    """Its scaler does nothing, and the need is over."""
+    """The scaler does nothing and the model no longer needs the variant, so WVA withdraws the number."""
     story = Story()
     story.cycle(variant("a", **ASLEEP), variant("b", cost=50), b=[HOT])
     decisions = story.cycle(variant("a", **ASLEEP), variant("b", cost=50), after=600, b=[BUSY])
@@ -60,7 +60,7 @@ def test_a_call_that_nobody_follows_is_withdrawn():
 
 
 def test_the_past_of_a_variant_that_was_switched_off_says_nothing():
-    """Its last number was for other days; it does not count as on its way."""
+    """The last number is from before the user switched the variant off, so the variant does not count as starting."""
     story = Story()
     story.cycle(variant("a", replicas=2, minimum=0), variant("b"), a=[BUSY] * 2, b=[BUSY])
     assert story.remembers("a") == VariantMemory(story.remembers("a").key, 2, None, 2)
@@ -69,7 +69,7 @@ def test_the_past_of_a_variant_that_was_switched_off_says_nothing():
 
 
 def test_who_keeps_a_variant_at_zero_is_said():
-    """It would be called back, and there is no GPU for it: the steps say so, though it looks like one at zero."""
+    """No GPU is free for the variant: the steps say so, although the variant looks like any other at zero."""
     story = Story(Policy(enable_limiter=True), inventory=Inventory.of([AcceleratorPool("A100", 1, 1)]))
     decision = story.cycle(variant("a", **ASLEEP), variant("b", maximum=1), b=[HOT])["a"]
     assert (decision.desired, decision.reason) == (0, Reason.INACTIVE)

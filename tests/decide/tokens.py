@@ -1,4 +1,4 @@
-"""Models as the token analyzer sees them: a test names only what it is about."""
+"""Models as the token analyzer sees them, with defaults, so that a test names only its own values."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any
 
 from tests.builders import NAMESPACE, NOW, sample
 from tests.builders import variant as build_variant
+from wva.decide.measure.demand import Observations
 from wva.decide.measure.need import Need
-from wva.decide.measure.tokens import Tokens
-from wva.decide.measure.tokens_readings import read, totals
+from wva.decide.measure.tokens import measure, read, totals
 from wva.decide.progress import Moment, progress_of
 from wva.decide.trust import ModelReadings, VariantReadings
-from wva.model.capacity import CapacityBasis, CapacityMemory, LearnedCapacity
-from wva.model.memory import Memory, ModelMemory, VariantMemory
+from wva.model.memory import CapacityBasis, CapacityMemory, LearnedCapacity, Memory, ModelMemory, VariantMemory
 from wva.model.metrics import EngineSignals, ReplicaMetrics, Sample
 from wva.model.policy import Policy, SaturationPolicy
 from wva.model.snapshot import SchedulerQueue
@@ -56,13 +55,13 @@ def report(
 
 
 def long_known(**fields: Any) -> LearnedCapacity:
-    """Return what is known of a model that has been looked at for an hour."""
+    """Return the memory of a model that WVA has looked at for an hour."""
     return LearnedCapacity(MODEL, NOW - LEARNED_AGO_SECONDS, **fields)
 
 
 @dataclass(frozen=True)
 class FoundVariant:
-    """What was found of a variant."""
+    """The result of the analysis for a variant."""
 
     key: VariantKey
     ready: int
@@ -79,8 +78,8 @@ class FoundVariant:
 
 
 @dataclass(frozen=True)
-class Found:
-    """A need, and what follows from it: what is missing of the supply to come, and what is to spare of the present."""
+class FoundNeed:
+    """A need, with two values that follow: what is missing of the coming supply, and the spare of the present one."""
 
     need: Need
     variants: tuple[FoundVariant, ...]
@@ -122,13 +121,13 @@ def analyzed(
     queue: tuple[float | Sample | None, float | Sample | None] | None = None,
     failure: str | None = None,
     **thresholds: float,
-) -> tuple[Found, LearnedCapacity]:
+) -> tuple[FoundNeed, LearnedCapacity]:
     """Analyse a model that has been known for long, unless told otherwise."""
     waiting = None if queue is None else SchedulerQueue(MODEL, sample(queue[0]), sample(queue[1]))
     policy, history = SaturationPolicy(**thresholds), ModelMemory(MODEL)
     model = ModelReadings(MODEL, policy, reports, (), None, False, waiting, None, history, failure)
     memory = Memory(capacity=CapacityMemory((learned or long_known(),)))
-    (need,), after = Tokens().measure([model], memory, Policy(), now)
+    (need,), after = measure([model], memory, Policy(), now, Observations(memory))
     lesson = after.capacity.of(MODEL)
     assert lesson is not None
     ordered = sorted(reports, key=lambda report: report.key)
@@ -140,9 +139,9 @@ def analyzed(
         found.append(
             FoundVariant(report.key, progress.serving, progress.in_flight, capacity.per_replica, capacity.basis, demand)
         )
-    return Found(need, tuple(found)), lesson
+    return FoundNeed(need, tuple(found)), lesson
 
 
-def capacity(*reports: VariantReadings, **given: Any) -> Found:
+def capacity(*reports: VariantReadings, **given: Any) -> FoundNeed:
     """Return the result of an analysis alone."""
     return analyzed(*reports, **given)[0]

@@ -30,9 +30,9 @@ PAGES: Final = tuple(
     for folder, pattern in ((ROOT, "*.md"), (ROOT / "docs", "**/*.md"), (ROOT / "charts", "**/*.md"))
     for path in sorted(folder.glob(pattern))
 )
-"""Every page that a reader may copy a command from."""
+"""Every page with commands that a reader may copy."""
 OWN_TEST: Final = {"docs/install.md": "e2e/test_install_page.py", "docs/backtest.md": "e2e/test_backtest.py"}
-"""Pages whose commands need more than the worlds of e2e/test_pages.py, which runs all others that need a cluster."""
+"""Pages whose commands need a test of their own. e2e/test_pages.py runs all others that need a cluster."""
 INSTALLING: Final = ("docs/kustomize.md", "charts/workload-variant-autoscaler/README.md")
 """Pages that install the controller: their commands begin with a cluster that does not have it."""
 _SHOWN: Final = ("deploy", "charts", "docs")
@@ -56,7 +56,7 @@ _OTHER_LANGUAGES: Final = {"", "text", "yaml", "json", "promql", "python"}
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PageStep:
     """One thing that happens on a page. ``text`` is the block, or the name of an event; ``line`` counts from 1."""
 
     kind: Kind
@@ -69,32 +69,32 @@ class CommandFailedError(Exception):
     """A block of a page did not end with status 0; the text is the block and what it wrote."""
 
 
-def steps_of(text: str) -> Iterator[Step]:
-    """Yield what happens in the text of a page, in order."""
+def steps_of(text: str) -> Iterator[PageStep]:
+    """Yield the steps in the text of a page, in order."""
     usual: Kind = "cluster" if "\n<!-- commands: cluster -->\n" in text else "here"
     for found in _FENCE.finditer(text):
         line = text.count("\n", 0, found.end()) + 1
         if found["event"]:
-            yield Step("event", found["event"], line)
+            yield PageStep("event", found["event"], line)
         elif found["language"] == "sh":
             kind = "not run" if found["reason"] else found["mark"] or usual
-            yield Step(kind, found["text"], line, found["reason"] or "")
+            yield PageStep(kind, found["text"], line, found["reason"] or "")
         elif found["mark"] == "output":
-            yield Step("output", found["text"], line)
+            yield PageStep("output", found["text"], line)
 
 
-def steps(page: str) -> Iterator[Step]:
-    """Yield what happens on a page, in order."""
+def steps(page: str) -> Iterator[PageStep]:
+    """Yield the steps of a page, in order."""
     return steps_of((ROOT / page).read_text(encoding="utf-8"))
 
 
-def of_kind(page: str, *kinds: Kind) -> list[Step]:
+def of_kind(page: str, *kinds: Kind) -> list[PageStep]:
     """Return the steps of a page that are of some kinds."""
     return [step for step in steps(page) if step.kind in kinds]
 
 
 def complaints(text: str) -> Iterator[str]:
-    """Yield what hides a command of a page from the tests."""
+    """Yield each reason why the tests would overlook a command of a page."""
     blocks = [found for found in _FENCE.finditer(text) if found["language"] is not None]
     if 2 * len(blocks) != len(_ANY_FENCE.findall(text)):
         yield "a block is indented, quoted or not closed; the tests find blocks that begin at the margin"

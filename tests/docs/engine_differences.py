@@ -10,11 +10,10 @@ from collections import Counter
 from functools import cache
 
 from tests.publish import samples
-from wva.cli.recorded import read_all
+from wva.cli.decide import read_all
 from wva.model.optimizers import Analyzer
 from wva.model.records import replace
-from wva.publish.kinds import WHY, Kind
-from wva.publish.replay import repeat, under
+from wva.publish.replay import WHY, Kind, repeat, under
 
 
 def table(header, rows):
@@ -24,7 +23,7 @@ def table(header, rows):
 
 
 def same_policy(policy):
-    """Return what was recorded."""
+    """Return the recorded policy."""
     return policy
 
 
@@ -35,7 +34,7 @@ def by_demand(policy):
 
 
 def compared(recordings, other=same_policy):
-    """Yield kind, decision then, decision now and rule of each decision of recordings of before."""
+    """Yield kind, recorded decision, present decision and rule for each decision of older recordings."""
     for pair in under(repeat(recordings), other):
         then = {decision.key: decision for decision in pair.then}
         for now in pair.other:
@@ -56,7 +55,7 @@ def counts_table(other=same_policy):
 
 
 def demand_table():
-    """Return the same if the demand analyzer decides now."""
+    """Return the same numbers, with the demand analyzer for all present decisions."""
     return counts_table(by_demand)
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/physics.md: what accelerators and models are, and the engine beside published measurements."""
+"""The tables of docs/physics.md: accelerators, models, and the engine beside published measurements."""
 
 from __future__ import annotations
 

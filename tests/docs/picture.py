@@ -9,10 +9,10 @@ from typing import Final
 from rich.console import Console
 
 from wva import log
-from wva.cli import demo, view
 from wva.config import Given
+from wva.sim.commands import demo, view
 from wva.sim.world.scenarios import QUICKSTART
-from wva.sim.world.world import World
+from wva.sim.world.world import EmbeddedWorld
 
 AT_SECONDS: Final = 2700.0
 
@@ -24,7 +24,7 @@ def picture():
 
 
 async def _shown():
-    world = World(QUICKSTART, seed=1)
+    world = EmbeddedWorld(QUICKSTART, seed=1)
 
     async def tick() -> None:
         return None

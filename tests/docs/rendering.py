@@ -30,8 +30,7 @@ from wva.config.kinds import QUEUEING, SATURATION, MapKind
 from wva.godurations import format_promql_duration
 from wva.instruments import Instruments
 from wva.publish import metrics
-from wva.publish.explanation import FAMILIES
-from wva.publish.obstacles import OBSTACLE, OBSTACLE_HELP, OBSTACLE_LABELS, OBSTACLES
+from wva.publish.obstacles import OBSTACLES
 from wva.sim.traffic.acceptance import TRACES, comparisons
 from wva.sim.traffic.kinds import KINDS
 
@@ -94,7 +93,7 @@ def config_maps_table():
 def entry_table(fields, *, base=None, more=()):
     """Return one row per field of an entry; ``base`` has the values of fields that no entry gives."""
     declared = [each for model in fields for each in declarations(model).values()]
-    if issubclass(fields[0], ModelFields):  # whom an entry is for comes last
+    if issubclass(fields[0], ModelFields):  # the fields that select the models of an entry come last
         declared.sort(key=lambda each: each.attribute in ModelFields.model_fields)
     rows = [(f"`{each.key}`", _unset(each, base), each.meaning) for each in declared]
     return table(("Field", "Default", "Meaning"), [*rows, *more])
@@ -109,19 +108,19 @@ def _unset(declared, base):
 
 def variant_metrics_table():
     """Return one row per series about variants."""
-    counters = {metrics.REPLICA_SCALING: ("counter", "variant_name, namespace, direction, reason")}
-    counters[metrics.DESIRED_SOURCE] = ("gauge", "variant_name, namespace, source")
-    rows = []
-    for name, text in metrics.HELP.items():
-        kind, labels = counters.get(name, ("gauge", ", ".join(metrics.BASE_LABELS)))
-        rows.append((f"`{name}{'_total' if kind == 'counter' else ''}`", kind, labels, text))
-    return table(("Metric", "Type", "Labels", "Meaning"), rows)
+    return _families_table(metrics.OUTPUT)
 
 
 def explanation_metrics_table():
     """Return one row per series that explains a number."""
-    rows = [(f"`{family.name}`", "gauge", ", ".join(family.all_labels), family.help) for family in FAMILIES]
-    rows.append((f"`{OBSTACLE}`", "gauge", ", ".join(OBSTACLE_LABELS), OBSTACLE_HELP))
+    return _families_table(metrics.EXPLANATION)
+
+
+def _families_table(families):
+    rows = [
+        (f"`{each.name}{'_total' if each.type == 'counter' else ''}`", each.type, ", ".join(each.labels), each.help)
+        for each in families
+    ]
     return table(("Metric", "Type", "Labels", "Meaning"), rows)
 
 
@@ -159,7 +158,7 @@ def _query(text):
 
 
 def rights_table():
-    """Return one row per resource that a role of the controller is about."""
+    """Return one row per resource of the controller's roles."""
     rows = []
     for file in sorted((DOCS.parent / "deploy" / "rbac").glob("*.yaml")):
         for item in yaml.safe_load_all(file.read_text(encoding="utf-8")):
@@ -207,7 +206,7 @@ def _type_of(field):
 
 
 def _limits(field):
-    """Return what the API server demands of the value of a field."""
+    """Return the limits that the API server sets on the value of a field."""
     words = {
         "pattern": "matches `{}`",
         "minLength": "at least {} characters",
@@ -235,7 +234,7 @@ def status_table():
 
 
 def names_table():
-    """Return what the kind is called."""
+    """Return the names of the kind."""
     spec = definition()["spec"]
     names = spec["names"]
     rows = [

@@ -39,7 +39,7 @@ def headings(page):
 
 
 def missing(page, anchor):
-    """Return in words what a citation names and there is not; nothing when it is right."""
+    """Return which page or heading of a citation does not exist; empty when both exist."""
     if not page.exists():
         return [f"{page.relative_to(ROOT)} does not exist"]
     if anchor and anchor not in headings(page):
@@ -62,19 +62,19 @@ def wrong_links(page):
 
 
 def test_every_page_that_code_cites_exists():
-    """With the heading, if one is named."""
+    """Each cited page exists, and its heading if the citation names one."""
     found = {str(path.relative_to(ROOT)): wrong_in_code(path.read_text(encoding="utf-8")) for path in CODE}
     assert {path: words for path, words in found.items() if words} == {}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_of_a_page_leads_somewhere(page):
-    """To a file of the repository and a heading of it."""
+    """Each link leads to a file of the repository and an existing heading."""
     assert wrong_links(page) == []
 
 
 def test_a_citation_that_leads_nowhere_is_found():
-    """Of a page, of a heading, and of a name without a folder."""
+    """Wrong names of pages and headings are found, also without a folder."""
     assert wrong_in_code("see docs/nowhere.md") == ["docs/nowhere.md does not exist"]
     assert wrong_in_code("see docs/decisions.md#nothing.") == ["docs/decisions.md has no heading #nothing"]
     assert wrong_in_code("(nowhere.md 2.1)") == ["nowhere.md is no page"]

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from tests.docs.rendering import DOCS
+from wva.api.core import CONFIG_ENABLED_LABEL, EXCLUDE_ANNOTATION
 from wva.api.meta import Key
-from wva.api.namespaces import CONFIG_ENABLED_LABEL, EXCLUDE_ANNOTATION
 from wva.collect.retention import WINDOWS
 from wva.config import Given, load
 from wva.config.keys import (
@@ -22,7 +22,7 @@ from wva.config.keys import (
     TargetFields,
 )
 from wva.config.kinds import local_names
-from wva.config.policy_maps import LivePolicy
+from wva.config.live import LivePolicy
 from wva.godurations import format_promql_duration
 
 PAGE = (DOCS / "config-maps.md").read_text()
@@ -55,14 +55,14 @@ def words(cell):
 
 @pytest.mark.parametrize("title", SECTIONS)
 def test_every_field_is_described_and_exists(title):
-    """The first column of a section's table."""
+    """The first column of each section's table has exactly the fields of the code."""
     described = [word for row in rows(section(title)) for word in words(row[0])]
     assert sorted(described) == sorted(SECTIONS[title][1])
 
 
 @pytest.mark.parametrize("title", SECTIONS)
 def test_the_examples_are_accepted_without_a_word(title):
-    """No error, no warning, and they change what is in force."""
+    """The controller accepts the examples without error or warning, and they change the policy."""
     given = Given({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})
     settings = load(given).settings
     examples = re.findall(r"```yaml\n(.*?)```", section(title), re.DOTALL)
@@ -78,13 +78,13 @@ def test_the_examples_are_accepted_without_a_word(title):
 
 
 def test_the_label_and_the_annotation_are_named_as_they_are():
-    """Whoever copies them must be heard."""
+    """The page has the names of the code, so that a copied label takes effect."""
     assert f'`{CONFIG_ENABLED_LABEL}: "true"`' in PAGE
     assert f'`{EXCLUDE_ANNOTATION}: "true"`' in PAGE
 
 
 def test_the_cluster_role_names_every_config_map_of_namespaces():
-    """By default names; others are the operator's."""
+    """The ClusterRole has the default names. An operator who chooses others must add them."""
     (rule,) = [
         rule
         for document in yaml.safe_load_all(ROLE)
@@ -97,7 +97,7 @@ def test_the_cluster_role_names_every_config_map_of_namespaces():
 
 
 def test_the_windows_of_retention_periods_are_those_of_the_code():
-    """All of them, and how many the page about Prometheus says there are."""
+    """The page lists all windows, and the page about Prometheus has the right number of them."""
     listed = re.search(r"<!-- windows -->(.*?)<!-- /windows -->", PAGE)[1]
     assert listed == ", ".join(format_promql_duration(window.seconds) for window in WINDOWS)
     assert f"window in use ([{len(WINDOWS)} exist]" in (DOCS / "prometheus-integration.md").read_text()

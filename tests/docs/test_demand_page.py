@@ -11,8 +11,8 @@ from tests.docs.rendering import DOCS
 from wva.decide import warm
 from wva.decide.foresee import MOST_TIMES
 from wva.decide.measure.demand_arrivals import change
-from wva.decide.measure.demand_engine import USUAL_TARGETS, Engine
-from wva.model.demand import PodMemory
+from wva.decide.measure.demand_engine import USUAL_TARGETS, EngineModel
+from wva.model.memory import PodMemory
 from wva.model.metrics import EngineCounters, EngineSignals, ReplicaMetrics, Sample, SampleState
 from wva.model.policy import MAX_KEEP_WARM_SECONDS
 from wva.model.variant import VariantKey
@@ -32,7 +32,7 @@ def rows(first):
 
 
 def counted(finished, at):
-    """Return what an engine has counted so far, as far as it matters here."""
+    """Return the counters of an engine that matter here."""
     return EngineCounters(
         **dict.fromkeys(EngineCounters.__struct_fields__, 0.0)
         | {
@@ -43,7 +43,7 @@ def counted(finished, at):
 
 
 def test_the_arrivals_of_the_example():
-    """What finished and the change of what is in the pod."""
+    """Arrivals are the finished requests plus the change of the requests in the pod."""
     (_, *first), (_, *second) = rows("Scrape")
     finished, running, waiting = map(float, first)
     before = PodMemory("a-0", counted(finished, 0.0), running, waiting)
@@ -69,14 +69,14 @@ def test_the_arrivals_of_the_example():
 
 
 def test_the_rates_of_the_example():
-    """By Little's law."""
-    engine = Engine(0.0199, 0.0001, 0.01, 200.0, 1.0, 1.0, 256.0, 256.0, "sequences")
+    """The rates follow from Little's law."""
+    engine = EngineModel(0.0199, 0.0001, 0.01, 200.0, 1.0, 1.0, 256.0, 256.0, "sequences")
     told = [(float(batch), rate) for batch, rate in rows("Answers in progress")]
     assert [rate for _, rate in told] == [f"{engine.rate(batch):.3g}" for batch, _ in told]
 
 
 def test_what_is_kept_in_the_example():
-    """Bursts of five minutes every 20 minutes, seen three times."""
+    """The example has bursts of five minutes every 20 minutes, seen three times."""
     levels = ()
     for second in range(0, 2 * 1200 + 300, 15):
         levels = warm.seen(levels, 20.0 if second % 1200 < 300 else 1.0, now=float(second), shortest=180.0)
@@ -92,7 +92,7 @@ def test_what_is_kept_in_the_example():
 
 
 def test_the_limits_and_targets_are_those_of_the_code():
-    """Names as in decisions, targets in seconds."""
+    """The page names limits as decisions do, and targets in seconds."""
     limits = {row[0].strip("`") for row in rows("Limit")}
     assert limits == {"KV cache", "sequences", "time between tokens", "time to first token"}
     assert float(marked("between")) == USUAL_TARGETS.between_tokens
@@ -101,7 +101,7 @@ def test_the_limits_and_targets_are_those_of_the_code():
 
 
 def test_the_config_map_of_the_page_is_valid():
-    """It says what the text says."""
+    """The ConfigMap is valid and has the values that the text names."""
     entry = re.search(r"default: \|\n((?:    .*\n)+)", PAGE)[1]
     config = parse_saturation({"default": re.sub(r"^    ", "", entry, flags=re.MULTILINE)})
     assert (config.errors, config.policy.saturation.keep_warm) == ((), 1800.0)

@@ -1,4 +1,4 @@
-"""The page about the embedded servers: what it says they lack, they lack, and what it lists is all they know."""
+"""The page about the embedded servers: its lists of missing and known features are those of the code."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ REFUSED = re.search(r"```text\n(.*?)```", PAGE, re.DOTALL)[1].splitlines()
 
 
 def test_the_differences_are_those_of_the_contract():
-    """Each expectation that is not run against a real server, with the reason that the contract gives."""
+    """The page has each expectation that real servers are not tested with, and the reason in the contract."""
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE, re.MULTILINE))
     assert rows == {each.name: each.embedded_only for each in EXPECTATIONS if each.embedded_only}
 
 
 @pytest.mark.parametrize(("row", "known"), [("functions", FUNCTIONS), ("aggregations", AGGREGATIONS)])
 def test_the_known_part_of_promql_is_the_one_of_the_code(row, known):
-    """All names, and no others."""
+    """The page lists exactly the functions and aggregations that the code knows."""
     (cell,) = re.findall(rf"^\| {row} \| (.*) \|$", PAGE, re.MULTILINE)
     assert set(re.findall(r"`(\w+)`", cell)) == set(known)
 
 
 @pytest.mark.parametrize("query", REFUSED)
 def test_a_query_that_the_page_calls_refused_is_refused(query):
-    """With an error that says that it is not supported."""
+    """The server refuses the query with an error that says that it is not supported."""
     with pytest.raises(BadQueryError, match="not supported"):
         parse(query)
 
 
 def test_the_paths_are_those_of_the_server():
-    """All of them, and no others."""
+    """The page lists exactly the paths of the server."""
     assert set(re.findall(r"`(/(?:api|-)/[^`]+)`", PAGE)) == set(re.findall(r'"(/(?:api|-)/[^"]+)"', API))

@@ -13,7 +13,7 @@ from wva.decide.progress import Progress
 from wva.decide.settle import Rule, Verdict
 from wva.decide.trust import ModelReadings
 from wva.model.decision import Decision, Limit
-from wva.model.demand import Level
+from wva.model.memory import Level
 from wva.model.variant import Variant
 
 ROOT = DOCS.parent
@@ -43,7 +43,7 @@ def rows(first):
 
 
 def test_the_steps_are_those_of_the_pipeline():
-    """In their order, each in the module that the pipeline takes it from."""
+    """The page has the steps in their order, each with the module from which the pipeline takes it."""
     source = (ROOT / "wva/decide/pipeline.py").read_text(encoding="utf-8")
     assert [row[0] for row in rows("Step")] == re.findall(r"# (\d \w+):", source)
     for _, module, *_ in rows("Step"):
@@ -52,7 +52,7 @@ def test_the_steps_are_those_of_the_pipeline():
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`(wva/[\w/.]+)`", PAGE))))
 def test_every_file_of_the_page_exists(path):
-    """Also the folders."""
+    """Every file and folder that the page names exists."""
     assert (ROOT / path).exists()
 
 
@@ -66,7 +66,7 @@ def test_each_word_stands_for_one_thing():
 
 
 def test_the_names_of_the_tables_are_those_of_the_code():
-    """Classes and their fields."""
+    """The tables name existing classes and fields."""
     known = {each.__name__: each for each in NAMED}
     for name in ("State", "Word"):
         for *_, code in rows(name):

@@ -10,7 +10,7 @@ from tests.docs.rendering import DOCS
 from wva.api.meta import Key
 from wva.cli import main
 from wva.config import Given, load
-from wva.config.policy_maps import LivePolicy
+from wva.config.live import LivePolicy
 from wva.model.policy import SaturationPolicy
 
 SATURATION = (DOCS / "saturation-scaling-config.md").read_text(encoding="utf-8")
@@ -26,7 +26,7 @@ FIELDS = {
 
 
 def applied(data):
-    """Return what a saturation ConfigMap of the controller with these entries leads to."""
+    """Return the outcome of a saturation ConfigMap with these entries."""
     settings = load(Given({}, {"PROMETHEUS_BASE_URL": "https://p"}, {})).settings
     return LivePolicy(settings).apply(Key(settings.pod_namespace, NAME), data)
 
@@ -38,7 +38,7 @@ def entries():
 
 
 def test_the_entries_of_the_guide_to_thresholds_are_valid():
-    """Those for all models, for one model and for one namespace."""
+    """The entries for all models, for one model and for one namespace are valid."""
     found = entries()
     assert [sorted(data) for data in found] == [["default"], ["chat"], ["default"]]
     for data in found:
@@ -46,7 +46,7 @@ def test_the_entries_of_the_guide_to_thresholds_are_valid():
 
 
 def test_the_defaults_of_the_guide_to_thresholds_are_those_in_force():
-    """Field by field."""
+    """The guide has the default of each field."""
     rows = dict(re.findall(r"^\| `(\w+)` \| ([\d.]+) \|", SATURATION, re.MULTILINE))
     assert {FIELDS[name]: float(value) for name, value in rows.items()} == {
         name: getattr(SaturationPolicy(), name) for name in FIELDS.values()
@@ -63,13 +63,13 @@ def test_the_mistakes_of_the_guide_to_thresholds_are_answered_as_it_says():
 
 
 def test_a_misspelled_field_is_a_warning():
-    """And no error."""
+    """A misspelled field is a warning and no error."""
     outcome = applied({"default": "kvSpareTriger: 0.2"})
     assert outcome.problems == ()
 
 
 def test_the_hpa_of_the_guide_fits_the_variant_of_the_reference(tmp_path, capsys):
-    """As ``wva migrate`` judges them: it finds nothing to change."""
+    """``wva migrate`` finds nothing to change in the two objects."""
     for name, page in (("hpa.yaml", HPA), ("va.yaml", REFERENCE)):
         (example,) = re.findall(r"```yaml\n(apiVersion.*?)```", page, re.DOTALL)
         (tmp_path / name).write_text(example, encoding="utf-8")

@@ -12,14 +12,14 @@ from wva.config import Given, Settings, load
 from wva.config.declare import declarations
 from wva.kube.leader_times import Durations
 from wva.publish.announce import CLAIMED_TWICE_EVENT
-from wva.publish.leader_collector import INSTANCE_LABEL
+from wva.publish.metrics import INSTANCE_LABEL
 from wva.publish.status import HEARTBEAT_SECONDS
 
 PAGE = (DOCS / "multi-controller.md").read_text()
 
 
 def test_the_times_are_those_of_the_code():
-    """Defaults, the longest time without a leader, heartbeat and end of a claim."""
+    """The page has the right defaults, longest time without a leader, heartbeat and end of a claim."""
     defaults = Durations()
     values = (defaults.lease_seconds, defaults.renew_deadline_seconds, defaults.retry_period_seconds)
     rows = re.findall(r"`(--leader-election-[a-z-]+)` \| (\d+)s \|", PAGE)
@@ -35,13 +35,13 @@ def test_the_times_are_those_of_the_code():
 
 
 def test_the_leases_are_those_of_the_code():
-    """With an instance and without."""
+    """The page has the names of the Leases with an instance and without."""
     for environment in ({}, {"CONTROLLER_INSTANCE": "blue"}):
         assert f"`{lease_name(load(Given({}, environment, {})).settings)}`" in PAGE
 
 
 def test_the_names_are_those_of_the_code():
-    """Label, series label, condition and event."""
+    """The page has the right names of label, series label, condition and event."""
     assert f"{CONTROLLER_INSTANCE_LABEL}: blue" in PAGE
     assert f'{INSTANCE_LABEL}="blue"' in PAGE
     assert f"`{ConditionType.CLAIMED.value}`" in PAGE

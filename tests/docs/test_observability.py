@@ -1,4 +1,4 @@
-"""Alerts, runbooks and dashboards name what there is: each other, metrics with their labels, and reasons."""
+"""Alerts, runbooks and dashboards name only existing alerts, pages, metrics, labels and reasons."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ KNOWN = ours() | OF_PROCESSES | dict.fromkeys(theirs(), VLLM_LABELS)
 
 
 def expressions():
-    """Yield where it stands and each expression of the rules and the dashboards, variables filled in."""
+    """Yield the place and the text of each expression of rules and dashboards, with variables filled in."""
     for name, rule in ALERTS.items():
         yield name, rule["expr"]
     for name, document in sorted(DASHBOARDS.items()):
@@ -89,7 +89,7 @@ def aggregations(node):
     ("place", "text"), EXPRESSIONS, ids=[f"{place} {n}" for n, (place, _) in enumerate(EXPRESSIONS)]
 )
 def test_every_metric_is_known_with_its_labels(place, text):
-    """Those of the page of metrics: a series or label that was renamed takes its panels along."""
+    """Each series and label of an expression is on the page of metrics, so that a renamed one fails here."""
     tree = promql_parser.parse(text)
     assert selectors(tree), place
     for selector in selectors(tree):
@@ -101,14 +101,14 @@ def test_every_metric_is_known_with_its_labels(place, text):
 
 
 def test_the_page_of_metrics_is_read():
-    """The tables and the queries, each of them."""
+    """The reader of the page finds its tables and its queries."""
     assert KNOWN["wva_desired_reason"] == {"variant_name", "exported_namespace", "reason", "held"} | OF_THE_TARGET
     assert "le" in KNOWN["wva_cycle_duration_seconds_bucket"]
     assert "vllm:kv_cache_usage_perc" in KNOWN
 
 
 def test_every_alert_has_a_runbook_and_every_runbook_an_alert():
-    """Both ways, by name, and the address is the path."""
+    """Alerts and runbooks have the same names, and an alert's address is the path of its runbook."""
     assert sorted(RUNBOOKS) == sorted(ALERTS)
     for name, rule in ALERTS.items():
         assert rule["annotations"]["runbook_url"] == f"docs/runbooks/{name}.md"
@@ -117,7 +117,7 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert():
 
 @pytest.mark.parametrize("name", sorted(RUNBOOKS))
 def test_a_runbook_says_what_to_do(name):
-    """Meaning, where to look, what to do, and when it ends; what it names exists."""
+    """A runbook has a meaning, places to look, actions and an end. All names in it exist."""
     headings = re.findall(r"^## (.*)", RUNBOOKS[name], re.MULTILINE)
     assert headings == ["What it means for users", "Look", "Do", "When it ends"]
     families = KNOWN.keys() | {series.removesuffix("_bucket") for series in KNOWN}
@@ -127,7 +127,7 @@ def test_a_runbook_says_what_to_do(name):
 
 
 def test_every_alert_says_what_it_is():
-    """Severity, summary and description."""
+    """Every alert has severity, summary and description."""
     for rule in ALERTS.values():
         assert rule["labels"]["severity"] in {"critical", "warning"}
         assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
@@ -135,13 +135,13 @@ def test_every_alert_says_what_it_is():
 
 
 def test_the_table_of_alerts_is_current():
-    """Name with its runbook, severity and time."""
+    """The table has each alert with its runbook, severity and time."""
     rows = re.findall(r"^\| \[(\w+)\]\(runbooks/(\w+)\.md\) \| (\w+) \| [^|]+ \| (\w+) \|", PAGE, re.MULTILINE)
     assert rows == [(name, name, rule["labels"]["severity"], rule["for"]) for name, rule in ALERTS.items()]
 
 
 def test_the_table_of_dashboards_is_current():
-    """Each file, and the choices that it offers."""
+    """The table has each file, and the choices that it offers."""
     rows = dict(re.findall(r"^\| `(\w+)\.json` \| [^|]+ \| ([^|]+) \|", PAGE, re.MULTILINE))
     offered = {
         name: ", ".join(
@@ -154,13 +154,13 @@ def test_the_table_of_dashboards_is_current():
 
 
 def test_the_reasons_in_the_rules_exist():
-    """An alert on a reason that nobody gives never fires."""
+    """Every reason in the rules exists: an alert on any other reason would never fire."""
     named = set(re.findall(r'reason="(\w+)"', "".join(rule["expr"] for rule in RULES)))
     assert named
     assert named <= {reason.value for reason in Reason}
 
 
 def test_the_reasons_of_a_hold_are_in_the_runbook():
-    """All but those that pass by themselves within a cycle."""
+    """The runbook has all reasons but the one that passes by itself within a cycle."""
     rows = set(re.findall(r"^\| `(\w+)` \|", RUNBOOKS["WVADataHeldTooLong"], re.MULTILINE))
     assert rows == {reason.value for reason in HOLD_REASONS} - {Reason.NOT_DECIDED.value}

@@ -7,19 +7,19 @@ import re
 from tests.docs.rendering import DOCS
 from wva.sim.rivals import DEFAULT_TARGETS, FAMILIES, POLICIES
 from wva.sim.rivals.knative import CONCURRENCY
-from wva.sim.rivals.readings import Load
+from wva.sim.rivals.readings import LoadReading
 
 PAGE = (DOCS / "rivals.md").read_text(encoding="utf-8")
 ROWS = dict(re.findall(r"^\| `([\w.-]+)` \| ([\d.]*)", PAGE, re.MULTILINE))
 
 
 def test_every_policy_has_its_row():
-    """A row per policy without a target in its name."""
+    """The page has a row for each policy without a target in its name."""
     assert set(ROWS) == {name for name in POLICIES if "@" not in name}
 
 
 def test_the_targets_are_the_defaults():
-    """As the code has them; a policy without a target has none."""
+    """The page has the default targets of the code. A policy without a target has none."""
     by_ending = {load.value: target for load, target in DEFAULT_TARGETS.items()} | {"kpa": CONCURRENCY}
     for name, target in ROWS.items():
         parts = name.removesuffix("-cheapest").split("-")
@@ -33,4 +33,4 @@ def test_the_example_of_a_target_exists():
     assert examples
     assert set(examples) <= set(POLICIES)
     assert all(name.split("@")[0] in FAMILIES for name in POLICIES if "@" in name)
-    assert {load.value for load in Load} == {"kv", "queue", "inflight"}
+    assert {load.value for load in LoadReading} == {"kv", "queue", "inflight"}

@@ -19,7 +19,7 @@ def text():
 
 
 def test_every_scenario_of_the_suite_is_there(text):
-    """With its title as it is today, and a table."""
+    """Every scenario of the suite has its present title and a table."""
     suite = text.partition("\n")[0].removeprefix("# Scorecard: suite ")
     for name in SUITES[suite]:
         section = text.partition(f"\n### {name}\n")[2].partition("\n### ")[0]
@@ -29,5 +29,5 @@ def test_every_scenario_of_the_suite_is_there(text):
 
 
 def test_what_is_the_same_on_every_page_is_there(text):
-    """How to read it, and what the simulation leaves out."""
+    """The page says how to read it, and what the simulation leaves out."""
     assert "\n".join(markdown.background()) in text, AGAIN

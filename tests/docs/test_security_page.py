@@ -1,4 +1,4 @@
-"""Every claim of the threat model names the tests that hold it, and those exist."""
+"""Every claim of the threat model names existing tests that check it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REFERENCE = re.compile(r"`([a-z0-9_/]+\.py)::([a-z0-9_]+)(?:\[([a-z0-9_]+)\])?`"
 
 
 def claims(text):
-    """Return the rows of every table that says by what it is held, without their headers."""
+    """Return the rows of every table with a column of tests, without their headers."""
     found, held = [], False
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
@@ -33,7 +33,7 @@ CLAIMS = claims(PAGE)
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim[0][:40])
 def test_a_claim_is_held_by_tests_that_exist(claim):
-    """A test that was renamed or removed takes its claim along."""
+    """A claim fails here if one of its tests was renamed or removed."""
     references = REFERENCE.findall(claim[-1])
     assert references
     assert REFERENCE.sub("", claim[-1]).strip(", ") == ""
@@ -46,13 +46,13 @@ def test_a_claim_is_held_by_tests_that_exist(claim):
 
 
 def test_every_actor_has_claims():
-    """A heading that is followed by prose alone claims something that nobody holds."""
+    """Each actor has a table of claims: no test would check claims in prose."""
     sections = re.split(r"^## ", PAGE, flags=re.MULTILINE)[2:]
     assert len(sections) >= 7
     assert all(claims(section) for section in sections), [section.splitlines()[0] for section in sections]
 
 
 def test_a_row_without_a_test_would_be_found():
-    """The reader of the tables sees what it should."""
+    """The reader of the tables finds a row that names no test."""
     (claim,) = claims("| He cannot | Held by |\n|---|---|\n| fly | hope |\n")
     assert claim == ["fly", "hope"]

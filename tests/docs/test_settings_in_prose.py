@@ -27,14 +27,14 @@ INSTALL_SCRIPT = set(
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_key_in_the_text_exists(page):
-    """A word in capitals that begins like a setting is one."""
+    """Every word in capitals that begins like a setting is the name of a setting."""
     words = set(re.findall(r"`([A-Z][A-Z0-9_]+)(?:=[^`]*)?`", page.read_text(encoding="utf-8")))
     named = {word for word in words if word.startswith(PREFIXES) and not word.endswith("_")}
     assert {word for word in named - KEYS - NOT_OURS - INSTALL_SCRIPT if not word.startswith("WVA_E2E")} == set()
 
 
 def test_every_flag_in_the_text_of_the_configuration_exists():
-    """Those of settings; the tables are checked elsewhere."""
+    """Every flag in the text exists. Another test checks the tables."""
     text = (DOCS / "configuration.md").read_text(encoding="utf-8")
     named = set(re.findall(r"(--[a-z][a-z0-9-]+)", text))
     others = {
@@ -50,11 +50,11 @@ def test_every_flag_in_the_text_of_the_configuration_exists():
 
 
 def test_every_log_text_of_the_configuration_is_written_somewhere():
-    """Operators grep for them."""
+    """Each quoted log text stands in the code, because operators search the logs for it."""
     section = (DOCS / "configuration.md").read_text(encoding="utf-8").split("## Changes while the process runs")[1]
     texts = re.findall(r'^"(Updated [^"]+)"', section, re.MULTILINE)
     folder = ROOT / "wva" / "config"
-    source = "".join((folder / name).read_text(encoding="utf-8") for name in ("keys.py", "live.py"))
+    source = "".join((folder / name).read_text(encoding="utf-8") for name in ("keys.py", "load.py"))
     assert len(texts) == 3
     assert all(f'"{text}"' in source for text in [*texts, "Attempted to change immutable parameters"])
     assert "Attempted\nto change immutable parameters" in section
@@ -74,7 +74,7 @@ OF_THE_ORIGINAL = {
 
 
 def test_a_cache_default_that_is_not_the_original_one_has_its_reason_on_the_page():
-    """Key and former default in one sentence of the section; all others are as they were declared."""
+    """One sentence of the section has the key and its former default. All other defaults are the original ones."""
     section = (DOCS / "configuration.md").read_text(encoding="utf-8").split("## The cache of answers")[1]
     ours = {key: field.default for field in declarations(Settings).values() for key in field.keys}
     others = {key for key, default in OF_THE_ORIGINAL.items() if ours[key] != default}

@@ -1,4 +1,4 @@
-"""The table of questions on the page for developers: each place exists, and no other one answers."""
+"""The table of questions on the page for developers: each named place exists, and is the only answer."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ROWS = re.findall(r"^\| (.*?) \| `(wva/[\w/.]+)` \| `(.*?)` \|$", SECTION, re.MU
 
 
 def test_there_are_ten():
-    """Each is one row."""
+    """The table has ten rows."""
     assert len({question for question, _, _ in ROWS}) == 10
 
 
 @pytest.mark.parametrize(("question", "place", "mark"), ROWS, ids=[row[1] for row in ROWS])
 def test_the_place_exists_and_is_the_only_one(question, place, mark):
-    """What stands there stands in no other module of the controller."""
+    """The code that answers the question is in this module of the controller and in no other."""
     assert question
     assert (ROOT / place).exists()
     modules = [path.relative_to(ROOT) for path in (ROOT / "wva").rglob("*.py")]

@@ -1,4 +1,4 @@
-"""Conditions, reasons, events, sources and commands: those in the code are in the documentation, and no others."""
+"""The documentation has exactly the conditions, reasons, events, sources and commands of the code."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_condition_type_is_described_and_exists():
 
 
 def test_every_reason_of_a_decision_is_described_and_exists():
-    """Those of a hold stand in the table of obstacles, all others in their own."""
+    """The table of obstacles has the reasons of a hold. Another table has all other reasons."""
     of_holds = {reason.value for reason in HOLD_REASONS if reason is not Reason.NOT_DECIDED}
     assert _first_cells("Reasons of a decision") == {reason.value for reason in Reason} - of_holds
     assert of_holds <= _first_cells("Why a variant is not scaled")
@@ -74,7 +74,7 @@ def test_every_source_of_a_number_is_described():
 
 
 def test_the_role_of_a_scraper_is_called_as_it_is_installed():
-    """The overlays put a prefix before the name that stands in deploy/rbac."""
+    """The page has the installed name: the overlays put a prefix before the name in deploy/rbac."""
     role = yaml.safe_load((ROOT / "deploy" / "rbac" / "metrics_reader_role.yaml").read_text(encoding="utf-8"))
     overlay = yaml.safe_load((ROOT / "deploy" / "base" / "manager" / "kustomization.yaml").read_text(encoding="utf-8"))
     named = set(re.findall(r"--clusterrole=(\S*metrics-reader)", (DOCS / "metrics.md").read_text(encoding="utf-8")))

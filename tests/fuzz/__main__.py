@@ -27,7 +27,7 @@ _TOLD_LINES = 40
 
 
 def fuzz(name, options, seconds):
-    """Run one target; return how many inputs it had, and the end of its output when it failed, else nothing."""
+    """Run one target; return how many inputs it tried, and the end of its output if it failed, else an empty text."""
     work = WORK / name
     work.mkdir(parents=True, exist_ok=True)
     before = set(work.iterdir())

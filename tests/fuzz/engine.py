@@ -20,7 +20,7 @@ INSTRUMENTED = ["wva", "prometheus_client"]
 
 
 def main():
-    """Fuzz until libFuzzer's options say that it is enough; never returns."""
+    """Fuzz until libFuzzer's options end it; never returns."""
     name, work, *options = sys.argv[1:]
     harness.be_quiet()
     with atheris.instrument_imports(include=INSTRUMENTED):

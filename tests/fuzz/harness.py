@@ -47,13 +47,13 @@ def play(module, data, *, slowness=1.0):
 
 
 def short(*texts, most=1_000):
-    """Assert that what is told to people stays readable."""
+    """Assert that a message for users stays readable."""
     for text in texts:
         assert len(str(text)) <= most
 
 
 def be_quiet():
-    """Log next to nothing: what there is to say of such inputs fills a disk."""
+    """Log next to nothing: messages about such inputs would fill a disk."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 
@@ -63,7 +63,7 @@ def inputs(name):
 
 
 def unavailable():
-    """Return why nothing can be fuzzed here; empty when it can."""
+    """Return why fuzzing cannot run here; empty if it can."""
     try:
         importlib.import_module("atheris")
     except ImportError as error:

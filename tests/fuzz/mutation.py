@@ -1,4 +1,4 @@
-"""Changes of an input that a random flip of bytes would hardly ever make.
+"""Changes of an input that random flips of bytes would hardly ever make.
 
 Most inputs are JSON, with texts of other grammars inside. A change picks a node of the document and puts an extreme in
 its place, moves another node there, drops it, doubles it, renames it, or changes the text that it is. A text is changed
@@ -92,7 +92,7 @@ def _document(document, chance, words, most, flip):
 
 
 def _places(root):
-    """Return where the nodes are: what holds each, and under which key or index."""
+    """Return the places of the nodes: the parent of each, and its key or index there."""
     places = [(root, 0)]
     for holder, key in places:
         if len(places) > _MOST_NODES:

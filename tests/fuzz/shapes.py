@@ -35,7 +35,7 @@ def shaped(kind):
 
 @st.composite
 def _perhaps(draw, right):
-    """Draw the right thing most of the time."""
+    """Draw the right value most of the time."""
     return draw(ANYTHING if draw(st.integers(1, _WRONG)) == 1 else right)
 
 

@@ -1,4 +1,4 @@
-"""The runner of the targets, and the changes that it makes to inputs; without fuzzing anything."""
+"""The runner of the targets, and its changes of inputs; no test fuzzes anything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.fuzz.mutation import mutated
 
 @pytest.mark.parametrize(("unavailable", "status"), [("skip", 0), ("fail", 1)])
 def test_without_atheris_the_command_says_that_nothing_was_fuzzed(monkeypatch, capsys, unavailable, status):
-    """It fails, unless what cannot be had may be left out."""
+    """The command fails, unless a setting allows to leave out what is not installed."""
     monkeypatch.setitem(sys.modules, "atheris", None)
     monkeypatch.setattr(sys, "argv", ["fuzz"])
     monkeypatch.setenv("WVA_E2E_UNAVAILABLE", unavailable)
@@ -25,7 +25,7 @@ def test_without_atheris_the_command_says_that_nothing_was_fuzzed(monkeypatch, c
 
 
 def test_ci_repeats_the_last_line_and_no_line_of_tox(monkeypatch, capsys):
-    """Tox begins its own lines with the name of the environment, too."""
+    """Tox also begins its own lines with the name of the environment."""
     (pattern,) = re.findall(r"^grep -hE '(.*)' fuzz$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
     monkeypatch.setattr("tests.fuzz.__main__.fuzz", lambda *_: (1_000, ""))
     assert run(["texts", "gateway"], 60, 2) == 0
@@ -35,7 +35,7 @@ def test_ci_repeats_the_last_line_and_no_line_of_tox(monkeypatch, capsys):
 
 
 def test_an_unknown_target_is_a_usage_error(monkeypatch, capsys):
-    """The line names those that there are."""
+    """The error names the targets that exist."""
     monkeypatch.setattr(sys, "argv", ["fuzz", "nothing"])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -44,24 +44,24 @@ def test_an_unknown_target_is_a_usage_error(monkeypatch, capsys):
 
 
 def test_an_input_that_takes_too_long_fails():
-    """The time is that of the thread, so a busy machine changes nothing."""
+    """The check measures the CPU time of the thread, so a busy machine changes nothing."""
 
-    class Slow:
+    class QuadraticTarget:
         """A target whose time depends on the square of the size."""
 
         @staticmethod
         def check(data):
-            """Take long."""
+            """Take a long time."""
             return sum(1 for _ in data for _ in data)
 
-    play(Slow, b"x" * 10)
+    play(QuadraticTarget, b"x" * 10)
     with pytest.raises(AssertionError, match="6000 bytes took"):
-        play(Slow, b"x" * 6000)
+        play(QuadraticTarget, b"x" * 6000)
 
 
 @given(st.sampled_from(TARGETS), st.data(), st.integers(0, 2**32), st.sampled_from([100, 10_000]))
 def test_a_changed_input_fits_and_depends_on_the_seed_alone(name, data, seed, most):
-    """Nothing of JSON, text or broken bytes makes the change itself fail."""
+    """JSON, text or broken bytes never make the change itself fail."""
     path = data.draw(st.sampled_from(inputs(name)))
     first, again = (
         mutated(path.read_bytes(), most=most, seed=seed, words=["word"], flip=lambda given, size: given[:size])

@@ -1,4 +1,4 @@
-"""What the fuzz targets promise, for documents that nearly are what they should be; hypothesis draws them."""
+"""The promises of the fuzz targets, for documents of nearly the right shape, which hypothesis draws."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.fuzz.mutation import EXTREMES
 from tests.fuzz.shapes import ANYTHING, TEXT, shaped
 from tests.fuzz.targets import config_maps, gateway, kubernetes, prometheus, recordings, settings, texts, vllm_arguments
 from wva.api.meta import Status
-from wva.collect.answers import Series
-from wva.scale_from_zero.gateway_page import QUEUE_SIZE_METRIC
+from wva.prometheus.answers import InstantSeries
+from wva.scale_from_zero.gateway import QUEUE_SIZE_METRIC
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def quiet():
 
 
 def written(document):
-    """Return a document as bytes, also with numbers that Python writes unwillingly."""
+    """Return a document as bytes, with NaN and infinities as Python writes them."""
     return json.dumps(document).encode("utf-8", "surrogatepass")
 
 
@@ -48,12 +48,12 @@ def test_bodies_of_the_api_server(body):
 
 
 @given(
-    st.lists(shaped(Series), max_size=4) | ANYTHING,
+    st.lists(shaped(InstantSeries), max_size=4) | ANYTHING,
     st.sampled_from(["vector", "vector", "matrix"]),
     st.lists(TEXT, max_size=2),
 )
 def test_answers_of_prometheus(result, kind, warnings):
-    """Series with any labels, values and times."""
+    """InstantSeries with any labels, values and times."""
     answer = {"status": "success", "data": {"resultType": kind, "result": result}, "warnings": warnings}
     play(prometheus, written(answer))
 
@@ -110,7 +110,7 @@ maps = st.dictionaries(st.sampled_from(["default", "m", "a", "b"]), entries, max
 
 @given(st.lists(maps, min_size=1, max_size=2))
 def test_config_maps(steps):
-    """Entries with the fields of every kind and any values, one ConfigMap after the other; decided on."""
+    """Entries with the fields of every kind and any values, one ConfigMap after the other, and decisions on them."""
     play(config_maps, written(steps))
 
 
@@ -158,7 +158,7 @@ def test_recordings(recording, changes):
 
 
 def _places(value):
-    """Yield what holds each part of a document, and under which key or index."""
+    """Yield the parent of each part of a document, and its key or index there."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in pairs:
         yield value, key

@@ -1,4 +1,4 @@
-"""Recorded queues as our values: v051 has the parameterisation of v0.5.1, v080 the one that can be estimated."""
+"""Recorded queues as WVA's values: v051 has the parameterisation of v0.5.1, v080 the one that can be estimated."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from tests.golden.original.queues import Queue
+from tests.golden.original.queues import BoundedQueue
 from tests.golden.original.service import IterationTime, PrefillDecode, RequestSize
 from tests.golden.vectors import Better, Case, Verdict
 
 VERSIONS = ("v051", "v080")
 
 
-def queue(case: Case) -> Queue:
+def queue(case: Case) -> BoundedQueue:
     """Return the queue of a recorded case; only the older parameterisation has a delta."""
     instance = case["instance"]
     parameters = instance["parms"]
     kind = PrefillDecode if "delta" in parameters else IterationTime
-    return Queue(
+    return BoundedQueue(
         kind(**parameters),
         RequestSize(instance["avg_input_tokens"], instance["avg_output_tokens"]),
         instance["max_batch_size"],

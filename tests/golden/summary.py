@@ -1,4 +1,4 @@
-"""Says at the end how many recorded cases have been run and cycles drawn, also when several processes did it.
+"""Prints how many recorded cases have run and how many cycles were drawn, also if several processes ran the tests.
 
 ``tests/conftest.py`` takes these hooks: with pytest-xdist the process that prints collects nothing, so it reads no
 ``conftest.py`` further down.
@@ -20,7 +20,7 @@ _DRAWN = "drawn_cycles"
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take over what one process of pytest-xdist has counted; without that plugin nobody calls this."""
+    """Take over the counts of one process of pytest-xdist; without that plugin this hook is not called."""
     GENERATED.update(getattr(node, "workeroutput", {}).get(_DRAWN, {}))
     for title, (run, better, partly) in getattr(node, "workeroutput", {}).get(_KEY, {}).items():
         total = tally_of(title)
@@ -30,7 +30,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hand over what this process has counted, if it is one of several."""
+    """Hand over the counts of this process, if it is one of several."""
     output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
         output[_DRAWN] = dict(GENERATED)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.golden.original.allocations import Allocation, BestEffort, Load, Options, Server
+from tests.golden.original.allocations import Allocation, BestEffort, Options, OriginalLoad, OriginalServer
 from tests.golden.original.service import PrefillDecode
 from tests.golden.original.system import Accelerator, Profile, ServiceClass, System
-from tests.golden.original.targets import Target
+from tests.golden.original.targets import OriginalTarget
 from tests.golden.vectors import Case
 
 
@@ -35,7 +35,7 @@ def system_of(rows: Case) -> System:
                 row["name"],
                 row["priority"],
                 {
-                    target["model"]: Target(
+                    target["model"]: OriginalTarget(
                         target.get("slo-ttft", 0), target.get("slo-itl", 0), target.get("slo-tps", 0)
                     )
                     for target in row["modelTargets"] or []
@@ -53,14 +53,14 @@ def system_of(rows: Case) -> System:
     )
 
 
-def server_of(row: Case) -> Server:
+def server_of(row: Case) -> OriginalServer:
     """Return a recorded server; without a class it is of the class Free."""
     current, load = row["currentAlloc"], row["currentAlloc"]["load"]
-    return Server(
+    return OriginalServer(
         row["name"],
         row["class"] or "Free",
         row["model"],
-        Load(load["arrivalRate"], load["avgInTokens"], load["avgOutTokens"]),
+        OriginalLoad(load["arrivalRate"], load["avgInTokens"], load["avgOutTokens"]),
         Allocation(current["accelerator"], current["numReplicas"], current["maxBatch"], cost=current["cost"]),
         row["keepAccelerator"],
         row["minNumReplicas"],

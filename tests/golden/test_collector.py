@@ -14,22 +14,22 @@ import re
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.collect.cluster import Cluster
+from tests.collect.cluster import CachedCluster
 from tests.collect.doubles import NOW, FakePrometheus
 from tests.collect.doubles import series as series_of
 from tests.golden.vectors import Better, close, parameters, tally
-from wva.collect.answers import ErrorKind, InstantVector, PrometheusError, Series
 from wva.collect.queries import EngineSignal
 from wva.collect.request_counts import count_requests
 from wva.collect.retention import window_of
 from wva.collect.samples import Classifier
 from wva.collect.scheduler_queue import SchedulerQueueJoin
 from wva.collect.shared_queries import Failure, Settled
-from wva.collect.snapshot import Collector, CollectorSettings
+from wva.collect.snapshot import Collector
 from wva.godurations import parse_duration
 from wva.instruments import Instruments
 from wva.model.metrics import Freshness, SampleState
 from wva.model.variant import ModelKey
+from wva.prometheus.answers import ErrorKind, InstantVector, PrometheusError
 
 SECTION = "replica_metrics"
 QUEUE_SECTION = "scheduler_queue"
@@ -47,7 +47,7 @@ METRICS = {"vllm:kv_cache_usage_perc": "kv_cache_usage", "vllm:num_requests_wait
 
 def _cluster(case):
     """Return the caches of a case. A Deployment that the original did not track is one that does not exist."""
-    cluster = Cluster()
+    cluster = CachedCluster()
     namespace = case["namespace"]
     owned = {pod["deployment"] for pod in case["pods"] if pod["owner"] == "deployment"}
     for name in sorted(owned | set(case["tracked_deployments"])):
@@ -118,13 +118,13 @@ async def _collect(case):
         _cluster(case).stores,
         prometheus=_prometheus(case),
         instruments=Instruments(CollectorRegistry()),
-        settings=CollectorSettings(engines_of=lambda _: True),
+        engines_of=lambda _: True,
     )
     return await collector.collect(NOW)
 
 
 def _asks_nobody(case):
-    """Tell a failing query that we would not ask: there is no variant to ask it for."""
+    """Tell whether a failing query is one that WVA would not send, because it has no variant for it."""
     targets = {va["deployment"] for va in case["variant_autoscalings"]}
     failing = any(
         answer.get("error") and any(metric in answer["query"] for metric in METRICS) for answer in case["prometheus"]
@@ -165,7 +165,7 @@ async def test_replicas_are_those_of_the_original(case):
 
 
 def _compare_engine(replica, expected):
-    """Compare what the original knew as 0 when it did not; our classification needs the KV usage for its time."""
+    """Compare values that the original took for 0 when it did not know them; WVA needs the KV usage for its time."""
     engine = replica.engine
     if replica.kv_usage.state is SampleState.MISSING:
         assert engine.kv_capacity_tokens.fresh_value is None
@@ -211,8 +211,8 @@ async def test_finished_requests_are_counted_like_the_original(case):
             return Settled(failed={"ns": Failure(query.name, error, ("ns",))})
         labels = {"namespace": "ns", "model_name": "m"}
         rows = [series["value"] for row in case["prometheus"] for series in row["result"]]
-        series = [Series({**labels, "signal": "finished"}, (NOW, value)) for value in rows]
-        series += [Series({**labels, "signal": signal}, (NOW, "0")) for signal in ("running", "waiting")]
+        series = [series_of({**labels, "signal": "finished"}, value) for value in rows]
+        series += [series_of({**labels, "signal": signal}, "0") for signal in ("running", "waiting")]
         return Settled({query.name: InstantVector(tuple(series))})
 
     (found,) = await count_requests({model: retention}, ask)
@@ -223,7 +223,7 @@ async def test_finished_requests_are_counted_like_the_original(case):
 
 @pytest.mark.parametrize("case", parameters("collector", section=QUEUE_SECTION))
 def test_the_scheduler_queue_is_that_of_the_original(case):
-    """Both amounts, in the reading of the original: 0 for what is no number, none when neither is there."""
+    """Both amounts are compared as the original read them: 0 for no number, none if both are missing."""
     tally("collector", QUEUE_SECTION).run += 1
     model = ModelKey("ns", case["model"])
     join = SchedulerQueueJoin([model])
@@ -231,9 +231,9 @@ def test_the_scheduler_queue_is_that_of_the_original(case):
         signal = "size" if "queue_size" in answer["query"] else "bytes"
         for series in answer["result"]:
             labels = {"namespace": "ns", "signal": signal, "target_model_name": case["model"]}
-            join.add(InstantVector((Series(labels, (NOW, series["value"])),)))
+            join.add(InstantVector((series_of(labels, series["value"]),)))
     time = {"namespace": "ns", "signal": "timestamp", "target_model_name": case["model"]}
-    join.add(InstantVector((Series(time, (NOW, str(NOW - 5))),)))
+    join.add(InstantVector((series_of(time, str(NOW - 5)),)))
     (queue,) = join.queues(Classifier(NOW, Freshness()))
     if case["expected"] is None:
         assert queue.size.state is queue.size_bytes.state is SampleState.MISSING

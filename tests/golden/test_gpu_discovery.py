@@ -12,8 +12,7 @@ import pytest
 
 from tests.golden.vectors import Better, parameters, tally
 from wva.api.core import Node, Pod
-from wva.collect.gpus import GPU_RESOURCES
-from wva.collect.inventory import NODE_INDEX, node_index, node_pools
+from wva.collect.inventory import GPU_RESOURCES, NODE_INDEX, node_index, node_pools
 from wva.kube.cache import Store
 from wva.model.inventory import normalize_accelerator
 from wva.sim.apiserver import errors
@@ -45,7 +44,7 @@ def wire_node(row):
 
 
 def foreign_vendor(row):
-    """Tell pods with GPUs of a vendor that their node has not: the original adds them to the node's product."""
+    """Tell pods with GPUs of a vendor that their node does not have; the original adds them to the node's product."""
     labels = {node["name"]: node["labels"] for node in row["nodes"] or []}
     running = (pod for pod in row["pods"] or [] if pod["phase"] not in {"Succeeded", "Failed"})
     for pod in running:
@@ -65,7 +64,7 @@ def test_gpus_are_found_like_the_original(row):
     """Per node and product what is there, per product what is taken; a selector that is none finds nothing."""
     tally("pipeline", "gpu_discovery").run += 1
     if row["expected_error"]:
-        with pytest.raises(errors.ApiError):
+        with pytest.raises(errors.ServedError):
             select(NODES, labels=row["env_WVA_NODE_SELECTOR"])
         return
     capacity, usage = found_in(row)
@@ -81,7 +80,7 @@ def test_gpus_are_found_like_the_original(row):
     "row", parameters("pipeline", section="gpu_discovery", better=foreign_vendor, aspect=ASPECT, recorded=False)
 )
 def test_what_the_node_has_not_is_not_taken_from_it(row):
-    """The nodes have what was recorded, and no more of it is taken than pods of the same vendor take."""
+    """The nodes have what was recorded, and only pods with GPUs of the node's vendor take any of it."""
     tally("pipeline", ASPECT).run += 1
     capacity, usage = found_in(row)
     assert capacity == recorded_capacity(row)
@@ -108,7 +107,7 @@ def recorded_capacity(row):
 
 
 def found_in(row):
-    """Return GPUs by node and product, and those that are taken by product."""
+    """Return GPUs by node and product, and the used ones by product."""
     chosen = select(NODES, labels=row["env_WVA_NODE_SELECTOR"])
     pods = Store()
     pods.add_index(NODE_INDEX, node_index)

@@ -19,9 +19,10 @@ from wva.collect.queries import ANALYZER_QUERIES, chunk_queries
 from wva.collect.request_counts import request_query
 from wva.collect.retention import Window
 from wva.godurations import format_promql_duration, parse_duration, parse_positive_duration
-from wva.model.metrics import ORIGINAL_FRESHNESS, Freshness
+from wva.model.metrics import Freshness, SampleState
 from wva.model.optimizers import Analyzer
 
+ORIGINAL_FRESHNESS = {SampleState.FRESH: "fresh", SampleState.STALE: "stale", SampleState.MISSING: "unavailable"}
 METRIC = r"(?:vllm:|inference_)\w+"
 ENTRY_FIELDS = {
     "kvCacheThreshold": "kv_cache_threshold",
@@ -38,7 +39,7 @@ def _rows(section, better=lambda _: None):
 
 @pytest.mark.parametrize("section", ["query_templates", "build_query"])
 def test_no_series_of_the_original_is_left_unasked(section):
-    """Our grouped queries look at every metric that its queries for one model looked at."""
+    """WVA's grouped queries read every metric that the original's queries for one model read."""
     others = [make(["ns"]) for make in ANALYZER_QUERIES.values()]
     texts = [query.text for query in (*chunk_queries(["ns"]), *others, request_query(["ns"], Window(600)))]
     asked = set(re.findall(METRIC, " ".join(texts)))
@@ -59,7 +60,7 @@ def test_worked_example(example):
 
 
 def test_answers_are_not_kept_by_model():
-    """The keys of the original's answers are told apart in the summary; ours are kept by chunk of namespaces."""
+    """The original kept answers by model, as the summary says; WVA keeps them by chunk of namespaces."""
     kept = Better("answers are kept by query", "collect/test_answer_cache.py::test_another_namespace_is_asked_for")
     assert parameters("misc", section="cache_key", better=lambda _: kept) == []
 
@@ -81,14 +82,14 @@ def test_durations_are_written_like_the_original(row):
 
 @pytest.mark.parametrize("row", _rows("freshness_status_default_thresholds"))
 def test_ages_are_classified_like_the_original(row):
-    """In its words."""
+    """The words for the ages are those of the original."""
     tally("misc", "freshness_status_default_thresholds").run += 1
     assert ORIGINAL_FRESHNESS[Freshness().classify(row["age_seconds"])] == row["expected"]
 
 
 @pytest.mark.parametrize("row", _rows("validate_retention_period"))
 def test_retention_periods_are_accepted_like_the_original(row):
-    """A positive Go duration, nothing else."""
+    """Both accept a positive Go duration and nothing else."""
     tally("misc", "validate_retention_period").run += 1
     if row["expected_error"]:
         with pytest.raises(ValueError, match=r"duration|unit|above zero"):
@@ -98,7 +99,7 @@ def test_retention_periods_are_accepted_like_the_original(row):
 
 
 def _refused_by_us_alone(row):
-    """Tell which of our own rules refuses an entry or a part of it, judged by its text."""
+    """Tell which of WVA's own rules refuses an entry or a part of it, judged by its text."""
     parsed = yaml.safe_load(row["yaml"]) if row["parsed"] is not None else None
     if not isinstance(parsed, dict):
         return None
@@ -112,7 +113,7 @@ def _refused_by_us_alone(row):
 
 @pytest.mark.parametrize("row", _rows("saturation_config_entry", _refused_by_us_alone))
 def test_entries_are_accepted_like_the_original_with_defaults_first(row):
-    """Also the numbers of the fields that an entry gives are those that the original read."""
+    """The numbers of the fields that an entry gives are also those that the original read."""
     tally("misc", "saturation_config_entry").run += 1
     is_override = row["parsed"] is not None and row["parsed"]["model_id"] != ""
     config = parse_saturation({"override" if is_override else "default": row["yaml"]})

@@ -7,11 +7,11 @@ import yaml
 
 from tests.builders import NOW, variant
 from tests.golden.vectors import Better, Case, parameters, tally
+from wva.api.core import Container, PodTemplate, ResourceRequirements, TemplateSpec
 from wva.api.meta import Key
-from wva.api.pod_template import Container, PodSpec, PodTemplate, ResourceRequirements
-from wva.collect.gpus import gpus_per_replica
+from wva.collect.inventory import gpus_per_replica
 from wva.config import Settings
-from wva.config.policy_maps import LivePolicy
+from wva.config.live import LivePolicy
 from wva.decide.progress import Moment
 from wva.decide.v05.engine import enforced, grants, readings_of, unchanged, used
 from wva.godurations import parse_positive_duration
@@ -100,7 +100,7 @@ def grant_of(decision: Decision, given: Variant) -> tuple[int, int, bool, str]:
 
 @pytest.mark.parametrize("case", parameters(NAME, section="greedy_single_pool"))
 def test_recorded_allocation_from_one_pool(case):
-    """Who gets how many GPUs, and what is left."""
+    """The test compares how many GPUs each variant gets, and how many are left."""
     tally(NAME, "greedy_single_pool").run += 1
     free = {"pool": case["pool"]}
     claims = [claim_of(row, "pool") for row in case["decisions"]]
@@ -147,7 +147,7 @@ def test_recorded_product_name(case):
 
 
 def limits_only(case: Case) -> Better | None:
-    """Tell templates with limits and no requests: Kubernetes fills them in, so we count them."""
+    """Tell templates with limits and no requests: Kubernetes fills the requests in, so WVA counts them."""
     limits = any(limits for limits in case.get("container_limits") or [])
     tested = "collect/test_variants.py::test_gpus_are_summed_over_containers_and_vendors"
     return Better("limits count as requests", tested) if limits else None
@@ -158,5 +158,5 @@ def test_recorded_gpus_per_replica(case):
     """The sum of the requests over containers and vendors, at least 1."""
     tally(NAME, "gpus_per_replica").run += 1
     containers = [Container(resources=ResourceRequirements(requests, {})) for requests in case["container_requests"]]
-    template = PodTemplate(spec=PodSpec(tuple(containers)))
+    template = PodTemplate(spec=TemplateSpec(tuple(containers)))
     assert gpus_per_replica([(template, 1)]) == case["expected"]

@@ -57,7 +57,7 @@ def test_estimated_parameters(case):
 
 @pytest.mark.parametrize("case", parameters(NAME, section="v051", better=BETTER, aspect=ASPECT, recorded=False))
 def test_what_is_better_here_is_the_sum_over_all_states(case):
-    """Where the recorded latencies cannot be true, ours are those of the states added up one by one."""
+    """Where the recorded latencies cannot be true, the test adds up the states one by one and compares."""
     tally(NAME, ASPECT).run += 1
     (found,) = perform([queue(case)], [case["rate_rps"]])
     assert found is not None
@@ -73,7 +73,7 @@ def test_what_is_better_here_is_the_sum_over_all_states(case):
 
 
 def check(case: Case) -> None:
-    """Compare one case: a refused one is refused, except a replica for one request, which is a proper chain."""
+    """Compare one case. What the original refused is refused, except a replica for one request: a proper chain."""
     (found,) = perform([queue(case)], [case["rate_rps"]])
     instance = case["instance"]
     if case.get("error") and instance["max_batch_size"] + instance["max_queue_size"] != 1:

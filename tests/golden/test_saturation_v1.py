@@ -12,7 +12,7 @@ from tests.builders import NOW, replica, variant
 from tests.golden.vectors import Case, near, parameters, tally, tally_of, worked_examples
 from wva.decide.progress import Moment
 from wva.decide.trust import VariantReadings
-from wva.decide.v05.engine import Analysis, Load, analyze, decide_model, readings_of, saturated, targets, usage
+from wva.decide.v05.engine import Analysis, VariantLoad, analyze, decide_model, readings_of, saturated, targets, usage
 from wva.model.decision import Decision, Reason
 from wva.model.policy import SaturationPolicy
 from wva.model.variant import Variant
@@ -97,7 +97,7 @@ def as_recorded(analysis: Analysis, model: list[VariantReadings], policy: Satura
     }
 
 
-def _load(load: Load, pods, policy: SaturationPolicy) -> Case:
+def _load(load: VariantLoad, pods, policy: SaturationPolicy) -> Case:
     usages = [(pod.pod, usage(pod)) for pod in pods]
     return {
         "variant": load.variant.key.name,

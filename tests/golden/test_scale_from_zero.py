@@ -1,4 +1,4 @@
-"""Recorded passes of the original's scale-from-zero loop: who is started for which queue.
+"""Recorded passes of the original's scale-from-zero loop: which target it starts for which queue.
 
 Ours differs on purpose: a pool claims no workload if it has no selector, or if the workload is in another namespace. An
 absent apiVersion means ``apps/v1``.
@@ -11,21 +11,21 @@ import pytest
 
 from tests.builders import variant
 from tests.golden.vectors import Better, parameters, tally
-from wva.api.inference import InferencePool
+from wva.api.core import InferencePool
 from wva.collect.pools import PoolStores
 from wva.decide.start import activate
 from wva.kube.cache import Store
 from wva.model.decision import Decision
 from wva.model.records import replace
 from wva.model.variant import ModelKey, VariantKey
-from wva.scale_from_zero.gateway_page import parse_queues
+from wva.scale_from_zero.gateway import parse_queues
 
 HTTP_OK = 200
 POOLS = "collect/test_pools.py"
 
 
 def on_purpose(row):
-    """Say what ours does better."""
+    """Return what WVA does better on purpose."""
     texts = [pod["metrics_text"] for pool in row["pools"] or [] for pod in pool.get("epp_pods") or []]
     if any('target_model_name=""' in text for text in texts):
         tested = "scale_from_zero/test_gateway_queue.py::test_queues_by_model"
@@ -56,7 +56,7 @@ def pools_of(row):
 
 
 def waiting_at(pool):
-    """Return what the recorded picker reports, by model; nothing where nobody answers."""
+    """Return what the recorded picker reports, by model; nothing if no picker answers."""
     totals = {}
     for pod in pool.get("epp_pods") or []:
         if not pod["ready"] or pod["http_status"] != HTTP_OK or pool.get("epp_service_missing"):
@@ -87,7 +87,7 @@ def variant_at(va, deployment):
 
 @pytest.mark.parametrize("row", parameters("scale_from_zero", better=on_purpose))
 def test_the_same_targets_are_started(row):
-    """One replica each, for the queue of exactly their model."""
+    """Each target gets one replica, for the queue of its own model."""
     tally("scale_from_zero").run += 1
     deployments = {(entry["namespace"], entry["name"]): entry for entry in row["deployments"] or []}
     stores = pools_of(row)

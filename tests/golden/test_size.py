@@ -6,7 +6,7 @@ import pytest
 
 from tests.golden.original.results import Performance, Sizing
 from tests.golden.original.sizing import perform, size
-from tests.golden.original.targets import Target
+from tests.golden.original.targets import OriginalTarget
 from tests.golden.queueing import better, queue, within
 from tests.golden.vectors import Case, parameters, tally
 
@@ -33,10 +33,10 @@ def test_estimated_parameters(case):
 
 @pytest.mark.parametrize("case", parameters(NAME, section="v051", better=BETTER, aspect=ASPECT, recorded=False))
 def test_what_is_better_here_meets_its_targets_and_no_higher_rate_does(case):
-    """Where the recorded latencies cannot be true, ours are within the targets up to the rate, and not above it."""
+    """Where the recorded latencies cannot be true, WVA's are within the targets up to the rate, and not above it."""
     tally(NAME, ASPECT).run += 1
     one, target = queue(case), case["target"]
-    (found,) = size([one], [Target(**target)])
+    (found,) = size([one], [OriginalTarget(**target)])
     if found.rate is None:
         (lowest,) = perform([one], [found.lowest_rate])
         assert not within_targets(lowest, target)
@@ -56,7 +56,7 @@ def within_targets(performance: Performance, target: Case) -> bool:
 
 def check(case: Case) -> None:
     """Compare one case with the reference, and with the original if it answered from more than noise."""
-    (found,) = size([queue(case)], [Target(**case["target"])])
+    (found,) = size([queue(case)], [OriginalTarget(**case["target"])])
     reference = case.get("ref64")
     if reference is None:
         capacity_one = case["instance"]["max_batch_size"] + case["instance"]["max_queue_size"] == 1

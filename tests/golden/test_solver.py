@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.golden.original.allocations import Allocation, Server
+from tests.golden.original.allocations import Allocation, OriginalServer
 from tests.golden.original.candidates import Candidates, candidates
 from tests.golden.original.service import derived_batch
 from tests.golden.original.solution import Solution, choose
 from tests.golden.original.solvers import solve
 from tests.golden.original.system import Profile, System, idle, saturated
-from tests.golden.original.targets import Target
+from tests.golden.original.targets import OriginalTarget
 from tests.golden.queueing import within
 from tests.golden.systems import system_of
 from tests.golden.vectors import Case, parameters, tally
@@ -19,7 +19,7 @@ from wva.model.records import replace
 NAME = "solver"
 
 
-def incomparable(server: Server, profile: Profile, target: Target) -> str:
+def incomparable(server: OriginalServer, profile: Profile, target: OriginalTarget) -> str:
     """Tell why the original's candidate says nothing: its batch is one, or its TPS target hides the arrivals."""
     tokens = max(server.load.output_tokens, 1)
     if profile.at_tokens == 0 and server.max_batch == 0:
@@ -86,7 +86,7 @@ def by_pair(own: Candidates, recorded: Case) -> dict[str, Allocation]:
     return {each.accelerator: each for each in own.allocations}
 
 
-def noise(system: System, server: Server, name: str) -> str:
+def noise(system: System, server: OriginalServer, name: str) -> str:
     """Return why the recorded candidate of a pair is noise, empty if it is not."""
     profile = system.profiles[server.model, name]
     return incomparable(server, profile, system.classes[server.service_class].targets[server.model])
@@ -97,7 +97,7 @@ def chosen(outcome: Case) -> Case:
     return {name: [row["accelerator"], row["num_replicas"]] for name, row in (outcome["allocations"] or {}).items()}
 
 
-def check_candidate(found: Allocation, row: Case, server: Server) -> None:
+def check_candidate(found: Allocation, row: Case, server: OriginalServer) -> None:
     """Compare a candidate within what single precision costs; latencies without prompt are biased in the original."""
     response = row["ttft"] + row["itl"] * server.load.output_tokens
     assert (found.replicas, found.batch) == (row["num_replicas"], row["max_batch"])

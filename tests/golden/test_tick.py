@@ -18,18 +18,18 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from tests.collect.cluster import Cluster
+from tests.collect.cluster import CachedCluster
 from tests.collect.doubles import NOW, FakePrometheus
 from tests.golden.vectors import Better, near, parameters, tally
+from tests.publish.collectors import collector
 from wva.api.meta import Key
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, CONTROLLER_INSTANCE_LABEL
-from wva.collect.answers import ErrorKind
 from wva.collect.claims import Claimant, Claims
-from wva.collect.gpus import GPU_RESOURCES
+from wva.collect.inventory import GPU_RESOURCES
 from wva.collect.resolution import resolve
-from wva.collect.snapshot import Collector, CollectorSettings
+from wva.collect.snapshot import Collector
 from wva.config import Given, load
-from wva.config.policy_maps import LivePolicy
+from wva.config.live import LivePolicy
 from wva.decide.pipeline import decide
 from wva.instruments import Instruments
 from wva.model.inventory import AcceleratorPool, Inventory, normalize_accelerator
@@ -37,9 +37,10 @@ from wva.model.memory import Memory
 from wva.model.records import replace
 from wva.model.snapshot import RequestCounts
 from wva.model.variant import ModelKey, VariantKey
+from wva.prometheus.answers import ErrorKind
+from wva.publish.conditions import ConfigurationView, TargetView
 from wva.publish.ledger import Ledger
-from wva.publish.metrics import VariantCollector
-from wva.publish.status import ConfigurationView, TargetView, status_patch
+from wva.publish.status import status_patch
 
 SIGNALS = {"vllm:kv_cache_usage_perc": "kv_cache_usage", "vllm:num_requests_waiting": "queue_length"}
 ONE_QUERY = Better(
@@ -85,7 +86,7 @@ def _local_maps(case):
 
 
 def _failing(case):
-    """Return the models that a query fails for while it answers for others, which one of our queries cannot do.
+    """Return the models for which a query fails while it answers for others; WVA's grouped queries cannot do that.
 
     Their series are left away, and their variants are not compared.
     """
@@ -95,7 +96,7 @@ def _failing(case):
 
 
 def _not_compared(case):
-    """Return the variants of which the original knows nothing, or by another rule: those of failing models."""
+    """Return the variants that the original did not know or treated differently, as those of failing models."""
     failing = _failing(case)
     return {
         (va["namespace"], va["name"])
@@ -120,7 +121,7 @@ def _model(query):
 
 
 def _cluster(case):
-    cluster = Cluster()
+    cluster = CachedCluster()
     for deployment in case["deployments"]:
         made = cluster.deployment(
             deployment["name"],
@@ -203,7 +204,7 @@ def _policy(case):
 
 
 def _request_counts(case, policy):
-    """Return the finished requests that the original was told of; what is in progress it did not ask for."""
+    """Return the original's counts of finished requests; the original did not ask for requests in progress."""
     counts = []
     for answer in case["prometheus"]:
         if "request_success_total" not in answer["query"]:
@@ -238,7 +239,7 @@ async def _pass(case, cluster):
         cluster.stores,
         prometheus=_prometheus(case),
         instruments=Instruments(CollectorRegistry()),
-        settings=CollectorSettings(claims=Claims(Claimant("wva/controller", _instance(case)))),
+        claims=Claims(Claimant("wva/controller", _instance(case))),
     )
     snapshot = await collector.collect(NOW)
     policy = _policy(case)
@@ -257,11 +258,10 @@ def _series(ledger, cluster):
         deployment = cluster.deployments.get(Key(key.namespace, va.spec.scale_target_ref.name))
         return deployment.current_replicas if deployment.spec_replicas else deployment.status.replicas
 
-    collector = VariantCollector(ledger, current=current, leading=lambda: True)
     names = ("namespace", "variant_name", "accelerator_type")
     return {
         (sample.name, *(sample.labels[name] for name in names)): sample.value
-        for metric in collector.collect()
+        for metric in collector(ledger, current=current).collect()
         for sample in metric.samples
         if sample.name in COMPARED
     }
@@ -283,7 +283,7 @@ def _status_empty(case):
 
 @pytest.mark.parametrize("case", parameters("tick", better=_better))
 async def test_a_pass_publishes_what_the_original_published(case):
-    """Every series of the original is ours with the same value and labels; what only we publish is safe."""
+    """WVA publishes every series of the original with the same value and labels; its further series are safe."""
     _count(case)
     cluster = _cluster(case)
     ledger = await _pass(case, cluster)
@@ -304,7 +304,7 @@ async def test_a_pass_publishes_what_the_original_published(case):
 
 
 def _count(case):
-    """Count a pass, and what of it is not compared."""
+    """Count a pass, and the parts of it that are not compared."""
     count = tally("tick")
     count.run += 1
     if _failing(case):

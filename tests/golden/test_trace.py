@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.decide.loop import Loop, Workload
+from tests.decide.loop import Loop, LoopWorkload
 from tests.golden.vectors import find, parameters, tally, tally_of, worked_examples
 from wva.model.policy import Compatibility, Policy, ScaleToZeroEntry, ScaleToZeroRules
 
@@ -27,7 +27,7 @@ def policy(case, compatibility=None):
 def test_recorded_loop(case):
     """Numbers, replicas and Ready pods of every tick are the recorded ones."""
     tally(NAME).run += 1
-    workload = Workload("va", case, broken_pod=case.get("pod_number_that_never_reports"))
+    workload = LoopWorkload("va", case, broken_pod=case.get("pod_number_that_never_reports"))
     loop = Loop([workload], policy(case, Compatibility.V0_5))
     for step in case["steps"]:
         seen = (len(workload.pods), workload.ready(loop.tick), workload.desired)
@@ -40,12 +40,12 @@ def test_recorded_loop(case):
 
 
 def replayed(identifier, *, ticks=0):
-    """Replay a recorded loop with our defaults, its HPA's bounds known, and so many ticks of its last load more."""
+    """Replay a recorded loop with WVA's defaults and the HPA's bounds, and repeat its last load for more ticks."""
     content = find(NAME)
     if content is None:
         pytest.skip("golden_trace.json.gz is not present")
     case = next(case for case in content["cases"] if case["id"] == identifier)
-    workload = Workload("va", case, bounded=True, broken_pod=case.get("pod_number_that_never_reports"))
+    workload = LoopWorkload("va", case, bounded=True, broken_pod=case.get("pod_number_that_never_reports"))
     loop = Loop([workload], policy(case))
     loads = [step["load_replica_units"] for step in case["steps"]]
     loop.run([*loads, *[loads[-1]] * ticks])
@@ -58,7 +58,7 @@ def serving(loop):
 
 
 def first_tick_with(loop, replicas):
-    """Return the first tick at which so many pods serve."""
+    """Return the first tick with this many serving pods."""
     return next(tick for tick, seen in enumerate(loop.serving) if seen >= replicas)
 
 
@@ -95,7 +95,7 @@ def test_a_surge_during_a_pending_shrink_is_answered():
 
 
 def test_a_minimum_of_the_scaler_does_not_freeze():
-    """Trace 04: the original stayed at desired 1 with two saturated replicas."""
+    """Trace 04: the original stayed at 1 with two saturated replicas."""
     case, loop, loads = replayed("trace-04", ticks=20)
     assert case["steps"][-1]["expected_wva_desired_replicas"] == 1
     assert min(decisions["va"].desired for decisions in loop.history) == case["hpa_min"]
@@ -103,7 +103,7 @@ def test_a_minimum_of_the_scaler_does_not_freeze():
 
 
 def test_a_maximum_of_the_scaler_does_not_freeze():
-    """Trace 05: the original stayed at desired 4 when the load was gone."""
+    """Trace 05: the original stayed at 4 when the load was gone."""
     case, loop, _ = replayed("trace-05")
     assert case["steps"][-1]["expected_wva_desired_replicas"] == 4
     assert max(decisions["va"].desired for decisions in loop.history) == case["hpa_max"]
@@ -111,14 +111,14 @@ def test_a_maximum_of_the_scaler_does_not_freeze():
 
 
 def test_the_tolerance_of_the_scaler_does_not_freeze():
-    """Trace 06: the original stayed at desired 13 with twelve replicas, a step that the HPA ignores."""
+    """Trace 06: the original stayed at 13 with twelve replicas, a step that the HPA ignores."""
     case, loop, loads = replayed("trace-06", ticks=20)
     assert (case["steps"][-1]["expected_wva_desired_replicas"], case["steps"][-1]["hpa_sets_spec_to"]) == (13, 12)
     assert loads[-1] / serving(loop) <= 0.7
 
 
 def test_a_pod_that_never_starts_does_not_freeze():
-    """Trace 07: the original stayed at desired 2, one of them dead."""
+    """Trace 07: the original stayed at 2, and one of the two pods never started."""
     case, loop, loads = replayed("trace-07", ticks=20)
     assert case["steps"][-1]["expected_wva_desired_replicas"] == 2
     assert loads[-1] / serving(loop) <= 0.7
@@ -140,7 +140,7 @@ def test_a_long_first_request_is_not_killed():
 
 @pytest.mark.parametrize("example", worked_examples("trace"), ids=lambda example: example["id"])
 def test_worked_example(example):
-    """It is one of the recorded loops, which are run above."""
+    """The worked example is one of the recorded loops of the tests above."""
     tally_of("engine_vectors.json.gz trace").run += 1
     recorded = {case["id"]: case for case in find("trace")["cases"]}
     assert recorded[example["golden_ref"].split("#")[1]]["steps"] == example["expected"]

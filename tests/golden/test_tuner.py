@@ -7,20 +7,20 @@ import math
 import pytest
 
 from tests.golden.original.kalman import DEFAULT_STATE, KalmanState, guess, update
-from tests.golden.original.observed import Observation
-from tests.golden.original.queues import Queue
+from tests.golden.original.observed import ObservedReplica
+from tests.golden.original.queues import BoundedQueue
 from tests.golden.original.service import IterationTime, RequestSize
 from tests.golden.original.sizing import size
-from tests.golden.original.targets import Target, Traffic, derived_target
+from tests.golden.original.targets import OriginalTarget, ServedTraffic, derived_target
 from tests.golden.queueing import within
 from tests.golden.vectors import Case, parameters, tally
 
 NAME = "tuner"
 
 
-def observation(env: Case) -> Observation:
+def observation(env: Case) -> ObservedReplica:
     """Return a recorded environment."""
-    return Observation(
+    return ObservedReplica(
         0.0,
         env["lambda_rpm"] / 60,
         env["avg_input_tokens"],
@@ -83,14 +83,14 @@ def test_recorded_sequence(case):
         check_capacities(config, cycle, found)
 
 
-def by_variant(rows: list[Case]) -> dict[str, list[Observation]]:
+def by_variant(rows: list[Case]) -> dict[str, list[ObservedReplica]]:
     """Return the busy replicas of every variant; the first known batch size is that of all."""
-    groups: dict[str, list[Observation]] = {}
+    groups: dict[str, list[ObservedReplica]] = {}
     for row in rows or []:
         batches = [each["max_batch_size"] for each in rows if each["variant"] == row["variant"]]
         batch = next((size for size in batches if size > 0), 256)
         if row["arrival_rate_rps"] > 0:
-            seen = Observation(
+            seen = ObservedReplica(
                 0.0,
                 row["arrival_rate_rps"],
                 row["avg_input_tokens"],
@@ -103,7 +103,9 @@ def by_variant(rows: list[Case]) -> dict[str, list[Observation]]:
     return groups
 
 
-def next_state(state: KalmanState | None, seen: list[Observation], preset: list[float] | None) -> KalmanState | None:
+def next_state(
+    state: KalmanState | None, seen: list[ObservedReplica], preset: list[float] | None
+) -> KalmanState | None:
     """Return a variant's state after a cycle: known parameters have the default bounds, a guess has its own.
 
     The original keeps what it had when its state cannot sustain the load of the first replica. Ours evaluates it; to
@@ -117,18 +119,22 @@ def next_state(state: KalmanState | None, seen: list[Observation], preset: list[
     return found if sustained(seen[0], start.parameters) else state
 
 
-def sustained(seen: Observation, state: IterationTime) -> bool:
+def sustained(seen: ObservedReplica, state: IterationTime) -> bool:
     """Tell whether the original could evaluate a load: it fails at 99.9 % of the highest rate."""
-    queue = Queue(state, RequestSize(seen.input_tokens, seen.output_tokens), seen.batch, 10 * seen.batch)
-    (sizing,) = size([queue], [Target()])
+    queue = BoundedQueue(state, RequestSize(seen.input_tokens, seen.output_tokens), seen.batch, 10 * seen.batch)
+    (sizing,) = size([queue], [OriginalTarget()])
     return seen.rate <= sizing.highest_rate
 
 
 def check_capacities(config: Case, cycle: Case, states: dict[str, KalmanState]) -> None:
     """Compare the targets in force and what one replica carries within them."""
     groups = by_variant(cycle["replicas"])
-    traffic = Traffic.mean(
-        [Traffic(s.rate, s.input_tokens, s.output_tokens, s.ttft, s.itl) for seen in groups.values() for s in seen]
+    traffic = ServedTraffic.mean(
+        [
+            ServedTraffic(s.rate, s.input_tokens, s.output_tokens, s.ttft, s.itl)
+            for seen in groups.values()
+            for s in seen
+        ]
     )
     recorded = cycle.get("slo_ttft_itl_ms")
     if recorded is None or traffic is None:
@@ -138,16 +144,16 @@ def check_capacities(config: Case, cycle: Case, states: dict[str, KalmanState]) 
         assert (target.ttft, target.itl) == within(tuple(recorded), rel=2e-3)
     for row in cycle["variant_capacities"]:
         if row["per_replica_capacity"]:
-            mean = Traffic.mean(
-                [Traffic(s.rate, s.input_tokens, s.output_tokens, s.ttft, s.itl) for s in groups[row["variant"]]]
+            mean = ServedTraffic.mean(
+                [ServedTraffic(s.rate, s.input_tokens, s.output_tokens, s.ttft, s.itl) for s in groups[row["variant"]]]
             )
-            queue = Queue(
+            queue = BoundedQueue(
                 states[row["variant"]].parameters,
                 RequestSize(mean.input_tokens, mean.output_tokens),
                 groups[row["variant"]][0].batch,
                 100,
             )
-            (sizing,) = size([queue], [Target(*recorded)])
+            (sizing,) = size([queue], [OriginalTarget(*recorded)])
             assert sizing.rate == within(row["per_replica_capacity"], rel=1e-2)
 
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import pytest
 
 from tests.golden.vectors import Case, near, parameters, tally, tally_of, worked_examples
-from wva.decide.measure import tokens_learning as learning
-from wva.decide.measure.tokens import left_over, missing
-from wva.decide.measure.tokens_readings import Workload, mean
-from wva.model.capacity import CapacityRecord, EngineKind, K2History, LearnedFrom
+from wva.decide.measure import tokens
+from wva.decide.measure.tokens import MeanRequest, left_over, mean, missing
+from wva.model.memory import CapacityRecord, EngineKind, K2History, LearnedFrom
 from wva.model.policy import SaturationPolicy
 from wva.model.records import replace
 from wva.model.variant import VariantKey
@@ -27,7 +26,7 @@ class Original:
     """The analyzer of v0.5.1: its store and its history, and the order of its steps."""
 
     def __init__(self) -> None:
-        """Start with nothing learned."""
+        """Start without anything learned."""
         self.store: dict[StoreKey, CapacityRecord] = {}
         self.sizes: dict[StoreKey, tuple[int, int]] = {}
         self.history: dict[str, K2History] = {}
@@ -61,11 +60,11 @@ class Original:
             if row["total_kv_capacity_tokens"] > 0:
                 found = self.replica(step, row, policy, gpus.get(row["variant"], 0))
                 usable.setdefault(row["variant"], []).append(found)
-        workload = means(rows)
-        variants = [self.variant(step, state, usable.get(state["variant"]), workload, policy) for state in states]
+        request = means(rows)
+        variants = [self.variant(step, state, usable.get(state["variant"]), request, policy) for state in states]
         queued = step.get("scheduler_queue") or {"queue_size": 0, "queue_bytes": 0}
         demand = sum(variant["total_demand"] for variant in variants)
-        demand += workload.charge(queued["queue_size"], size_bytes=queued["queue_bytes"])
+        demand += request.charge(queued["queue_size"], size_bytes=queued["queue_bytes"])
         supply = sum(variant["total_capacity"] for variant in variants)
         anticipated = sum(
             (variant["replica_count"] + variant["pending_replicas"]) * variant["per_replica_capacity"]
@@ -85,19 +84,19 @@ class Original:
     def replica(self, step: Case, row: Case, policy: SaturationPolicy, gpus: int) -> tuple[int, float]:
         """Return capacity and demand of a replica, and remember it."""
         key = (step["namespace"], step["model"], row["variant"])
-        bucket = learning.bucket_of(row["avg_output_tokens"])
+        bucket = tokens.bucket_of(row["avg_output_tokens"])
         history_key = f"{step['model']}|{row['accelerator']}|{bucket}"
         before = self.store.get(key)
-        workload = Workload(row["avg_input_tokens"], row["avg_output_tokens"])
-        observed = learning.compute_bound(row["queue"], row["tokens_in_use"], policy)
+        request = MeanRequest(row["avg_input_tokens"], row["avg_output_tokens"])
+        observed = tokens.compute_bound(row["queue"], row["tokens_in_use"], policy)
         if observed > 0:
             past = self.history.get(history_key, K2History(EngineKind("", 0, 0, bucket), (), 0.0))
             self.history[history_key] = past.append(observed, now=0.0)
-        capacity, _ = learning.effective(
-            learning.memory_bound(row["total_kv_capacity_tokens"], policy),
+        capacity, _ = tokens.effective(
+            tokens.memory_bound(row["total_kv_capacity_tokens"], policy),
             observed=observed,
             history=self.history[history_key].mean if history_key in self.history else 0,
-            derived=learning.derived_capacity(before.parameters if before else None, workload),
+            derived=tokens.derived_capacity(before.parameters if before else None, request),
         )
         self.sizes[key] = (row["num_gpu_blocks"], row["block_size"])
         self.store[key] = CapacityRecord(
@@ -110,7 +109,7 @@ class Original:
             0.0,
             before.parameters if before else None,
         )
-        prompts = Workload(int(row["avg_input_tokens"]) if row["avg_input_tokens"] > 0 else 0)
+        prompts = MeanRequest(int(row["avg_input_tokens"]) if row["avg_input_tokens"] > 0 else 0)
         return capacity, row["tokens_in_use"] + prompts.charge(row["queue"])
 
     def variant(
@@ -118,17 +117,17 @@ class Original:
         step: Case,
         state: Case,
         usable: list[tuple[int, float]] | None,
-        workload: Workload,
+        request: MeanRequest,
         policy: SaturationPolicy,
     ) -> Case:
         """Return a variant's row of the result."""
         first = next((row for row in step.get("replicas") or [] if row["variant"] == state["variant"]), None)
         record = self.store.get((step["namespace"], step["model"], state["variant"]))
         if usable:
-            capacity = learning.median([replica for replica, _ in usable])
+            capacity = tokens.median([replica for replica, _ in usable])
         else:
             sibling = self.compatible(step, state, record)
-            capacity = learning.idle_capacity(record, workload=workload, policy=policy, sibling=sibling).tokens
+            capacity = tokens.idle_capacity(record, request=request, policy=policy, sibling=sibling).tokens
         ready = max(0, state["current"] - state["pending"])
         demand = sum(used for _, used in usable or [])
         total = ready * capacity
@@ -193,11 +192,11 @@ def unlimited(found: VllmParameters) -> VllmParameters:
     return replace(found, max_num_seqs=0)
 
 
-def means(rows: list[Case]) -> Workload:
+def means(rows: list[Case]) -> MeanRequest:
     """Return the plain means over the replicas that have finished anything."""
     busy = [row for row in rows if row["avg_input_tokens"] > 0 or row["avg_output_tokens"] > 0]
     keys = ("avg_input_tokens", "avg_output_tokens", "prefix_cache_hit_rate")
-    return Workload(*(mean([row[key] for row in busy]) for key in keys))
+    return MeanRequest(*(mean([row[key] for row in busy]) for key in keys))
 
 
 def as_recorded(found: VllmParameters | None) -> Case | None:
@@ -279,22 +278,22 @@ def test_derived_capacity(case):
         # Without a budget of its own an engine has a default here; the original's function took any number.
         assert case["expected"] == 0
         return
-    workload = Workload(case["avg_input"], case["avg_output"])
-    assert learning.derived_capacity(given, workload) == case["expected"]
+    request = MeanRequest(case["avg_input"], case["avg_output"])
+    assert tokens.derived_capacity(given, request) == case["expected"]
 
 
 @pytest.mark.parametrize("case", parameters(NAME, section="median"))
 def test_median(case):
     """The median of an even number is rounded down."""
     tally(NAME, "median").run += 1
-    assert learning.median(case["values"] or []) == case["expected"]
+    assert tokens.median(case["values"] or []) == case["expected"]
 
 
 @pytest.mark.parametrize("case", parameters(NAME, section="output_bucket"))
 def test_output_bucket(case):
     """Lengths of answers fall into three buckets."""
     tally(NAME, "output_bucket").run += 1
-    assert learning.bucket_of(case["avg_output"]).value == case["expected"]
+    assert tokens.bucket_of(case["avg_output"]).value == case["expected"]
 
 
 @pytest.mark.parametrize("case", parameters(NAME, section="parse_vllm_args"))
@@ -306,7 +305,7 @@ def test_parse_vllm_args(case):
 
 @pytest.mark.parametrize("case", parameters(NAME, section="params_compatible"))
 def test_params_compatible(case):
-    """Compatible engines are those of the original, its blindness for the number of sequences granted."""
+    """Engines are compatible as in the original, which did not look at the number of sequences."""
     tally(NAME, "params_compatible").run += 1
     one, other = (None if case[side] is None else from_recorded(case[side]) for side in ("a", "b"))
     found = one is not None and other is not None and unlimited(one).compatible(unlimited(other))

@@ -37,11 +37,11 @@ class Better:
     test: str
 
     def __post_init__(self) -> None:
-        """Remember the test, so that somebody can look whether it exists."""
+        """Remember the test, so that ``test_verdicts`` can check that it exists."""
         BETTER_TESTS.add(self.test)
 
     def __str__(self) -> str:
-        """Return the words for the summary."""
+        """Return the reason and the test in words for the summary."""
         return f"{self.reason} [{self.test}]"
 
 
@@ -50,7 +50,7 @@ BETTER_TESTS: set[str] = set()
 
 
 @dataclass
-class Tally:
+class CaseTally:
     """How many cases of a file and section were run, and how many record what is better here, by reason and test.
 
     ``partly`` are those of the run ones that were compared but for something that is better here.
@@ -68,7 +68,7 @@ class Tally:
         return "\n    ".join([words, *fixed, *partly])
 
 
-TALLIES: dict[str, Tally] = {}
+TALLIES: dict[str, CaseTally] = {}
 _SAME_FORM = {
     ("pipeline", "enforcer"): "enforcer",
     ("pipeline", "limiter"): "limiter",
@@ -78,19 +78,19 @@ _SAME_FORM = {
 """Sections that the worked examples of an area are run with."""
 
 
-def tally(name: str, section: str = "cases") -> Tally:
+def tally(name: str, section: str = "cases") -> CaseTally:
     """Return the tally of a file's section, to count what has run."""
     return tally_of(f"golden_{name}.json.gz" if section == "cases" else f"golden_{name}.json.gz {section}")
 
 
-def tally_of(title: str) -> Tally:
+def tally_of(title: str) -> CaseTally:
     """Return the tally of a title as the summary shows it."""
-    return TALLIES.setdefault(title, Tally())
+    return TALLIES.setdefault(title, CaseTally())
 
 
 @functools.cache
 def find(name: str) -> Case | None:
-    """Return the content of ``golden_<name>.json.gz``, None when the folder does not have it; nobody changes it."""
+    """Return the content of ``golden_<name>.json.gz``, None if the folder has no such file; callers only read it."""
     path = FOLDER / f"golden_{name}.json.gz"
     if not path.exists():
         return None

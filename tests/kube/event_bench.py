@@ -60,7 +60,7 @@ class EventServer:
         return [(event["message"], event["count"]) for event in self.events.values()]
 
 
-class Bench:
+class EventBench:
     """Recorder, server and clock."""
 
     def __init__(self):

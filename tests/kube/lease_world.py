@@ -79,17 +79,17 @@ class LeaseServer:
 
 
 @dataclass
-class Call:
+class LeaseRequest:
     """A request on its way."""
 
-    process: Process
+    process: Candidate
     execute: object
     answer: asyncio.Future
     outcome: object = None
     executed: bool = False
 
     def deliver(self):
-        """Let the server execute it; the answer is on its way then. What nobody waits for any more is executed, too."""
+        """Let the server execute the request, even if its client has stopped waiting; the answer is on its way then."""
         if not self.executed:
             self.executed = True
             try:
@@ -107,13 +107,13 @@ class Call:
 
 
 @dataclass
-class Client:
+class LeaseClient:
     """What the elector talks to. ``mode`` says what becomes of requests."""
 
-    process: Process
+    process: Candidate
     server: LeaseServer
     mode: Literal["works", "slow", "cut"] = "works"
-    calls: list[Call] = field(default_factory=list)
+    calls: list[LeaseRequest] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
 
     async def get(self, _resource, key):
@@ -132,7 +132,7 @@ class Client:
         self.sent.append(verb)
         if self.mode == "cut":
             raise Unreachable(0, "", "connection refused")
-        call = Call(self.process, execute, asyncio.get_running_loop().create_future())
+        call = LeaseRequest(self.process, execute, asyncio.get_running_loop().create_future())
         if self.mode == "works":
             call.deliver()
             call.finish(call.outcome)
@@ -168,14 +168,14 @@ class OwnTimeLoop(asyncio.SelectorEventLoop):
         return min((timer.when() for timer in self._scheduled if not timer.cancelled()), default=None)
 
 
-class Process:
+class Candidate:
     """A candidate with clocks of its own, whose life is acquire, hold, and the end."""
 
     def __init__(self, world, identity, *, offset, rate, key):
         """Create it; ``start`` makes it run."""
         self.world, self.offset, self.rate, self.key = world, offset, rate, key
         self.loop = OwnTimeLoop(self.monotonic)
-        self.client = Client(self, world.server)
+        self.client = LeaseClient(self, world.server)
         self.stopped = False
         self.ended = ""
         self.elector = LeaderElector(
@@ -249,7 +249,7 @@ class Process:
         return "left"
 
 
-class World:
+class LeaseWorld:
     """True time, the server and the processes."""
 
     def __init__(self, durations=DURATIONS):
@@ -263,7 +263,7 @@ class World:
 
     def start(self, *, offset=0.0, rate=1.0, mode="works", key=KEY):
         """Start another process."""
-        process = Process(self, f"p{len(self.processes)}", offset=offset, rate=rate, key=key)
+        process = Candidate(self, f"p{len(self.processes)}", offset=offset, rate=rate, key=key)
         process.client.mode = mode
         self.processes.append(process)
         self.turn()
@@ -293,7 +293,7 @@ class World:
 
     @property
     def writers(self):
-        """Those who may write now."""
+        """The processes that may write now."""
         return [process for process in self.processes if process.may_write]
 
     def close(self):

@@ -67,7 +67,7 @@ Step = bytes | float | Exception | Idle
 
 
 @dataclass
-class Watched:
+class RecordedWatch:
     """One recorded watch request."""
 
     at: float
@@ -83,7 +83,7 @@ class ScriptedClient:
     lists: Sequence[ObjectList[Pod] | Exception]
     streams: Sequence[Sequence[Step]] = ()
     listed: list[tuple[float, str | None]] = field(default_factory=list)
-    watched: list[Watched] = field(default_factory=list)
+    watched: list[RecordedWatch] = field(default_factory=list)
     selectors: list[tuple[str, str, str]] = field(default_factory=list)
     closed: int = 0
     closed_before_lists: list[int] = field(default_factory=list)
@@ -125,7 +125,7 @@ class ScriptedClient:
         assert resource is PODS
         self.selectors.append((namespace, label_selector, field_selector))
         now = asyncio.get_running_loop().time()
-        self.watched.append(Watched(now, resource_version, timeout_seconds, idle_seconds))
+        self.watched.append(RecordedWatch(now, resource_version, timeout_seconds, idle_seconds))
         try:
             if len(self.watched) > len(self.streams):
                 await self._hang()

@@ -15,7 +15,7 @@ from wva.kube.cache import Store
 
 
 def test_handlers_of_a_list_see_the_whole_new_content() -> None:
-    """While the first difference is told, the last is already in the store: nobody decides from half a list."""
+    """The store has the whole list before it tells the first difference, so no handler sees half a list."""
     store: Store[Pod] = Store()
     store.replace([pod("a", "1"), pod("b", "1")], "1")
     seen: list[list[Key]] = []
@@ -153,7 +153,7 @@ def test_generator_that_fails_half_way_indexes_nothing() -> None:
 
 
 def test_transform_decides_what_is_kept() -> None:
-    """Fields that nobody reads are dropped before storing; handlers and indexes see the kept object."""
+    """The transform drops fields that WVA does not read; store and handlers have the object without them."""
 
     def drop_labels(obj: Pod) -> Pod:
         return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, labels={}))

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from wva.kube import client as client_module
+from wva.kube import credentials
 from wva.kube.errors import ConfigurationError, Unreachable
 
 IN_CLUSTER = "https://10.96.0.1:443"
@@ -29,7 +30,7 @@ def in_cluster(clean_environment: pytest.MonkeyPatch, tmp_path: Path, authority:
     authority.cert_pem.write_to_path(str(folder / "ca.crt"))
     clean_environment.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     clean_environment.setenv("KUBERNETES_SERVICE_PORT", "443")
-    clean_environment.setattr(client_module, "SERVICE_ACCOUNT", folder)
+    clean_environment.setattr(credentials, "SERVICE_ACCOUNT", folder)
     return folder
 
 
@@ -115,7 +116,7 @@ async def test_named_context_is_taken(kubeconfig: Any, connect: Any) -> None:
 
 async def test_nothing_configured(connect: Any, clean_environment: pytest.MonkeyPatch) -> None:
     """The text names what was looked for."""
-    clean_environment.setattr(client_module, "SERVICE_ACCOUNT", Path("/nonexistent"))
+    clean_environment.setattr(credentials, "SERVICE_ACCOUNT", Path("/nonexistent"))
     text = await refusal(connect)
     assert ".kube/config does not exist" in text
     assert "not a pod with a service account" in text
@@ -190,7 +191,7 @@ async def test_hanging_plug_in(connect: Any, clean_environment: pytest.MonkeyPat
     async def hang(*_: object) -> None:
         await asyncio.Event().wait()
 
-    clean_environment.setattr(client_module, "_configure", hang)
+    clean_environment.setattr(client_module, "find", hang)
     assert "TimeoutError" in await refusal(connect, timeout_seconds=0.05)
 
 
@@ -199,7 +200,7 @@ async def test_untrusted_server_is_unreachable(tls_server: Any, kubeconfig: Any,
     kubeconfig(tls_server.url)
     async with connect() as client:
         with pytest.raises(Unreachable, match="certificate verify failed"):
-            await client.server_version()
+            await client.request_json("GET", "/version")
 
 
 async def test_name_in_the_certificate_can_be_given(
@@ -210,7 +211,7 @@ async def test_name_in_the_certificate_can_be_given(
     kubeconfig(tls_server.url, **{"certificate-authority": "ca.crt", "tls-server-name": "other.example"})
     async with connect() as client:
         with pytest.raises(Unreachable):
-            await client.server_version()
+            await client.request_json("GET", "/version")
 
 
 def test_library_is_imported_late() -> None:
@@ -224,7 +225,7 @@ def test_finding_credentials_imports_no_model_of_the_library() -> None:
     """They would take 38 MiB for as long as the controller runs. Who imports the library as usual gets all of it."""
     code = """
 import sys
-from wva.kube.library import library
+from wva.kube.credentials import library
 found = library()
 print(sum(name.startswith("kubernetes_asyncio") for name in sys.modules))
 from kubernetes_asyncio.client import ApiClient, CoreV1Api, V1Pod

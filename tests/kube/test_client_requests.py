@@ -9,7 +9,7 @@ import pytest
 
 from wva.api.kinds import LEASES, PODS
 from wva.api.meta import Key
-from wva.kube.client import APPLY, MERGE_PATCH, KubeClient
+from wva.kube.client import MERGE_PATCH, KubeClient
 from wva.targets import DEPLOYMENTS
 
 KEY = Key("demo", "a")
@@ -67,13 +67,6 @@ async def test_merge_patch_is_the_default(server: Any, client: KubeClient) -> No
     assert server.last.query == {}
 
 
-async def test_apply_names_its_manager(server: Any, client: KubeClient) -> None:
-    """Server-side apply carries the field manager and, if wanted, force."""
-    await client.patch(PODS, KEY, OBJECT, content_type=APPLY, field_manager="wva", force=True)
-    assert server.last.headers["Content-Type"] == "application/apply-patch+yaml"
-    assert server.last.query == {"fieldManager": "wva", "force": "true"}
-
-
 async def test_create_posts_to_the_collection(server: Any, client: KubeClient) -> None:
     """The created object comes back as stored."""
     created = await client.create(LEASES, "demo", {"metadata": {"name": "a"}, "spec": {}})
@@ -84,16 +77,9 @@ async def test_create_posts_to_the_collection(server: Any, client: KubeClient) -
 
 async def test_update_puts_the_object(server: Any, client: KubeClient) -> None:
     """The version in the body travels as it is: the server checks it."""
-    await client.update(PODS, KEY, OBJECT, subresource="status")
-    assert (server.last.method, server.last.path) == ("PUT", "/api/v1/namespaces/demo/pods/a/status")
+    await client.update(PODS, KEY, OBJECT)
+    assert (server.last.method, server.last.path) == ("PUT", "/api/v1/namespaces/demo/pods/a")
     assert json.loads(server.last.body) == OBJECT
-
-
-async def test_delete_needs_no_body(server: Any, client: KubeClient) -> None:
-    """The answer, a Status or the object, is not read."""
-    server.say({"kind": "Status", "status": "Success"})
-    await client.delete(PODS, KEY)
-    assert (server.last.method, server.last.body) == ("DELETE", b"")
 
 
 async def test_names_are_encoded(server: Any, client: KubeClient) -> None:
@@ -114,12 +100,6 @@ async def test_raw_request_returns_the_body(server: Any, client: KubeClient) -> 
     server.say(b'{"groups":[]}')
     assert await client.request_json("GET", "/apis?limit=1") == b'{"groups":[]}'
     assert server.last.query == {"limit": "1"}
-
-
-async def test_server_version(server: Any, client: KubeClient) -> None:
-    """The git version is the server's version."""
-    server.say({"major": "1", "gitVersion": "v1.34.1"})
-    assert await client.server_version() == "v1.34.1"
 
 
 async def test_server_behind_a_path(server: Any, kubeconfig: Any, connect: Any) -> None:

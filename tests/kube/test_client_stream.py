@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiohttp import web
+from prometheus_client import CollectorRegistry
 
 from wva.api.kinds import PODS
+from wva.instruments import Instruments
 from wva.kube import errors, transport
 from wva.kube.client import KubeClient
 
@@ -121,22 +125,39 @@ class Trickle:
         return next(self._chunks, b"")
 
 
-CALL = transport.Call(verb="watch", resource="pods", path="/api/v1/pods")
+def lines_of(content: Trickle) -> AsyncGenerator[bytes, None]:
+    """Return the lines of a request that is answered with this body, with an idle limit of 70 s."""
+
+    async def answer(*_: object, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(status=200, content=content, close=lambda: None)
+
+    async def authorize(_: dict[str, str]) -> None:
+        pass
+
+    opened = transport.Transport(
+        session=SimpleNamespace(request=answer),
+        host="http://server",
+        authorize=authorize,
+        refused=None,
+        instruments=Instruments(CollectorRegistry()),
+        timeout_seconds=60.0,
+    )
+    return opened.lines(transport.Call(verb="watch", resource="pods", path="/api/v1/pods"), 70.0)
 
 
 @pytest.mark.looptime
 async def test_every_chunk_renews_the_idle_limit() -> None:
     """A stream may last longer than the idle limit, even without complete lines."""
-    content: Any = Trickle(*[b"x"] * 100, b"\n", every_seconds=69.0)
-    assert [line async for line in transport.split_lines(CALL, content, 70.0)] == [b"x" * 100]
+    content = Trickle(*[b"x"] * 100, b"\n", every_seconds=69.0)
+    assert [line async for line in lines_of(content)] == [b"x" * 100]
 
 
 @pytest.mark.looptime
 async def test_idle_limit_is_kept_to_the_second() -> None:
     """Silence of more than the limit ends the stream when the limit is over, not when data come at last."""
-    content: Any = Trickle(b"a\n", every_seconds=71.0)
+    content = Trickle(b"a\n", every_seconds=71.0)
     with pytest.raises(errors.StreamIdle, match=r"GET /api/v1/pods: Idle: nothing for 70 s"):
-        await anext(transport.split_lines(CALL, content, 70.0))
+        await anext(lines_of(content))
     assert asyncio.get_running_loop().time() == pytest.approx(70.0, abs=0.01)
 
 
@@ -173,7 +194,7 @@ async def test_lost_connection_is_unreachable(server: Any, client: KubeClient) -
 
 
 async def test_closing_the_generator_closes_the_connection(server: Any, client: KubeClient) -> None:
-    """A watch that nobody reads any more is ended at once on both sides."""
+    """When the reader closes the generator, the connection ends at once on both sides."""
     over = script(server, b"a\n", hang=True)
     lines = client.stream(PODS, resource_version="7", timeout_seconds=300, idle_seconds=5)
     async with aclosing(lines):

@@ -76,14 +76,14 @@ async def test_a_renewed_client_certificate_is_presented(
     server, seen = mutual
     kubeconfig(server.url, user=files.user(), **{"certificate-authority": str(files.folder / "ca.crt")})
     async with connect() as client:
-        await client.server_version()
-        await client.server_version()
+        await client.request_json("GET", "/version")
+        await client.request_json("GET", "/version")
         files.renew(files.authority, half=True)
-        await client.server_version()
+        await client.request_json("GET", "/version")
         files.renew(files.authority)
-        await client.server_version()
+        await client.request_json("GET", "/version")
         (files.folder / "tls.crt").unlink()
-        await client.server_version()
+        await client.request_json("GET", "/version")
     one, two, three, four, five = seen
     assert one == two == three
     assert four != one
@@ -91,19 +91,19 @@ async def test_a_renewed_client_certificate_is_presented(
 
 
 async def test_a_ca_that_is_added_is_trusted(tls_server: Any, files: Files, kubeconfig: Any, connect: Any) -> None:
-    """A cluster that changes its CA hands out both for a while; nobody restarts the controller for it."""
+    """A cluster that changes its CA hands out both for a while; the client reads the new file without a restart."""
     tls_server.say(VERSION)
     old = trustme.CA()
     files.trust(old)
     kubeconfig(tls_server.url, **{"certificate-authority": str(files.folder / "ca.crt")})
     async with connect() as client:
         with pytest.raises(Unreachable):
-            await client.server_version()
+            await client.request_json("GET", "/version")
         (files.folder / "ca.crt").write_text("half", encoding="utf-8")
         with pytest.raises(Unreachable):
-            await client.server_version()
+            await client.request_json("GET", "/version")
         files.trust(old, files.authority)
-        await client.server_version()
+        await client.request_json("GET", "/version")
     assert len(tls_server.received) == 1
 
 
@@ -114,14 +114,14 @@ async def test_without_verification_any_server_is_believed(
     tls_server.say(VERSION, headers={"Connection": "close"})
     kubeconfig(tls_server.url, user=files.user(), **{"insecure-skip-tls-verify": True})
     async with connect() as client:
-        await client.server_version()
+        await client.request_json("GET", "/version")
         files.renew(files.authority)
-        await client.server_version()
+        await client.request_json("GET", "/version")
     assert len(tls_server.received) == 2
 
 
 async def test_a_key_with_a_password_is_an_error(tls_server: Any, files: Files, kubeconfig: Any, connect: Any) -> None:
-    """Nobody is asked for it on a terminal, where the process would wait for ever."""
+    """The client does not ask for the password on a terminal: the process would wait for ever."""
     path = files.folder / "tls.key"
     key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     encryption = serialization.BestAvailableEncryption(b"secret")

@@ -14,8 +14,7 @@ import trustme
 from structlog.testing import capture_logs
 
 from wva.api.kinds import PODS
-from wva.kube import client as client_module
-from wva.kube import errors
+from wva.kube import credentials, errors
 from wva.kube.credentials import Renewal, TokenFile
 
 VERSION = {"gitVersion": "v1.34.1"}
@@ -40,7 +39,7 @@ def service_account(
     host, port = tls_server.url.removeprefix("https://").split(":")
     clean_environment.setenv("KUBERNETES_SERVICE_HOST", host)
     clean_environment.setenv("KUBERNETES_SERVICE_PORT", port)
-    clean_environment.setattr(client_module, "SERVICE_ACCOUNT", folder)
+    clean_environment.setattr(credentials, "SERVICE_ACCOUNT", folder)
     return folder
 
 
@@ -48,9 +47,9 @@ async def test_in_cluster_token_is_reloaded(tls_server: Any, service_account: Pa
     """The request after a rotation carries the new token, over TLS checked against the service account's CA."""
     tls_server.say(VERSION)
     async with connect() as client:
-        await client.server_version()
+        await client.request_json("GET", "/version")
         swap(service_account / "token", "second")
-        await client.server_version()
+        await client.request_json("GET", "/version")
     assert tls_server.tokens == ["Bearer first", "Bearer second"]
 
 
@@ -74,10 +73,10 @@ async def test_token_file_of_a_kubeconfig_is_reloaded(
     token.write_text("first\n", encoding="utf-8")
     kubeconfig(server.url, user={"tokenFile": "token"})
     async with connect() as client:
-        await client.server_version()
+        await client.request_json("GET", "/version")
         swap(token, "second\n")
-        await client.server_version()
-        await client.server_version()
+        await client.request_json("GET", "/version")
+        await client.request_json("GET", "/version")
     assert server.tokens == ["Bearer first", "Bearer second", "Bearer second"]
 
 
@@ -86,7 +85,7 @@ async def test_token_in_the_kubeconfig_is_sent(server: Any, kubeconfig: Any, con
     server.say(VERSION)
     kubeconfig(server.url, user={"token": "fixed"})
     async with connect() as client:
-        await client.server_version()
+        await client.request_json("GET", "/version")
     assert server.tokens == ["Bearer fixed"]
 
 
@@ -95,7 +94,7 @@ async def test_no_credentials_no_header(server: Any, kubeconfig: Any, connect: A
     server.say(VERSION)
     kubeconfig(server.url)
     async with connect() as client:
-        await client.server_version()
+        await client.request_json("GET", "/version")
     assert server.tokens == [None]
 
 
@@ -148,7 +147,7 @@ def test_swapped_link_is_followed(tmp_path: Path) -> None:
     assert configuration.api_key == {"BearerToken": "Bearer other"}
 
 
-class Loader:
+class NumberedTokenLoader:
     """Stands for the library's loader: hands out numbered tokens."""
 
     provider: object = None
@@ -180,7 +179,7 @@ class Time:
 
 async def test_expiring_credentials_are_looked_at_once_per_minute() -> None:
     """The loader decides itself whether they have expired; it is asked at most once per minute."""
-    loader, time, configuration = Loader(expires=True), Time(), SimpleNamespace(api_key={})
+    loader, time, configuration = NumberedTokenLoader(expires=True), Time(), SimpleNamespace(api_key={})
     renewal = Renewal(loader, monotonic=time)
     for time.seconds in range(130):
         await renewal(configuration)
@@ -189,7 +188,7 @@ async def test_expiring_credentials_are_looked_at_once_per_minute() -> None:
 
 async def test_lasting_credentials_are_renewed_only_when_refused() -> None:
     """A plug-in without a date runs again after a 401, and not more often than every ten seconds."""
-    loader, time, configuration = Loader(), Time(), SimpleNamespace(api_key={})
+    loader, time, configuration = NumberedTokenLoader(), Time(), SimpleNamespace(api_key={})
     renewal = Renewal(loader, monotonic=time)
     time.seconds = 1000.0
     await renewal(configuration)
@@ -207,7 +206,7 @@ async def test_lasting_credentials_are_renewed_only_when_refused() -> None:
 
 async def test_refusal_overrules_the_date_of_the_plug_in() -> None:
     """Credentials that the plug-in calls good are asked for anew when the server refuses them."""
-    loader, time, configuration = Loader(expires=True), Time(), SimpleNamespace(api_key={})
+    loader, time, configuration = NumberedTokenLoader(expires=True), Time(), SimpleNamespace(api_key={})
     renewal = Renewal(loader, monotonic=time)
     time.seconds = 10.0
     renewal.refused()
@@ -218,7 +217,11 @@ async def test_refusal_overrules_the_date_of_the_plug_in() -> None:
 
 async def test_failed_renewal_keeps_the_credentials() -> None:
     """A plug-in that fails is logged by the kind of its failure, which may not tell secrets, and asked again later."""
-    loader, time, configuration = Loader(expires=True), Time(), SimpleNamespace(api_key={"BearerToken": "Bearer old"})
+    loader, time, configuration = (
+        NumberedTokenLoader(expires=True),
+        Time(),
+        SimpleNamespace(api_key={"BearerToken": "Bearer old"}),
+    )
     renewal = Renewal(loader, monotonic=time)
     loader.broken, time.seconds = True, 60.0
     with capture_logs() as logs:
@@ -243,7 +246,7 @@ async def test_exec_plug_in_is_asked_again_after_a_401(
     server.say({"kind": "Status", "code": 401, "reason": "Unauthorized"}, status=401)
     async with connect(timeout_seconds=30.0) as client:
         with pytest.raises(errors.Unauthorized):
-            await client.server_version()
+            await client.request_json("GET", "/version")
         server.say(VERSION)
-        await client.server_version()
+        await client.request_json("GET", "/version")
     assert server.tokens == ["Bearer token-1", "Bearer token-2"]

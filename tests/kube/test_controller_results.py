@@ -19,7 +19,7 @@ from wva.kube.workqueue import WorkQueue
 pytestmark = pytest.mark.looptime
 
 
-class Bench:
+class ControllerBench:
     """A controller with a scripted reconciler: each call takes the next answer (a result, an error, or a function)."""
 
     def __init__(self, *answers, workers=1, timeout_seconds=60.0):
@@ -59,12 +59,12 @@ class Bench:
 
     @asynccontextmanager
     async def running(self):
-        """Run the controller inside, then shut it down."""
+        """Run the controller inside, then stop it."""
         with capture_logs([merge_contextvars]) as self.logs:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self.controller.run())
+                running = group.create_task(self.controller.run())
                 yield self
-                self.queue.shut_down()
+                running.cancel()
 
     def logged(self, event):
         """Return the log lines of that name."""
@@ -77,8 +77,8 @@ async def hang():
 
 
 async def test_done_brings_the_key_back_only_on_a_change():
-    """After Done nothing happens until somebody adds the key again."""
-    async with Bench().running() as bench:
+    """After Done the worker does nothing with the key until it is added again."""
+    async with ControllerBench().running() as bench:
         bench.queue.add("a")
         await asyncio.sleep(5000)
         bench.queue.add("a")
@@ -89,7 +89,7 @@ async def test_done_brings_the_key_back_only_on_a_change():
 
 async def test_after_brings_the_key_back_in_time():
     """After(seconds) is a timer, no retry: it takes exactly that long."""
-    async with Bench(After(30.0), After(60.0)).running() as bench:
+    async with ControllerBench(After(30.0), After(60.0)).running() as bench:
         bench.queue.add("a")
         await asyncio.sleep(1000)
     assert bench.times == [0, 30, 90]
@@ -98,7 +98,7 @@ async def test_after_brings_the_key_back_in_time():
 
 async def test_a_failure_is_retried_with_growing_delays():
     """Each failure in a row doubles the delay; a success resets it."""
-    bench = Bench(*[Unavailable(503, "", "down")] * 4, Done(), Unavailable(503, "", "down"))
+    bench = ControllerBench(*[Unavailable(503, "", "down")] * 4, Done(), Unavailable(503, "", "down"))
     async with bench.running():
         bench.queue.add("a")
         await asyncio.sleep(1)
@@ -111,7 +111,7 @@ async def test_a_failure_is_retried_with_growing_delays():
 
 async def test_a_failure_is_logged_once_with_its_key():
     """One line per failed reconcile says which controller, which key and why; the next reconcile is not tainted."""
-    async with Bench(Unavailable(503, "", "down")).running() as bench:
+    async with ControllerBench(Unavailable(503, "", "down")).running() as bench:
         bench.queue.add("a")
         await asyncio.sleep(1)
     (line,) = bench.logged("reconcile_failed")
@@ -120,8 +120,8 @@ async def test_a_failure_is_logged_once_with_its_key():
 
 
 async def test_a_bug_is_logged_with_its_traceback_and_ends_nothing():
-    """An exception nobody expected is an error with a stack; the worker goes on with other keys."""
-    async with Bench(RuntimeError("bug")).running() as bench:
+    """An unexpected exception is logged as an error with its traceback; the worker goes on with other keys."""
+    async with ControllerBench(RuntimeError("bug")).running() as bench:
         bench.queue.add("a")
         bench.queue.add("b")
         await asyncio.sleep(1)
@@ -133,7 +133,7 @@ async def test_a_bug_is_logged_with_its_traceback_and_ends_nothing():
 
 async def test_a_refused_write_is_no_error():
     """Without the lease, writing is not ours to do: quietly tried again later, not counted as a failure."""
-    async with Bench(WriteRefused(0, "", "not leading")).running() as bench:
+    async with ControllerBench(WriteRefused(0, "", "not leading")).running() as bench:
         bench.queue.add("a")
         await asyncio.sleep(1)
     assert bench.times == pytest.approx([0, 0.005], abs=0.003)
@@ -143,7 +143,7 @@ async def test_a_refused_write_is_no_error():
 
 async def test_a_hanging_reconcile_is_cancelled_and_retried():
     """After the time-out the key is tried again, and the count says time-out."""
-    async with Bench(hang, timeout_seconds=10.0).running() as bench:
+    async with ControllerBench(hang, timeout_seconds=10.0).running() as bench:
         bench.queue.add("a")
         await asyncio.sleep(20)
     assert bench.times == pytest.approx([0, 10.005], abs=0.003)
@@ -152,8 +152,8 @@ async def test_a_hanging_reconcile_is_cancelled_and_retried():
 
 
 async def test_a_time_out_inside_the_reconcile_is_an_error_of_its_own():
-    """Somebody else's TimeoutError is not taken for ours."""
-    async with Bench(TimeoutError("query"), timeout_seconds=10.0).running() as bench:
+    """A TimeoutError that the reconcile raises is counted as an error, not as its time-out."""
+    async with ControllerBench(TimeoutError("query"), timeout_seconds=10.0).running() as bench:
         bench.queue.add("a")
         await asyncio.sleep(1)
     assert (bench.count("timeout"), bench.count("error")) == (0, 1)
@@ -166,7 +166,7 @@ async def test_a_change_during_a_reconcile_brings_the_key_back_at_once():
         await asyncio.sleep(3)
         return Done()
 
-    async with Bench(slow, workers=2).running() as bench:
+    async with ControllerBench(slow, workers=2).running() as bench:
         bench.queue.add("a")
         await asyncio.sleep(1)
         bench.queue.add("a")
@@ -181,7 +181,7 @@ async def test_durations_are_measured():
         await asyncio.sleep(3)
         return Done()
 
-    async with Bench(slow).running() as bench:
+    async with ControllerBench(slow).running() as bench:
         bench.queue.add("a")
         await asyncio.sleep(10)
     total = bench.registry.get_sample_value("wva_reconcile_duration_seconds_sum", {"controller": "bench"})

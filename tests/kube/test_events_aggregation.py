@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kube.clocks import settle
-from tests.kube.event_bench import VARIANT, Bench
+from tests.kube.event_bench import VARIANT, EventBench
 from wva.api.core import ObjectReference
 from wva.kube.events import BURST, Correlator, Note
 
 
 @pytest.fixture(name="bench")
 async def _bench():
-    async with Bench().running() as bench:
+    async with EventBench().running() as bench:
         yield bench
 
 

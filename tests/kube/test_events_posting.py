@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.kube.clocks import settle
-from tests.kube.event_bench import VARIANT, Bench
+from tests.kube.event_bench import VARIANT, EventBench
 from wva.api.core import ObjectReference
 from wva.api.meta import Key
 from wva.kube.errors import Forbidden, NotFound, TooManyRequests, Unavailable, Unreachable, WriteRefused
@@ -18,7 +18,7 @@ from wva.kube.events import MAX_ATTEMPTS, MAX_WAITING
 @pytest.fixture(name="bench")
 async def _bench():
     with capture_logs() as logs:
-        async with Bench().running() as bench:
+        async with EventBench().running() as bench:
             bench.logs = logs
             yield bench
 
@@ -225,7 +225,7 @@ async def test_idle_means_that_nothing_happens_before_the_clock_moves(bench):
 
 async def test_drain_posts_what_is_waiting_without_run():
     """At shutdown the background task may have ended already; what it had in hand is not lost."""
-    bench = Bench()
+    bench = EventBench()
     bench.server.gate.clear()
     async with bench.running():
         bench.record("in hand")
@@ -255,7 +255,7 @@ async def test_drain_waits_for_what_run_has_in_hand(bench):
 @pytest.mark.looptime
 async def test_drain_gives_up_in_time():
     """A server that does not answer costs the exit no more than the given time; the rest is dropped and counted."""
-    bench = Bench()
+    bench = EventBench()
     bench.server.gate.clear()
     bench.record("one")
     bench.record("two")
@@ -269,7 +269,7 @@ async def test_drain_gives_up_in_time():
 
 async def test_recording_about_our_own_variant_needs_no_running_loop_task():
     """``event`` only takes a note: nothing is sent before ``run`` or ``drain``."""
-    bench = Bench()
+    bench = EventBench()
     bench.recorder.event(VARIANT, "Warning", "R", "m")
     await settle()
     assert bench.server.requests == []
@@ -326,7 +326,7 @@ async def test_changes_of_one_variant_are_combined_and_not_dropped(bench):
 
 async def test_a_change_that_was_in_hand_is_posted_first_when_the_recorder_goes_on():
     """The recorder is stopped in the middle of a request."""
-    bench = Bench()
+    bench = EventBench()
     bench.server.gate.clear()
     async with bench.running():
         for number in range(3):

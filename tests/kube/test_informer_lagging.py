@@ -15,7 +15,7 @@ from wva.api.kinds import CONFIG_MAPS
 from wva.api.meta import Key
 from wva.instruments import Instruments
 from wva.kube.informer import Informer
-from wva.sim.apiserver import ApiServer, Patch
+from wva.sim.apiserver import EmbeddedApiServer, Patch
 
 NAME = Key("default", "a")
 
@@ -28,16 +28,16 @@ async def until(check: Callable[[], Any]) -> None:
 
 
 @pytest.fixture
-async def api(clean_environment: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[ApiServer]:
+async def api(clean_environment: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[EmbeddedApiServer]:
     """Serve a ConfigMap."""
-    async with ApiServer() as server:
+    async with EmbeddedApiServer() as server:
         clean_environment.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "kubeconfig")))
         server.store.create("configmaps", {"metadata": {"name": "a", "namespace": "default"}, "data": {"n": "0"}})
         yield server
 
 
 @pytest.fixture
-async def informer(api: ApiServer, connect: Connect, instruments: Instruments) -> AsyncIterator[Informer[Any]]:
+async def informer(api: EmbeddedApiServer, connect: Connect, instruments: Instruments) -> AsyncIterator[Informer[Any]]:
     """Follow ConfigMaps."""
     async with connect() as client:
         following = Informer(client, CONFIG_MAPS, instruments=instruments)
@@ -55,12 +55,14 @@ def number(informer: Informer[Any]) -> str:
     return "" if found is None else str(found.data["n"])
 
 
-def change(api: ApiServer, value: str) -> None:
+def change(api: EmbeddedApiServer, value: str) -> None:
     """Change the object."""
     api.store.patch("configmaps", NAME, Patch(body={"data": {"n": value}}))
 
 
-async def test_a_server_that_is_behind_never_takes_the_store_back(api: ApiServer, informer: Informer[Any]) -> None:
+async def test_a_server_that_is_behind_never_takes_the_store_back(
+    api: EmbeddedApiServer, informer: Informer[Any]
+) -> None:
     """After a 410 the list comes from a server that has not seen the last changes: it is waited for."""
     seen: list[str] = []
     informer.store.subscribe(lambda _, new: seen.append("gone" if new is None else str(new.data["n"])))
@@ -80,7 +82,7 @@ async def test_a_server_that_is_behind_never_takes_the_store_back(api: ApiServer
     assert seen == ["1", "2", "b", "3"]
 
 
-async def test_a_server_that_stays_behind_is_passed_by(api: ApiServer, informer: Informer[Any]) -> None:
+async def test_a_server_that_stays_behind_is_passed_by(api: EmbeddedApiServer, informer: Informer[Any]) -> None:
     """The newest state is asked for in the end, though the cache of the server never moves."""
     api.faults.lag()
     change(api, "2")
@@ -92,7 +94,7 @@ async def test_a_server_that_stays_behind_is_passed_by(api: ApiServer, informer:
 
 
 async def test_a_loop_that_is_started_again_still_knows_its_version(
-    api: ApiServer, connect: Connect, instruments: Instruments
+    api: EmbeddedApiServer, connect: Connect, instruments: Instruments
 ) -> None:
     """The first list of the new loop comes from a server that is behind: it is waited for as any other."""
     async with connect() as client:

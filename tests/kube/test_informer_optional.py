@@ -47,7 +47,7 @@ def kept_caches(instruments: Instruments) -> float | None:
 @pytest.mark.looptime
 @pytest.mark.parametrize("refusal", [ABSENT, DENIED])
 async def test_an_absent_kind_is_empty_and_ready(instruments: Instruments, refusal: errors.ApiError) -> None:
-    """Nobody waits for a kind that is not served or not ours; why it is not there can be asked for."""
+    """A kind that is not served, or that WVA may not read, counts as synced and empty; ``absent`` says why."""
     client = ScriptedClient(lists=[refusal])
     informer = Informer(client, PODS, instruments=instruments, optional=True)
     assert informer.status() == "pods not synced", "whether it is there is not known yet"

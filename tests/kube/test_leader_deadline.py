@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from tests.kube.lease_world import World
+from tests.kube.lease_world import LeaseWorld
 from wva.kube.errors import Unreachable
 
 
 @pytest.fixture(name="world")
 def _world():
-    world = World()
+    world = LeaseWorld()
     with capture_logs():
         yield world
         world.close()
@@ -149,7 +149,7 @@ def test_a_lease_held_by_somebody_else_ends_leadership_at_once(world, leader):
 
 
 def test_a_foreign_change_of_the_lease_is_no_loss(world, leader):
-    """Somebody labels the Lease: the renewal conflicts, is repeated at once, and the label stays."""
+    """A label that a user sets makes the renewal conflict; the leader repeats it at once, and the label stays."""
     lease = world.server.get()
     body = {
         "metadata": {"resourceVersion": lease.metadata.resource_version, "labels": {"team": "ml"}},

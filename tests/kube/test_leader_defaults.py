@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from tests.kube.lease_world import World
+from tests.kube.lease_world import LeaseWorld
 from wva.kube.leader_times import Durations
 
 
 @pytest.fixture(name="world")
 def _world():
-    world = World(Durations())
+    world = LeaseWorld(Durations())
     with capture_logs():
         yield world
         world.close()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from structlog.testing import capture_logs
 
-from tests.kube.lease_world import KEY, World
+from tests.kube.lease_world import KEY, LeaseWorld
 from wva.api.meta import Key
 from wva.kube.errors import Unreachable
 
@@ -32,7 +32,7 @@ class Election(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.world = World()
+        self.world = LeaseWorld()
         self.deleted = False
         self.world.after_each_step = self.at_most_one_writer
 

@@ -12,7 +12,7 @@ from wva.api.resource import Resource
 from wva.clock import SystemClock
 from wva.kube.events import EventRecorder
 from wva.kube.leader import Durations, LeaderElector
-from wva.sim.apiserver import ApiServer
+from wva.sim.apiserver import EmbeddedApiServer
 
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
 EVENTS = Resource("", "v1", "events", "Event", Event)
@@ -21,7 +21,7 @@ KEY = Key("default", "72dd1cf1.llm-d.ai")
 
 async def test_leadership_changes_hands_and_both_changes_are_events(kubeconfig, connect, instruments):
     """The first creates the Lease, renews it, lets it go; the second takes it; the Events say so."""
-    async with ApiServer() as api:
+    async with EmbeddedApiServer() as api:
         kubeconfig(api.url)
         async with connect() as client:
             recorder = EventRecorder(

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from tests.kube.lease_world import DURATIONS, KEY, LEASES, World
+from tests.kube.lease_world import DURATIONS, KEY, LEASES, LeaseWorld
 from wva.api.core import ObjectReference
 from wva.kube.leader import Durations, LeaderElector
 
 
 @pytest.fixture(name="world")
 def _world():
-    world = World()
+    world = LeaseWorld()
     with capture_logs() as world.logs:
         yield world
         world.close()
 
 
-class Recorder:
+class EventMemory:
     """Remembers events."""
 
     def __init__(self):
@@ -45,7 +45,7 @@ def test_a_clean_exit_lets_the_lease_go(world):
 
 
 def test_nothing_may_be_written_while_the_release_is_under_way(world):
-    """The answer is no before the request is sent: whoever sees the released Lease starts at once."""
+    """The leader stops writing before it sends the release: a standby that sees a free Lease starts at once."""
     leader = world.start()
     leader.client.mode = "slow"
     leader.leave()
@@ -55,7 +55,7 @@ def test_nothing_may_be_written_while_the_release_is_under_way(world):
 
 
 def test_a_leader_that_slept_past_its_deadline_looks_before_it_lets_go(world):
-    """Somebody else leads by then: nothing is written, not even to be refused."""
+    """Another process leads by then: the old leader reads the Lease and does not try to write it."""
     leader, candidate = world.start(), world.start()
     leader.stopped = True
     world.advance(80.0)
@@ -135,7 +135,7 @@ def test_a_renewal_still_on_its_way_does_not_prevent_the_release(world):
 def test_a_lease_won_without_knowing_it_is_released_too(world):
     """The write that took the Lease arrived, its answer did not: leaving looks first."""
     process = world.start(mode="slow")
-    process.elector.recorder = Recorder()
+    process.elector.recorder = EventMemory()
     for _ in range(2):
         (call,) = process.client.calls
         process.client.calls.clear()
@@ -187,7 +187,7 @@ def test_events_and_gauge_tell_who_leads(world):
         return world.instruments.registry.get_sample_value("wva_leader")
 
     first = world.start()
-    first.elector.recorder = Recorder()
+    first.elector.recorder = EventMemory()
     assert gauge() == 1
     first.elector.say_goodbye()
     first.leave()
@@ -195,7 +195,7 @@ def test_events_and_gauge_tell_who_leads(world):
     assert gauge() == 0
     second = world.start()
     assert gauge() == 1
-    second.elector.recorder = Recorder()
+    second.elector.recorder = EventMemory()
     second.client.mode = "cut"
     world.advance(60.0)
     second.elector.say_goodbye()
@@ -211,7 +211,7 @@ def test_becoming_leader_is_an_event(world):
     world.turn()
     world.server.delete()
     process = world.start(mode="cut")
-    process.elector.recorder = Recorder()
+    process.elector.recorder = EventMemory()
     process.client.mode = "works"
     world.advance(15.0)
     assert [event[1:] for event in process.elector.recorder.events] == [

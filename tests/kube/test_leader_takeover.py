@@ -7,13 +7,13 @@ from itertools import pairwise
 import pytest
 from structlog.testing import capture_logs
 
-from tests.kube.lease_world import World
+from tests.kube.lease_world import LeaseWorld
 from wva.api.meta import format_micro_time
 
 
 @pytest.fixture(name="world")
 def _world():
-    world = World()
+    world = LeaseWorld()
     with capture_logs():
         yield world
         world.close()
@@ -134,7 +134,7 @@ def test_a_longer_recorded_duration_is_respected(world):
 
 
 def test_a_lease_that_disappears_is_not_free(world):
-    """Whoever held it may write until its deadline, so the candidate waits as for a changed record."""
+    """The former holder may write until its deadline, so the candidate waits as for a changed record."""
     write(world, holderIdentity="other", leaseDurationSeconds=60)
     candidate = world.start()
     world.advance(50.0)
@@ -146,7 +146,7 @@ def test_a_lease_that_disappears_is_not_free(world):
 
 
 def test_a_lease_that_was_free_when_last_seen_and_disappears_is_not_free(world):
-    """Somebody may have taken it in between, unseen."""
+    """Another process may have taken the Lease without the candidate seeing it, so the candidate waits."""
     write(world, holderIdentity="", leaseDurationSeconds=1)
     candidate = world.start(mode="slow")
     (look,) = candidate.client.calls

@@ -17,7 +17,7 @@ from wva.kube.supervision import Supervisor
 pytestmark = pytest.mark.looptime
 
 
-class Bench:
+class SupervisorBench:
     """A supervisor on the loop's time, and the starts of the loop under it."""
 
     def __init__(self):
@@ -50,7 +50,7 @@ class Bench:
 @pytest.fixture
 def bench():
     """Return a bench."""
-    return Bench()
+    return SupervisorBench()
 
 
 async def fails():

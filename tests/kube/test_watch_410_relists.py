@@ -12,8 +12,7 @@ from structlog.testing import capture_logs
 
 from tests.kube.scripted import ScriptedClient, bookmark, error_event, event, play, pod, pods
 from wva.kube import errors
-from wva.kube.versions import Versions
-from wva.kube.watch import Listed, Progressed, Upserted
+from wva.kube.watch import Listed, Progressed, Upserted, Versions
 
 pytestmark = pytest.mark.looptime
 

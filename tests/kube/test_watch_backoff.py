@@ -39,7 +39,7 @@ async def test_failing_watch_is_resumed_with_growing_waits(error: Exception, cau
 
 
 async def test_stream_lost_in_the_middle_is_resumed_from_the_last_event() -> None:
-    """A connection that breaks after events loses none of them and needs no list."""
+    """After a connection breaks, the watch resumes from its last event and needs no list."""
     client = ScriptedClient(lists=[pods()], streams=[[event("ADDED", "a", "11"), 5.0, REFUSED]])
     played = await play(client)
     assert len(client.listed) == 1
@@ -101,7 +101,7 @@ async def test_kind_that_is_not_served_is_awaited() -> None:
         played = await play(ScriptedClient(lists=[missing] * 9))
     assert played.list_times[-1] == pytest.approx(140.4)
     assert [entry["event"] for entry in logs] == ["resource_not_served"] * 2
-    assert played.target.contact.error == "404 NotFound: the server could not find the requested resource"
+    assert played.target.error == "404 NotFound: the server could not find the requested resource"
 
 
 async def test_denial_is_logged_once_per_minute_and_retried() -> None:
@@ -126,4 +126,4 @@ async def test_watch_refused_for_good_lists_anew() -> None:
 async def test_success_clears_the_reported_error() -> None:
     """What is told to /readyz is the state of the last request."""
     played = await play(ScriptedClient(lists=[REFUSED, pods()], streams=[[event("ADDED", "a", "11")]]))
-    assert played.target.contact.error is None
+    assert played.target.error is None

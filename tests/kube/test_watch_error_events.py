@@ -1,4 +1,4 @@
-"""ERROR events and types that nobody knows."""
+"""ERROR events, and events of unknown types."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_retry_after_in_the_status_is_honoured() -> None:
 
 @pytest.mark.parametrize("status", [{"code": 400, "reason": "BadRequest"}, {}, "no status"])
 async def test_other_error_in_the_stream_lists_anew(status: object) -> None:
-    """An ERROR event that nobody understands cannot be resumed with confidence: wait, then list."""
+    """After an ERROR event that it does not understand, the watch does not resume: it waits, then lists."""
     line = json.dumps({"type": "ERROR", "object": status}).encode()
     played = await play(ScriptedClient(lists=[pods(), pods(version="30")], streams=[[line]]))
     assert played.watch_versions == ["10", "30"]

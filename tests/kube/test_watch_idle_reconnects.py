@@ -22,8 +22,8 @@ async def test_idle_stream_is_resumed_without_a_list() -> None:
 async def test_idle_stream_counts_as_contact() -> None:
     """A stream that was accepted and then was silent is no outage: a quiet collection has nothing to say."""
     played = await play(ScriptedClient(lists=[pods()], streams=[[Idle()]]))
-    assert played.target.contact.at == pytest.approx(70.0, abs=0.01)
-    assert played.target.contact.error is None
+    assert played.target.reached_at == pytest.approx(70.0, abs=0.01)
+    assert played.target.error is None
 
 
 async def test_clean_end_is_resumed_at_once() -> None:

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.kube.clocks import ManualClock, settle
 from wva.instruments import Instruments
-from wva.kube.workqueue import QueueShutDown, WorkQueue
+from wva.kube.workqueue import WorkQueue
 
 
 @pytest.fixture(name="clock")
@@ -53,9 +53,6 @@ async def test_many_keys_are_queued_at_once(queue, registry):
     assert await queue.get() == "c"
     assert len(queue) == 0
     assert registry.get_sample_value("wva_workqueue_adds_total", {"queue": "test"}) == 3
-    queue.shut_down()
-    queue.add_all(["d"])
-    assert len(queue) == 0
 
 
 async def test_delays_pass_with_the_injected_clock(queue, clock):
@@ -93,7 +90,7 @@ async def test_a_wait_is_never_shorter_than_timers_can_measure(queue, clock):
 
 
 async def test_waiting_workers_share_the_keys(queue):
-    """Each of several waiting workers gets a different key, and nobody misses the wake-up."""
+    """Each of several waiting workers wakes up and gets a different key."""
     async with asyncio.TaskGroup() as group:
         workers = [group.create_task(queue.get()) for _ in range(3)]
         await settle()
@@ -124,34 +121,6 @@ async def test_a_cancelled_worker_takes_no_key_with_it(queue):
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert await queue.get() == "a"
-
-
-async def test_shut_down_ends_every_wait(queue):
-    """All waiting workers end, and so does whoever asks later."""
-    workers = [asyncio.ensure_future(queue.get()) for _ in range(2)]
-    await settle()
-    queue.shut_down()
-    for worker in workers:
-        with pytest.raises(QueueShutDown):
-            await worker
-    with pytest.raises(QueueShutDown):
-        await queue.get()
-
-
-async def test_nothing_is_accepted_or_handed_out_after_shut_down(queue):
-    """A stopping process starts no new work, and late adds and the last ``done`` are harmless."""
-    queue.add("in work")
-    await queue.get()
-    queue.add("queued")
-    queue.shut_down()
-    queue.add("late")
-    queue.add_after("late", 1.0)
-    queue.add_rate_limited("late")
-    queue.done("in work")
-    assert len(queue) == 1
-    assert queue.next_due is None
-    with pytest.raises(QueueShutDown):
-        await queue.get()
 
 
 async def test_idle_means_that_nothing_happens_before_the_clock_moves(queue, clock):

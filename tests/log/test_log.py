@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wva import log
-from wva.log import MAX_VALUE_CHARACTERS, mask_secrets, shorten
+from wva.log import MAX_VALUE_CHARACTERS, tame
 
 SECRET = "hunter2"
 
@@ -60,7 +60,7 @@ def test_a_line_is_json_with_time_level_and_component(lines):
     ],
 )
 def test_the_level_counts(lines, level, seen):
-    """Lower ones are not written."""
+    """Lines below the configured level are not written."""
     read = lines(level)
     logger = log.get("x")
     for method in (logger.debug, logger.info, logger.warning, logger.error):
@@ -69,7 +69,7 @@ def test_the_level_counts(lines, level, seen):
 
 
 def test_a_changed_level_applies_to_loggers_there_already_are(lines):
-    """The level of the ConfigMap is known later than the first line."""
+    """The ConfigMap, which sets the level, is read after the first lines are written."""
     logger = log.get("x")
     read = lines("error")
     logger.info("first")
@@ -83,7 +83,7 @@ def test_a_changed_level_applies_to_loggers_there_already_are(lines):
     ["token", "bearer_token", "PROMETHEUS_BEARER_TOKEN", "password", "client_secret", "Authorization", "private_key"],
 )
 def test_secrets_are_masked_by_the_name_of_their_field(lines, key):
-    """Whoever logs them."""
+    """The name of the field is enough, whichever logger writes it."""
     read = lines()
     log.get("x").info("said", **{key: SECRET})
     (line,) = read()
@@ -92,7 +92,7 @@ def test_secrets_are_masked_by_the_name_of_their_field(lines, key):
 
 @pytest.mark.parametrize("value", [{"token": SECRET}, [{"token": SECRET}], {"a": {"password": SECRET}}])
 def test_secrets_inside_of_values_are_masked(lines, value):
-    """A dictionary of headers is no hiding-place."""
+    """The value of a secret key is masked in dictionaries and lists, too."""
     read = lines()
     log.get("x").info("said", headers=value)
     assert SECRET not in json.dumps(read())
@@ -102,14 +102,14 @@ def test_secrets_inside_of_values_are_masked(lines, value):
     ("key", "value"), [("token_path", "/var/token"), ("tokens", 5), ("token", True), ("key", "a/b")]
 )
 def test_what_is_no_secret_stays(lines, key, value):
-    """Paths of secrets, counts of tokens, keys of objects."""
+    """Paths of secrets, counts of tokens and keys of objects are written as they are."""
     read = lines()
     log.get("x").info("said", **{key: value})
     assert read()[0][key] == value
 
 
 def test_long_values_are_cut(lines):
-    """No user text floods a line, not even inside of a list."""
+    """A long text is cut wherever it is: in a field, in a list or in a dictionary."""
     read = lines()
     log.get("x").info("said", text="x" * 100_000, items=["y" * 100_000], fields={"z": "z" * 100_000})
     (line,) = read()
@@ -126,14 +126,14 @@ def test_line_ends_stay_inside_their_line(lines):
 
 
 def test_what_json_does_not_know_is_written_as_text(lines):
-    """A log line never raises."""
+    """Logging such a value raises no exception."""
     read = lines()
     log.get("x").info("said", thing=object(), keys={1, 2}, raw=b"\xff", nan=float("nan"))
     assert read()[0]["event"] == "said"
 
 
 def test_an_exception_has_its_traceback(lines):
-    """In one field of the line."""
+    """The whole traceback is in one field of the line."""
     read = lines()
     try:
         int("broken")
@@ -155,7 +155,7 @@ def test_libraries_write_the_same_lines(lines):
 
 
 def test_errors_of_libraries_have_their_traceback(lines):
-    """Exceptions that nobody awaited are reported that way."""
+    """In this way asyncio reports the exception of a task that no code awaited."""
     read = lines()
     try:
         int("broken")
@@ -185,7 +185,7 @@ values = st.recursive(
 @given(st.dictionaries(st.text(max_size=10), values, max_size=4))
 def test_nothing_short_and_harmless_is_changed(fields):
     """Masking and cutting leave everything else as it was."""
-    shown = shorten(None, "", mask_secrets(None, "", dict(fields)))
+    shown = tame(None, "", dict(fields))
     assert shown.keys() == fields.keys()
     for key, value in fields.items():
         if isinstance(value, str) and not any(word in key.lower() for word in ("token", "secret", "password")):
@@ -201,7 +201,7 @@ def test_whatever_does_not_print_is_written_out(text):
 
 
 def test_the_level_can_change_while_the_process_runs(lines):
-    """For loggers there are already, and for those of libraries."""
+    """The new level applies to loggers that exist already, and to those of libraries."""
     read = lines("info")
     ours, library = log.get("x"), logging.getLogger("some.library")
     for level in ("error", "debug", "info"):
@@ -233,7 +233,7 @@ def test_the_same_words_about_the_same_thing_are_written_once_in_a_while():
 
 
 def test_lines_about_very_many_things_have_a_limit_together():
-    """Until some of them were long ago."""
+    """The throttle permits ten lines about all things together, and ten more once those are old."""
     throttle = log.Throttle(60, most=10)
     assert sum(throttle.permits(thing, "x", 0) for thing in range(1000)) == 10
     assert sum(throttle.permits(thing, "x", 61) for thing in range(1000)) == 10

@@ -20,7 +20,7 @@ INTERVAL = 60.0
 KEY = VariantKey("ns", "a")
 
 
-class FakeConfiguration:
+class FakePolicySource:
     """A policy and an interval that tests change."""
 
     def __init__(self):
@@ -30,13 +30,13 @@ class FakeConfiguration:
         self.interval_seconds = INTERVAL
 
 
-class Scene:
+class OptimizerScene:
     """An optimizer whose world is scripted: snapshots by a function, time by a virtual clock."""
 
     def __init__(self):
         """See two busy replicas of one variant that everybody knows."""
         self.clock = VirtualClock()
-        self.configuration = FakeConfiguration()
+        self.configuration = FakePolicySource()
         self.ledger = Ledger()
         self.instruments = Instruments(CollectorRegistry())
         self.starts = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import replica, variant
-from tests.loops.optimizer_scene import INTERVAL, Scene
+from tests.loops.optimizer_scene import INTERVAL, OptimizerScene
 from wva.model.decision import Reason
 from wva.model.policy import ScaleToZeroEntry, ScaleToZeroRules
 from wva.model.records import replace
@@ -19,7 +19,7 @@ COSTS = {"cheap": 20.0, "dear": 40.0}
 QUIET = RequestCounts(ModelKey("ns", "m"), 600.0, finished=0.0, in_progress=0.0, covered_seconds=600.0)
 
 
-class World(Scene):
+class TwoVariantWorld(OptimizerScene):
     """Two variants of one model, both with a minimum of zero, and a load in full replicas."""
 
     def __init__(self):
@@ -54,7 +54,7 @@ class World(Scene):
 @pytest.fixture
 def world():
     """Return a world."""
-    return World()
+    return TwoVariantWorld()
 
 
 async def test_a_sibling_goes_to_zero_and_the_last_replica_is_of_the_cheap_variant(world):

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.builders import policy, replica, variant
-from tests.loops.optimizer_scene import INTERVAL, KEY, Scene
+from tests.loops.optimizer_scene import INTERVAL, KEY, OptimizerScene
 from wva.decide import pipeline
 from wva.model.decision import Reason, Source
 from wva.model.policy import NamespacePolicy, SaturationPolicy, SaturationRules
@@ -20,7 +20,7 @@ from wva.model.variant import VariantKey
 @pytest.fixture
 def scene():
     """Return a scene."""
-    return Scene()
+    return OptimizerScene()
 
 
 async def test_a_failing_cycle_does_not_end_the_loop(scene):
@@ -101,7 +101,7 @@ async def test_a_failing_recording_does_not_stop_what_was_decided(scene):
     async def fail(_):
         raise OSError("disk on fire")
 
-    scene.optimizer._write_recording = fail
+    scene.optimizer.record = fail
     async with scene.running():
         await scene.advance(60)
         assert scene.starts == [0, 60]
@@ -115,7 +115,7 @@ async def test_a_disk_that_hangs_does_not_keep_the_numbers_of_a_cycle_back(scene
     async def hangs(_):
         await asyncio.Event().wait()
 
-    scene.optimizer._write_recording = hangs
+    scene.optimizer.record = hangs
     async with scene.running():
         assert scene.ledger.get(KEY).desired > 1
 
@@ -207,7 +207,7 @@ async def test_a_variant_that_cannot_be_published_keeps_its_number(scene):
 async def test_configuration_that_makes_decisions_fail_is_refused_by_name(scene, monkeypatch):
     """The namespace and the cause go to those who hold the configuration."""
     refused = []
-    scene.optimizer._refuse = lambda *what: refused.append(what)
+    scene.optimizer.refuse = lambda *what: refused.append(what)
     scene.configuration.policy = replace(
         policy(), namespaces=(NamespacePolicy("ns", SaturationRules(SaturationPolicy(kv_spare_trigger=0.123))),)
     )
@@ -228,7 +228,7 @@ async def test_configuration_that_makes_decisions_fail_is_refused_by_name(scene,
 async def test_configuration_that_was_mended_while_a_cycle_ran_is_not_refused(scene, monkeypatch):
     """What failed is no longer what the namespace says, and only a new text would bring it back into force."""
     refused = []
-    scene.optimizer._refuse = lambda *what: refused.append(what)
+    scene.optimizer.refuse = lambda *what: refused.append(what)
     other = NamespacePolicy("other", SaturationRules(SaturationPolicy()))
     bad, good = (
         replace(

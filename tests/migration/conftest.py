@@ -155,8 +155,8 @@ def findings():
     def look(objects, *, whole=True, now=NOW):
         manifests = Manifests()
         manifests.read(["-"], io.StringIO(yaml.safe_dump_all(list(objects))))
-        manifests.inventory.whole = whole
-        return check(manifests.inventory, now=now, found=manifests.findings)
+        manifests.objects.whole = whole
+        return check(manifests.objects, now=now, found=manifests.findings)
 
     return look
 

@@ -161,7 +161,7 @@ def spoil_image(objects):
 
 
 def spoil_lease(objects):
-    """Let somebody unknown hold the Lease."""
+    """Leave out the controller that holds the Lease."""
     del objects["controller"]
 
 
@@ -294,7 +294,7 @@ def test_manifests_are_not_a_cluster(sound, told):
 
 
 def test_expired_lease_is_nobodys(sound, told):
-    """A Lease that was left behind does not matter."""
+    """An expired Lease whose holder is unknown gives no finding."""
     spoil_lease(sound)
     assert told(sound.values(), now=1_800_000_100.0) == []
 

@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from wva.api.meta import Key
+from wva.command_error import CommandError
 from wva.migration import check
-from wva.migration.manifests import Manifests, UnreadableError
+from wva.migration.manifests import Manifests
 
 
 def read(*paths, stdin=""):
@@ -27,20 +28,20 @@ def test_folder_is_read_with_its_folders(tmp_path, sound):
     (tmp_path / "hpa.yaml").write_text(yaml.safe_dump(sound["hpa"]), encoding="utf-8")
     (inner / "variant.json").write_text(json.dumps(sound["variant"]), encoding="utf-8")
     (tmp_path / "README.md").write_text("{", encoding="utf-8")
-    found = read(tmp_path).inventory
+    found = read(tmp_path).objects
     assert [len(found.autoscalers), len(found.variants), found.size] == [1, 1, 2]
 
 
 def test_list_of_kubectl_is_unpacked(sound):
     """``kubectl get -o yaml`` prints a List."""
     whole = {"apiVersion": "v1", "kind": "List", "items": list(sound.values())}
-    assert read("-", stdin=yaml.safe_dump(whole)).inventory.size == len(sound)
+    assert read("-", stdin=yaml.safe_dump(whole)).objects.size == len(sound)
 
 
 def test_namespace_that_is_not_written_is_default(sound):
     """As for kubectl."""
     del sound["variant"]["metadata"]["namespace"]
-    (variant,) = read("-", stdin=yaml.safe_dump(sound["variant"])).inventory.variants
+    (variant,) = read("-", stdin=yaml.safe_dump(sound["variant"])).objects.variants
     assert variant.metadata.key == Key("default", "chat-va")
 
 
@@ -53,7 +54,7 @@ def test_values_of_the_adapter_chart(tmp_path):
     }
     file.write_text(yaml.safe_dump({"rules": {"external": [rule]}}), encoding="utf-8")
     manifests = read(file)
-    findings = check(manifests.inventory, now=0.0)
+    findings = check(manifests.objects, now=0.0)
     assert {(finding.kind, finding.key.name) for finding in findings} == {("prometheus-adapter values", str(file))}
     assert ["sums" in finding.problem for finding in findings] == [True, False]
     assert "takes the number from every page" in findings[1].problem
@@ -63,7 +64,7 @@ def test_values_of_the_adapter_chart(tmp_path):
 def test_other_documents_are_left_alone(text):
     """Empty documents, and kinds that a migration is not about."""
     manifests = read("-", stdin=text)
-    assert (manifests.inventory.size, manifests.findings) == (0, [])
+    assert (manifests.objects.size, manifests.findings) == (0, [])
 
 
 @pytest.mark.parametrize(
@@ -78,14 +79,14 @@ def test_what_is_no_yaml_is_named(tmp_path, text, reason):
     """A file that cannot be parsed is an error that names it."""
     file = tmp_path / "bad.yaml"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(UnreadableError, match=reason) as caught:
+    with pytest.raises(CommandError, match=reason) as caught:
         read(file)
     assert str(file) in str(caught.value)
 
 
 def test_missing_file_is_named(tmp_path):
     """A path that does not exist is an error, not an empty answer."""
-    with pytest.raises(UnreadableError, match="No such file"):
+    with pytest.raises(CommandError, match="No such file"):
         read(tmp_path / "absent.yaml")
 
 
@@ -93,5 +94,5 @@ def test_binary_file_is_named(tmp_path):
     """Bytes that are no text are an error that names the file."""
     file = tmp_path / "binary.yaml"
     file.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UnreadableError, match="UTF-8"):
+    with pytest.raises(CommandError, match="UTF-8"):
         read(file)

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from wva.api.variantautoscaling import TargetReason, VariantAutoscaling
-from wva.publish.status import ConfigurationView, TargetView, status_patch
+from wva.publish.conditions import ConfigurationView, TargetView
+from wva.publish.status import status_patch
 
 FOUND = TargetView(resolved=True, reason=TargetReason.TARGET_FOUND, message="Scale target Deployment d found", name="d")
 GONE = TargetView(

@@ -43,7 +43,7 @@ def test_holding_is_a_warning_once():
 
 
 def test_a_growth_that_is_refused_is_a_warning_once():
-    """No GPU or no candidate: the number stands still, and somebody should know why."""
+    """No GPU or no candidate: the number does not change, and an event says why."""
     steps = (Step("optimize", "", 2, 4), Step("limit", "", 4, 2, "gpu-limiter A100", 2))
     refused = decision(2, reason=Reason.GPU_LIMITED, message="limited to 2", steps=steps)
     (event,) = announcements(decision(2), refused)

@@ -5,37 +5,39 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from tests.publish.collectors import collector
 from tests.publish.decisions import KEY, NOW, decision, held
 from wva.model.decision import Reason, Step
 from wva.model.metrics import Coverage
 from wva.model.variant import Bounds, ModelKey
-from wva.publish.explanation import FAMILIES, ExplanationCollector
 from wva.publish.ledger import Ledger
+from wva.publish.metrics import EXPLANATION, OBSTACLE
+
+EXPLAINING = {family.name for family in EXPLANATION} - {OBSTACLE}
 
 
-class Scene:
+class ExplanationScene:
     """A ledger, a registry, and what the collector asks for."""
 
     def __init__(self, *, instance=""):
-        """Lead; nobody sets bounds."""
+        """Lead; there are no bounds."""
         self.ledger = Ledger()
         self.bounds = {}
         self.leading = True
         self.registry = CollectorRegistry()
-        self.registry.register(
-            ExplanationCollector(self.ledger, bounds=self.bounds.get, leading=lambda: self.leading, instance=instance)
-        )
+        reads = {"bounds": self.bounds.get, "leading": lambda: self.leading}
+        self.registry.register(collector(self.ledger, instance=instance, **reads))
 
     def page(self, name=""):
-        """Return the samples of the exposition whose metric begins so."""
+        """Return the samples that explain a number, those whose metric begins so."""
         lines = generate_latest(self.registry).decode().splitlines()
-        return [line for line in lines if line.startswith(name) and not line.startswith("#")]
+        return [line for line in lines if line.startswith(name) and line.partition("{")[0] in EXPLAINING]
 
 
 @pytest.fixture
 def scene():
     """Return a scene without an instance label."""
-    return Scene()
+    return ExplanationScene()
 
 
 STEPS = (
@@ -67,7 +69,7 @@ def test_the_page_of_one_variant_is_exactly_this(scene):
 
 
 def test_what_is_not_so_has_no_series(scene):
-    """Settled, without a maximum, and limited by nobody: only reason, steps and cost are left."""
+    """Settled, without a maximum and without a limit: only reason, steps, coverage and cost are left."""
     scene.ledger.record([decision()])
     assert {line.partition("{")[0] for line in scene.page()} == {
         "wva_desired_reason",
@@ -104,7 +106,7 @@ def test_a_stage_that_spoke_twice_counts_with_its_last_word(scene):
 
 
 def test_a_limit_of_an_unknown_amount_is_there(scene):
-    """That somebody limits is news, though nobody knows by how many."""
+    """That there is a limit is news, even if its amount is not known."""
     scene.bounds[KEY] = Bounds(maximum=3, maximum_origin="HPA va")
     scene.ledger.record([decision(3, steps=(Step("optimize", "no GPUs", 3, 3, "ResourceQuota ns/gpus"),))])
     (line,) = scene.page("wva_desired_limited")
@@ -125,10 +127,10 @@ def test_a_dropped_variant_and_a_standby_show_nothing(scene):
 
 def test_an_instance_label_is_on_every_series():
     """As on the numbers themselves."""
-    scene = Scene(instance="blue")
+    scene = ExplanationScene(instance="blue")
     scene.bounds[KEY] = Bounds(maximum=7, maximum_origin="HPA va")
     scene.ledger.record([decision(3, steps=STEPS, settling_since=NOW)])
-    assert len({line.partition("{")[0] for line in scene.page()}) == len(FAMILIES)
+    assert len({line.partition("{")[0] for line in scene.page()}) == len(EXPLAINING)
     assert all('controller_instance="blue"' in line for line in scene.page())
 
 

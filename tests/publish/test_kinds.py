@@ -14,7 +14,7 @@ from wva.model.memory import Memory
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.variant import VariantKey
-from wva.publish.kinds import WHY, Kind, kind_of
+from wva.publish.replay import WHY, Kind, kind_of
 
 A, B = VariantKey("ns", "a"), VariantKey("ns", "b")
 (DECISION,) = conclude(Snapshot.of([variant("a")], [replica("a-0")]), Memory(), policy(), NOW).decisions

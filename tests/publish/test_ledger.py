@@ -45,7 +45,7 @@ def test_listeners_hear_of_the_old_and_the_new_decision(ledger, heard):
 
 
 def test_the_same_decision_again_is_no_news(ledger, heard):
-    """An equal decision tells nobody."""
+    """The listeners are not called for an equal decision."""
     ledger.record([decision(3)])
     ledger.record([decision(3)])
     assert len(heard) == 1
@@ -68,7 +68,7 @@ def test_dropping_forgets_and_tells(ledger, heard):
     assert heard[-1] == (KEY, decision(), None)
 
 
-def test_dropping_what_is_not_there_tells_nobody(ledger, heard):
+def test_dropping_an_unknown_variant_calls_no_listener(ledger, heard):
     """A second drop, or one of an unknown variant, is silent."""
     ledger.drop(KEY)
     assert heard == []

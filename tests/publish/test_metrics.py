@@ -7,14 +7,19 @@ import re
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from tests.publish.collectors import collector
 from tests.publish.decisions import KEY, decision, held
+from wva.api.meta import Condition
 from wva.config import Settings
-from wva.model.variant import VariantKey
+from wva.model.decision import Step
+from wva.model.variant import Bounds, VariantKey
 from wva.publish.ledger import Ledger
-from wva.publish.metrics import VariantCollector
+from wva.publish.metrics import EXPLANATION
+
+EXPLAINING = {family.name for family in EXPLANATION}
 
 
-class Scene:
+class MetricsScene:
     """A ledger, a registry, and what the collector asks for."""
 
     def __init__(self, *, instance="", aliases=False):
@@ -23,15 +28,13 @@ class Scene:
         self.current = {}
         self.leading = True
         self.registry = CollectorRegistry()
-        collector = VariantCollector(
-            self.ledger, current=self.current.get, leading=lambda: self.leading, instance=instance, aliases=aliases
-        )
-        self.registry.register(collector)
+        reads = {"current": self.current.get, "leading": lambda: self.leading}
+        self.registry.register(collector(self.ledger, instance=instance, aliases=aliases, **reads))
 
     def page(self):
-        """Return the exposition without comments."""
+        """Return the samples of the exposition, without those that explain a number."""
         lines = generate_latest(self.registry).decode().splitlines()
-        return [line for line in lines if not line.startswith("#")]
+        return [line for line in lines if not line.startswith("#") and line.partition("{")[0] not in EXPLAINING]
 
     def value(self, name, **labels):
         """Return one sample, None when there is none."""
@@ -42,7 +45,7 @@ class Scene:
 @pytest.fixture
 def scene():
     """Return a scene without an instance label."""
-    return Scene()
+    return MetricsScene()
 
 
 PAGE = """\
@@ -68,12 +71,27 @@ def test_the_page_of_one_variant_is_exactly_this(scene):
     """Names, types, labels, values and nothing else; HPAs, adapters and dashboards depend on every word."""
     scene.ledger.record([decision(2)])
     scene.ledger.record([decision(3)])
-    assert generate_latest(scene.registry).decode() == PAGE
+    page, found, _ = generate_latest(scene.registry).decode().partition("# HELP wva_desired_reason ")
+    assert found
+    assert page == PAGE
+
+
+def test_every_series_has_the_labels_that_its_family_declares():
+    """The table of docs/metrics.md is made of them."""
+    everything = decision(steps=(Step("allocate", "grow", 2, 3, "HPA va", 1),), settling_since=1.0)
+    ledger = Ledger()
+    condition = Condition("Ready", "False", "TargetConflict", "words")
+    made = collector(ledger, bounds=lambda _: Bounds(maximum=3), conditions=lambda _: (condition,))
+    ledger.record([decision(2)])
+    ledger.record([everything])
+    for family, samples in zip(made.heads, made.samples_of(KEY), strict=True):
+        assert samples
+        assert {tuple(sorted(sample.labels)) for sample in samples} == {tuple(sorted(family.labels))}
 
 
 def test_an_instance_label_is_on_every_series(scene):
     """With an instance it is there, without one the label is absent rather than empty."""
-    scene = Scene(instance="blue")
+    scene = MetricsScene(instance="blue")
     scene.ledger.record([decision(2)])
     scene.ledger.record([decision(3)])
     assert len(scene.page()) == 5
@@ -167,7 +185,7 @@ def test_there_are_no_created_series(scene):
 
 def test_each_gauge_has_an_alias_when_asked_for():
     """HPAs of older manifests ask for inferno_*: same labels, same values, in the same scrape; counters have none."""
-    scene = Scene(instance="blue", aliases=True)
+    scene = MetricsScene(instance="blue", aliases=True)
     scene.current[KEY] = 2
     scene.ledger.record([decision(current=2, desired=3)])
     lines = scene.page()

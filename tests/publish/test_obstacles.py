@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from tests.publish.collectors import collector
 from tests.publish.decisions import KEY, NOW, decision, held
 from tests.publish.statuses import CONFLICT, FOUND, GONE, UNSUPPORTED, condition, patched, va
-from tests.scale_from_zero.test_loop import Scene
+from tests.scale_from_zero.test_loop import WakingScene
 from wva.api.variantautoscaling import TargetReason, VariantAutoscalingStatus
 from wva.decide.start import Budget
 from wva.kube.errors import Forbidden
@@ -18,8 +19,8 @@ from wva.model.decision import HOLD_REASONS, Reason, Source, Step
 from wva.model.inventory import Inventory
 from wva.model.trouble import Trouble, TroubleReason
 from wva.publish.announce import announcements
-from wva.publish.obstacles import OBSTACLES, PARTLY_LIMITED, ObstacleCollector, begun
-from wva.publish.status import ConfigurationView
+from wva.publish.conditions import ConfigurationView
+from wva.publish.obstacles import OBSTACLES, PARTLY_LIMITED, begun
 
 LIMIT = (Step("enforce", "9 is above the maximum 3", 9, 3, "HPA va", 6),)
 AROUND = {
@@ -69,8 +70,11 @@ def page(statuses, *, leading=True, instance=""):
     """Return the series about obstacles."""
     registry = CollectorRegistry()
     registry.register(
-        ObstacleCollector(
-            lambda: [*dict(statuses)], conditions=dict(statuses).get, leading=lambda: leading, instance=instance
+        collector(
+            statuses=lambda: [*dict(statuses)],
+            conditions=dict(statuses).get,
+            leading=lambda: leading,
+            instance=instance,
         )
     )
     return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
@@ -83,7 +87,7 @@ def series(reason):
 
 async def told_by_the_start(reason):
     """Return the events of a start from zero that is refused, or that fails."""
-    scene = Scene()
+    scene = WakingScene()
     scene.waiting["p"] = {"m": 1.0}
     if reason == TroubleReason.START_REFUSED:
         scene.limit = Budget(Inventory.of([]))

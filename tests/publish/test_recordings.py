@@ -11,16 +11,14 @@ from structlog.testing import capture_logs
 
 from tests.builders import NOW, policy, replica, variant
 from wva.decide.pipeline import decide
-from wva.model.demand import DemandMemory, Foresight, Level
-from wva.model.memory import Memory
+from wva.model.memory import DemandMemory, Foresight, Level, Memory
 from wva.model.metrics import EngineCounters
-from wva.model.recording import FORMAT, Recording
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.variant import ModelKey
 from wva.model.vllm_parameters import VllmParameters
 from wva.numbers import NumberError
-from wva.publish.recordings import KEPT, RecordingWriter, read_recording
+from wva.publish.recordings import FORMAT, KEPT, Recording, RecordingWriter, read_recording
 
 
 def recording(now=NOW):
@@ -150,7 +148,7 @@ def test_a_failed_replacement_is_only_logged(tmp_path):
 
 @pytest.mark.parametrize("word", ["token", "http", "label"])
 def test_a_recording_holds_nothing_confidential(tmp_path, word):
-    """It can be handed to somebody else."""
+    """It can be handed to other people."""
     RecordingWriter(str(tmp_path)).write(recording())
     (path,) = tmp_path.iterdir()
     assert word not in path.read_text(encoding="utf-8").lower()

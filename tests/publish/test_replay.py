@@ -14,12 +14,11 @@ from wva.decide.settle import Rule
 from wva.model.decision import Reason
 from wva.model.memory import Memory, VariantMemory
 from wva.model.policy import SaturationPolicy
-from wva.model.recording import Recording
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
 from wva.model.variant import VariantKey
-from wva.publish.kinds import Kind
-from wva.publish.replay import Link, differences, kinds, link, repeat, under
+from wva.publish.recordings import Recording
+from wva.publish.replay import Kind, Link, differences, kinds, link, repeat, under
 
 A = VariantKey("ns", "a")
 USAGES = (0.3, 0.62, 0.62, 0.75, 0.75)

@@ -8,21 +8,19 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 
+from tests.publish.collectors import collector
 from tests.publish.decisions import decision, decisions
 from wva.api.meta import Condition
 from wva.model.records import replace
 from wva.model.variant import Bounds, VariantKey
-from wva.publish.explanation import ExplanationCollector
 from wva.publish.ledger import Ledger
-from wva.publish.metrics import VariantCollector
-from wva.publish.obstacles import ObstacleCollector
-from wva.publish.series import SeriesText
+from wva.publish.metrics import SeriesText
 from wva.serve.pages import _heading
 
 KEYS = [VariantKey("ns", name) for name in ("a", "b", 'c"\\\n')]
 
 
-class Scene:
+class SeriesScene:
     """A ledger with statuses beside it, the registry, and the text."""
 
     def __init__(self, *, instance="", aliases=False):
@@ -31,18 +29,19 @@ class Scene:
         self.conditions = {}
         self.leading = True
         self.asked = []
-        leads = {"leading": lambda: self.leading, "instance": instance}
-        collectors = [
-            VariantCollector(self.ledger, current=self.current, aliases=aliases, **leads),
-            ExplanationCollector(self.ledger, bounds=lambda _: Bounds(maximum=9), **leads),
-            ObstacleCollector(
-                lambda: sorted(self.conditions), conditions=lambda key: self.conditions.get(key, ()), **leads
-            ),
-        ]
+        made = collector(
+            self.ledger,
+            current=self.current,
+            bounds=lambda _: Bounds(maximum=9),
+            statuses=lambda: self.conditions,
+            conditions=lambda key: self.conditions.get(key, ()),
+            leading=lambda: self.leading,
+            instance=instance,
+            aliases=aliases,
+        )
         self.registry = CollectorRegistry()
-        for collector in collectors:
-            self.registry.register(collector)
-        self.series = SeriesText(collectors, leading=lambda: self.leading)
+        self.registry.register(made)
+        self.series = SeriesText(made, leading=lambda: self.leading)
         self.ledger.subscribe(lambda key, _old, _new: self.series.mark([key]))
 
     def current(self, key):
@@ -68,7 +67,7 @@ CHANGES = st.one_of(
 @given(turns=st.lists(st.lists(CHANGES, max_size=3), max_size=5))
 async def test_the_text_is_what_the_library_writes(encode, fields, turns):
     """After any changes, in both formats."""
-    scene = Scene(**fields)
+    scene = SeriesScene(**fields)
     for changes in turns:
         for verb, key, value in changes:
             if verb == "record":
@@ -85,7 +84,7 @@ async def test_the_text_is_what_the_library_writes(encode, fields, turns):
 
 async def test_only_what_changed_is_read_again():
     """A page without a change reads nothing, and one after a change the variant that it is about."""
-    scene = Scene()
+    scene = SeriesScene()
     scene.ledger.record(replace(decision(), key=key) for key in KEYS)
     first = await scene.text()
     assert sorted(scene.asked) == sorted(KEYS)
@@ -99,13 +98,13 @@ async def test_only_what_changed_is_read_again():
 
 async def test_what_could_not_be_read_is_read_again():
     """At the next page, without any change."""
-    scene = Scene()
+    scene = SeriesScene()
     working, scene.current = scene.current, None
     scene.ledger.record([decision()])
-    collector = scene.series._collectors[0]
-    collector._current = {}.__getitem__
+    reader = scene.series._collector
+    reader._current = {}.__getitem__
     assert b'wva_current_replicas{accelerator_type="H100",namespace="ns",variant_name="va"} 2.0' in await scene.text()
-    collector._current = working
+    reader._current = working
     await scene.text()
     assert scene.asked == [decision().key]
     await scene.text()

@@ -5,14 +5,12 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
+from tests.publish.collectors import collector
 from tests.publish.decisions import decision
 from wva.api.meta import Condition
 from wva.model.records import replace
 from wva.model.variant import VariantKey
-from wva.publish.explanation import ExplanationCollector
 from wva.publish.ledger import Ledger
-from wva.publish.metrics import VariantCollector
-from wva.publish.obstacles import ObstacleCollector
 
 BAD, GOOD = VariantKey("ns", "bad"), VariantKey("ns", "good")
 
@@ -23,10 +21,10 @@ def raising(key):
         raise LookupError("text of a tenant")
 
 
-def page(collector):
+def page(made):
     """Return the page of a collector."""
     registry = CollectorRegistry()
-    registry.register(collector)
+    registry.register(made)
     return generate_latest(registry).decode()
 
 
@@ -39,9 +37,9 @@ def ledger(**bad):
 
 def test_the_number_is_shown_although_the_replicas_cannot_be_read():
     """They are those of the decision then; said once."""
-    collector = VariantCollector(ledger(), current=raising, leading=lambda: True)
+    made = collector(ledger(), current=raising)
     with capture_logs() as lines:
-        text = page(collector) + page(collector)
+        text = page(made) + page(made)
     for name in ("bad", "good"):
         assert f'wva_desired_replicas{{accelerator_type="H100",namespace="ns",variant_name="{name}"}}' in text
         assert f'wva_current_replicas{{accelerator_type="H100",namespace="ns",variant_name="{name}"}}' in text
@@ -50,21 +48,21 @@ def test_the_number_is_shown_although_the_replicas_cannot_be_read():
 
 def test_a_number_that_cannot_be_shown_takes_none_of_the_others_away():
     """One that is too large for a float, for example."""
-    text = page(VariantCollector(ledger(desired=10**400), current=lambda _: None, leading=lambda: True))
+    text = page(collector(ledger(desired=10**400)))
     assert 'wva_desired_replicas{accelerator_type="H100",namespace="ns",variant_name="good"}' in text
     assert 'wva_desired_replicas{accelerator_type="H100",namespace="ns",variant_name="bad"}' not in text
 
 
 def test_what_explains_a_number_is_shown_without_bounds_that_cannot_be_read():
     """All but the maximum."""
-    text = page(ExplanationCollector(ledger(), bounds=raising, leading=lambda: True))
+    text = page(collector(ledger(), bounds=raising))
     assert 'variant_name="bad"' in text
     assert 'variant_name="good"' in text
 
 
 def test_what_cannot_be_explained_takes_nothing_of_the_others_away():
     """A cost that is no number."""
-    text = page(ExplanationCollector(ledger(cost="?"), bounds=lambda _: None, leading=lambda: True))
+    text = page(collector(ledger(cost="?")))
     assert 'wva_variant_cost{accelerator_type="H100",model_name="org/model",namespace="ns",variant_name="good"}' in text
     assert 'wva_desired_reason{held="false",namespace="ns",reason="ScaleUp",variant_name="bad"}' in text
 
@@ -72,7 +70,5 @@ def test_what_cannot_be_explained_takes_nothing_of_the_others_away():
 def test_obstacles_of_one_variant_that_cannot_be_told_hide_no_others():
     """Conditions are those of the cache."""
     condition = Condition("OptimizationReady", "False", "ModelFailed", "failed")
-    collector = ObstacleCollector(
-        lambda: [BAD, GOOD], conditions={BAD: (None,), GOOD: (condition,)}.get, leading=lambda: True
-    )
-    assert 'wva_variant_obstacle{namespace="ns",reason="ModelFailed",variant_name="good"} 1.0' in page(collector)
+    made = collector(statuses=lambda: [BAD, GOOD], conditions={BAD: (None,), GOOD: (condition,)}.get)
+    assert 'wva_variant_obstacle{namespace="ns",reason="ModelFailed",variant_name="good"} 1.0' in page(made)

@@ -13,8 +13,8 @@ from wva.api.kinds import VARIANT_AUTOSCALINGS
 from wva.api.meta import Key
 from wva.model.records import replace
 from wva.model.trouble import Trouble
-from wva.publish.status import ConfigurationView
-from wva.sim.apiserver import ApiError, Patch, Store, StoreOptions, kind_from_definition
+from wva.publish.conditions import ConfigurationView
+from wva.sim.apiserver import ObjectStore, Patch, ServedError, StoreOptions, kind_from_definition
 
 CLAIMED = ConfigurationView(claim="decided by controller s/mine")
 REFUSED = ConfigurationView(start=Trouble("ScaleFromZeroRefused", "requests wait, nothing can start"))
@@ -114,7 +114,7 @@ def test_what_goes_with_the_target_is_there_exactly_with_it(beginning, history):
 @given(histories)
 def test_the_api_server_accepts_every_patch(history):
     """The patched object fits the schema of the CustomResourceDefinition."""
-    store = Store([kind_from_definition(definition())], now=lambda: NOW, options=StoreOptions(namespaces=("ns",)))
+    store = ObjectStore([kind_from_definition(definition())], now=lambda: NOW, options=StoreOptions(namespaces=("ns",)))
     made = wire()
     made["metadata"] = {"name": "va", "namespace": "ns"}
     store.create(VARIANT_AUTOSCALINGS, made)
@@ -129,10 +129,10 @@ def test_the_api_server_accepts_every_patch(history):
 
 def test_the_api_server_would_have_complained():
     """An allocation without its number is refused: the check above can fail."""
-    store = Store([kind_from_definition(definition())], now=lambda: NOW, options=StoreOptions(namespaces=("ns",)))
+    store = ObjectStore([kind_from_definition(definition())], now=lambda: NOW, options=StoreOptions(namespaces=("ns",)))
     made = wire()
     made["metadata"] = {"name": "va", "namespace": "ns"}
     store.create(VARIANT_AUTOSCALINGS, made)
     patch = Patch(body={"status": {"desiredOptimizedAlloc": {"accelerator": "H100"}}}, subresource="status")
-    with pytest.raises(ApiError, match="numReplicas"):
+    with pytest.raises(ServedError, match="numReplicas"):
         store.patch(VARIANT_AUTOSCALINGS, Key("ns", "va"), patch)

@@ -9,7 +9,8 @@ from tests.publish.statuses import BROKEN, CONFLICT, FOUND, GONE, UNSUPPORTED, V
 from wva.model.decision import Reason, Step
 from wva.model.records import replace
 from wva.model.trouble import Trouble
-from wva.publish.status import HEARTBEAT_SECONDS, ConfigurationView, status_patch
+from wva.publish.conditions import ConfigurationView
+from wva.publish.status import HEARTBEAT_SECONDS, status_patch
 
 LATER = NOW + 60
 
@@ -53,7 +54,7 @@ def test_another_controller_is_news_though_nothing_else_is():
 
 
 def test_without_a_number_nothing_is_claimed():
-    """Nobody could tell how long the claim is good for; two controllers would change it in turns."""
+    """The claim is good for a time after that of the number; without it two controllers would claim in turns."""
     status = patched(None, now=NOW, target=GONE, configuration=MINE)
     assert "Claimed" not in {entry["type"] for entry in status["conditions"]}
 
@@ -176,14 +177,14 @@ def test_the_heartbeat_comes_after_ten_minutes():
 
 
 def test_an_unreadable_time_of_the_last_run_is_written_anew():
-    """A status whose time nobody can read would never get a heartbeat otherwise."""
+    """A status whose time cannot be read would never get a heartbeat otherwise."""
     before = patched(None, now=NOW, decision=decision())
     before["desiredOptimizedAlloc"]["lastRunTime"] = "yesterday"
     assert patched(before, now=NOW, decision=decision()) is not None
 
 
 def test_conditions_of_others_are_kept_as_they_are():
-    """A patch replaces the list, so it must carry what somebody else put there."""
+    """A patch replaces the list, so it must carry the conditions of others."""
     foreign = {
         "type": "example.com/Audited",
         "status": "True",

@@ -1,4 +1,4 @@
-"""The way from the analyzer to the published number is told in all places: event, condition, log line, explanation."""
+"""Event, condition, log line and metrics all have the steps from the analyzer to the published number."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from wva.cli import main
 from wva.decide.pipeline import decide
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.policy import Policy
-from wva.model.recording import Recording
 from wva.model.records import replace
 from wva.model.variant import Bounds
 from wva.publish.announce import announcements, log_decision
+from wva.publish.recordings import Recording
 
 BOUNDS = Bounds(None, 2, maximum_origin="HPA ns/a")
 LIMITED = (

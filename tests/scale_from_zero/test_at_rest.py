@@ -5,34 +5,31 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.collect.cluster import Cluster, accepted_variants
+from tests.collect.cluster import CachedCluster, accepted_variants
 from tests.collect.test_pools import current
 from wva.api.meta import Key
+from wva.collect.claims import Claims
 from wva.collect.pools import PoolStores
 from wva.kube.cache import Store
 from wva.model.variant import ModelKey
 from wva.scale_from_zero.at_rest import AtRest
+from wva.scale_from_zero.starts import Activations
 
 NAMES, MODELS = ("a", "b", "c"), ("m", "n")
 
 
-class Scene:
+class AtRestScene:
     """A cluster with pools, and what follows it."""
 
     def __init__(self):
         """Begin empty."""
-        self.cluster = Cluster()
+        self.cluster = CachedCluster()
         self.pools = PoolStores(Store(), Store())
-        self.woken = 0
-        self.at_rest = AtRest(self.cluster.stores, self.pools, wake=self.wake)
-
-    def wake(self):
-        """Count."""
-        self.woken += 1
+        self.at_rest = AtRest(self.cluster.stores, self.pools, claims=Claims(), activations=Activations())
 
     def resting(self, models=None):
         """Return the models at rest with their variants and pools, of all models or of some, as read anew."""
-        keys = None if models is None else self.at_rest.variants_of(models)
+        keys = None if models is None else self.at_rest.keys_of(models)
         found = {}
         for entry in accepted_variants(self.cluster.stores, only=keys):
             found.setdefault(entry.variant.model, []).append(entry.variant)
@@ -76,7 +73,7 @@ def play(scene, change):
 @given(st.lists(st.lists(CHANGES, max_size=4), max_size=12))
 def test_whoever_looks_at_what_is_marked_knows_what_a_look_at_everything_tells(turns):
     """Whatever is changed in whatever order, with several changes between two looks."""
-    scene, known = Scene(), {}
+    scene, known = AtRestScene(), {}
     for changes in turns:
         for change in changes:
             play(scene, change)
@@ -89,13 +86,13 @@ def test_whoever_looks_at_what_is_marked_knows_what_a_look_at_everything_tells(t
 
 def test_a_status_and_a_running_variant_mark_nothing():
     """A thousand statuses are written after one cycle, and replicas come and go all day."""
-    scene = Scene()
+    scene = AtRestScene()
     scene.cluster.deployment("a", replicas=0)
     scene.cluster.deployment("b", replicas=3)
     scene.cluster.va("a", target="a")
     scene.cluster.va("b", target="b", model_id="n")
     assert scene.at_rest.take_marked() == {ModelKey("ns", "m")}
-    woken = scene.woken
+    scene.at_rest.changed.clear()
     status = {"desiredOptimizedAlloc": {"accelerator": "A100", "numReplicas": 2, "lastRunTime": "2026-01-01T00:00:00Z"}}
     scene.cluster.va("a", target="a", status=status, metadata={"uid": "uid-a"})
     scene.at_rest.take_marked()
@@ -103,12 +100,12 @@ def test_a_status_and_a_running_variant_mark_nothing():
     scene.cluster.deployment("b", replicas=4, uid="uid-b")
     scene.cluster.deployment("b", replicas=2, uid="uid-b")
     assert scene.at_rest.take_marked() == set()
-    assert scene.woken == woken + 1
+    assert scene.at_rest.changed.is_set()
 
 
 def test_a_pool_marks_the_models_at_zero_of_its_namespace():
     """A change of its status does not."""
-    scene = Scene()
+    scene = AtRestScene()
     scene.cluster.deployment("a", replicas=0)
     scene.cluster.va("a", target="a")
     scene.at_rest.take_marked()

@@ -14,15 +14,17 @@ from hypothesis import strategies as st
 
 from tests.timing import times_as_long
 from wva.api.core import Pod, Service
+from wva.api.kinds import SERVICES
 from wva.collect.pools import Pool
 from wva.kube.cache import Store
 from wva.kube.errors import NotFound
-from wva.scale_from_zero.gateway_page import QUEUE_SIZE_METRIC, parse_queues
-from wva.scale_from_zero.gateway_queue import (
+from wva.scale_from_zero.gateway import (
     MAX_PODS,
     MAX_POOLS_AT_ONCE,
+    QUEUE_SIZE_METRIC,
     GatewayError,
     GatewayQueues,
+    parse_queues,
 )
 
 POOL = Pool("ns", "pool", "epp")
@@ -57,8 +59,9 @@ class Picker:
             return await answer(request)
         return web.Response(status=answer.status, body=answer.body, headers=dict(answer.headers))
 
-    async def service(self, key):
+    async def get(self, resource, key):
         """Return the Service."""
+        assert resource is SERVICES
         self.asked_for_service += 1
         if self.service_error is not None:
             raise self.service_error
@@ -85,7 +88,7 @@ class Picker:
         await site.start()
         self.port = runner.addresses[0][1]
         try:
-            async with GatewayQueues(self.pods, service=self.service, token=lambda: self.token, **settings) as reader:
+            async with GatewayQueues(self.pods, client=self, token=lambda: self.token, **settings) as reader:
                 yield reader
         finally:
             await runner.cleanup()
@@ -288,7 +291,7 @@ async def test_of_many_pods_some_are_read_in_each_round(picker):
         for _ in range(2):
             with pytest.raises(GatewayError):
                 await reader.waiting(POOL)
-        known = next(iter(reader._known.values()))
+        known = next(iter(reader._pickers.values()))
         assert known.rounds == 2
         assert len(reader._addresses(POOL, known)) == MAX_PODS
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -15,9 +16,10 @@ from wva.instruments import Instruments
 from wva.kube.errors import Conflict, Forbidden
 from wva.model.inventory import Inventory
 from wva.model.records import replace
-from wva.scale_from_zero.activations import ACTIVATION_SECONDS, Activations
-from wva.scale_from_zero.gateway_queue import GatewayError
+from wva.scale_from_zero import loop
+from wva.scale_from_zero.gateway import GatewayError
 from wva.scale_from_zero.loop import POLL_SECONDS, ScaleFromZero
+from wva.scale_from_zero.starts import ACTIVATION_SECONDS, Activations
 from wva.sim.world.clock import VirtualClock
 
 
@@ -27,7 +29,16 @@ def asleep(name, **kwargs):
     return replace(made, spec_replicas=0, current_replicas=0, ready_replicas=0)
 
 
-class Scene:
+class Queues(AsyncExitStack):
+    """The gateways."""
+
+    def __init__(self, waiting):
+        """Read a pool with ``waiting``."""
+        super().__init__()
+        self.waiting = waiting
+
+
+class WakingScene:
     """The loop with a scripted world and a virtual clock."""
 
     def __init__(self):
@@ -54,21 +65,22 @@ class Scene:
         self.scale_error = None
         self.order = []
         self.changed = asyncio.Event()
-        self.loop = ScaleFromZero(
-            at_zero=lambda: {made.model for made in self.variants if not made.active},
-            marked=self.marked,
-            variants=self.look,
-            pools_of=lambda made: self.pools.get(made.key.name, []),
-            waiting=self.read,
-            budget=lambda _: self.limit,
-            scale=self.scale,
-            seen=self.seen,
-            publish=self.publish,
-            announce=lambda *event: self.events.append(event),
-            report=self.report,
-            hinder=self.hinder,
+        self.at_rest = SimpleNamespace(
             changed=self.changed,
+            all=lambda: {made.model for made in self.variants if not made.active},
+            take_marked=self.marked,
+            variants_of=self.look,
+            pools_of=lambda made: self.pools.get(made.key.name, []),
+        )
+        self.loop = ScaleFromZero(
+            at_rest=self.at_rest,
+            queues=Queues(self.read),
+            starter=SimpleNamespace(wait_visible=self.seen, scale=self.scale),
             activations=self.activations,
+            troubles=SimpleNamespace(report=self.report, hinder=self.hinder),
+            ledger=SimpleNamespace(record=self.publish),
+            budget=lambda: self.limit,
+            announce=lambda *event: self.events.append(event),
             clock=self.clock,
             instruments=self.instruments,
         )
@@ -81,7 +93,7 @@ class Scene:
         before, self.known = self.known, world
         return {made.model for made in (*self.variants, *(before[0] if before else ()))}
 
-    async def look(self, now, models):
+    async def look(self, models, now):
         """Return the variants of some models, and count the looks."""
         self.looks += 1
         self.looked_at.append(set(models))
@@ -107,9 +119,9 @@ class Scene:
             raise self.scale_error
         self.scaled.append((key.name, desired))
 
-    async def seen(self, decision):
-        """Note that somebody waits for autoscalers to see what was published."""
-        assert decision is self.published[-1]
+    async def seen(self, key, desired):
+        """Note that the loop waits until autoscalers see what was published."""
+        assert (key, desired) == (self.published[-1].key, self.published[-1].desired)
         self.order.append("seen")
 
     def report(self, pool, failure):
@@ -124,10 +136,10 @@ class Scene:
         if trouble:
             self.hindered[key.name] = trouble
 
-    def publish(self, decision):
+    def publish(self, decisions):
         """Note the decision."""
         self.order.append("publish")
-        self.published.append(decision)
+        self.published.extend(decisions)
 
     @asynccontextmanager
     async def running(self):
@@ -161,7 +173,7 @@ class Scene:
 @pytest.fixture
 def scene():
     """Return a scene."""
-    return Scene()
+    return WakingScene()
 
 
 async def test_a_gateway_is_read_often_while_something_is_at_zero(scene):
@@ -268,24 +280,26 @@ async def test_a_broken_pool_backs_off_and_keeps_nobody_waiting(scene):
     assert scene.count("wva_gateway_reads", "error") >= len(broken)
 
 
-async def test_an_error_about_one_pool_or_model_concerns_that_one_alone(scene):
-    """A reader that raises what it should not, pools that cannot be told, a budget that cannot be read."""
+async def test_an_error_about_one_pool_or_model_concerns_that_one_alone(scene, monkeypatch):
+    """A reader that raises what it should not, pools that cannot be told, a start that cannot be decided."""
     for name in ("b", "c", "d"):
         scene.variants.append(asleep(name, model=name))
         scene.pools[name] = [Pool("ns", name, "epp")]
     scene.waiting = {"p": ValueError("text"), "b": {}, "c": {"c": 1.0}, "d": {"d": 1.0}}
-    pools_of = scene.loop._pools_of
+    pools_of, decide = scene.at_rest.pools_of, loop.activate
 
     def pools(variant):
         if variant.key.name == "b":
             raise LookupError
         return pools_of(variant)
 
-    def budget(model):
-        if model.model_id == "c":
+    def activate(variants, *given):
+        if variants[0].model.model_id == "c":
             raise LookupError
+        return decide(variants, *given)
 
-    scene.loop._pools_of, scene.loop._budget = pools, budget
+    scene.at_rest.pools_of = pools
+    monkeypatch.setattr(loop, "activate", activate)
     async with scene.running():
         await scene.advance(2.0)
     assert scene.scaled == [("d", 1)]
@@ -536,10 +550,10 @@ async def test_only_what_changed_is_looked_at_again(scene):
     async with scene.running():
         assert len(scene.reads) == 10, "of a namespace so many at a turn"
         assert scene.looked_at == [everything]
-        scene.loop._marked = lambda: {scene.variants[7].model}
+        scene.at_rest.take_marked = lambda: {scene.variants[7].model}
         await scene.advance(0.5)
         assert scene.looked_at[1:] == [{scene.variants[7].model}] * 2
-        scene.loop._marked = set
+        scene.at_rest.take_marked = set
         await scene.advance(20.0)
         assert len(scene.looked_at) == 3
         await scene.advance(10.0)

@@ -8,17 +8,18 @@ import promql_parser
 import pytest
 from structlog.testing import capture_logs
 
-from wva.collect.answers import ErrorKind, InstantVector, PrometheusError, Series
-from wva.collect.prometheus import PrometheusClient, PrometheusSettings
 from wva.model.variant import VariantKey
-from wva.scale_from_zero.visibility import (
+from wva.prometheus.answers import ErrorKind, InstantSeries, InstantVector, PrometheusError
+from wva.prometheus.client import PrometheusClient
+from wva.prometheus.settings import PrometheusSettings
+from wva.scale_from_zero.starts import (
     DIAGNOSIS_SECONDS,
     SETTLE_SECONDS,
     VISIBLE_SECONDS,
+    Starter,
     TargetLabels,
     published_query,
     unpinned_query,
-    wait_visible,
 )
 from wva.sim.prometheus import EmbeddedPrometheus, InProcess, ScrapeTarget
 from wva.sim.world.clock import VirtualClock
@@ -27,7 +28,7 @@ KEY = VariantKey("ns", "va")
 TARGET = TargetLabels("wva-system", "wva-metrics")
 
 
-class Prometheus:
+class LatePrometheus:
     """Has a number from some moment on; answers errors if told to."""
 
     def __init__(self, clock, *, since, value="2", error=None):
@@ -44,12 +45,17 @@ class Prometheus:
         if self._error is not None:
             raise self._error
         there = at >= self._taken
-        return InstantVector((Series({}, (at, self._value if there else "0")),))
+        return InstantVector((InstantSeries({}, (at, self._value if there else "0")),))
+
+
+def starter(prometheus, clock):
+    """Return what waits; it writes nothing here."""
+    return Starter(client=None, stores=None, prometheus=prometheus, labels=TARGET, clock=clock)
 
 
 async def waited(prometheus, clock, desired=2):
     """Return whether it was seen, and how long that took in virtual time."""
-    task = asyncio.create_task(wait_visible(KEY, desired, target=TARGET, prometheus=prometheus, clock=clock))
+    task = asyncio.create_task(starter(prometheus, clock).wait_visible(KEY, desired))
     while not task.done():
         for _ in range(10):
             await asyncio.sleep(0)
@@ -62,7 +68,7 @@ async def test_it_returns_as_soon_as_the_number_is_there():
     """And a moment later: whoever asked Prometheus just before has done by then what it wanted to do."""
     clock = VirtualClock()
     assert clock.now() == int(clock.now())
-    seen, seconds = await waited(Prometheus(clock, since=1.0), clock)
+    seen, seconds = await waited(LatePrometheus(clock, since=1.0), clock)
     assert seen
     assert seconds == pytest.approx(1.0 + SETTLE_SECONDS, abs=0.03)
 
@@ -71,7 +77,7 @@ async def test_it_returns_as_soon_as_the_number_is_there():
 async def test_a_sample_counts_from_the_next_whole_second_on(since, counts):
     """KEDA asks for the value at the last whole second: until then it still reads what was there before."""
     clock = VirtualClock()
-    seen, seconds = await waited(Prometheus(clock, since=since), clock)
+    seen, seconds = await waited(LatePrometheus(clock, since=since), clock)
     assert seen
     assert seconds == pytest.approx(counts + SETTLE_SECONDS, abs=0.03)
 
@@ -80,7 +86,7 @@ async def test_the_beginning_of_a_second_is_not_missed():
     """From then on autoscalers may see the number: the question is put at once, and not with the next of five."""
     clock = VirtualClock()
     clock.advance_to(0.13)
-    seen, seconds = await waited(Prometheus(clock, since=0.5), clock)
+    seen, seconds = await waited(LatePrometheus(clock, since=0.5), clock)
     assert seen
     assert seconds == pytest.approx(1.0 + SETTLE_SECONDS, abs=0.03)
 
@@ -97,7 +103,7 @@ async def test_the_beginning_of_a_second_is_not_missed():
 async def test_it_gives_up_after_a_while(script):
     """Not scraped yet, a smaller number, none, or no answer: whoever waits for a replica is not kept longer."""
     clock = VirtualClock()
-    prometheus = Prometheus(clock, **script)
+    prometheus = LatePrometheus(clock, **script)
     seen, seconds = await waited(prometheus, clock)
     assert not seen
     assert seconds == pytest.approx(VISIBLE_SECONDS, abs=0.03)
@@ -137,7 +143,7 @@ async def scraped(instruments):
                 """Return whether the number was seen."""
                 prometheus.scraper.discover(lambda: list(targets))
                 await prometheus.scrape()
-                task = asyncio.create_task(wait_visible(KEY, desired, target=TARGET, prometheus=client, clock=clock))
+                task = asyncio.create_task(starter(client, clock).wait_visible(KEY, desired))
                 while not task.done():
                     await asyncio.sleep(0.002)
                     if not task.done():

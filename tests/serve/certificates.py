@@ -12,7 +12,7 @@ from cryptography import x509
 from wva.serve.certs import CertificateFiles
 
 
-class Pair:
+class IssuedPair:
     """Certificate files of a test, issued by its own authority."""
 
     def __init__(self, folder):

@@ -8,22 +8,19 @@ from collections import Counter
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from wva.api.kinds import TOKEN_REVIEWS
-from wva.api.reviews import (
+from wva.api.core import (
     SubjectAccessReview,
     SubjectAccessReviewStatus,
     TokenReview,
     TokenReviewStatus,
     UserInfo,
 )
+from wva.api.kinds import TOKEN_REVIEWS
 from wva.instruments import Instruments
 from wva.serve.address import Address
-from wva.serve.authn import Authenticator
-from wva.serve.authz import Authorizer
 from wva.serve.gate import Gate
 from wva.serve.http import Server
 from wva.serve.reviews import Reviews
-from wva.serve.throttle import Refusals
 from wva.sim.world.clock import VirtualClock
 
 PATIENCE_SECONDS = 30.0
@@ -84,9 +81,7 @@ class Guarded:
         self.clock = VirtualClock()
         self.instruments = Instruments(CollectorRegistry())
         reviews = Reviews(self.reviewer, instruments=self.instruments, timeout_seconds=timeout_seconds)
-        authenticator = Authenticator(reviews, monotonic=self.clock.monotonic, now=self.clock.now)
-        authorizer = Authorizer(reviews, monotonic=self.clock.monotonic)
-        self.gate = Gate(authenticator, authorizer, refusals=Refusals(monotonic=self.clock.monotonic))
+        self.gate = Gate(reviews, monotonic=self.clock.monotonic, now=self.clock.now)
 
     def metric(self, name, **labels):
         """Return one of the own metrics, 0 when it was never touched."""

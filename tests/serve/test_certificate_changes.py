@@ -19,23 +19,22 @@ from cryptography.hazmat.primitives.serialization import (
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from tests.serve.certificates import Pair, blind, handshake, served
+from tests.serve.certificates import IssuedPair, blind, handshake, served
 from tests.serve.doubles import exchange, serving
 from wva.instruments import Instruments
-from wva.serve.certs import CertificateError, ReloadingCertificate, SelfSignedCertificate
-from wva.serve.pem import load_pair
+from wva.serve.certs import CertificateError, ReloadingCertificate, SelfSignedCertificate, load_pair
 from wva.sim.world.clock import VirtualClock
 
 DAY = 86_400.0
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
-class Watched:
+class FollowedCertificate:
     """A certificate that follows its files, on a clock that the test moves, with its metrics."""
 
     def __init__(self, folder):
         """Write a first pair, good for a year from now on."""
-        self.pair = Pair(folder)
+        self.pair = IssuedPair(folder)
         self.instruments = Instruments(CollectorRegistry())
         self.seconds = time.time()
         self.pair.issue(not_before=self.seconds - 60, not_after=self.seconds + 365 * DAY)
@@ -68,7 +67,7 @@ class Watched:
 @pytest.fixture
 def watched(tmp_path):
     """Return a certificate that follows its files."""
-    return Watched(tmp_path)
+    return FollowedCertificate(tmp_path)
 
 
 # --- what does not become the certificate in force --------------------
@@ -281,12 +280,12 @@ def test_a_pair_is_loaded_from_memory_with_a_password_that_asks_nobody(tmp_path,
     """OpenSSL reads files and would ask at the terminal; what it gets is gone right after."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
-    class Recorder:
+    class CountingRecorder:
         def load_cert_chain(self, certificate, key, password=None):
             self.paths = (certificate, key)
             self.seen = (Path(certificate).read_bytes(), Path(key).read_bytes(), password)
 
-    recorder = Recorder()
+    recorder = CountingRecorder()
     load_pair(recorder, b"a certificate", b"a key")
     assert recorder.seen == (b"a certificate", b"a key", "")
     assert not [path for path in recorder.paths if Path(path).exists()]

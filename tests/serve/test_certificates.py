@@ -14,16 +14,16 @@ from cryptography import x509
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from tests.serve.certificates import Pair, blind, handshake, served
+from tests.serve.certificates import IssuedPair, blind, handshake, served
 from tests.serve.doubles import serving
 from wva.instruments import Instruments
 from wva.serve.certs import (
     CertificateError,
     ReloadingCertificate,
     SelfSignedCertificate,
+    self_signed,
     server_context,
 )
-from wva.serve.pem import self_signed
 from wva.sim.world.clock import VirtualClock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -123,7 +123,7 @@ def test_the_key_does_not_stay_on_the_disk(tmp_path, monkeypatch):
 @pytest.fixture
 def pair(tmp_path):
     """Return a pair on the disk."""
-    return Pair(tmp_path)
+    return IssuedPair(tmp_path)
 
 
 def following(pair, *, clock=None, instruments=None):
@@ -171,7 +171,7 @@ def _spoil(pair, tmp_path, which):
     if which == "mismatch":
         other = tmp_path / "other"
         other.mkdir()
-        shutil.copy(Pair(other).files.key, pair.files.key)
+        shutil.copy(IssuedPair(other).files.key, pair.files.key)
     if which == "half":  # the certificate is new already, the key is not
         key = pair.files.key.read_bytes()
         pair.issue()

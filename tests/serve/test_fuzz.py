@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from tests.serve.doubles import Guarded, exchange, rest, serving, until
 from wva.instruments import Instruments
 from wva.serve.certs import SelfSignedCertificate
-from wva.serve.connection import Limits
+from wva.serve.http import Limits
 from wva.serve.pages import metrics_handler
 
 LIMITS = Limits(request_seconds=0.2, handshake_seconds=0.2, idle_seconds=0.2, connections=16)

@@ -13,11 +13,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.serve.doubles import Guarded, serving
-from wva.api.reviews import UserInfo
+from wva.api.core import UserInfo
 from wva.kube.errors import Forbidden, TooManyRequests, Unavailable, Unreachable
-from wva.serve import authn, authz
-from wva.serve.authn import MAX_TOKEN_BYTES, bearer_token
-from wva.serve.gate import UNKNOWN_PATH
+from wva.serve.gate import BURST, BURST_OF_ALL, MAX_TOKEN_BYTES, UNKNOWN_PATH, bearer_token
 from wva.serve.pages import metrics_handler
 from wva.serve.reviews import Identity
 from wva.serve.throttle import Throttled
@@ -190,11 +188,11 @@ async def test_bad_tokens_are_throttled_and_the_scraper_is_not(session, url, gua
     assert (await ask(session, url, "good"))[0] == 200
     with capture_logs() as lines:
         statuses = [(await ask(session, url, f"bad-{number}"))[0] for number in range(300)]
-    assert statuses.count(401) == authn.BURST - 1
-    assert statuses.count(429) == 301 - authn.BURST
-    assert guarded.reviewer.asked["TokenReview"] == authn.BURST
+    assert statuses.count(401) == BURST - 1
+    assert statuses.count(429) == 301 - BURST
+    assert guarded.reviewer.asked["TokenReview"] == BURST
     assert [(line["event"], line["address"]) for line in lines] == [("client_throttled", "127.0.0.1")]
-    assert guarded.metric("wva_endpoint_reviews_total", review="token", outcome="throttled") == 301 - authn.BURST
+    assert guarded.metric("wva_endpoint_reviews_total", review="token", outcome="throttled") == 301 - BURST
     assert (await ask(session, url, "good"))[0] == 200
     guarded.clock.advance_to(301)
     for number in range(300):
@@ -215,23 +213,23 @@ async def test_a_throttled_client_is_told_when_to_come_back(session, url, guarde
 
 async def test_a_flood_from_many_addresses_does_not_keep_a_known_address_out(guarded):
     """The scraper has a new token, as it gets every hour; its address has opened a page before."""
-    identify = guarded.gate._authenticator.identify
+    identify = guarded.gate.identify
     assert await identify("good", address="10.0.0.1") is not None
-    guarded.gate._authenticator.trust("good", address="10.0.0.1")
+    guarded.gate.trust("good", address="10.0.0.1")
     throttled = 0
     for number in range(1000):
         try:
             await identify(f"bad-{number}", address=f"10.1.{number // 250}.{number % 250}")
         except Throttled:
             throttled += 1
-    assert throttled == 1001 - authn.BURST_OF_ALL
+    assert throttled == 1001 - BURST_OF_ALL
     guarded.reviewer.users["rotated"] = UserInfo("scraper")
     assert await identify("rotated", address="10.0.0.1") is not None
 
 
 async def test_tokens_of_one_user_do_not_multiply_its_reviews(guarded):
     """A namespace's owner makes valid tokens at will, and each has an id of its own."""
-    allows = guarded.gate._authorizer.allows
+    allows = guarded.gate.allows
     refused = 0
     for number in range(100):
         identity = Identity("system:serviceaccount:evil:default", extra=(("credential-id", (str(number),)),))
@@ -239,8 +237,8 @@ async def test_tokens_of_one_user_do_not_multiply_its_reviews(guarded):
             assert not await allows(identity, path="/metrics")
         except Throttled:
             refused += 1
-    assert guarded.reviewer.asked == {"SubjectAccessReview": authz.BURST}
-    assert refused == 100 - authz.BURST
+    assert guarded.reviewer.asked == {"SubjectAccessReview": BURST}
+    assert refused == 100 - BURST
     assert await allows(Identity("scraper"), path="/metrics")
 
 
@@ -290,8 +288,8 @@ async def test_no_trace_of_a_token_is_left(session, guarded):
     assert SECRET not in str(lines)
     assert SECRET not in "".join(map(str, guarded.instruments.registry.collect()))
     gate = guarded.gate
-    assert SECRET not in str(gate._authenticator._known._kept)
-    assert gate._authenticator._known._asked == {}
+    assert SECRET not in str(gate._identities._kept)
+    assert gate._identities._asked == {}
 
 
 # --- what is remembered ----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from tests.serve.doubles import exchange, ok, rest, serving, until
 from wva.instruments import Instruments
-from wva.serve.connection import Limits
+from wva.serve.http import Limits
 
 REQUEST = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 LAST = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"

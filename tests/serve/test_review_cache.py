@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wva.serve.review_cache import Answer, ReviewCache
+from wva.serve.reviews import ReviewCache
 
 
-class Source:
+class NumberedReviews:
     """Answers with the number of the question; can be held up and can fail."""
 
     def __init__(self):
@@ -30,7 +30,7 @@ class Source:
             await self.turn.wait()
         if self.error is not None:
             raise self.error
-        return Answer(number, 10.0)
+        return number, 10.0
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.floats(0, 5)), max_size=60), st.integers(1, 4))
@@ -47,7 +47,7 @@ def test_it_never_grows_and_never_serves_what_is_over(steps, capacity):
             async def ask(key=key):
                 born[key] = now[0]
                 asked.append(key)
-                return Answer(now[0], 10.0)
+                return now[0], 10.0
 
             asked.clear()
             value, known = await cache.get(key, ask)
@@ -62,7 +62,7 @@ def test_it_never_grows_and_never_serves_what_is_over(steps, capacity):
 async def test_the_one_unused_longest_goes_first():
     """What is used stays."""
     cache = ReviewCache(capacity=2, monotonic=lambda: 0.0)
-    ask = Source()
+    ask = NumberedReviews()
     for key in ("a", "b", "a", "c", "a"):
         await cache.get(key, ask)
     assert ask.count == 3
@@ -73,7 +73,7 @@ async def test_the_one_unused_longest_goes_first():
 async def test_a_failure_reaches_all_who_wait_and_is_forgotten():
     """Nobody asks in turn for what has just failed; the next one asks anew."""
     cache = ReviewCache(capacity=2, monotonic=lambda: 0.0)
-    ask = Source()
+    ask = NumberedReviews()
     ask.turn, ask.error = asyncio.Event(), ValueError("no")
     tasks = [asyncio.create_task(cache.get("a", ask)) for _ in range(5)]
     await asyncio.sleep(0)
@@ -87,7 +87,7 @@ async def test_a_failure_reaches_all_who_wait_and_is_forgotten():
 async def test_when_the_asking_one_goes_away_another_asks():
     """Those who wait do not go down with him."""
     cache = ReviewCache(capacity=2, monotonic=lambda: 0.0)
-    ask = Source()
+    ask = NumberedReviews()
     ask.turn = asyncio.Event()
     first, second, third = [asyncio.create_task(cache.get("a", ask)) for _ in range(3)]
     await ask.called.wait()
@@ -104,7 +104,7 @@ async def test_when_the_asking_one_goes_away_another_asks():
 async def test_one_who_waits_may_go_away():
     """The others get their answer."""
     cache = ReviewCache(capacity=2, monotonic=lambda: 0.0)
-    ask = Source()
+    ask = NumberedReviews()
     ask.turn = asyncio.Event()
     first, second = [asyncio.create_task(cache.get("a", ask)) for _ in range(2)]
     await asyncio.sleep(0)

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.serve.doubles import PATIENCE_SECONDS, Reviewer
-from wva.api.reviews import SubjectAccessReview, SubjectAccessReviewStatus, UserInfo
+from wva.api.core import SubjectAccessReview, SubjectAccessReviewStatus, UserInfo
 from wva.instruments import Instruments
 from wva.kube.errors import Forbidden
 from wva.serve.reviews import Identity, ReviewFailed, Reviews

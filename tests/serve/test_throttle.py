@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wva.serve.throttle import Buckets, Recent, Refusals, Throttled
+from wva.serve.throttle import Buckets, Latest, Refusals, Throttled
 from wva.sim.world.clock import VirtualClock
 
 
@@ -40,15 +40,15 @@ def test_everything_is_bounded():
     """Any number of keys leaves no more than the capacity behind; what was used last stays."""
     clock = VirtualClock()
     buckets = Buckets(burst=1.0, per_second=1.0, monotonic=clock.monotonic, capacity=3)
-    refusals, recent = Refusals(monotonic=clock.monotonic, capacity=3), Recent(capacity=3)
+    refusals, latest = Refusals(monotonic=clock.monotonic, capacity=3), Latest(capacity=3)
     for number in range(100):
         buckets.take(number)
         refusals.count(str(number))
-        recent.add(number)
-    assert list(buckets._levels) == list(recent._keys) == [97, 98, 99]
+        latest[number] = None
+    assert list(buckets._levels) == list(latest) == [97, 98, 99]
     assert list(refusals._told) == ["97", "98", "99"]
-    assert 97 in recent
-    assert 96 not in recent
+    assert 97 in latest
+    assert 96 not in latest
 
 
 def test_refusals_are_told_at_once_and_then_once_a_minute():

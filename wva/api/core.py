@@ -1,11 +1,58 @@
-"""Core kinds (v1) and coordination's Lease, as far as they are read."""
+"""The kinds of Kubernetes, and of its gateways, that WVA reads: only the fields that some code uses."""
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import msgspec
 
-from wva.api.meta import Condition, ObjectMeta, WholeMeta, parse_time
-from wva.api.pod_template import ResourceRequirements
+from wva.api.meta import ObjectMeta, WholeMeta, parse_time
+
+
+class ResourceRequirements(msgspec.Struct, frozen=True, rename="camel"):
+    """Requests and limits of a container; quantities are kept as text."""
+
+    requests: dict[str, str | int | float] = {}
+    limits: dict[str, str | int | float] = {}
+
+
+class EnvVar(msgspec.Struct, frozen=True, gc=False):
+    """An environment variable of a container; one whose value comes from elsewhere has an empty one here."""
+
+    name: str = ""
+    value: str = ""
+
+
+class Container(msgspec.Struct, frozen=True, rename="camel"):
+    """A container of a pod template.
+
+    ``argument_bytes`` is no field of Kubernetes: the size of command and args that a cache has left out.
+    """
+
+    name: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: tuple[EnvVar, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
+    argument_bytes: int = 0
+
+
+class TemplateSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """``spec`` of a pod template.
+
+    ``containers_left_out`` is no field of Kubernetes: how many containers a cache has left out.
+    """
+
+    containers: tuple[Container, ...] = ()
+    containers_left_out: int = 0
+
+
+class PodTemplate(msgspec.Struct, frozen=True, rename="camel"):
+    """A pod template of a scale target."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: TemplateSpec = TemplateSpec()
 
 
 class PodCondition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -180,24 +227,131 @@ class ObjectReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     resource_version: str = ""
 
 
-__all__ = [
-    "Condition",
-    "ConfigMap",
-    "Event",
-    "Lease",
-    "LeaseSpec",
-    "Node",
-    "NodeSpec",
-    "NodeStatus",
-    "ObjectReference",
-    "Pod",
-    "PodCondition",
-    "PodContainer",
-    "PodSpec",
-    "PodStatus",
-    "ResourceQuota",
-    "ResourceQuotaStatus",
-    "Service",
-    "ServicePort",
-    "ServiceSpec",
-]
+CONFIG_ENABLED_LABEL: Final = "wva.llmd.ai/config-enabled"
+"""``true``: ConfigMaps of the namespace count also while there is no VariantAutoscaling in it."""
+EXCLUDE_ANNOTATION: Final = "wva.llmd.ai/exclude"
+"""``true``: its variants are left alone and its ConfigMaps do not count, even with the label."""
+
+_NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def is_namespace(text: str) -> bool:
+    """Tell whether a text can be the name of a namespace (RFC 1123 label)."""
+    return _NAME.fullmatch(text) is not None
+
+
+class Namespace(msgspec.Struct, frozen=True, rename="camel"):
+    """A Namespace."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def excluded(self) -> bool:
+        """Whether the namespace wants to be left alone."""
+        return self.metadata.annotations.get(EXCLUDE_ANNOTATION) == "true"
+
+    @property
+    def config_enabled(self) -> bool:
+        """Whether the namespace asks for its ConfigMaps to count."""
+        return self.metadata.labels.get(CONFIG_ENABLED_LABEL) == "true"
+
+
+class UserInfo(msgspec.Struct, frozen=True, rename="camel"):
+    """The identity of a client; ``extra`` has what the authenticator adds, and authorizers may read it."""
+
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: dict[str, tuple[str, ...]] = {}
+
+
+class TokenReviewStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """The answer about a token. ``audiences`` are those it is good for."""
+
+    authenticated: bool = False
+    user: UserInfo = UserInfo()
+    audiences: tuple[str, ...] = ()
+
+
+class TokenReview(msgspec.Struct, frozen=True, rename="camel"):
+    """The review of a token."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: TokenReviewStatus = TokenReviewStatus()
+
+
+class SubjectAccessReviewStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """The answer about an action: allowed only with ``allowed`` and without ``denied``."""
+
+    allowed: bool = False
+    denied: bool = False
+
+
+class SubjectAccessReview(msgspec.Struct, frozen=True, rename="camel"):
+    """The review of an action."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: SubjectAccessReviewStatus = SubjectAccessReviewStatus()
+
+
+class PickerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """The Service in front of the endpoint picker, in the namespace of the pool."""
+
+    name: str = ""
+    kind: str = ""
+
+
+class LabelSelector(msgspec.Struct, frozen=True, rename="camel"):
+    """``spec.selector`` of v1."""
+
+    match_labels: dict[str, str] = {}
+
+
+class InferencePoolSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """``spec`` of v1."""
+
+    selector: LabelSelector = LabelSelector()
+    endpoint_picker_ref: PickerReference | None = None
+
+
+class InferencePool(msgspec.Struct, frozen=True, rename="camel"):
+    """An InferencePool of inference.networking.k8s.io/v1."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: InferencePoolSpec = InferencePoolSpec()
+
+    @property
+    def match_labels(self) -> dict[str, str]:
+        """The labels of the pods behind the pool."""
+        return self.spec.selector.match_labels
+
+    @property
+    def picker(self) -> str:
+        """The name of the endpoint picker's Service; empty when the pool names none."""
+        reference = self.spec.endpoint_picker_ref
+        return reference.name if reference is not None else ""
+
+
+class InferencePoolAlphaSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """``spec`` of v1alpha2: the selector is a plain map."""
+
+    selector: dict[str, str] = {}
+    extension_ref: PickerReference | None = None
+
+
+class InferencePoolAlpha(msgspec.Struct, frozen=True, rename="camel"):
+    """An InferencePool of inference.networking.x-k8s.io/v1alpha2."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: InferencePoolAlphaSpec = InferencePoolAlphaSpec()
+
+    @property
+    def match_labels(self) -> dict[str, str]:
+        """The labels of the pods behind the pool."""
+        return self.spec.selector
+
+    @property
+    def picker(self) -> str:
+        """The name of the endpoint picker's Service; empty when the pool names none."""
+        reference = self.spec.extension_ref
+        return reference.name if reference is not None else ""

@@ -7,10 +7,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from wva.api.core import ConfigMap, Event, Lease, Node, Pod, ResourceQuota, Service
-from wva.api.inference import InferencePool, InferencePoolAlpha
+from wva.api.core import (
+    ConfigMap,
+    Event,
+    InferencePool,
+    InferencePoolAlpha,
+    Lease,
+    Namespace,
+    Node,
+    Pod,
+    ResourceQuota,
+    Service,
+    SubjectAccessReview,
+    TokenReview,
+)
 from wva.api.resource import Resource
-from wva.api.reviews import SubjectAccessReview, TokenReview
 from wva.api.scalers import HorizontalPodAutoscaler, ScaledObject
 from wva.api.variantautoscaling import GROUP, KIND, PLURAL, VERSION, VariantAutoscaling
 
@@ -20,6 +31,7 @@ EVENTS: Final = Resource("", "v1", "events", "Event", Event)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
 VARIANT_AUTOSCALINGS: Final = Resource(GROUP, VERSION, PLURAL, KIND, VariantAutoscaling)
 
+NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", Namespace, namespaced=False)
 NODES: Final = Resource("", "v1", "nodes", "Node", Node, namespaced=False)
 RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota", ResourceQuota)
 SERVICES: Final = Resource("", "v1", "services", "Service", Service)

@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from wva.api.claims import Claimant
 from wva.api.core import Lease
 from wva.api.kinds import EVENTS, LEASES
 from wva.api.meta import Key
-from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL
-from wva.app.environment import Environment
+from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, Claimant
+from wva.clock import Clock
 from wva.config import Settings
+from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.kube.events import EventRecorder
 from wva.kube.informer import Informer
@@ -38,31 +38,50 @@ _HASH_CHARACTERS: Final = 16
 class Leadership:
     """Whether this process may write, and everything that depends on nothing else."""
 
-    def __init__(self, environment: Environment, supervisor: Supervisor) -> None:
+    def __init__(
+        self, settings: Settings, client: KubeClient, supervisor: Supervisor, *, clock: Clock, instruments: Instruments
+    ) -> None:
         """Build the elector if the settings ask for one; without it this process leads as soon as it can."""
-        self._instruments = environment.instruments
+        self._instruments = instruments
         self._supervisor = supervisor
         self._in_charge = False
         self.identity = f"{socket.gethostname()}_{secrets.token_hex(8)}"
-        self.elector = _elector(environment, self.identity) if environment.settings.leader_elect else None
-        settings = environment.settings
         self.claimant = Claimant(f"{settings.pod_namespace}/{lease_name(settings)}", settings.controller_instance)
-        client = environment.client
-        self.client: KubeClient = client if self.elector is None else client.with_write_guard(self.elector.may_write)
+        self.client = client
+        self.elector: LeaderElector | None = None
+        self._lease: Informer[Lease] | None = None
+        if settings.leader_elect:
+            elector = self.elector = LeaderElector(
+                client,
+                resource=LEASES,
+                key=Key(settings.pod_namespace, lease_name(settings)),
+                identity=self.identity,
+                durations=_durations(settings),
+                instruments=instruments,
+            )
+            self.client = client.with_write_guard(elector.may_write)
+            # Each state of the one Lease is told to the elector.
+            self._lease = Informer(
+                client,
+                LEASES,
+                namespace=elector.key.namespace,
+                field_selector=f"metadata.name={elector.key.name}",
+                instruments=instruments,
+                optional=True,
+            )
+            self._lease.store.subscribe(lambda _, new: elector.observe(new))
         self.recorder = EventRecorder(
             self.client,
             component=COMPONENT,
             instance=self.identity,
             resource=EVENTS,
-            clock=environment.clock,
-            instruments=environment.instruments,
+            clock=clock,
+            instruments=instruments,
             urgent=CHANGES,
         )
-        self._lease: Informer[Lease] | None = None
         if self.elector is not None:
             self.elector.recorder = self.recorder
             self.elector.client = client.with_write_guard(self.elector.may_claim)
-            self._lease = _lease_watch(environment, self.elector)
 
     @property
     def in_charge(self) -> bool:
@@ -142,35 +161,9 @@ def election_problems(settings: Settings) -> list[str]:
     return problems + _durations(settings).validate()
 
 
-def _elector(environment: Environment, identity: str) -> LeaderElector:
-    settings = environment.settings
-    return LeaderElector(
-        environment.client,
-        resource=LEASES,
-        key=Key(settings.pod_namespace, lease_name(settings)),
-        identity=identity,
-        durations=_durations(settings),
-        instruments=environment.instruments,
-    )
-
-
 def _durations(settings: Settings) -> Durations:
     return Durations(
         settings.leader_election_lease_duration,
         settings.leader_election_renew_deadline,
         settings.leader_election_retry_period,
     )
-
-
-def _lease_watch(environment: Environment, elector: LeaderElector) -> Informer[Lease]:
-    """Return a watch of the one Lease that tells the elector of each of its states."""
-    informer = Informer(
-        environment.client,
-        LEASES,
-        namespace=elector.key.namespace,
-        field_selector=f"metadata.name={elector.key.name}",
-        instruments=environment.instruments,
-        optional=True,
-    )
-    informer.store.subscribe(lambda _, new: elector.observe(new))
-    return informer

@@ -1,7 +1,7 @@
 """``wva config``: every setting as ``wva run`` would have it with the same flags, environment and cluster.
 
-The main ConfigMap is read once. When the cluster does not answer, what flags and environment give is shown and the
-reason said. Exit status 1 and one line per reason when ``wva run`` would refuse to start.
+The main ConfigMap is read once. When the cluster does not answer, the command shows what flags and environment give,
+and says why it has no more. Exit status 1 and one line per reason when ``wva run`` would refuse to start.
 """
 
 from __future__ import annotations
@@ -13,100 +13,91 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Literal, NamedTuple
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 
 from wva.api.meta import Key
 from wva.app import election_problems
-from wva.cli.first_read import Unread, read_once
-from wva.cli.flags import fail, given_flags
-from wva.config import Given, Loaded, Settings, fatal_problems, load
-from wva.config.load import SettingInForce, describe, unknown_keys
-from wva.config.prometheus import PrometheusSettings
+from wva.cli.flags import add_settings_flags, given_flags
+from wva.cli.run import UnreadError, read_once
+from wva.command_error import CommandError
+from wva.config import Given, fatal_problems, load
+from wva.config.load import describe, unknown_keys
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.kube.errors import ConfigurationError
 from wva.model.records import replace
+from wva.prometheus.settings import PrometheusSettings
 
-_CONNECT_SECONDS = 10.0
+_CONNECT_SECONDS: Final = 10.0
 
 
-class _Read(NamedTuple):
-    """What is known of the main ConfigMap; ``reason`` says why it is unknown."""
-
-    state: Literal["read", "absent", "unknown"]
-    data: Mapping[str, str]
-    reason: str = ""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add ``--json`` and the flags of all settings."""
+    parser.description = (
+        "Print what `wva run` would have in force with the same flags, environment and cluster: each setting, its "
+        "value, its source (flag, environment, configmap, default) and whether a change of the main ConfigMap applies "
+        "live or at the next start. Secrets are masked."
+    )
+    parser.epilog = "Exit status: 0, 1 when `wva run` would refuse to start, 2 on a wrong flag."
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_settings_flags(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the settings and return the exit status."""
+    """Print the settings; status 0. Raises CommandError with every reason why ``wva run`` would not start."""
     given = Given(given_flags(arguments), dict(os.environ), {})
     before = load(given).settings
     key = Key(before.pod_namespace, before.config_map_name)
-    found = asyncio.run(_read(before, key))
-    given = replace(given, config_map=found.data)
-    loaded = load(given)
-    show = _show_json if arguments.json else _show_table
-    show(loaded, key, found)
-    # While the ConfigMap is unknown, missing settings cannot be told.
-    problems = _problems(loaded, given) if found.state != "unknown" else []
-    for problem in problems:
-        fail(problem)
-    return 1 if problems else 0
 
+    async def read() -> Mapping[str, str] | None:
+        timeout = min(before.rest_client_timeout, _CONNECT_SECONDS)
+        async with KubeClient.connect(instruments=Instruments(CollectorRegistry()), timeout_seconds=timeout) as client:
+            return await read_once(client, key)
 
-async def _read(settings: Settings, key: Key) -> _Read:
-    instruments = Instruments(CollectorRegistry())
-    timeout_seconds = min(settings.rest_client_timeout, _CONNECT_SECONDS)
+    data: Mapping[str, str] | None = None
+    state, reason = "unknown", ""
     try:
-        async with KubeClient.connect(instruments=instruments, timeout_seconds=timeout_seconds) as client:
-            data = await read_once(client, key)
-    except (ConfigurationError, Unread) as error:
-        return _Read("unknown", {}, str(error))
-    return _Read("absent", {}) if data is None else _Read("read", data)
+        data = asyncio.run(read())
+        state = "absent" if data is None else "read"
+    except (ConfigurationError, UnreadError) as error:
+        reason = str(error)
+    given = replace(given, config_map=data or {})
+    loaded = load(given)
+    entries = describe(loaded)
+    notes = [str(problem) for problem in loaded.problems if not problem.fatal]
+    notes += loaded.without_effect
+    notes += (f"{unknown} (configmap): no such setting" for unknown in unknown_keys(given.config_map))
 
+    if arguments.json:
+        told = {"name": str(key), "state": state} | ({"reason": reason} if reason else {})
+        answer = {"configMap": told, "settings": [asdict(entry) for entry in entries], "notes": notes}
+        json.dump(answer, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        rows = [("SETTING", "VALUE", "SOURCE", "CHANGES APPLY")]
+        for entry in entries:
+            applies = "live" if entry.applies == "live" else "at start"
+            rows.append((entry.name, _printable(entry.value) or "-", entry.source, applies))
+        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        for row in rows:
+            cells = [cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)]
+            print("  ".join([*cells, row[3]]))
+        words = {"read": "read", "absent": "there is none", "unknown": f"not read: {reason}"}[state]
+        print(f"\nmain ConfigMap {key}: {_printable(words)}")
+        for note in notes:
+            print(f"note: {_printable(note)}")
 
-def _problems(loaded: Loaded, given: Given) -> list[str]:
+    if state == "unknown":
+        return 0  # what is missing here may be in the ConfigMap
     problems = fatal_problems(loaded, given)
     if loaded.settings.prometheus_base_url:
         problems += PrometheusSettings.of(loaded.settings).problems()  # the files are those of the pod
-    return problems + election_problems(loaded.settings)
-
-
-def _notes(loaded: Loaded, found: _Read) -> list[str]:
-    """Return what could not be used, one line each."""
-    told = [str(problem) for problem in loaded.problems if not problem.fatal]
-    unknown = [f"{key} (configmap): no such setting" for key in unknown_keys(found.data)]
-    return [*told, *loaded.without_effect, *unknown]
-
-
-def _show_json(loaded: Loaded, key: Key, found: _Read) -> None:
-    answer: dict[str, Any] = {
-        "configMap": {"name": str(key), "state": found.state, **({"reason": found.reason} if found.reason else {})},
-        "settings": [asdict(entry) for entry in describe(loaded)],
-        "notes": _notes(loaded, found),
-    }
-    json.dump(answer, sys.stdout, indent=2)
-    sys.stdout.write("\n")
-
-
-def _show_table(loaded: Loaded, key: Key, found: _Read) -> None:
-    rows = [("SETTING", "VALUE", "SOURCE", "CHANGES APPLY"), *(map(_row, describe(loaded)))]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)]
-        print("  ".join([*cells, row[3]]))
-    state = {"read": "read", "absent": "there is none", "unknown": f"not read: {found.reason}"}[found.state]
-    print(f"\nmain ConfigMap {key}: {_printable(state)}")
-    for note in _notes(loaded, found):
-        print(f"note: {_printable(note)}")
-
-
-def _row(entry: SettingInForce) -> tuple[str, str, str, str]:
-    applies = "live" if entry.applies == "live" else "at start"
-    return entry.name, _printable(entry.value) or "-", entry.source, applies
+    problems += election_problems(loaded.settings)
+    if problems:
+        raise CommandError("\n".join(problems))
+    return 0
 
 
 def _printable(text: str) -> str:

@@ -1,39 +1,76 @@
-"""``wva decide FILE``: decide on a recorded cycle again and print its decisions, as JSON or step by step for people."""
+"""``wva decide FILE``: decide on a recorded cycle again and print its decisions, as JSON or step by step for people.
+
+``read_one`` and ``read_all`` read the recordings that a command line names, for ``wva replay`` too.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from wva import log
-from wva.cli.flags import fail
-from wva.cli.recorded import UnreadRecordingError, read_one
-from wva.model.decision import Decision
+from wva.command_error import CommandError
+from wva.publish.recordings import Recording, read_recording
 from wva.publish.replay import repeat
+
+STANDARD_INPUT: Final = "-"
+MAXIMUM_BYTES: Final = 256 * 1024**2
+"""Of one recording: many times what a thousand variants with ten replicas each take."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the recording and how its decisions are shown."""
+    parser.description = "Read a recording (made with --record-dir) and print its decisions as JSON."
+    parser.add_argument("file", metavar="FILE", help="the recording; - reads standard input")
+    parser.add_argument("--explain", action="store_true", help="every step from the analyzer to the number, in words")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the decisions of the recording; status 1 with one line when it cannot be read."""
-    try:
-        recording = read_one(arguments.file)
-    except UnreadRecordingError as error:
-        return fail(str(error))
-    (cycle,) = repeat([recording])
-    outcome = cycle.outcome
-    if arguments.explain:
-        print("\n\n".join(map(_explained, outcome.decisions)))
-    else:
-        print(msgspec.json.format(msgspec.json.encode(outcome.decisions), indent=2).decode())
+    """Print the decisions of the recording. Raises CommandError when it cannot be read."""
+    (cycle,) = repeat([read_one(arguments.file)])
+    decisions = cycle.outcome.decisions
+    if not arguments.explain:
+        print(msgspec.json.format(msgspec.json.encode(decisions), indent=2).decode())
+        return 0
+    explained = []
+    for decision in decisions:
+        before = "-" if decision.previous is None else str(decision.previous)
+        origin = f"before {before}, current {decision.current}, {decision.source.value}"
+        lines = [f"{decision.key}: {decision.desired} {decision.reason.value} ({origin})"]
+        for step in decision.steps:
+            limit = f" [{step.limit}]" if step.limit else ""
+            lines.append(f"  {step.stage:10}{step.change:10}{step.reason}{limit}")
+        explained.append("\n".join(log.printable(line) for line in lines))
+    print("\n\n".join(explained))
     return 0
 
 
-def _explained(decision: Decision) -> str:
-    """Return a decision with its steps from the analyzer to the published number, one per line."""
-    before = "-" if decision.previous is None else str(decision.previous)
-    origin = f"before {before}, current {decision.current}, {decision.source.value}"
-    lines = [f"{decision.key}: {decision.desired} {decision.reason.value} ({origin})"]
-    for step in decision.steps:
-        limit = f" [{step.limit}]" if step.limit else ""
-        lines.append(f"  {step.stage:10}{step.change:10}{step.reason}{limit}")
-    return "\n".join(log.printable(line) for line in lines)
+def read_one(name: str) -> Recording:
+    """Return the recording in a file or on standard input. Raises CommandError."""
+    try:
+        with nullcontext(sys.stdin.buffer) if name == STANDARD_INPUT else Path(name).open("rb") as file:
+            data = file.read(MAXIMUM_BYTES + 1)
+        if len(data) > MAXIMUM_BYTES:
+            raise CommandError(f"{name} has more than {MAXIMUM_BYTES} bytes: expected a recording")
+        return read_recording(data)
+    except OSError as error:
+        raise CommandError(f"cannot read {name}: {error.strerror}") from error
+    except (msgspec.DecodeError, ValueError) as error:
+        reason = log.printable(str(error))
+        raise CommandError(f"{name} is not a recording made with --record-dir: {reason}") from error
+
+
+def read_all(name: str) -> list[Recording]:
+    """Return the recordings of a folder in the order of their times, or that of a file. Raises CommandError."""
+    folder = Path(name)
+    if name == STANDARD_INPUT or not folder.is_dir():
+        return [read_one(name)]
+    recordings = [read_one(str(path)) for path in sorted(folder.glob("cycle-*.json")) if path.is_file()]
+    if not recordings:
+        raise CommandError(f"{name}: expected recordings made with --record-dir (cycle-*.json), found none")
+    return sorted(recordings, key=lambda recording: recording.now)

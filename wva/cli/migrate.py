@@ -8,65 +8,73 @@ import json
 import sys
 import time
 from dataclasses import asdict
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 
 from wva import log
-from wva.cli.flags import fail
+from wva.command_error import CommandError
 from wva.instruments import Instruments
 from wva.kube.client import KubeClient
 from wva.kube.errors import ApiError, ConfigurationError
-from wva.migration import Finding, Inventory, Severity, check
-from wva.migration.cluster import read
-from wva.migration.manifests import Manifests, UnreadableError
+from wva.migration import Finding, FoundObjects, Severity, check
+from wva.migration.manifests import Manifests
+from wva.migration.objects import read_cluster
 
-_CALL_SECONDS = 30.0
-_IN_ALL_SECONDS = 120.0
+_CALL_SECONDS: Final = 30.0
+_IN_ALL_SECONDS: Final = 120.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what is looked at, and how the findings are printed."""
+    parser.description = (
+        "Look at a cluster, or at manifests, that the Go controller of the same name was used with, and print what has "
+        "to change before this one takes over. Nothing is written."
+    )
+    parser.epilog = (
+        "Exit status: 0 when nothing must change, 1 when something must or nothing could be read, 2 on a wrong flag."
+    )
+    paths = "files or folders of YAML, - for standard input (default: the cluster)"
+    parser.add_argument("paths", nargs="*", metavar="PATH", help=paths)
+    parser.add_argument("--namespace", "-n", default="", metavar="NAME", help="only this namespace of the cluster")
+    parser.add_argument("--context", default=None, metavar="NAME", help="the kubeconfig's context to use")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the findings; status 1 when something must change or nothing could be looked at."""
-    log.configure(level="error", encoding="console")  # what is told of a ConfigMap stands in its findings
-    try:
-        if arguments.paths:
-            manifests = Manifests()
-            manifests.read(arguments.paths, sys.stdin)
-            inventory, found = manifests.inventory, manifests.findings
-        else:
-            inventory, found = asyncio.run(_read_cluster(arguments.namespace, arguments.context))
-    except UnreadableError as error:
-        return fail(str(error))
-    except (ApiError, ConfigurationError, TimeoutError) as error:
-        return fail(f"the cluster cannot be read: {str(error) or f'no answer within {_IN_ALL_SECONDS:g} s'}")
-    findings = check(inventory, now=time.time(), found=found)
-    if arguments.json:
-        _show_json(findings, inventory)
+    """Print the findings; status 1 when something must change. Raises CommandError when nothing can be looked at."""
+    log.configure(level="error", encoding="console")  # the findings tell what is wrong in a ConfigMap
+
+    async def read() -> tuple[FoundObjects, list[Finding]]:
+        instruments = Instruments(CollectorRegistry())
+        connection = KubeClient.connect(
+            instruments=instruments, timeout_seconds=_CALL_SECONDS, context=arguments.context
+        )
+        async with asyncio.timeout(_IN_ALL_SECONDS), connection as client:
+            return await read_cluster(client, arguments.namespace)
+
+    if arguments.paths:
+        manifests = Manifests()
+        manifests.read(arguments.paths, sys.stdin)
+        objects, found = manifests.objects, manifests.findings
     else:
-        _show(findings, inventory)
+        try:
+            objects, found = asyncio.run(read())
+        except (ApiError, ConfigurationError, TimeoutError) as error:
+            reason = str(error) or f"no answer within {_IN_ALL_SECONDS:g} s"
+            raise CommandError(f"the cluster cannot be read: {reason}") from error
+    findings = check(objects, now=time.time(), found=found)
+    if arguments.json:
+        entries = [{**asdict(finding), "key": str(finding.key)} for finding in findings]
+        json.dump({"objects": objects.size, "findings": entries}, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        for finding in findings:
+            print(log.printable(f"{finding.severity.value:6} {finding.kind} {finding.key}"))
+            print(f"       {log.printable(finding.problem)}")
+            if finding.change:
+                print(f"       do: {log.printable(finding.change)}")
+        counts = {severity: sum(finding.severity is severity for finding in findings) for severity in Severity}
+        told = ", ".join(f"{count} {severity.value}" for severity, count in counts.items())
+        print(f"{objects.size} objects looked at: {told}")
     return 1 if any(finding.severity is Severity.MUST for finding in findings) else 0
-
-
-async def _read_cluster(namespace: str, context: str | None) -> tuple[Inventory, list[Finding]]:
-    instruments = Instruments(CollectorRegistry())
-    async with (
-        asyncio.timeout(_IN_ALL_SECONDS),
-        KubeClient.connect(instruments=instruments, timeout_seconds=_CALL_SECONDS, context=context) as client,
-    ):
-        return await read(client, namespace)
-
-
-def _show_json(findings: list[Finding], inventory: Inventory) -> None:
-    entries = [{**asdict(finding), "key": str(finding.key)} for finding in findings]
-    json.dump({"objects": inventory.size, "findings": entries}, sys.stdout, indent=2)
-    sys.stdout.write("\n")
-
-
-def _show(findings: list[Finding], inventory: Inventory) -> None:
-    for finding in findings:
-        print(log.printable(f"{finding.severity.value:6} {finding.kind} {finding.key}"))
-        print(f"       {log.printable(finding.problem)}")
-        if finding.change:
-            print(f"       do: {log.printable(finding.change)}")
-    counts = {severity: sum(finding.severity is severity for finding in findings) for severity in Severity}
-    told = ", ".join(f"{count} {severity.value}" for severity, count in counts.items())
-    print(f"{inventory.size} objects looked at: {told}")

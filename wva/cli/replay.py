@@ -15,11 +15,9 @@ from typing import Any, Final
 import msgspec
 
 from wva import log
-from wva.cli.flags import fail
-from wva.cli.policy_file import PolicyFile, PolicyFileError, read_policy
-from wva.cli.recorded import UnreadRecordingError, read_all
-from wva.model.policy import Policy
-from wva.model.recording import Recording
+from wva.cli.decide import read_all
+from wva.policy_file import PolicyFile, read_policy
+from wva.publish.recordings import Recording
 from wva.publish.replay import Cycle, Difference, Pair, differences, kinds, repeat, under
 
 _SHOWN: Final = 20
@@ -48,116 +46,109 @@ _NOT_ASKED: Final = {
 }
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the recordings, the other policy and the form of the report."""
+    parser.description = (
+        "Decide again on cycles that `wva run` or `wva demo` recorded with --record-dir. Without --policy the "
+        "decisions are compared with the recorded ones, bit for bit; those of an older version need not be the same, "
+        "and the report says what differs and why. With --policy the report says what the ConfigMaps of a file would "
+        "have decided."
+    )
+    parser.epilog = "Exit status: 0, 1 when something cannot be read or a decision differs, 2 on a wrong flag."
+    parser.add_argument("path", metavar="DIR|FILE", help="a folder of recordings, or one; - reads standard input")
+    parser.add_argument("--policy", metavar="FILE", help="ConfigMaps in YAML, as in a cluster")
+    parser.add_argument("--output", choices=["text", "json"], default="text", help="what to print (default: text)")
+
+
 def run(arguments: argparse.Namespace) -> int:
-    """Print what came out; status 1 with one line when something cannot be read or a decision differs."""
-    log.configure(level="error", encoding="console")  # what is wrong with the other policy is told by this command
-    try:
-        recordings = read_all(arguments.path)
-        spaces = {variant.key.namespace for recording in recordings for variant in recording.snapshot.variants}
-        other = None if arguments.policy is None else read_policy(arguments.policy, spaces)
-    except UnreadRecordingError as error:
-        return fail(str(error))
-    except PolicyFileError as error:
-        return max(fail(log.printable(line)) for line in str(error).splitlines())
+    """Print the report; status 1 when a decision differs. Raises CommandError when something cannot be read."""
+    log.configure(level="error", encoding="console")  # this command itself tells what is wrong with the other policy
+    recordings = read_all(arguments.path)
+    spaces = {variant.key.namespace for recording in recordings for variant in recording.snapshot.variants}
+    other = None if arguments.policy is None else read_policy(arguments.policy, spaces)
     cycles = list(repeat(recordings))
     as_json = arguments.output == "json"
-    if other is None:
-        return _again(cycles, as_json=as_json)
-    pairs = list(under(cycles, other.over))
-    notes = [*_notes(recordings, pairs), *_not_recorded(cycles, pairs)]
-    if as_json:
-        _print_json(_compared_document(pairs, notes, other))
-    else:
-        print(_title([pair.now for pair in pairs]))
-        print(log.printable(f"the other policy replaces: {other.title}"))
-        _print_compared(pairs, notes)
-    return 0
+    if other is not None:
+        pairs = list(under(cycles, other.over))
+        notes = [*_unknown_notes(recordings, pairs), *_older_notes(cycles, pairs)]
+        if as_json:
+            _print_json(_comparison(pairs, notes, other))
+        else:
+            print(_title([pair.now for pair in pairs]))
+            print(log.printable(f"the other policy replaces: {other.title}"))
+            _print_comparison(pairs, notes)
+        return 0
 
-
-def _again(cycles: Sequence[Cycle], *, as_json: bool) -> int:
-    """Tell what comes out of the same inputs: the same of cycles of this engine, what differs of those before it."""
+    # With the same inputs, cycles of this engine must give the same; those of an older one are compared.
     before = [cycle for cycle in cycles if cycle.recording.of_before]
     own = [cycle for cycle in cycles if not cycle.recording.of_before]
+    same = not any(cycle.differing or cycle.link.torn for cycle in own)
     pairs = [pair for pair in under(before, lambda recorded: recorded) if pair.engines]
-    notes = list(_not_recorded(before, pairs))
+    notes = list(_older_notes(before, pairs))
     if as_json:
-        documents: dict[str, Any] = _repeated_document(own) if own else {"same": None, "cycles": []}
-        _print_json(documents | ({"before": _compared_document(pairs, notes)} if before else {}))
-        return _status(own)
+        rows = [
+            {
+                "now": cycle.recording.now,
+                "decisions": len(cycle.outcome.decisions),
+                "differing": [str(key) for key in cycle.differing],
+                "started": cycle.link.started,
+                "overtaken": [str(key) for key in cycle.link.overtaken],
+                "torn": cycle.link.torn,
+            }
+            for cycle in own
+        ]
+        document = {"same": same if own else None, "cycles": rows}
+        _print_json(document | ({"before": _comparison(pairs, notes)} if before else {}))
+        return 0 if same else 1
     if own:
-        _print_repeated(own)
+        _print_repetition(own)
     if before:
         print(_title([cycle.recording.now for cycle in before]))
         formats = ", ".join(str(each) for each in sorted({cycle.recording.version for cycle in before}))
         print(f"format {formats}: an older version has decided, and this one need not decide the same")
-        _print_compared(pairs, notes)
-    return _status(own)
+        _print_comparison(pairs, notes)
+    return 0 if same else 1
 
 
-def _status(cycles: Sequence[Cycle]) -> int:
-    return 1 if any(cycle.differing or cycle.link.torn for cycle in cycles) else 0
-
-
-def _print_repeated(cycles: Sequence[Cycle]) -> None:
-    """Say whether the decisions came out again."""
+def _print_repetition(cycles: Sequence[Cycle]) -> None:
+    """Print whether the decisions are the same again, how memories follow from the cycles before, and what differs."""
     differing = [cycle for cycle in cycles if cycle.differing]
     print(_title([cycle.recording.now for cycle in cycles]))
     count = sum(len(cycle.outcome.decisions) for cycle in cycles)
     same = "are not all the same" if differing else "are the same, bit for bit"
     print(f"{_counted(count, 'decision')} of {_counted(len(cycles), 'cycle')} {same}")
-    for line in _links(cycles):
-        print(log.printable(line))
-    for cycle in differing:
-        for key in cycle.differing:
-            print(log.printable(f"{_time(cycle.recording.now)} {key}: {_both(cycle, key)}"))
-
-
-def _links(cycles: Sequence[Cycle]) -> Iterator[str]:
-    """Yield in words how memories follow from the cycles before them, where that is not simply so."""
-    followed = sum(not (link.started or link.torn) for link in (cycle.link for cycle in cycles[1:]))
+    followed = sum(not (cycle.link.started or cycle.link.torn) for cycle in cycles[1:])
     if followed:
-        yield f"{_counted(followed, 'memory', 'memories')} followed from the cycle before"
+        print(f"{_counted(followed, 'memory', 'memories')} followed from the cycle before")
     for cycle in cycles:
         link, at = cycle.link, _time(cycle.recording.now)
         if link.started:
-            yield f"{at}: a controller started here, without memory"
+            print(f"{at}: a controller started here, without memory")
         if link.torn:
             parts = ", ".join(link.torn)
-            yield (
+            line = (
                 f"{at}: the memory ({parts}) does not follow from the cycle before: is a recording missing between? Or "
                 "has the folder recordings of two runs?"
             )
+            print(log.printable(line))
         elif link.overtaken:
             keys = ", ".join(str(key) for key in link.overtaken)
-            yield f"{at}: changed between the cycles (deleted, new, started from zero, or not published): {keys}"
+            line = f"{at}: changed between the cycles (deleted, new, started from zero, or not published): {keys}"
+            print(log.printable(line))
+    for cycle in differing:
+        for key in cycle.differing:
+            recorded, again = (
+                next(
+                    (f"{each.desired} {each.reason.value}: {each.message}" for each in found if each.key == key),
+                    "nothing",
+                )
+                for found in (cycle.recording.decisions, cycle.outcome.decisions)
+            )
+            at = _time(cycle.recording.now)
+            print(log.printable(f"{at} {key}: recorded {recorded}; decided again {again}"))
 
 
-def _both(cycle: Cycle, key: object) -> str:
-    said = [
-        next(
-            (f"{each.desired} {each.reason.value}: {each.message}" for each in decisions if each.key == key), "nothing"
-        )
-        for decisions in (cycle.recording.decisions, cycle.outcome.decisions)
-    ]
-    return f"recorded {said[0]}; decided again {said[1]}"
-
-
-def _repeated_document(cycles: Sequence[Cycle]) -> dict[str, Any]:
-    rows = [
-        {
-            "now": cycle.recording.now,
-            "decisions": len(cycle.outcome.decisions),
-            "differing": [str(key) for key in cycle.differing],
-            "started": cycle.link.started,
-            "overtaken": [str(key) for key in cycle.link.overtaken],
-            "torn": cycle.link.torn,
-        }
-        for cycle in cycles
-    ]
-    return {"same": _status(cycles) == 0, "cycles": rows}
-
-
-def _notes(recordings: Sequence[Recording], pairs: Sequence[Pair]) -> Iterator[str]:
+def _unknown_notes(recordings: Sequence[Recording], pairs: Sequence[Pair]) -> Iterator[str]:
     """Yield what the recording cannot tell of the other policy."""
     if not all(pair.engines for pair in pairs):
         yield _OPEN_LOOP
@@ -175,7 +166,7 @@ def _notes(recordings: Sequence[Recording], pairs: Sequence[Pair]) -> Iterator[s
     yield from (text for name, text in _NOT_ASKED.items() if name in asked)
 
 
-def _not_recorded(cycles: Sequence[Cycle], pairs: Sequence[Pair]) -> Iterator[str]:
+def _older_notes(cycles: Sequence[Cycle], pairs: Sequence[Pair]) -> Iterator[str]:
     """Yield what recordings of older formats do not have, and what stands for it."""
     before = [cycle.recording for cycle in cycles if cycle.recording.of_before]
     silent = sum(not recording.has_decisions for recording in before)
@@ -184,15 +175,13 @@ def _not_recorded(cycles: Sequence[Cycle], pairs: Sequence[Pair]) -> Iterator[st
     if silent < len(before):
         yield _STEP_BY_STEP
         yield _NO_MEMORY
-    if any(_wants_counters(recording, pair.policy) for recording, pair in zip(before, pairs, strict=False)):
-        yield _NO_COUNTERS
+    for recording, pair in zip(before, pairs, strict=False):
+        if any(pair.policy.asks_counters(variant.model) for variant in recording.snapshot.variants):
+            yield _NO_COUNTERS
+            break
 
 
-def _wants_counters(recording: Recording, policy: Policy) -> bool:
-    return any(policy.asks_counters(variant.model) for variant in recording.snapshot.variants)
-
-
-def _compared_document(pairs: Sequence[Pair], notes: Sequence[str], other: PolicyFile | None = None) -> dict[str, Any]:
+def _comparison(pairs: Sequence[Pair], notes: Sequence[str], other: PolicyFile | None = None) -> dict[str, Any]:
     found = differences(pairs)
     document: dict[str, Any] = {"cycles": len(pairs)}
     if pairs:
@@ -214,7 +203,7 @@ def _totals(found: Sequence[Difference]) -> dict[str, float]:
     return {name: sum(getattr(each, name) for each in found) for name in names}
 
 
-def _print_compared(pairs: Sequence[Pair], notes: Sequence[str]) -> None:
+def _print_comparison(pairs: Sequence[Pair], notes: Sequence[str]) -> None:
     for entry in kinds(pairs):
         print(f"{_counted(entry.decisions, 'decision')}: {entry.kind} ({entry.why})")
     found = differences(pairs)

@@ -1,8 +1,8 @@
 """``wva run``: settings, connection, application, exit status.
 
-A fault that no waiting can mend ends the process with status 1 and one line per problem, all of them at once. The
-process waits for everything else: an API server or a Prometheus that does not answer now may answer in a minute.
-Meanwhile the probes answer and name what the process waits for.
+A fault that waiting cannot mend ends the process with status 1; it prints one line for each such problem. The process
+waits for everything else: an API server or a Prometheus that does not answer now may answer in a minute. Meanwhile the
+probes answer and name what the process waits for.
 """
 
 from __future__ import annotations
@@ -13,155 +13,162 @@ import gc
 import os
 import signal
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
+from functools import partial
 from typing import Final
 
 from wva import __version__, log
+from wva.api.kinds import CONFIG_MAPS
 from wva.api.meta import Key
-from wva.app import (
-    Application,
-    Environment,
-    Probes,
-    election_problems,
-    new_registry,
-    server_problems,
-)
-from wva.cli.first_read import read_until_known
-from wva.cli.flags import fail, given_flags
-from wva.clock import SystemClock
-from wva.collect.credential_files import connection_problems
+from wva.app import Application, Probes, election_problems, new_registry, server_problems
+from wva.cli.flags import add_settings_flags, given_flags
+from wva.clock import Clock, SystemClock
+from wva.command_error import CommandError
 from wva.config import Given, Loaded, Settings, fatal_problems, load
 from wva.config.load import unknown_keys
-from wva.config.prometheus import PrometheusSettings
 from wva.garbage import searched_afterwards, young_only
 from wva.instruments import Instruments
+from wva.kube.backoff import Backoff
 from wva.kube.client import KubeClient
-from wva.kube.errors import ConfigurationError
+from wva.kube.errors import ApiError, ConfigurationError, Forbidden, NotFound
 from wva.model.records import replace
+from wva.prometheus.authentication import connection_problems
+from wva.prometheus.settings import PrometheusSettings
 from wva.serve.address import Address, AddressError
 from wva.serve.certs import CertificateError
 
-_PROBES: Final = "--health-probe-bind-address"
+_READ_SECONDS: Final = 5.0
+_RETRY_SECONDS: Final = 0.5
+_LONGEST_RETRY_SECONDS: Final = 10.0
+
+
+class UnreadError(Exception):
+    """The main ConfigMap could not be read; the message is one line for the operator."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of all settings."""
+    parser.description = "Run the controller. The cluster is KUBECONFIG, else the one it runs in, else ~/.kube/config."
+    parser.epilog = (
+        "Every setting may also come from the environment or the main ConfigMap; flags win. See "
+        "docs/configuration.md. Exit status: 0 after SIGTERM, 1 when it could never work, 2 on a wrong flag."
+    )
+    add_settings_flags(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the controller until SIGTERM or SIGINT and return the exit status."""
+    """Run the controller until SIGTERM or SIGINT and return the exit status. Raises CommandError."""
     given = Given(given_flags(arguments), dict(os.environ), {})
     loaded = load(given)
-    with asyncio.Runner(loop_factory=_loop_factory(loaded.settings)) as runner:
-        return runner.run(_main(given, loaded))
+    new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
+    if loaded.settings.event_loop != "asyncio":
+        # asyncio is the default although uvloop is faster. Connections that are reset while they open confuse uvloop's
+        # file descriptors (its issue 653) and it aborts the process; a controller that stays up is worth more.
+        import uvloop  # noqa: PLC0415 - not needed otherwise
+
+        new_loop = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        try:
+            return runner.run(_run(given, loaded))
+        except ConfigurationError as error:
+            raise CommandError("\n".join([*_problems(loaded, given), str(error)])) from error
+        except (AddressError, CertificateError) as error:
+            raise CommandError(str(error)) from error
 
 
-def _loop_factory(settings: Settings) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return what makes the loop; None is asyncio's own.
-
-    That is the default although uvloop is faster: connections reset while they open confuse its file descriptors
-    (uvloop's issue 653) and it aborts the process, and a controller that stays up is worth more than a quicker one.
-    """
-    if settings.event_loop == "asyncio":
-        return None
-    import uvloop  # noqa: PLC0415 - not needed otherwise
-
-    return uvloop.new_event_loop
-
-
-async def _main(given: Given, loaded: Loaded) -> int:
-    log.configure(level=loaded.settings.effective_log_level, encoding=loaded.settings.log_encoding)
+async def _run(given: Given, loaded: Loaded) -> int:
+    """Read the main ConfigMap, judge the settings, run. Raises CommandError and what the parts cannot start with."""
+    settings = loaded.settings
+    log.configure(level=settings.effective_log_level, encoding=settings.log_encoding)
+    logger = log.get("main")
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    try:
-        return await _Start(given, loaded, stop).run()
-    except ConfigurationError as error:
-        return _refuse([*_problems(loaded, given), str(error)])
-    except (AddressError, CertificateError) as error:
-        return _refuse([str(error)])
+    instruments = Instruments(new_registry())
+    connect = partial(KubeClient.connect, instruments=instruments)
+    waiting_for = "waiting for the API server"
 
+    def say_waiting(reason: str) -> None:
+        nonlocal waiting_for
+        waiting_for = f"waiting for the API server: {reason}"
+        logger.warning("waiting_for_api_server", reason=reason, next="try again")
 
-class _Start:
-    """From what is known at the first moment to a running application."""
+    async def read_config_map() -> Mapping[str, str]:
+        key = Key(settings.pod_namespace, settings.config_map_name)
+        async with connect(timeout_seconds=settings.rest_client_timeout) as client:
+            return await read_until_known(client, key, waiting=say_waiting, clock=SystemClock())
 
-    def __init__(self, given: Given, loaded: Loaded, stop: asyncio.Event) -> None:
-        self._given = given
-        self._loaded = loaded
-        self._stop = stop
-        self._instruments = Instruments(new_registry())
-        self._waiting_for = "waiting for the API server"
-
-    async def run(self) -> int:
-        """Read the main ConfigMap, judge the settings, run. Returns the exit status."""
-        async with AsyncExitStack() as stack:
-            probes = await self._early_probes(stack)
-            data = await self._main_config_map()
-            if data is None:
-                return 0
-            given = replace(self._given, config_map=data)
-            loaded = load(given)
-            settings = loaded.settings
-            log.configure(level=settings.effective_log_level, encoding=settings.log_encoding)
-            if probes is not None and probes.address != _probe_address(settings):
-                await probes.close()
-            async with self._connect(settings) as client:
-                # Objects in the caches live long. If the collector looked at all of them again and again, everything
-                # else would wait: a quarter of a second with 30,000 pods.
-                environment = Environment(
-                    settings,
-                    given,
-                    client,
-                    self._instruments,
-                    probes=probes,
-                    synced=young_only(),
-                    cycle=searched_afterwards,
+    async with AsyncExitStack() as stack:
+        # The probes listen at once at the address from flags and environment. If this address is invalid or in use, the
+        # process judges it later with all settings, since the ConfigMap may give another one.
+        probes: Probes | None = None
+        address = _probe_address(settings)
+        if address is not None:
+            try:
+                probes = await stack.enter_async_context(
+                    Probes(address, instruments=instruments, not_ready=lambda: [waiting_for])
                 )
-                problems = [*_problems(loaded, given), *server_problems(environment)]
-                if problems:
-                    return _refuse(problems)
-                return await _serve(environment, loaded, self._stop)
+            except AddressError as error:
+                logger.warning("early_probes_off", reason=str(error), next="read the ConfigMap")
 
-    async def _early_probes(self, stack: AsyncExitStack) -> Probes | None:
-        """Listen where flags and environment say.
-
-        An address that is none, or taken, is judged with everything else: the ConfigMap may give another one.
-        """
-        address = _probe_address(self._loaded.settings)
-        if address is None:
-            return None
-        probes = Probes(address, instruments=self._instruments, not_ready=lambda: [self._waiting_for])
-        try:
-            return await stack.enter_async_context(probes)
-        except AddressError as error:
-            log.get("main").warning("early_probes_off", reason=str(error), next="read the ConfigMap")
-            return None
-
-    async def _main_config_map(self) -> Mapping[str, str] | None:
-        """Return the data of the main ConfigMap; None when the process was asked to end before it could be read."""
-        reading = asyncio.ensure_future(self._read())
-        stopping = asyncio.ensure_future(self._stop.wait())
+        # The main ConfigMap, unless the process is asked to end before it can be read.
+        reading = asyncio.ensure_future(read_config_map())
+        stopping = asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            return reading.result() if reading.done() else None
+            if not reading.done():
+                return 0
+            given = replace(given, config_map=reading.result())
         finally:
             for task in (reading, stopping):
                 task.cancel()
             await asyncio.gather(reading, stopping, return_exceptions=True)
 
-    async def _read(self) -> Mapping[str, str]:
-        settings = self._loaded.settings
-        key = Key(settings.pod_namespace, settings.config_map_name)
-        async with self._connect(settings) as client:
-            return await read_until_known(client, key, waiting=self._say_waiting, clock=SystemClock())
-
-    def _say_waiting(self, reason: str) -> None:
-        self._waiting_for = f"waiting for the API server: {reason}"
-        log.get("main").warning("waiting_for_api_server", reason=reason, next="try again")
-
-    def _connect(self, settings: Settings) -> AbstractAsyncContextManager[KubeClient]:
-        return KubeClient.connect(instruments=self._instruments, timeout_seconds=settings.rest_client_timeout)
+        loaded = load(given)
+        settings = loaded.settings
+        log.configure(level=settings.effective_log_level, encoding=settings.log_encoding)
+        if probes is not None and probes.address != _probe_address(settings):
+            await probes.close()
+        async with connect(timeout_seconds=settings.rest_client_timeout) as client:
+            problems = [*_problems(loaded, given), *server_problems(settings, instruments=instruments)]
+            if problems:
+                raise CommandError("\n".join(problems))
+            for problem in loaded.problems:
+                logger.warning("setting_rejected", key=problem.key, problem=str(problem))
+            if loaded.without_effect:
+                logger.warning("settings_without_effect", settings=list(loaded.without_effect))
+            for unknown in unknown_keys(given.config_map):
+                logger.warning("setting_unknown", key=unknown, config_map=settings.config_map_name)
+            logger.info(
+                "starting",
+                version=__version__,
+                event_loop=type(asyncio.get_running_loop()).__module__.partition(".")[0],
+                namespace=settings.pod_namespace,
+                config_map=settings.config_map_name,
+                saturation_config_map=settings.saturation_config_map_name,
+                watch_namespace=settings.watch_namespace or "all",
+                interval_seconds=settings.global_opt_interval,
+                sources={name: source for name, source in loaded.sources.items() if source != "default"},
+            )
+            # Objects in the caches live long. If the collector looked at all of them again and again, everything
+            # else would wait: a quarter of a second with 30,000 pods.
+            application = Application(
+                settings,
+                given,
+                client=client,
+                instruments=instruments,
+                probes=probes,
+                synced=young_only(),
+                cycle=searched_afterwards,
+            )
+            gc.freeze()  # start-up objects live for ever; the collector need not look at them again
+            return await application.run(stop)
 
 
 def _probe_address(settings: Settings) -> Address | None:
+    """Return where the probes listen; None where they are off or the address is none."""
     try:
-        return Address.parse(settings.health_probe_bind_address, setting=_PROBES)
+        return Address.parse(settings.health_probe_bind_address, setting="--health-probe-bind-address")
     except AddressError:
         return None
 
@@ -174,33 +181,35 @@ def _problems(loaded: Loaded, given: Given) -> list[str]:
     return problems + election_problems(settings)
 
 
-def _refuse(problems: list[str]) -> int:
-    """Print one line per problem and return the status of a process that could never work."""
-    for problem in problems:
-        fail(problem)
-    return 1
+async def read_once(client: KubeClient, key: Key) -> Mapping[str, str] | None:
+    """Return the data of the main ConfigMap, None when there is none. Raises UnreadError."""
+    try:
+        async with asyncio.timeout(_READ_SECONDS):
+            return (await client.get(CONFIG_MAPS, key)).data
+    except NotFound:
+        return None
+    except Forbidden as error:
+        raise UnreadError(
+            f"not allowed to read ConfigMap {key}: expected permission to get configmaps in namespace "
+            f"{key.namespace}: {error}"
+        ) from error
+    except (ApiError, TimeoutError) as error:
+        reason = str(error) or f"no answer within {_READ_SECONDS:g} s"
+        raise UnreadError(f"the cluster at {client.host} cannot be reached for ConfigMap {key}: {reason}") from error
 
 
-async def _serve(environment: Environment, loaded: Loaded, stop: asyncio.Event) -> int:
-    logger = log.get("main")
-    settings = environment.settings
-    for problem in loaded.problems:
-        logger.warning("setting_rejected", key=problem.key, problem=str(problem))
-    if loaded.without_effect:
-        logger.warning("settings_without_effect", settings=list(loaded.without_effect))
-    for key in unknown_keys(environment.given.config_map):
-        logger.warning("setting_unknown", key=key, config_map=settings.config_map_name)
-    logger.info(
-        "starting",
-        version=__version__,
-        event_loop=type(asyncio.get_running_loop()).__module__.partition(".")[0],
-        namespace=settings.pod_namespace,
-        config_map=settings.config_map_name,
-        saturation_config_map=settings.saturation_config_map_name,
-        watch_namespace=settings.watch_namespace or "all",
-        interval_seconds=settings.global_opt_interval,
-        sources={name: source for name, source in loaded.sources.items() if source != "default"},
-    )
-    application = Application(environment)
-    gc.freeze()  # start-up objects live for ever; the collector need not look at them again
-    return await application.run(stop)
+async def read_until_known(
+    client: KubeClient, key: Key, *, waiting: Callable[[str], None], clock: Clock
+) -> Mapping[str, str]:
+    """Return the data of the main ConfigMap, empty when there is none; try for ever, telling ``waiting`` why.
+
+    The caches need settings themselves, so this reads directly. Until the API server answers no setting is judged: what
+    is missing in flags and environment may be in the ConfigMap.
+    """
+    backoff = Backoff(base_seconds=_RETRY_SECONDS, cap_seconds=_LONGEST_RETRY_SECONDS)
+    while True:
+        try:
+            return await read_once(client, key) or {}
+        except UnreadError as error:
+            waiting(str(error))
+        await clock.sleep(backoff.next(clock.monotonic()))

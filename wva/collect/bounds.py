@@ -7,7 +7,7 @@ is left out: KEDA itself scales below the minimum of that HPA, so only the Scale
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,34 +33,58 @@ class ScalerStores:
 
     def add_indexes(self) -> None:
         """Index both by the target they scale; once, before the first object."""
-        self.hpas.add_index(SCALED_INDEX, scaled_index)
-        self.scaled_objects.add_index(SCALED_INDEX, scaled_index)
+        self.hpas.add_index(SCALED_INDEX, _scaled_index)
+        self.scaled_objects.add_index(SCALED_INDEX, _scaled_index)
+
+    def of(self, va: VariantAutoscaling) -> tuple[list[ScaledObject], list[HorizontalPodAutoscaler]]:
+        """Return the scalers of the target, without the HPA that KEDA makes."""
+        target = target_key(va)
+        scaled_objects = list(self.scaled_objects.by_index(SCALED_INDEX, target))
+        hpas = [
+            hpa
+            for hpa in self.hpas.by_index(SCALED_INDEX, target)
+            if not (scaled_objects and (owner := hpa.metadata.controller) and owner.kind == SCALED_OBJECT_KIND)
+        ]
+        return scaled_objects, hpas
 
 
-def scaled_index(scaler: HorizontalPodAutoscaler | ScaledObject) -> Iterable[str]:
-    """Index a scaler by the key of the target that it scales."""
+def _scaled_index(scaler: HorizontalPodAutoscaler | ScaledObject) -> Iterable[str]:
     key = scaled_key(scaler.metadata.namespace, scaler.spec.scale_target_ref)
     return () if key is None else (key,)
 
 
 def bounds_of(va: VariantAutoscaling, scalers: ScalerStores | None) -> Bounds:
-    """Return what can be reached, and who says so; None on a side without a limit.
+    """Return the smallest and largest number that scalers allow, and the objects that say so; None: no limit.
 
-    An annotation only narrows. One that is no whole number is left out here and told by ``bound_problems``.
+    An annotation only narrows the bounds. ``bound_problems`` reports an annotation that is no whole number; this
+    function ignores it.
     """
-    limits = list(_scaler_limits(va, scalers)) if scalers is not None else []
-    limits += _annotated_limits(va)
+    limits: list[tuple[int | None, int | None, str]] = []  # minimum, maximum, origin
+    scaled_objects, hpas = ([], []) if scalers is None else scalers.of(va)
+    for scaled_object in scaled_objects:
+        origin, paused = f"ScaledObject {scaled_object.metadata.name}", scaled_object.paused_at
+        if paused is None:
+            limits.append((scaled_object.minimum, scaled_object.maximum, origin))
+        else:
+            limits.append((paused, paused, f"{origin}, paused"))
+    limits += [(hpa.minimum, hpa.maximum, f"HPA {hpa.metadata.name}") for hpa in hpas]
+    annotations = va.metadata.annotations
+    least, most = (REPLICAS.find(annotations.get(name)) for name in (MIN_REPLICAS_ANNOTATION, MAX_REPLICAS_ANNOTATION))
+    limits += [
+        (least, None, f"annotation {MIN_REPLICAS_ANNOTATION}"),
+        (None, most, f"annotation {MAX_REPLICAS_ANNOTATION}"),
+    ]
     bounds = Bounds()
-    for limit in limits:
-        if limit.minimum is not None and (bounds.minimum is None or limit.minimum > bounds.minimum):
-            bounds = replace(bounds, minimum=limit.minimum, minimum_origin=limit.minimum_origin)
-        if limit.maximum is not None and (bounds.maximum is None or limit.maximum < bounds.maximum):
-            bounds = replace(bounds, maximum=limit.maximum, maximum_origin=limit.maximum_origin)
+    for minimum, maximum, origin in limits:
+        if minimum is not None and (bounds.minimum is None or minimum > bounds.minimum):
+            bounds = replace(bounds, minimum=minimum, minimum_origin=origin)
+        if maximum is not None and (bounds.maximum is None or maximum < bounds.maximum):
+            bounds = replace(bounds, maximum=maximum, maximum_origin=origin)
     return bounds
 
 
 def bound_problems(va: VariantAutoscaling, scalers: ScalerStores | None) -> list[str]:
-    """Return one line for people for each number of the VA and its scalers that cannot be one of replicas."""
+    """Return one line for people for each bound of the VA and its scalers that is no valid number of replicas."""
     lines = []
     for name in (MIN_REPLICAS_ANNOTATION, MAX_REPLICAS_ANNOTATION):
         text = va.metadata.annotations.get(name)
@@ -68,43 +92,7 @@ def bound_problems(va: VariantAutoscaling, scalers: ScalerStores | None) -> list
             in_force = "the scaler's bound"
             lines.append(str(NumberError(f"annotation {name}", text, expected=REPLICAS.expected, in_force=in_force)))
     if scalers is not None:
-        scaled_objects, hpas = _scalers(va, scalers)
+        scaled_objects, hpas = scalers.of(va)
         lines += [f"ScaledObject {each.metadata.name}: {error}" for each in scaled_objects for error in each.problems()]
         lines += [f"HPA {each.metadata.name}: {error}" for each in hpas for error in each.problems()]
     return lines
-
-
-def _scalers(va: VariantAutoscaling, scalers: ScalerStores) -> tuple[list[ScaledObject], list[HorizontalPodAutoscaler]]:
-    """Return what scales the target, without the HPA that KEDA makes."""
-    target = target_key(va)
-    scaled_objects = scalers.scaled_objects.by_index(SCALED_INDEX, target)
-    hpas = [
-        hpa
-        for hpa in scalers.hpas.by_index(SCALED_INDEX, target)
-        if not (scaled_objects and (owner := hpa.metadata.controller) and owner.kind == SCALED_OBJECT_KIND)
-    ]
-    return list(scaled_objects), hpas
-
-
-def _scaler_limits(va: VariantAutoscaling, scalers: ScalerStores) -> Iterator[Bounds]:
-    scaled_objects, hpas = _scalers(va, scalers)
-    for scaled_object in scaled_objects:
-        origin, paused = f"ScaledObject {scaled_object.metadata.name}", scaled_object.paused_at
-        if paused is None:
-            yield _limit(scaled_object.minimum, scaled_object.maximum, origin)
-        else:
-            yield _limit(paused, paused, f"{origin}, paused")
-    for hpa in hpas:
-        yield _limit(hpa.minimum, hpa.maximum, f"HPA {hpa.metadata.name}")
-
-
-def _annotated_limits(va: VariantAutoscaling) -> Iterator[Bounds]:
-    annotations = va.metadata.annotations
-    minimum = REPLICAS.find(annotations.get(MIN_REPLICAS_ANNOTATION))
-    maximum = REPLICAS.find(annotations.get(MAX_REPLICAS_ANNOTATION))
-    yield _limit(minimum, None, f"annotation {MIN_REPLICAS_ANNOTATION}")
-    yield _limit(None, maximum, f"annotation {MAX_REPLICAS_ANNOTATION}")
-
-
-def _limit(minimum: int | None, maximum: int | None, origin: str) -> Bounds:
-    return Bounds(minimum, maximum, minimum_origin=origin, maximum_origin=origin)

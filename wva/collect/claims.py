@@ -2,9 +2,10 @@
 
 A controller with an instance decides on the variants that are labelled for it; a controller without one decides on all
 variants. Neither decides on variants in a namespace that is excluded by its annotation. If two controllers would take
-the same variant, both would write its status in turns and publish two numbers. So one of them leaves it to the other:
+the same variant, both would write its status in turns and publish two numbers. So one of the two controllers leaves the
+variant to the other:
 
-- an instance that the variant is labelled for goes before a controller without an instance;
+- a controller with the instance of the label goes before a controller without an instance;
 - between two of equal rank (the same instance twice, or none twice) the controller that has the variant keeps it.
 
 The ``Claimed`` condition names the controller that has the variant. A controller renews ``lastRunTime`` in the status
@@ -17,34 +18,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from wva.api.claims import Claimant, claimant_of
 from wva.api.meta import parse_time
-from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, VariantAutoscaling
+from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL, Claimant, VariantAutoscaling, claimant_of
 
 ALIVE_SECONDS: Final = 900.0
 """Longer than the heartbeat of the status by a margin for an API server in trouble."""
 
 
-def no_namespace(namespace: str) -> bool:  # noqa: ARG001 - excludes none of any name
-    """Exclude nothing."""
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The rule as this controller applies it; without ``me`` it takes everything that no instance has.
+    """The rule for this controller; without ``me`` it decides on all variants that no instance has.
 
     ``excluded`` tells whether a namespace wants to be left alone now.
     """
 
     me: Claimant = Claimant("")  # noqa: RUF009 - frozen
-    excluded: Callable[[str], bool] = no_namespace
+    excluded: Callable[[str], bool] = lambda _namespace: False
 
     def mine(self, va: VariantAutoscaling, now: float | None = None) -> bool:
-        """Tell whether this controller decides on the VA at ``now`` (epoch seconds).
-
-        Without a time rivals do not count.
-        """
+        """Tell whether this controller decides on the VA at ``now`` (epoch seconds); without a time no rival counts."""
         return self.wanted(va) and (now is None or self.rival(va, now) is None)
 
     def wanted(self, va: VariantAutoscaling) -> bool:
@@ -54,22 +46,22 @@ class Claims:
         return not self.me.instance or _label(va) == self.me.instance
 
     def rival(self, va: VariantAutoscaling, now: float) -> Claimant | None:
-        """Return the other controller that this one leaves the VA to at ``now`` (epoch seconds), if there is one."""
+        """Return the other controller that has the VA at ``now`` (epoch seconds), None if this one may take it."""
         other = claimant_of(va)
         if other is None or other.name == self.me.name or _silent_seconds(va, now) >= ALIVE_SECONDS:
             return None
-        return other if self._goes_first(other, _label(va)) else None
-
-    def _goes_first(self, other: Claimant, label: str) -> bool:
-        """Tell whether a controller that has a VA with this label goes before this one, which would take it, too."""
         if self.me.instance:
-            return other.instance == self.me.instance
-        # With a label of any instance: its controller may be about to take what another one has just given up.
-        return not other.instance or bool(label)
+            return other if other.instance == self.me.instance else None
+        # A rival with an instance counts only while the variant has a label: without one, that rival gives the variant
+        # up.
+        return other if not other.instance or _label(va) else None
 
     def free_in_seconds(self, va: VariantAutoscaling, now: float) -> float:
         """Return when a rival's claim ends if it is not renewed."""
         return max(1.0, ALIVE_SECONDS - _silent_seconds(va, now))
+
+
+EVERYTHING: Final = Claims()
 
 
 def _label(va: VariantAutoscaling) -> str:
@@ -77,7 +69,7 @@ def _label(va: VariantAutoscaling) -> str:
 
 
 def _silent_seconds(va: VariantAutoscaling, now: float) -> float:
-    """Return how long ago the status was renewed; infinite without a number, or when the time cannot be true."""
+    """Return how old the last renewal of the status is; infinite without a number, or if its time cannot be true."""
     allocation = va.status.desired_optimized_alloc
     renewed = None if allocation is None else parse_time(allocation.last_run_time)
     if renewed is None or renewed - now > ALIVE_SECONDS:

@@ -1,7 +1,7 @@
-"""Models that cannot be read: if objects or samples of a model raise an exception, it is held, and all others go on.
+"""Models that cannot be read: if reading a model raises an exception, WVA holds this model and reads all others.
 
-An exception here is an error of this program: input that is merely wrong has its own messages. So it is logged with
-its traceback, though not again and again.
+Such an exception is an error of this program, since wrong input has its own messages. So WVA logs the traceback, and
+the same one only from time to time.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from wva import log
-from wva.model.failures import cause_of
 from wva.model.snapshot import UnreadModel
+from wva.model.trouble import cause_of
 from wva.model.variant import ModelKey
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ class Faults:
     """The models that have to be held in one cycle, each with the first cause."""
 
     def __init__(self, now: float = 0.0, *, throttle: log.Throttle = _EVERY_LINE) -> None:
-        """Begin without any; ``now`` (in seconds) and ``throttle`` say which log lines have been written lately."""
+        """Begin without faults; ``throttle`` decides at ``now`` (in seconds) which log lines are written."""
         self._found: dict[ModelKey, str] = {}
         self._now = now
         self._throttle = throttle
@@ -41,10 +41,10 @@ class Faults:
             _log.error("model_failed", model=str(model), cause=cause, exc_info=error)
 
     def attempt(self, model: ModelKey, what: str, read: Callable[[], T], default: T) -> T:
-        """Return what is read of a model; ``default`` if that raises, and the model is held."""
+        """Return the result of ``read``. If it raises, hold the model and return ``default``."""
         try:
             return read()
-        except Exception as error:  # noqa: BLE001 - this is what isolates
+        except Exception as error:  # noqa: BLE001 - a model that raises must not end the others
             self.note(model, what, error)
             return default
 

@@ -6,20 +6,18 @@ import builtins
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from wva.api.core import ConfigMap
+from wva.api.core import CONFIG_ENABLED_LABEL, EXCLUDE_ANNOTATION, ConfigMap, Namespace
 from wva.api.meta import Key
-from wva.api.namespaces import CONFIG_ENABLED_LABEL, EXCLUDE_ANNOTATION, Namespace
 from wva.api.variantautoscaling import VariantAutoscaling
 from wva.kube.cache import Handler, Store
 
 
 @dataclass(frozen=True, slots=True)
 class LocalScope:
-    """One answer for all callers to whether the ConfigMaps of a namespace count.
+    """Tells all callers alike whether the ConfigMaps of a namespace count.
 
-    ``watched`` is the only namespace that is looked at, empty for all; ``wanted`` tells the variants of this controller
-    from those of others. A namespace that cannot be read counts as
-    neither excluded nor opted in.
+    ``watched`` is the only namespace that WVA watches, empty for all; ``wanted`` tells the variants of this controller
+    from those of others. A namespace that cannot be read counts as neither excluded nor opted in.
     """
 
     watched: str
@@ -42,7 +40,7 @@ class LocalScope:
         )
 
     def excluded(self, namespace: str) -> bool:
-        """Tell whether a namespace wants to be left alone; the only one that is watched cannot want that."""
+        """Tell whether a namespace is excluded by its annotation; the only watched namespace cannot be."""
         known = None if self.watched else self.namespaces.get(Key("", namespace))
         return known is not None and known.excluded
 
@@ -66,16 +64,16 @@ class ConfigMapStores:
 
     def list(self) -> list[ConfigMap]:
         """Return those of our own namespace, then the others."""
-        others = (config_map for store in self.local.values() for config_map in store.list())
-        return [*self.own.list(), *(found for found in others if not self._is_own(found))]
+        others = [found for store in self.local.values() for found in store.list() if not self._is_own(found)]
+        return [*self.own.list(), *others]
 
     def of(self, namespace: str) -> builtins.list[Key]:
-        """Return the ConfigMaps that a namespace of others has."""
+        """Return the keys of the ConfigMaps in a namespace other than our own."""
         keys = (Key(namespace, name) for name in self.local)
         return [key for key in keys if namespace != self.own_namespace and self.local[key.name].get(key) is not None]
 
     def subscribe(self, handler: Handler[ConfigMap]) -> None:
-        """Call a handler on each change; what is in our own namespace is told once."""
+        """Call a handler on each change; a ConfigMap of our own namespace is in both caches, and counts once."""
 
         def elsewhere(old: ConfigMap | None, new: ConfigMap | None) -> None:
             seen = new or old

@@ -1,16 +1,15 @@
 """Which inference pools stand in front of a workload, of both API groups.
 
 A pool selects pods by labels in its own namespace. A workload at zero has no pods, so the labels of its pod template
-are compared. A pool without a selector would claim every workload of its namespace; it claims none.
+are compared. A pool without a selector selects no workload here; otherwise it would select every one of its namespace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
-from wva.api.inference import InferencePool, InferencePoolAlpha
+from wva.api.core import InferencePool, InferencePoolAlpha
 from wva.api.meta import Key, KubeObject
 from wva.kube.cache import Store
 
@@ -41,8 +40,9 @@ class PoolStores:
     pools_alpha: Store[InferencePoolAlpha]
 
     def pools_of(self, namespace: str, labels: Mapping[str, str]) -> list[Pool]:
-        """Return the pools of a namespace that select a pod with these labels, sorted, each of them once."""
-        return sorted(set(self._matching(namespace, labels)))
+        """Return the pools of a namespace that select a pod with these labels, sorted, without repetition."""
+        found = (pool for pool in self._of(namespace) if selects(pool.match_labels, labels))
+        return sorted({Pool(namespace, pool.metadata.name, pool.picker) for pool in found})
 
     def without_selector(self, namespace: str) -> list[str]:
         """Return ``namespace/name`` of the pools of a namespace that select nothing, sorted."""
@@ -59,15 +59,11 @@ class PoolStores:
         self.pools.subscribe(tell)
         self.pools_alpha.subscribe(tell)
 
-    def _matching(self, namespace: str, labels: Mapping[str, str]) -> Iterator[Pool]:
-        for pool in self._of(namespace):
-            if selects(pool.match_labels, labels):
-                yield Pool(namespace, pool.metadata.name, pool.picker)
-
     def _of(self, namespace: str) -> Iterator[InferencePool | InferencePoolAlpha]:
-        both: Iterable[InferencePool | InferencePoolAlpha] = chain(
-            self.pools.list(namespace), self.pools_alpha.list(namespace)
-        )
+        both: Sequence[InferencePool | InferencePoolAlpha] = [
+            *self.pools.list(namespace),
+            *self.pools_alpha.list(namespace),
+        ]
         return (pool for pool in both if not pool.metadata.deleting)
 
 

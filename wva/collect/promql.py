@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from wva.api.namespaces import is_namespace
+from wva.api.core import is_namespace
 
 _RE2_SPECIAL: Final = re.compile(r"([\\.+*?()|\[\]{}^$])")
 _SHOWN_CHARACTERS: Final = 80
@@ -22,7 +22,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 def escape_label_value(text: str) -> str:
     r"""Return text with ``\`` and ``"`` escaped, in this order and nothing else: the original's rule.
 
-    Not enough for a string literal of ours, since line ends stay; that is what ``quote`` is for.
+    Use ``quote`` for a string literal: this function leaves line ends as they are.
     """
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
@@ -48,16 +48,13 @@ def regex_literal(text: str) -> str:
 def validate_namespace(text: str) -> str:
     """Return the text if it is a Kubernetes namespace (RFC 1123 label), else raise ValueError."""
     if not is_namespace(text):
-        shown = repr(text[:_SHOWN_CHARACTERS])
-        raise ValueError(f"{shown} is not a namespace: lower-case letters, digits and '-', at most 63 characters")
+        expected = "lower-case letters, digits and '-', at most 63 characters"
+        raise ValueError(f"{text[:_SHOWN_CHARACTERS]!r} is not a namespace: {expected}")
     return text
 
 
 def namespace_matcher(namespaces: Iterable[str]) -> str:
-    """Return ``{namespace=~"a|b"}``.
-
-    Raises ValueError when there is no namespace, which would mean all of them, or one that is none of Kubernetes.
-    """
+    """Return ``{namespace=~"a|b"}``. Raises ValueError without a namespace (all would match), or for an invalid one."""
     pattern = "|".join(regex_literal(validate_namespace(namespace)) for namespace in namespaces)
     if not pattern:
         raise ValueError("a query without namespaces would read every namespace")

@@ -1,14 +1,15 @@
 """The finished, running and waiting requests of a model, which scaling to zero has to know.
 
-There is one query per window (``retention``) in use and hundred namespaces, about the models that run and may go to
-zero. v0.5.1 asked for finished requests alone, so it took a model that was busy with its first long request for idle.
-This query also asks for the requests that run or wait, in the engines and at the gateway. A missing count stays
-unknown.
+WVA sends one query for each window (``retention``) in use and each hundred namespaces, about the models that run and
+may go to zero.
 
-``increase`` is also 0 where Prometheus has seen next to nothing: after two scrapes of a new server, or of a pod that
-has served long before it was scraped. So the query asks how much of the window has samples of the model at all, from
-any of its pods, since pods are replaced. And a counter that was not there when the window began counts with its whole
-value: these requests finished within the window, or it is not known when.
+v0.5.1 asked for finished requests alone, so it took a model that was busy with its first long request for idle. This
+query also asks for the requests that run or wait, in the engines and at the gateway. A missing count stays unknown.
+
+``increase`` is also 0 where Prometheus has few samples: after two scrapes by a new server, or of a pod that served long
+before its first scrape. So the query also returns how much of the window has samples of the model, from any of its
+pods, since pods are replaced. And a counter that did not exist when the window began counts with its whole value: these
+requests finished within the window, or at an unknown time.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from wva.collect.answers import InstantVector, Series
 from wva.collect.promql import namespace_matcher
-from wva.collect.queries import Query, chunks
+from wva.collect.queries import Query, chunks, joined
 from wva.collect.retention import LONGEST_SECONDS, Window, window_of
 from wva.collect.shared_queries import Make, Settled
 from wva.godurations import format_promql_duration
-from wva.model.failures import cause_of
 from wva.model.snapshot import RequestCounts
+from wva.model.trouble import cause_of
 from wva.model.variant import ModelKey
 from wva.numbers import Real
+from wva.prometheus.answers import InstantSeries, InstantVector
 
 REQUEST_COUNTS: Final = "request_counts"
 _COUNT: Final = Real(0, 1e15)
@@ -38,11 +39,11 @@ _BY_MODEL: Final = "by (namespace, model_name)"
 _ENGINES: Final = "max by (namespace, model_name, pod, engine)"
 
 Ask = Callable[[Hashable, Make, Sequence[str]], Awaitable[Settled]]
-"""Asks a query about namespaces; the first argument separates what is remembered of those that spoil answers."""
+"""Asks a query about namespaces; by the first argument the callee remembers those that spoil answers."""
 
 
 class RequestSignal(StrEnum):
-    """What ``request_counts`` tells of a model, as the label ``signal`` calls it."""
+    """The signals of a model in ``request_counts``: the values of the label ``signal``."""
 
     FINISHED = "finished"
     RUNNING = "running"
@@ -52,11 +53,37 @@ class RequestSignal(StrEnum):
 
 
 @dataclass(slots=True)
-class _Found:
-    """What was found about one model; ``problem`` says why something is not known."""
+class _ModelRequests:
+    """The numbers found about one model by signal; ``problem`` says why one is not known."""
 
+    window: Window
     values: dict[str, float] = field(default_factory=dict)
     problem: str = ""
+
+    def add(self, series: InstantSeries) -> None:
+        signal = series.metric.signal or ""
+        value = None if series.value is None else _COUNT.find(series.value[1])
+        if value is None:
+            self.problem = self.problem or f"{signal} requests are not {_COUNT.expected}"
+        else:
+            self.values[signal] = self.values.get(signal, 0.0) + value
+
+    def counts(self, model: ModelKey) -> RequestCounts:
+        """Return the counts. A problem makes all of them unknown; a missing queue at the gateway is no problem."""
+        window, values, problem = self.window, self.values, self.problem
+        needed = (RequestSignal.FINISHED, RequestSignal.RUNNING, RequestSignal.WAITING)
+        missing = [signal for signal in needed if signal not in values]
+        if missing and not problem:
+            problem = f"no samples of requests that are {', '.join(missing)}"
+        if problem:
+            return RequestCounts(model, window.seconds, detail=problem)
+        present = (RequestSignal.RUNNING, RequestSignal.WAITING, RequestSignal.QUEUED)
+        in_progress = math.fsum(values.get(signal, 0.0) for signal in present)
+        parts = max(0.0, values.get(RequestSignal.COVERED, 0.0) - 1)
+        covered = min(window.seconds, parts * window.part_seconds)
+        return RequestCounts(
+            model, window.seconds, values[RequestSignal.FINISHED], in_progress, covered_seconds=covered
+        )
 
 
 def request_query(namespaces: Iterable[str], window: Window) -> Query:
@@ -65,11 +92,11 @@ def request_query(namespaces: Iterable[str], window: Window) -> Query:
     span, gap, part = (
         format_promql_duration(seconds) for seconds in (window.seconds, window.gap_seconds, window.part_seconds)
     )
-    # One part more than the window has: the first one ends when the window begins.
+    # Look back one part more than the window has, since the first part ends when the window begins.
     looked_at = format_promql_duration(window.seconds + window.part_seconds)
     success = f"vllm:request_success_total{matchers}"
     gap_free = f"count {_BY_MODEL} (count_over_time(vllm:request_success_total{matchers}[{gap}]))"
-    expressions = {
+    expressions: dict[str, str] = {
         RequestSignal.FINISHED: (
             f"sum {_BY_MODEL} (max by (namespace, model_name, pod, engine, finished_reason)"
             f" ((max_over_time({success}[{span}]) unless {success} offset {span}) or increase({success}[{span}])))"
@@ -81,33 +108,35 @@ def request_query(namespaces: Iterable[str], window: Window) -> Query:
         ),
         RequestSignal.COVERED: f"count_over_time(({gap_free})[{looked_at}:{part}])",
     }
-    parts = (f'label_replace({text}, "signal", "{signal}", "", "")' for signal, text in expressions.items())
-    return Query(REQUEST_COUNTS, " or ".join(parts), essential=False)
+    return Query(REQUEST_COUNTS, joined(expressions), essential=False)
 
 
 async def count_requests(models: Mapping[ModelKey, float], ask: Ask) -> tuple[RequestCounts, ...]:
-    """Return the requests of models, given with their retention in seconds, sorted; the queries go side by side.
+    """Return the requests of models, sorted; ``models`` has their retention in seconds. The queries run side by side.
 
-    What has no answer is unknown, and says so.
+    Without an answer the counts are unknown, and the detail says why.
     """
-    windows = {model: window_of(retention) for model, retention in models.items()}
-    found = {model: _Found() for model, window in windows.items() if window is not None}
     by_window: dict[Window, list[ModelKey]] = {}
-    for model, window in windows.items():
-        if window is not None:
+    found: dict[ModelKey, _ModelRequests] = {}
+    counts: list[RequestCounts] = []
+    for model, retention in models.items():
+        window = window_of(retention)
+        if window is None:
+            words = f"a retention period of {retention:g} s is longer than the longest window: {LONGEST_SECONDS} s"
+            counts.append(RequestCounts(model, retention, detail=words))
+        else:
+            found[model] = _ModelRequests(window)
             by_window.setdefault(window, []).append(model)
-    groups = [
-        (window, [model for model in group if model.namespace in namespaces])
-        for window, group in sorted(by_window.items(), key=lambda entry: entry[0].seconds)
-        for namespaces in chunks(model.namespace for model in group)
-    ]
     async with asyncio.TaskGroup() as tasks:
-        for window, group in groups:
-            tasks.create_task(_count(window, {model: found[model] for model in group}, ask))
-    return tuple(_counts(model, models[model], windows[model], found.get(model)) for model in sorted(models))
+        for window, group in sorted(by_window.items(), key=lambda entry: entry[0].seconds):
+            for namespaces in chunks(model.namespace for model in group):
+                some = {model: found[model] for model in group if model.namespace in namespaces}
+                tasks.create_task(_ask(window, some, ask))
+    counts += [requests.counts(model) for model, requests in found.items()]
+    return tuple(sorted(counts, key=lambda each: each.model))
 
 
-async def _count(window: Window, found: Mapping[ModelKey, _Found], ask: Ask) -> None:
+async def _ask(window: Window, found: Mapping[ModelKey, _ModelRequests], ask: Ask) -> None:
     """Fill in what one query tells about the models of one window."""
     namespaces = sorted({model.namespace for model in found})
     settled = await ask((REQUEST_COUNTS, window.seconds), lambda some: request_query(some, window), namespaces)
@@ -118,37 +147,10 @@ async def _count(window: Window, found: Mapping[ModelKey, _Found], ask: Ask) -> 
         entry.problem = doubt if failure is None else failure.message
     for series in answer.series:
         labels = series.metric
-        name = labels.get("target_model_name") or labels.get("model_name", "")
-        known = found.get(ModelKey(labels.get("namespace", ""), name))
+        name = labels.target_model_name or labels.model_name or ""
+        known = found.get(ModelKey(labels.namespace or "", name))
         if known is not None:
             try:
-                _add(known, labels.get("signal", ""), series)
-            except Exception as error:  # noqa: BLE001 - the other models are counted all the same
+                known.add(series)
+            except Exception as error:  # noqa: BLE001 - the other models are still counted
                 known.problem = f"reading requests failed: {cause_of(error)}"
-
-
-def _add(found: _Found, signal: str, series: Series) -> None:
-    value = None if series.value is None else _COUNT.find(series.value[1])
-    if value is None:
-        found.problem = found.problem or f"{signal} requests are not {_COUNT.expected}"
-        return
-    found.values[signal] = found.values.get(signal, 0.0) + value
-
-
-def _counts(model: ModelKey, retention: float, window: Window | None, found: _Found | None) -> RequestCounts:
-    """Return the counts; a problem makes all of them unknown. No queue at a gateway is needed: the engines report."""
-    if window is None or found is None:
-        words = f"a retention period of {retention:g} s is longer than the longest window: {LONGEST_SECONDS} s"
-        return RequestCounts(model, retention, detail=words)
-    if found.problem:
-        return RequestCounts(model, window.seconds, detail=found.problem)
-    values = found.values
-    needed = (RequestSignal.FINISHED, RequestSignal.RUNNING, RequestSignal.WAITING)
-    missing = [signal for signal in needed if signal not in values]
-    if missing:
-        return RequestCounts(model, window.seconds, detail=f"no samples of requests that are {', '.join(missing)}")
-    present = (RequestSignal.RUNNING, RequestSignal.WAITING, RequestSignal.QUEUED)
-    in_progress = math.fsum(values.get(signal, 0.0) for signal in present)
-    parts = max(0.0, values.get(RequestSignal.COVERED, 0.0) - 1)
-    covered = min(window.seconds, parts * window.part_seconds)
-    return RequestCounts(model, window.seconds, values[RequestSignal.FINISHED], in_progress, covered_seconds=covered)

@@ -1,8 +1,8 @@
 """How far back requests are counted: a retention period, rounded up to one of a few windows.
 
-Each window in use costs one query per hundred namespaces, so if each tenant chose another period, the number of queries
-would have no limit. A rounded period is never shorter than the one that was asked for: a model is never taken for idle
-too early. The default of ten minutes is a window itself.
+Each window in use costs one query per hundred namespaces. If WVA did not round, each tenant could choose another
+period, and the number of queries would have no limit. A rounded period is never shorter than the configured one, so WVA
+never takes a model for idle too early. The default of ten minutes is a window itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From the series of one signal to samples with a state: what cannot be believed is never a number.
+"""Turns the series of one signal into samples with a state; a value that cannot be believed never becomes a number.
 
 Classification, in this order. No series: missing. Two series for one pod in an answer, no finite number, below zero,
 above the signal's maximum, a time in the future: invalid. A value without a time: missing, since nothing says that
@@ -8,46 +8,45 @@ the pod still reports. Then the age decides between fresh, stale and missing.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
-from wva.collect.answers import Series
 from wva.model.metrics import MISSING, Freshness, Sample, SampleState
 from wva.numbers import FINITE, Real, shown
+from wva.prometheus.answers import InstantSeries
 
 FUTURE_TOLERANCE_SECONDS: Final = 30.0
 """Clocks of a scraped pod, Prometheus and the controller differ; beyond this a time is not believed."""
-
 _LONGEST_SHOWN_SECONDS: Final = 1e9
+
+Texts: TypeAlias = tuple[str | None, ...]
+"""The values in one answer for one replica: none, one, or several that contradict each other.
+
+None stands for a histogram.
+"""
+
+
+def texts_of(series: Iterable[InstantSeries]) -> Texts:
+    """Return the values of the series that were found for one replica."""
+    return tuple([None if found.value is None else found.value[1] for found in series])
 
 
 @dataclass(frozen=True, slots=True)
-class Signal:
-    """What a value of a signal may be; ``whole``: it is truncated toward zero."""
+class SignalRange:
+    """The range of the values of a signal; ``whole``: a value is truncated toward zero."""
 
     range: Real
     whole: bool = False
 
 
-SHARE: Final = Signal(Real(0, 1))
-AMOUNT: Final = Signal(Real(0, 1e9))
+SHARE: Final = SignalRange(Real(0, 1))
+AMOUNT: Final = SignalRange(Real(0, 1e9))
 """Of requests, tokens per request, seconds: no engine has more. A larger number is broken, or an attempt to break a sum
 over replicas."""
-COUNTED: Final = Signal(Real(0, 1e15))
+COUNTED: Final = SignalRange(Real(0, 1e15))
 """Of anything since an engine started: a million tokens per second for thirty years."""
-REQUESTS: Final = Signal(AMOUNT.range, whole=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """The series that one answer holds for one replica: none, one, or (contradicting each other) several."""
-
-    texts: tuple[str | None, ...] = ()
-
-    @staticmethod
-    def of(series: list[Series]) -> Reading:
-        """Return the reading of the series found for one replica."""
-        return Reading(tuple([None if found.value is None else found.value[1] for found in series]))
+REQUESTS: Final = SignalRange(AMOUNT.range, whole=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +56,30 @@ class Classifier:
     now: float
     freshness: Freshness
 
-    def sample(self, signal: Signal, *, value: Reading, time: Reading) -> Sample:
+    def sample(self, kind: SignalRange, *, value: Texts, time: Texts) -> Sample:
         """Classify one signal of one replica."""
-        return self.moment(time).sample(signal, value)
+        return self.scrape(time).sample(kind, value)
 
-    def moment(self, time: Reading) -> Moment:
+    def scrape(self, time: Texts) -> ScrapeTime:
         """Judge the time of a scrape, which all of its values share."""
-        if not time.texts:
-            return Moment(SampleState.MISSING, None, "no time for the value: the pod no longer reports")
-        if len(time.texts) > 1:
-            return Moment(SampleState.INVALID, None, f"{len(time.texts)} times for one pod")
-        timestamp = FINITE.find(time.texts[0])
+        if not time:
+            return ScrapeTime(SampleState.MISSING, None, "no time for the value: the pod no longer reports")
+        if len(time) > 1:
+            return ScrapeTime(SampleState.INVALID, None, f"{len(time)} times for one pod")
+        timestamp = FINITE.find(time[0])
         if timestamp is None:
-            return Moment(SampleState.INVALID, None, f"the time {_shown(time.texts[0])} is not a number")
+            return ScrapeTime(SampleState.INVALID, None, f"the time {_shown(time[0])} is not a number")
         age = self.now - timestamp
         if age < -FUTURE_TOLERANCE_SECONDS:
-            return Moment(SampleState.INVALID, timestamp, f"{_seconds(-age)} in the future")
+            return ScrapeTime(SampleState.INVALID, timestamp, f"{_seconds(-age)} in the future")
         state = self.freshness.classify(max(0.0, age))
         detail = "" if state is SampleState.FRESH else f"{_seconds(age)} old"
-        return Moment(state, timestamp, detail, age if age >= 0 else None)
+        return ScrapeTime(state, timestamp, detail, age if age >= 0 else None)
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """The state that the time of a scrape gives its values, and why that is not fresh.
+class ScrapeTime:
+    """The state that the time of a scrape gives its values, and in ``detail`` why that is not fresh.
 
     ``age_seconds`` is None when it is not known, or below zero.
     """
@@ -90,35 +89,28 @@ class Moment:
     detail: str
     age_seconds: float | None = None
 
-    def sample(self, signal: Signal, value: Reading) -> Sample:
+    def sample(self, kind: SignalRange, value: Texts) -> Sample:
         """Classify one value of the scrape."""
-        if not value.texts:
-            return self._without_value()
-        if len(value.texts) > 1:
-            return _invalid(f"{len(value.texts)} series for one pod")
-        number = signal.range.find(value.texts[0])
+        if not value:
+            if self.age_seconds is None:
+                return MISSING
+            # The last minute has no value, but there is an older one, whose age tells people what happened.
+            detail = f"last one is {_seconds(self.age_seconds)} old"
+            return Sample(SampleState.MISSING, timestamp=self.timestamp, detail=detail)
+        if len(value) > 1:
+            return Sample(SampleState.INVALID, detail=f"{len(value)} series for one pod")
+        number = kind.range.find(value[0])
         if number is None:
-            kind = "out of range" if FINITE.find(value.texts[0]) is not None else "not a number"
-            return _invalid(f"{_shown(value.texts[0])} is {kind}")
+            problem = "out of range" if FINITE.find(value[0]) is not None else "not a number"
+            return Sample(SampleState.INVALID, detail=f"{_shown(value[0])} is {problem}")
         if self.state is not SampleState.FRESH and self.state is not SampleState.STALE:
             return Sample(self.state, timestamp=self.timestamp, detail=self.detail)
-        return Sample(self.state, float(math.trunc(number)) if signal.whole else number, self.timestamp, self.detail)
-
-    def _without_value(self) -> Sample:
-        """No value within the last minute, but perhaps an older one: its age tells people what happened."""
-        if self.age_seconds is None:
-            return MISSING
-        detail = f"last one is {_seconds(self.age_seconds)} old"
-        return Sample(SampleState.MISSING, timestamp=self.timestamp, detail=detail)
+        return Sample(self.state, float(math.trunc(number)) if kind.whole else number, self.timestamp, self.detail)
 
 
 def _seconds(seconds: float) -> str:
     """Return seconds for people; a time far from any real one does not fill a line with digits."""
     return f"{seconds:.0f} s" if seconds < _LONGEST_SHOWN_SECONDS else "ages"
-
-
-def _invalid(detail: str) -> Sample:
-    return Sample(SampleState.INVALID, detail=detail)
 
 
 def _shown(text: str | None) -> str:

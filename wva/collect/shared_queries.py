@@ -1,42 +1,46 @@
 """One query about many namespaces, and what happens when one of them spoils the answer.
 
-A tenant can make the answer to a shared query too large, or its evaluation fail. The query is then asked again about
-each half of its namespaces, until the namespace that spoils it stands alone. That one has no answer; all others have
-theirs in the same cycle. A namespace that was found is remembered and asked alone from then on, while it fails less and
-less often, up to five minutes apart. Once it has an answer again it stays apart from the others for ten minutes.
+A tenant can make the answer to a shared query too large, or its evaluation fail. WVA then asks again about each half of
+the namespaces, until the namespace that spoils the answer is alone. That namespace has no answer; all others have
+theirs in the same cycle. From then on WVA asks about that namespace alone, and while it fails, less and less often, at
+least every five minutes. Once it has an answer again, WVA still asks about it alone for ten minutes.
 
-Only a failure that a namespace can cause is followed by halves, and a round of queries has a limit for them. If no
-query at all is answered, Prometheus is the reason: then the limit is a few queries. If the limits end the search, the
-next round continues it with the halves that failed.
+WVA asks about halves only after a failure that a namespace can cause, and a round of queries has a limit for such
+queries. If Prometheus answers no query at all, it is the reason itself: then the limit is a few queries. If a limit
+ends the search, the next round continues with the halves that failed.
+
+The essential queries go first: every decision needs them. The others begin when the essential ones of the round have
+been asked, or when half of its time is over, so that one slow namespace does not keep them from being asked.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from wva import log
-from wva.collect.answers import ErrorKind, InstantVector, PrometheusError, Querier
 from wva.collect.queries import Query
-from wva.collect.query_slots import Order, QuerySlots, Rank
-from wva.model.failures import cause_of
+from wva.model.trouble import cause_of
+from wva.prometheus.answers import ErrorKind, InstantVector, PrometheusError, Querier
 
 _log = log.get("collect")
 
 _OUTAGE: Final = frozenset({ErrorKind.TIMEOUT, ErrorKind.SERVER, ErrorKind.UNREACHABLE})
-"""Failures of a Prometheus that is overloaded or away, and of one that ends while it evaluates too many samples."""
+"""Failures of a Prometheus that is overloaded or away, or that crashes while it evaluates too many samples."""
 _BY_NAMESPACE: Final = frozenset({ErrorKind.MALFORMED, ErrorKind.EXECUTION}) | _OUTAGE
 """The failures that a namespace can cause."""
 
 _MORE_QUERIES: Final = 64
-"""In a round in which something was answered: enough for four namespaces, each of which is found by 14 queries.
-
-The limits hold for the essential queries and for the others each.
-"""
+"""The limit of a round in which Prometheus answered a query: enough to find four namespaces by 14 queries each. The
+essential queries and the others have this limit separately."""
 _MORE_QUERIES_UNANSWERED: Final = 12
 _MORE_QUERIES_IN_OUTAGE: Final = 2
+_SLOTS: Final = {"all": 8, "essential": 8, "other": 4, "suspect": 2}
+"""How many queries run at the same time. The others leave some slots free, so that an essential query that is asked
+again finds one. Suspects are namespaces that have failed before: each may take as long as a query can."""
 _SUSPECTS_AT_A_TIME: Final = 8
 _PAUSES_SECONDS: Final = (0.0, 60.0, 120.0, 300.0)
 _PROBATION_SECONDS: Final = 600.0
@@ -48,7 +52,7 @@ Make = Callable[[Sequence[str]], Query]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why namespaces have no answer: which query about them (``among``) failed, and how."""
+    """Why namespaces have no answer: which query failed, about how many namespaces (``among``), and how."""
 
     query: str
     error: PrometheusError
@@ -56,78 +60,65 @@ class Failure:
 
     @property
     def message(self) -> str:
-        """Say it to people."""
+        """Return the failure in words for people."""
         shared = f" (the answer about {len(self.among)} namespaces)" if len(self.among) > 1 else ""
         return f"query {self.query}: {self.error.message}{shared}"
 
 
 @dataclass(slots=True)
 class Settled:
-    """The answers by name of the query, and the namespaces that are not in them, with the reason."""
+    """The answers by name of the query, and the namespaces without an answer, with the reason."""
 
     answers: dict[str, InstantVector] = field(default_factory=dict)
     failed: dict[str, Failure] = field(default_factory=dict)
 
     def take(self, other: Settled) -> None:
-        """Add what is known of other namespaces."""
+        """Add the answers and failures about other namespaces."""
         for name, vector in other.answers.items():
             known = self.answers.get(name, InstantVector())
             self.answers[name] = InstantVector(known.series + vector.series, known.warnings + vector.warnings)
         self.failed |= other.failed
 
-    def clean(self) -> None:
-        """Remove what some queries have answered about namespaces for which others have failed."""
-        if self.failed:
-            self.answers = {
-                name: InstantVector(
-                    tuple(each for each in vector.series if each.metric.get("namespace", "") not in self.failed),
-                    vector.warnings,
-                )
-                for name, vector in self.answers.items()
-            }
 
-
-@dataclass(slots=True)
 class Round:
-    """One round of queries: at ``now`` (seconds since the epoch), until ``deadline`` (time of the event loop).
+    """One round of queries, which takes at most so many seconds; ``now`` is in seconds since the epoch.
 
-    ``seconds`` is what it may take, ``answered`` whether anything was answered, ``more`` the queries that were sent
-    because others had failed, by whether they are essential.
+    ``answered`` tells whether any query was answered, ``others_begin`` whether those that are not essential may begin.
     """
 
-    now: float
-    seconds: float
-    deadline: float
-    order: Order
-    answered: bool = False
-    more: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})
-
-    @classmethod
-    def of(cls, now: float, seconds: float) -> Round:
-        """Return a round that takes at most so many seconds from now on."""
+    def __init__(self, now: float, seconds: float) -> None:
+        """Begin now."""
         time = asyncio.get_running_loop().time()
-        return cls(now, seconds, time + seconds, Order(begins_latest=time + seconds / 2))
+        self.now = now
+        self.seconds = seconds
+        self.deadline = time + seconds
+        self.answered = False
+        self.others_begin = asyncio.Event()
+        self.others_begin_latest = time + seconds / 2
+        self.essential_running = 0
+        self._more = {True: 0, False: 0}
+        """Queries that were sent because others had failed, by whether they are essential."""
 
     def begin(self) -> None:
-        """Count its time from now on: what came before was the wait for another round."""
+        """Count the time of the round from now on; before, it waited for another round."""
         self.deadline = max(self.deadline, asyncio.get_running_loop().time() + self.seconds)
 
     def takes(self, count: int, kind: ErrorKind, *, essential: bool) -> bool:
-        """Tell whether so many more queries may be sent after a failure, and count them."""
+        """Tell whether a failure allows so many more queries, and count them."""
         limit = _MORE_QUERIES
         if not self.answered:
             limit = _MORE_QUERIES_IN_OUTAGE if kind in _OUTAGE else _MORE_QUERIES_UNANSWERED
-        if self.more[essential] + count > limit or asyncio.get_running_loop().time() >= self.deadline:
+        if self._more[essential] + count > limit or asyncio.get_running_loop().time() >= self.deadline:
             return False
-        self.more[essential] += count
+        self._more[essential] += count
         return True
 
 
 @dataclass(slots=True)
 class _Suspect:
-    """Namespaces of which one spoils an answer; a single one does so itself. Times are seconds since the epoch.
+    """Namespaces, at least one of which spoils an answer. Times are seconds since the epoch.
 
-    ``strikes`` counts the failures in a row; there are none while it is on probation.
+    ``strikes`` counts the failures in a row; 0 means probation after an answer.
     """
 
     failure: Failure
@@ -136,7 +127,7 @@ class _Suspect:
     strikes: int = 1
 
     def due(self, now: float) -> bool:
-        """Tell whether it is time to ask again; a clock that was set back is no reason to wait."""
+        """Tell whether WVA may ask again now; a clock that was set back does not lengthen the wait."""
         return not 0 <= now - self.asked_at < _PAUSES_SECONDS[min(self.strikes, len(_PAUSES_SECONDS)) - 1]
 
 
@@ -146,40 +137,22 @@ class SharedQueries:
     def __init__(self, prometheus: Querier) -> None:
         """Suspect no namespace."""
         self._prometheus = prometheus
-        self._slots = QuerySlots()
+        self._slots = {kind: asyncio.Semaphore(number) for kind, number in _SLOTS.items()}
         self._suspects: dict[tuple[Hashable, str], _Suspect] = {}
 
     async def settle(
         self, topic: Hashable, makes: Mapping[str, Make], namespaces: Sequence[str], round_: Round
     ) -> Settled:
-        """Ask queries, given by name, about namespaces. One is answered if all of the queries about it are.
+        """Ask queries, given by name, about namespaces. A namespace has an answer if each query about it has one.
 
-        ``topic`` separates what is remembered: a namespace that spoils answers of one kind may be good for others.
+        The namespaces that spoil answers are remembered for each ``topic``, since they may not spoil other queries.
         """
-        self._forget(round_.now)
-        first, others, later, settled = self._groups(topic, namespaces, round_.now)
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._together(topic, makes, first, round_, gates=True))] if first else []
-            tasks += [group.create_task(self._together(topic, makes, each, round_, gates=False)) for each in others]
-        found = Settled()
-        for task in tasks:
-            found.take(task.result())
-        if later and found.failed.keys().isdisjoint(each for part in others for each in part):
-            # All suspects that were asked have answers: it was an outage, and the others need not wait for their turn.
-            found.take(await self._together(topic, makes, tuple(later), round_, gates=False))
-            later = {}
-        settled.take(found)
-        settled.failed |= later
-        return settled
-
-    def suspected(self, topic: Hashable) -> frozenset[str]:
-        """Return the namespaces that are asked about apart from the others."""
-        return frozenset(namespace for known, namespace in self._suspects if known == topic)
-
-    def _groups(
-        self, topic: Hashable, namespaces: Sequence[str], now: float
-    ) -> tuple[tuple[str, ...], list[tuple[str, ...]], dict[str, Failure], Settled]:
-        """Return those who are asked together, other groups, those who wait, and what is known of the rest."""
+        now = round_.now
+        # Forget namespaces that were not asked about for long: they may be gone.
+        self._suspects = {
+            key: suspect for key, suspect in self._suspects.items() if 0 <= now - suspect.asked_at < _FORGOTTEN_SECONDS
+        }
+        # Ask about suspects in the groups in which they failed, the longest waiting groups first.
         known = {each: self._suspects[topic, each] for each in namespaces if (topic, each) in self._suspects}
         together: dict[tuple[str, ...], list[str]] = {}
         for each, suspect in known.items():
@@ -194,14 +167,30 @@ class SharedQueries:
         for part in parts.keys() - {*due, *waiting}:
             settled.failed |= dict.fromkeys(part, parts[part].failure)
         healthy = tuple(each for each in namespaces if each not in known)
-        returned = tuple(each for each, suspect in known.items() if not suspect.strikes)
-        asked = [*([returned] if returned else []), *(half for part in due for half in _halves(part))]
-        return healthy, asked, later, settled
+        on_probation = tuple(each for each, suspect in known.items() if not suspect.strikes)
+        apart = [*([on_probation] if on_probation else []), *(half for part in due for half in _halves(part))]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._together(topic, makes, healthy, round_, gates=True))] if healthy else []
+            tasks += [group.create_task(self._together(topic, makes, each, round_, gates=False)) for each in apart]
+        found = Settled()
+        for task in tasks:
+            found.take(task.result())
+        if later and found.failed.keys().isdisjoint(each for part in apart for each in part):
+            # All suspects that were asked have answers, so it was an outage: ask about the other suspects at once.
+            found.take(await self._together(topic, makes, tuple(later), round_, gates=False))
+            later = {}
+        settled.take(found)
+        settled.failed |= later
+        return settled
+
+    def suspected(self, topic: Hashable) -> frozenset[str]:
+        """Return the namespaces that are asked about apart from the others."""
+        return frozenset(namespace for known, namespace in self._suspects if known == topic)
 
     async def _together(
         self, topic: Hashable, makes: Mapping[str, Make], namespaces: tuple[str, ...], round_: Round, *, gates: bool
     ) -> Settled:
-        """Ask all queries about these namespaces, and where one fails about parts of them.
+        """Ask all queries about these namespaces; if one fails, ask about parts, and remember which spoil answers.
 
         Suspects are asked one query after the other: the first that fails is enough.
         """
@@ -221,68 +210,13 @@ class SharedQueries:
             got = first[name] if gates else await self._in_order(make(rest), round_, gates=False)
             if gates and isinstance(got, PrometheusError) and rest != namespaces:
                 got = await self._ask(make(rest), round_)
-            if isinstance(got, PrometheusError):
-                settled.take(await self._split(name, make, rest, got, round_))
-            else:
-                settled.take(Settled({name: got}))
-        settled.clean()
-        self._learn(topic, namespaces, settled.failed, round_)
-        return settled
-
-    async def _in_order(self, query: Query, round_: Round, *, gates: bool) -> InstantVector | PrometheusError:
-        """Ask in the order of the round; the others wait for an essential query that ``gates``."""
-        if query.essential and gates:
-            async with round_.order.essential():
-                return await self._ask(query, round_)
-        if not query.essential:
-            await round_.order.turn()
-        return await self._ask(query, round_, suspect=not gates)
-
-    async def _split(
-        self, name: str, make: Make, namespaces: tuple[str, ...], error: PrometheusError, round_: Round
-    ) -> Settled:
-        """Ask about each half of namespaces for which a query has failed."""
-        halves = _halves(namespaces)
-        queries = {half: make(half) for half in halves}
-        essential = any(query.essential for query in queries.values())
-        possible = len(halves) > 1 and error.kind in _BY_NAMESPACE
-        if not possible or not round_.takes(len(halves), error.kind, essential=essential):
-            return Settled(failed=dict.fromkeys(namespaces, Failure(name, error, namespaces)))
-        async with asyncio.TaskGroup() as group:
-            tasks = {half: group.create_task(self._ask(query, round_)) for half, query in queries.items()}
-        settled = Settled()
-        for half, task in tasks.items():
-            got = task.result()
-            if isinstance(got, PrometheusError):
-                settled.take(await self._split(name, make, half, got, round_))
-            else:
-                settled.take(Settled({name: got}))
-        return settled
-
-    async def _ask(self, query: Query, round_: Round, *, suspect: bool = False) -> InstantVector | PrometheusError:
-        """Return the error instead of raising it: in a task group it would cancel the other queries."""
-        rank = Rank.SUSPECT if suspect else Rank.ESSENTIAL if query.essential else Rank.OTHER
-        try:
-            async with asyncio.timeout_at(round_.deadline), self._slots.taken(rank):
-                answer = await self._prometheus.query(query.text, name=query.name, at=round_.now)
-        except TimeoutError:
-            return PrometheusError(ErrorKind.TIMEOUT, f"Prometheus did not answer within {round_.seconds:g} s")
-        except PrometheusError as error:
-            return error
-        except Exception as error:  # noqa: BLE001 - the other namespaces have their answers
-            # An unexpected error comes from the content of the answer, so the namespace with this content can be found.
-            _log.exception("query_failed", query=query.name)
-            return PrometheusError(ErrorKind.MALFORMED, f"its answer cannot be read: {cause_of(error)}")
-        round_.answered = True
-        if answer.warnings:
-            _log.warning("query_warned", query=query.name, warning=answer.warnings[0])
-        return answer
-
-    def _learn(
-        self, topic: Hashable, namespaces: tuple[str, ...], failed: Mapping[str, Failure], round_: Round
-    ) -> None:
-        """Remember which namespaces spoil answers, and that others do not."""
-        now = round_.now
+            settled.take(await self._taken(name, make, rest, got, round_))
+        failed, now = settled.failed, round_.now
+        if failed:
+            # An answer about a namespace does not count if another query about this namespace failed.
+            for name, vector in settled.answers.items():
+                kept = tuple(each for each in vector.series if (each.metric.namespace or "") not in failed)
+                settled.answers[name] = InstantVector(kept, vector.warnings)
         for each in namespaces:
             failure, known = failed.get(each), self._suspects.get((topic, each))
             if failure is None:
@@ -298,12 +232,61 @@ class SharedQueries:
                 self._suspects[topic, each] = _Suspect(failure, now, now)
                 if failure.among == (each,):
                     _log.warning("namespace_spoils_answers", namespace=each, reason=failure.message)
+        return settled
 
-    def _forget(self, now: float) -> None:
-        """Forget namespaces that were not asked about for long: they may be gone."""
-        for key, suspect in list(self._suspects.items()):
-            if not 0 <= now - suspect.asked_at < _FORGOTTEN_SECONDS:
-                del self._suspects[key]
+    async def _in_order(self, query: Query, round_: Round, *, gates: bool) -> InstantVector | PrometheusError:
+        """Ask a query; if it is not essential, wait first for ``others_begin`` or its latest time."""
+        if query.essential and gates:
+            round_.essential_running += 1
+            try:
+                return await self._ask(query, round_)
+            finally:
+                round_.essential_running -= 1
+                if not round_.essential_running:
+                    round_.others_begin.set()
+        if not query.essential:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(round_.others_begin_latest):
+                    await round_.others_begin.wait()
+        return await self._ask(query, round_, suspect=not gates)
+
+    async def _taken(
+        self, name: str, make: Make, namespaces: tuple[str, ...], got: InstantVector | PrometheusError, round_: Round
+    ) -> Settled:
+        """Return what an answer settles; after an error, ask about each half of the namespaces."""
+        if not isinstance(got, PrometheusError):
+            return Settled({name: got})
+        halves = _halves(namespaces)
+        queries = {half: make(half) for half in halves}
+        essential = any(query.essential for query in queries.values())
+        possible = len(halves) > 1 and got.kind in _BY_NAMESPACE
+        if not possible or not round_.takes(len(halves), got.kind, essential=essential):
+            return Settled(failed=dict.fromkeys(namespaces, Failure(name, got, namespaces)))
+        async with asyncio.TaskGroup() as group:
+            tasks = {half: group.create_task(self._ask(query, round_)) for half, query in queries.items()}
+        settled = Settled()
+        for half, task in tasks.items():
+            settled.take(await self._taken(name, make, half, task.result(), round_))
+        return settled
+
+    async def _ask(self, query: Query, round_: Round, *, suspect: bool = False) -> InstantVector | PrometheusError:
+        """Return the error instead of raising it: in a task group it would cancel the other queries."""
+        kind = "suspect" if suspect else "essential" if query.essential else "other"
+        try:
+            async with asyncio.timeout_at(round_.deadline), self._slots[kind], self._slots["all"]:
+                answer = await self._prometheus.query(query.text, name=query.name, at=round_.now)
+        except TimeoutError:
+            return PrometheusError(ErrorKind.TIMEOUT, f"Prometheus did not answer within {round_.seconds:g} s")
+        except PrometheusError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - the other namespaces still get answers
+            # The content of the answer causes an unexpected error, so WVA can find the namespace with this content.
+            _log.exception("query_failed", query=query.name)
+            return PrometheusError(ErrorKind.MALFORMED, f"its answer cannot be read: {cause_of(error)}")
+        round_.answered = True
+        if answer.warnings:
+            _log.warning("query_warned", query=query.name, warning=answer.warnings[0])
+        return answer
 
 
 def _halves(namespaces: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:

@@ -1,11 +1,10 @@
-"""One cycle's inputs: caches and Prometheus in, one immutable Snapshot out.
+"""Builds the inputs of one cycle, an immutable Snapshot, from caches and Prometheus.
 
-Namespaces in use are queried in chunks, side by side, unless the cache has answers that may be used again. A namespace
-counts as answered only if all of its essential queries are: a value without the other signal or without its time cannot
-be judged. Namespaces without an answer become a CollectionFailure that names them, and the others go on: one that
-spoils the answers about its chunk is found (``shared_queries``). Engines and schedulers' queues are asked about only
-where an analyzer needs them. Without that answer their samples are missing, and the other analyzers decide all the
-same.
+WVA queries namespaces in chunks, side by side, unless the cache has answers that may be used again. A namespace counts
+as answered only if each essential query about it is. Namespaces without an answer become a CollectionFailure that names
+them; all others have their answers. ``shared_queries`` finds a namespace that spoils the answers about its chunk. WVA
+asks about engines and schedulers' queues only where an analyzer needs them. Without these answers their samples are
+missing, and the other analyzers still decide.
 
 Only cancellation raises. A cycle with failures still has variants; the decision stages judge what a failure means.
 """
@@ -14,61 +13,65 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from wva import log
+from wva.collect import queries
 from wva.collect.answer_cache import AnswerCache, Answers, CacheSettings, Pods
-from wva.collect.answers import InstantVector, Querier
-from wva.collect.claims import Claims
+from wva.collect.claims import EVERYTHING, Claims
 from wva.collect.faults import Faults
-from wva.collect.joins import Joins
 from wva.collect.promql import validate_namespace
-from wva.collect.queries import (
-    ANALYZER_QUERIES,
-    BY_PODS,
-    ENGINE_COUNTERS,
-    ENGINE_SIGNALS,
-    SCHEDULER_QUEUE,
-    Query,
-    chunk_queries,
-    chunks,
-    parts,
-)
+from wva.collect.queries import Query, chunk_queries, chunks, parts
+from wva.collect.replicas import ReplicaJoin
 from wva.collect.request_counts import REQUEST_COUNTS, count_requests
-from wva.collect.shared_queries import Failure, Make, Round, Settled, SharedQueries
-from wva.collect.stores import CollectStores
+from wva.collect.resolution import CollectStores
+from wva.collect.samples import Classifier
+from wva.collect.scheduler_queue import SchedulerQueueJoin
+from wva.collect.shared_queries import Make, Round, Settled, SharedQueries
 from wva.collect.variants import AcceptedVariant, accepted_in_slices
 from wva.instruments import Instruments
-from wva.model.failures import cause_of
 from wva.model.inventory import Inventory
 from wva.model.metrics import Freshness
 from wva.model.records import replace
-from wva.model.snapshot import CollectionFailure, RequestCounts, Snapshot
+from wva.model.snapshot import CollectionFailure, Snapshot
+from wva.model.trouble import cause_of
 from wva.model.variant import ModelKey, Variant
+from wva.prometheus.answers import Querier
 from wva.slices import beside
 
 _log = log.get("collect")
 
 _ESSENTIAL: Final = "essential"
-_NO_QUERIES: Final[frozenset[str]] = frozenset()
+_PODS_PER_VARIANT: Final = 10
+_SERIES_PER_VARIANT: Final = 50
+"""So many series cost about as much time as one variant."""
+
+Wanted: TypeAlias = Mapping[ModelKey, frozenset[str]]
+"""By model, the names of the queries that only its analyzer needs."""
+ChunkAnswers: TypeAlias = Mapping[str, Settled]
+"""Answers and failures about a chunk: of the essential queries together, of others by their name."""
 
 
-@dataclass(frozen=True, slots=True)
-class CollectorSettings:
-    """How to collect.
+@dataclass(eq=False)
+class Collector:
+    """Builds the Snapshot of each cycle, and remembers whether Prometheus answered.
 
-    ``claims`` says which VAs. ``freshness`` is asked in each cycle, since the age limits may change while the process
-    runs, and so is ``cache``. ``deadline_seconds`` bounds all queries of a cycle together. ``as_started`` returns a
-    variant with a start from zero that the caches do not show yet. ``engines_of`` tells whether the analyzer of a model
-    wants to know more than the two signals of its replicas, ``counters_of`` whether it wants what the engines have
-    counted. ``retention_of`` returns the seconds without a request after which a model may go to zero, None for one
-    that may not. ``inventory`` returns the GPUs of the cluster, or None and why they are not known; None instead of
-    both when no model needs them.
+    ``stores`` must have their indexes (CollectStores.add_indexes). ``claims`` says which VAs belong to this controller.
+    The collector reads ``freshness`` and ``cache`` in each cycle, since the settings may change while the process runs.
+    ``deadline_seconds`` bounds all queries of a cycle together. ``as_started`` returns a variant with a start from zero
+    that the caches do not show yet. ``engines_of`` tells whether the analyzer of a model wants to know more than the
+    two signals of its replicas, ``counters_of`` whether it wants what the engines have counted. ``retention_of``
+    returns the seconds without a request after which a model may go to zero, None for one that may not. ``inventory``
+    returns the GPUs of the cluster, or None and why they are not known; None instead of both when no model needs them.
     """
 
-    claims: Claims = Claims()  # noqa: RUF009 - frozen
+    stores: CollectStores
+    _: KW_ONLY
+    prometheus: Querier
+    instruments: Instruments
+    claims: Claims = EVERYTHING
     freshness: Callable[[], Freshness] = Freshness
     cache: Callable[[], CacheSettings] = CacheSettings
     deadline_seconds: float = 20.0
@@ -78,21 +81,12 @@ class CollectorSettings:
     retention_of: Callable[[ModelKey], float | None] = lambda _: None
     inventory: Callable[[], tuple[Inventory | None, str] | None] = lambda: None
 
-
-class Collector:
-    """Builds the Snapshot of each cycle, and remembers whether Prometheus answered."""
-
-    def __init__(
-        self, stores: CollectStores, *, prometheus: Querier, instruments: Instruments, settings: CollectorSettings
-    ) -> None:
-        """Take the dependencies; the stores must have their indexes (CollectStores.add_indexes)."""
-        self._stores = stores
-        self._shared = SharedQueries(prometheus)
-        self._instruments = instruments
-        self._settings = settings
-        self._cache = AnswerCache(settings=settings.cache, freshness=settings.freshness, instruments=instruments)
+    def __post_init__(self) -> None:
+        """Begin without answers."""
+        self._shared = SharedQueries(self.prometheus)
+        self._cache = AnswerCache(settings=self.cache, freshness=self.freshness, instruments=self.instruments)
         self._round = asyncio.Lock()
-        """Cycle and background do not ask the same at the same time: who comes second finds the answer of the first."""
+        """Cycle and background do not ask the same at the same time: the second finds the answers of the first."""
         self._status: str | None = None
         self._throttle = log.Throttle()
 
@@ -101,289 +95,248 @@ class Collector:
         return self._status
 
     async def collect(self, now: float) -> Snapshot:
-        """Return what is seen at ``now`` (seconds since the epoch).
+        """Return variants and samples at ``now`` (seconds since the epoch).
 
-        Its queries take at most the deadline of the settings, and so do those of a fetch in the background before them.
+        Its queries take at most the deadline, and so do those of a fetch in the background before them.
         """
-        settings = self._settings
         faults = Faults(now, throttle=self._throttle)
         accepted = await accepted_in_slices(
-            self._stores, claims=settings.claims, now=now, as_started=settings.as_started, faults=faults
+            self.stores, claims=self.claims, now=now, as_started=self.as_started, faults=faults
         )
-        size, asked = _size(accepted), self._asked(accepted, faults)
-        joins = await beside(
-            size, lambda: Joins.of(accepted, instruments=self._instruments, asked=asked, faults=faults)
+        size, wanted, refused = _size(accepted), self._wanted(accepted, faults), _refused(accepted)
+        replicas = await beside(
+            size, lambda: ReplicaJoin(accepted, instruments=self.instruments, wanted=wanted, faults=faults)
         )
-        round_ = Round.of(now, settings.deadline_seconds)
+        active = {entry.variant.model for entry in accepted if entry.variant.active}
+        queues = SchedulerQueueJoin(
+            [model for model in sorted(active) if queries.SCHEDULER_QUEUE in wanted[model]], faults=faults
+        )
+
+        def take(chunk: _Chunk, found: ChunkAnswers) -> None:
+            """Give the answers about a chunk to replicas and queues; an empty one with a warning is a failure."""
+            for name, answer in _answers(found).items():
+                if name in queries.ANALYZER_QUERIES and answer.warnings and not answer.series:
+                    fail(name, chunk.namespaces, f"query {name}: {answer.warnings[0]}")
+                elif name == queries.SCHEDULER_QUEUE:
+                    queues.add(answer)
+                else:
+                    replicas.add(name, answer)
+
+        def fail(query: str, namespaces: Sequence[str], message: str) -> None:
+            if query == queries.SCHEDULER_QUEUE:
+                queues.fail(namespaces, message)
+            else:
+                replicas.fail(query, namespaces, message)
+
+        round_ = Round(now, self.deadline_seconds)
         async with asyncio.TaskGroup() as group:
-            counting = group.create_task(self._count_requests(accepted, round_, faults))
-            failures = await self._gather(accepted, joins, round_, asked_about=asked, faults=faults)
-        freshness = settings.freshness()
-        replicas, queues = await beside(size, lambda: joins.result(now=now, freshness=freshness))
-        snapshot = await beside(size, lambda: Snapshot.of([entry.variant for entry in accepted], replicas, failures))
-        inventory, detail = self._inventory()
+            retentions = {
+                model: faults.attempt(model, "reading its policy", partial(self.retention_of, model), default=None)
+                for model in sorted(active)
+                if model.namespace not in refused
+            }
+            counting = group.create_task(
+                count_requests(
+                    {model: retention for model, retention in retentions.items() if retention is not None},
+                    lambda topic, make, asked: self._shared.settle(topic, {REQUEST_COUNTS: make}, asked, round_),
+                )
+            )
+            failures = list(refused.values())
+            for chunk, found in (await self._chunk_answers(accepted, wanted, round_, faults)).items():
+                series = sum(len(vector.series) for vector in _answers(found).values())
+                await beside(series // _SERIES_PER_VARIANT, partial(take, chunk, found))
+                for name in found.keys() - {_ESSENTIAL}:
+                    for namespace, failure in found[name].failed.items():
+                        fail(name, [namespace], failure.message)
+                failures += _failures(found)
+        freshness = self.freshness()
+        metrics, waiting = await beside(
+            size,
+            lambda: (replicas.replicas(now=now, freshness=freshness), queues.queues(Classifier(now, freshness))),
+        )
+        snapshot = await beside(size, lambda: Snapshot.of([entry.variant for entry in accepted], metrics, failures))
+        try:
+            inventory, detail = self.inventory() or (None, "")
+        except Exception as error:  # noqa: BLE001 - no model is held; the number of GPUs is unknown
+            _log.exception("inventory_failed")
+            inventory, detail = None, f"counting GPUs failed: {cause_of(error)}"
         return replace(
             snapshot,
-            queues=tuple(sorted(queues, key=lambda queue: queue.model)),
+            queues=tuple(sorted(waiting, key=lambda queue: queue.model)),
             request_counts=counting.result(),
             inventory=inventory,
             inventory_detail=detail,
             unread=faults.unread(),
         )
 
-    def _inventory(self) -> tuple[Inventory | None, str]:
-        """Count the GPUs. An error leaves their number unknown. It concerns all models, so none of them is held."""
-        try:
-            return self._settings.inventory() or (None, "")
-        except Exception as error:  # noqa: BLE001 - decisions go on without the number of GPUs
-            _log.exception("inventory_failed")
-            return None, f"counting GPUs failed: {cause_of(error)}"
+    async def refresh(self, now: float) -> None:
+        """Fetch the answers that the last cycle used again if they are due. After a failure the kept answers stay."""
+        async with self._round:
+            accepted = await accepted_in_slices(self.stores, claims=self.claims)
+            faults = Faults(now, throttle=self._throttle)
+            wanted, suspected = self._wanted(accepted, faults), self._shared.suspected(_ESSENTIAL)
+            found = await beside(_size(accepted), lambda: _chunks(accepted, wanted, faults, suspected))
+            due = [chunk for chunk in found if self._cache.due(chunk.queries, now=now)]
+            if due:
+                self._conclude(await self._ask(due, Round(now, self.deadline_seconds)))
 
-    def _asked(self, accepted: list[AcceptedVariant], faults: Faults) -> Callable[[ModelKey], frozenset[str]]:
-        """Return what tells which of the queries that only some analyzers want are for a model, asked once for each."""
-        known = {
-            model: faults.attempt(model, "reading its policy", partial(self._wanted, model), default=_NO_QUERIES)
+    def _wanted(self, accepted: list[AcceptedVariant], faults: Faults) -> Wanted:
+        """Return the queries that only some analyzers want; each policy is read once."""
+
+        def read(model: ModelKey) -> frozenset[str]:
+            engines, counters = self.engines_of(model), self.counters_of(model)
+            asked = {
+                queries.ENGINE_SIGNALS: engines,
+                queries.ENGINE_COUNTERS: counters,
+                queries.SCHEDULER_QUEUE: engines or counters,
+            }
+            return frozenset(name for name, wants in asked.items() if wants)
+
+        return {
+            model: faults.attempt(model, "reading its policy", partial(read, model), default=frozenset[str]())
             for model in {entry.variant.model for entry in accepted}
         }
-        return known.__getitem__
 
-    def _wanted(self, model: ModelKey) -> frozenset[str]:
-        wanted = {ENGINE_SIGNALS} if self._settings.engines_of(model) else set[str]()
-        wanted |= {ENGINE_COUNTERS} if self._settings.counters_of(model) else set()
-        return frozenset(wanted | {SCHEDULER_QUEUE}) if wanted else _NO_QUERIES
-
-    async def refresh(self, now: float) -> None:
-        """Fetch kept answers again that the last cycle used, as far as they are due. A failure leaves the kept ones."""
-        async with self._round:
-            accepted = await accepted_in_slices(self._stores, claims=self._settings.claims)
-            faults = Faults(now, throttle=self._throttle)
-            asked_about = self._asked(accepted, faults)
-            suspected = self._shared.suspected(_ESSENTIAL)
-            wanted = await beside(_size(accepted), lambda: _chunks(accepted, asked_about, faults, suspected))
-            asked = [chunk for chunk in wanted if self._cache.due(chunk.queries, now=now)]
-            if asked:
-                self._conclude(await self._ask(asked, Round.of(now, self._settings.deadline_seconds)))
-
-    async def _count_requests(
-        self, accepted: list[AcceptedVariant], round_: Round, faults: Faults
-    ) -> tuple[RequestCounts, ...]:
-        """Count the requests of the models that run and may go to zero."""
-        running = {entry.variant.model for entry in accepted if entry.variant.active}
-        known = {model for model in running if _refuse(model.namespace) is None}
-        read = self._settings.retention_of
-        retentions = {
-            model: faults.attempt(model, "reading its policy", lambda model=model: read(model), default=None)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
-            for model in sorted(known)
-        }
-        models = {model: retention for model, retention in retentions.items() if retention is not None}
-        return await count_requests(
-            models, lambda topic, make, asked: self._shared.settle(topic, {REQUEST_COUNTS: make}, asked, round_)
-        )
-
-    async def _gather(
-        self,
-        accepted: list[AcceptedVariant],
-        joins: Joins,
-        round_: Round,
-        *,
-        asked_about: Callable[[ModelKey], frozenset[str]],
-        faults: Faults,
-    ) -> list[CollectionFailure]:
-        """Bring the answers about the namespaces of active variants into the joins; return what failed."""
+    async def _chunk_answers(
+        self, accepted: list[AcceptedVariant], wanted: Wanted, round_: Round, faults: Faults
+    ) -> dict[_Chunk, ChunkAnswers]:
+        """Return the answers about the namespaces of active variants, from the cache or from Prometheus."""
         suspected = self._shared.suspected(_ESSENTIAL)
-        wanted = await beside(_size(accepted), lambda: _chunks(accepted, asked_about, faults, suspected))
-        answers: dict[_Chunk, _Found] = {}
+        needed = await beside(_size(accepted), lambda: _chunks(accepted, wanted, faults, suspected))
+        known: dict[_Chunk, ChunkAnswers] = {}
         async with self._round:
             round_.begin()
-            for chunk in wanted:
+            for chunk in needed:
                 kept = self._cache.find(chunk.queries, chunk.pods, now=round_.now)
                 if kept is not None:
-                    answers[chunk] = _Found(dict(kept))
-            missing = [chunk for chunk in wanted if chunk not in answers]
-            asked = await self._ask(missing, round_)
+                    known[chunk] = {_ESSENTIAL: Settled(dict(kept))}
+            asked = await self._ask([chunk for chunk in needed if chunk not in known], round_)
         spoilers = all(namespace in suspected for chunk in asked for namespace in chunk.namespaces)
-        if (asked or not wanted) and not (answers and spoilers):
+        if (asked or not needed) and not (known and spoilers):
             self._conclude(asked)
         self._cache.clean(now=round_.now)
-        failures = _refusals(accepted)
-        for chunk, found in (answers | asked).items():
-            await beside(_series(found.answers), partial(joins.add, chunk.namespaces, found.answers))
-            for name, lacking in found.lacking.items():
-                for namespace, failure in lacking.items():
-                    joins.fail(name, namespace, failure.message)
-            failures += found.failures()
-        return failures
+        return known | asked
 
-    def _conclude(self, round_: dict[_Chunk, _Found]) -> None:
-        """Tell whether the last round of queries was answered; without one there is no complaint.
+    def _conclude(self, round_: Mapping[_Chunk, ChunkAnswers]) -> None:
+        """Note whether the last round of queries was answered; a round without queries counts as answered.
 
         A namespace that has no answer while others have theirs says nothing about Prometheus.
         """
-        failures = [failure for found in round_.values() for failure in found.failures()]
-        answered = any(len(found.held) < len(chunk.namespaces) for chunk, found in round_.items())
+        failures = [failure for found in round_.values() for failure in _failures(found)]
+        answered = any(len(found[_ESSENTIAL].failed) < len(chunk.namespaces) for chunk, found in round_.items())
         if round_:
-            self._instruments.prometheus_up.set(1 if answered else 0)
+            self.instruments.prometheus_up.set(1 if answered else 0)
         self._status = failures[0].message if failures and not answered else None
 
-    async def _ask(self, asked: list[_Chunk], round_: Round) -> dict[_Chunk, _Found]:
-        """Ask about chunks side by side; what was answered completely is kept."""
+    async def _ask(self, asked: list[_Chunk], round_: Round) -> dict[_Chunk, ChunkAnswers]:
+        """Ask about chunks side by side; complete answers are kept."""
         suspected = self._shared.suspected(_ESSENTIAL)
         if all(namespace in suspected for chunk in asked for namespace in chunk.namespaces):
-            round_.order.begin()  # there will be no essential query that the others could wait for
+            round_.others_begin.set()  # no essential query comes for which the others could wait
         async with asyncio.TaskGroup() as group:
             tasks = {chunk: group.create_task(self._ask_chunk(chunk, round_)) for chunk in asked}
         found = {chunk: task.result() for chunk, task in tasks.items()}
-        for failure in (failure for each in found.values() for failure in each.failures()):
-            _log.warning(
-                "collection_failed",
-                namespaces=len(failure.namespaces),
-                first_namespace=failure.namespaces[0],
-                reason=failure.message,
-            )
+        for failure in (failure for each in found.values() for failure in _failures(each)):
+            names, reason = failure.namespaces, failure.message
+            _log.warning("collection_failed", namespaces=len(names), first_namespace=names[0], reason=reason)
         return found
 
-    async def _ask_chunk(self, chunk: _Chunk, round_: Round) -> _Found:
-        """Ask the queries of one chunk; a namespace without all of the essential ones has no answer."""
-        makes = {query.name: _make(index) for index, query in enumerate(chunk_queries(chunk.namespaces))}
+    async def _ask_chunk(self, chunk: _Chunk, round_: Round) -> ChunkAnswers:
+        """Ask the queries of one chunk. Namespaces that spoil answers are remembered for each part of the pods."""
+        settle = self._shared.settle
         async with asyncio.TaskGroup() as group:
-            essential = group.create_task(self._shared.settle(_ESSENTIAL, makes, chunk.namespaces, round_))
-            others = [(each.name, group.create_task(self._ask_more(each, round_))) for each in chunk.more]
-        settled = essential.result()
-        found = _Found(settled.answers, settled.failed)
-        more: dict[str, Settled] = {}
+            essential = group.create_task(settle(_ESSENTIAL, queries.ESSENTIAL_QUERIES, chunk.namespaces, round_))
+            others = [
+                (each.name, group.create_task(settle(each[:2], {each.name: each.make}, each.namespaces, round_)))
+                for each in chunk.more
+            ]
+        found = {_ESSENTIAL: essential.result()}
         for name, task in others:
-            more.setdefault(name, Settled()).take(task.result())
-        for name, settled in more.items():
-            found.answers |= settled.answers
-            found.lacking[name] = settled.failed
-        if not found.held and not any(found.lacking.values()):
-            self._cache.keep(chunk.queries, chunk.pods, found.answers, now=round_.now)
+            found.setdefault(name, Settled()).take(task.result())
+        if not any(settled.failed for settled in found.values()):
+            self._cache.keep(chunk.queries, chunk.pods, _answers(found), now=round_.now)
         return found
 
-    async def _ask_more(self, more: _More, round_: Round) -> Settled:
-        """Ask what only some analyzers want; what is remembered of a part of the pods is apart from the others."""
-        return await self._shared.settle((more.name, more.pods), {more.name: more.make}, more.namespaces, round_)
 
-
-@dataclass(frozen=True, slots=True)
-class _More:
-    """A query by its name, the namespaces that it is about, and which part of their pods: a matcher, empty for all."""
+class _AnalyzerQuery(NamedTuple):
+    """A query that only some analyzers need: its part of the pods (a matcher, empty for all), and its namespaces."""
 
     name: str
+    pods: str
     namespaces: tuple[str, ...]
-    pods: str = ""
 
-    def make(self, namespaces: Sequence[str]) -> Query:
-        """Return the query about some of the namespaces."""
-        make = ANALYZER_QUERIES[self.name]
-        return make(namespaces, self.pods) if self.pods else make(namespaces)
+    @property
+    def make(self) -> Make:
+        return partial(queries.ANALYZER_QUERIES[self.name], pods=self.pods)
 
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """What is asked together: up to a hundred namespaces, their queries, and the Ready pods that they concern.
-
-    ``more`` are the queries that only some analyzers want.
-    """
+    """Up to a hundred namespaces, their Ready pods, and all queries about them; only some analyzers need ``more``."""
 
     namespaces: tuple[str, ...]
-    more: tuple[_More, ...]
+    more: tuple[_AnalyzerQuery, ...]
     queries: tuple[Query, ...]
     pods: Pods
 
 
-@dataclass(slots=True)
-class _Found:
-    """The answers about a chunk by query name.
-
-    ``held`` are the namespaces that have no answer, ``lacking`` those that lack the answer to a query that is not
-    essential, by its name.
-    """
-
-    answers: dict[str, InstantVector]
-    held: Mapping[str, Failure] = field(default_factory=dict)
-    lacking: dict[str, Mapping[str, Failure]] = field(default_factory=dict)
-
-    def failures(self) -> list[CollectionFailure]:
-        """Return the namespaces without an answer, those with the same reason together."""
-        by_message: dict[str, list[str]] = {}
-        for namespace, failure in self.held.items():
-            by_message.setdefault(failure.message, []).append(namespace)
-        return [CollectionFailure(tuple(sorted(found)), message) for message, found in sorted(by_message.items())]
-
-
-_PODS_PER_VARIANT: Final = 10
-_SERIES_PER_VARIANT: Final = 50
-"""That cost about as much as a variant does."""
-
-
-def _size(accepted: list[AcceptedVariant]) -> int:
-    """Return how much work variants are, for ``beside``."""
-    return len(accepted) + sum(len(entry.pods) for entry in accepted) // _PODS_PER_VARIANT
-
-
-def _series(answers: Answers) -> int:
-    return sum(len(vector.series) for vector in answers.values()) // _SERIES_PER_VARIANT
-
-
-def _make(index: int) -> Make:
-    return lambda namespaces: chunk_queries(namespaces)[index]
-
-
-def _chunks(
-    accepted: list[AcceptedVariant],
-    asked_about: Callable[[ModelKey], frozenset[str]],
-    faults: Faults,
-    suspected: frozenset[str],
-) -> list[_Chunk]:
-    """Return what to ask about the active variants."""
+def _chunks(accepted: list[AcceptedVariant], wanted: Wanted, faults: Faults, suspected: frozenset[str]) -> list[_Chunk]:
+    """Return what to ask about the active variants; suspected namespaces are apart from the others."""
+    refused = _refused(accepted)
     pods: dict[str, set[tuple[str, str]]] = {}
-    more: dict[str, set[str]] = {name: set() for name in ANALYZER_QUERIES}
+    wanting: dict[str, set[str]] = {name: set() for name in queries.ANALYZER_QUERIES}
     for entry in accepted:
-        if entry.variant.active and _refuse(entry.variant.key.namespace) is None:
-            ready = faults.attempt(
-                entry.variant.model, "reading its pods", partial(_ready, entry), list[tuple[str, str]]()
-            )
-            pods.setdefault(entry.variant.key.namespace, set()).update(ready)
-            for name in asked_about(entry.variant.model):
-                more[name].add(entry.variant.key.namespace)
+        namespace, model = entry.variant.key.namespace, entry.variant.model
+        if entry.variant.active and namespace not in refused:
+            ready = faults.attempt(model, "reading its pods", partial(_ready, entry), list[tuple[str, str]]())
+            pods.setdefault(namespace, set()).update(ready)
+            for name in wanted[model]:
+                wanting[name].add(namespace)
     counts = {namespace: len(found) for namespace, found in pods.items()}
-    return [
-        _chunk(names, more, pods)
-        for part in (pods.keys() - suspected, pods.keys() & suspected)
-        for names in chunks(part, counts)
-    ]
+    found = []
+    for part in (pods.keys() - suspected, pods.keys() & suspected):
+        for namespaces in chunks(part, counts):
+            concerned: Pods = frozenset().union(*(pods[namespace] for namespace in namespaces))
+            several = parts(name for _, name in concerned)
+            more = tuple(
+                _AnalyzerQuery(name, some, about)
+                for name, those in wanting.items()
+                if (about := tuple(each for each in namespaces if each in those))
+                for some in (several if name in queries.BY_PODS else ("",))
+            )
+            asked = (*chunk_queries(namespaces), *(each.make(each.namespaces) for each in more))
+            found.append(_Chunk(namespaces, more, asked, concerned))
+    return found
 
 
 def _ready(entry: AcceptedVariant) -> list[tuple[str, str]]:
     return [(pod.metadata.namespace, pod.metadata.name) for pod in entry.pods if pod.ready]
 
 
-def _chunk(
-    namespaces: tuple[str, ...], more: Mapping[str, set[str]], pods: Mapping[str, set[tuple[str, str]]]
-) -> _Chunk:
-    found = {name: tuple(each for each in namespaces if each in wanting) for name, wanting in more.items()}
-    ready = frozenset[tuple[str, str]]().union(*(pods[namespace] for namespace in namespaces))
-    several = parts(name for _, name in ready)
-    some = tuple(
-        _More(name, about, part)
-        for name, about in found.items()
-        if about
-        for part in (several if name in BY_PODS else ("",))
-    )
-    queries = (*chunk_queries(namespaces), *(each.make(each.namespaces) for each in some))
-    return _Chunk(namespaces, some, queries, ready)
+def _refused(accepted: list[AcceptedVariant]) -> dict[str, CollectionFailure]:
+    """Return a failure for each active variant's namespace with an invalid name, sorted."""
+    refused = {}
+    for namespace in sorted({entry.variant.key.namespace for entry in accepted if entry.variant.active}):
+        try:
+            validate_namespace(namespace)
+        except ValueError as error:
+            refused[namespace] = CollectionFailure((namespace,), str(error))
+    return refused
 
 
-def _refusals(accepted: list[AcceptedVariant]) -> list[CollectionFailure]:
-    """Return a failure for each name of an active variant's namespace that is none."""
-    names = sorted({entry.variant.key.namespace for entry in accepted if entry.variant.active})
-    return [failure for failure in map(_refuse, names) if failure is not None]
+def _answers(found: ChunkAnswers) -> Answers:
+    """Return the answers about a chunk by query name."""
+    return {name: vector for settled in found.values() for name, vector in settled.answers.items()}
 
 
-def _refuse(namespace: str) -> CollectionFailure | None:
-    try:
-        validate_namespace(namespace)
-    except ValueError as error:
-        return CollectionFailure((namespace,), str(error))
-    return None
+def _failures(found: ChunkAnswers) -> list[CollectionFailure]:
+    """Return the namespaces of a chunk without an answer to the essential queries, by reason."""
+    by_message: dict[str, list[str]] = {}
+    for namespace, failure in found[_ESSENTIAL].failed.items():
+        by_message.setdefault(failure.message, []).append(namespace)
+    return [CollectionFailure(tuple(sorted(names)), message) for message, names in sorted(by_message.items())]
+
+
+def _size(accepted: list[AcceptedVariant]) -> int:
+    """Return how much work variants are, for ``beside``."""
+    return len(accepted) + sum(len(entry.pods) for entry in accepted) // _PODS_PER_VARIANT

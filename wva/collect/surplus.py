@@ -1,32 +1,28 @@
-"""How much of an object is kept: owners may write up to 1.5 MiB into each, and every cycle reads all of them.
+"""Bounds what the caches keep of an object: its owner may write 1.5 MiB into it, and every cycle reads all.
 
-The caches pass each object through here before they keep it. What is left out is counted in the object, so that the
-condition ``ConfigurationValid`` of a variant can say so.
+The caches pass each object through here before they keep it. The object counts the parts that were left out, so
+that the condition ``ConfigurationValid`` of a variant can say so.
 """
 
 from __future__ import annotations
 
+import operator
 from typing import Final
 
 import msgspec
 
-from wva.api.meta import Condition
-from wva.api.pod_template import Container, EnvVar, PodSpec, PodTemplate
+from wva.api.core import PodTemplate, TemplateSpec
 from wva.api.variantautoscaling import ConditionType, VariantAutoscaling
 from wva.targets import ScaleTarget
 
 MAX_ARGUMENT_BYTES: Final = 64 * 1024
 """Of command and args of one container together. The operating system takes 128 KiB for one argument."""
-
 MAX_CONTAINERS: Final = 64
 """Of one pod template."""
-
 MAX_MODEL_ID_CHARACTERS: Final = 512
 """A model id becomes the label of a series. The longest in public registries have about a hundred characters."""
-
 MAX_CONDITIONS: Final = 32
 """Of one status; the controller itself writes a third of that."""
-
 ENGINE_SWITCH: Final = "VLLM_USE_V1"
 """The only environment variable that the caches keep. Others may hold secrets."""
 
@@ -35,29 +31,41 @@ _TOLD: Final = 3
 
 
 def bounded_target(target: ScaleTarget) -> ScaleTarget:
-    """Return a target with what is read of its containers and no more."""
+    """Return a target with only the parts of its containers that are read."""
     return target.with_templates(_bounded_template)
 
 
 def _bounded_template(template: PodTemplate) -> PodTemplate:
     containers = template.spec.containers
-    kept = tuple(_bounded(container) for container in containers[:MAX_CONTAINERS])
-    if len(kept) == len(containers) and all(map(_is, kept, containers)):
+    kept = []
+    for container in containers[:MAX_CONTAINERS]:
+        # Of several entries for one variable the last one counts.
+        env = [variable for variable in container.env if variable.name == ENGINE_SWITCH][-1:]
+        if len(container.env) > len(env):
+            container = msgspec.structs.replace(container, env=tuple(env))  # noqa: PLW2901 - the same one, bounded
+        size = sum(len(word.encode("utf-8", errors="replace")) + 1 for word in (*container.command, *container.args))
+        if size > MAX_ARGUMENT_BYTES:
+            container = msgspec.structs.replace(container, command=(), args=(), argument_bytes=size)  # noqa: PLW2901
+        kept.append(container)
+    if len(kept) == len(containers) and all(map(operator.is_, kept, containers)):
         return template
-    return msgspec.structs.replace(template, spec=PodSpec(kept, containers_left_out=len(containers) - len(kept)))
+    return msgspec.structs.replace(
+        template, spec=TemplateSpec(tuple(kept), containers_left_out=len(containers) - len(kept))
+    )
 
 
 def bounded_variant(va: VariantAutoscaling) -> VariantAutoscaling:
     """Return a VariantAutoscaling with a model id and conditions of bounded size.
 
-    A model id that is too long stays too long by one character. Of the conditions, those of the controller are kept
-    first.
+    A model id that is too long stays too long by one character. The conditions of the controller are kept first.
     """
     if len(va.spec.model_id) > MAX_MODEL_ID_CHARACTERS:
         model_id = va.spec.model_id[: MAX_MODEL_ID_CHARACTERS + 1]
         va = msgspec.structs.replace(va, spec=msgspec.structs.replace(va.spec, model_id=model_id))
     if len(va.status.conditions) > MAX_CONDITIONS:
-        status = msgspec.structs.replace(va.status, conditions=_most_useful(va.status.conditions))
+        own = {condition.type: condition for condition in reversed(va.status.conditions) if condition.type in _OWN}
+        others = [condition for condition in va.status.conditions if condition.type not in _OWN]
+        status = msgspec.structs.replace(va.status, conditions=(*own.values(), *others)[:MAX_CONDITIONS])
         va = msgspec.structs.replace(va, status=status)
     return va
 
@@ -73,7 +81,7 @@ def surplus_problems(va: VariantAutoscaling, target: ScaleTarget | None) -> list
     if len(va.spec.model_id) > MAX_MODEL_ID_CHARACTERS:
         expected = f"expected at most {MAX_MODEL_ID_CHARACTERS}"
         lines.append(f"spec.modelID: got more characters, {expected}; in force: no decision on this variant")
-    template = PodSpec() if target is None else target.template.spec
+    template = TemplateSpec() if target is None else target.template.spec
     lines += [
         f"container {container.name}: got {container.argument_bytes:,} bytes of command and args, "
         f"expected at most {MAX_ARGUMENT_BYTES:,}; in force: the defaults of vLLM"
@@ -85,29 +93,3 @@ def surplus_problems(va: VariantAutoscaling, target: ScaleTarget | None) -> list
         expected = f"expected at most {MAX_CONTAINERS}"
         lines.append(f"containers: got {count:,}, {expected}; in force: the first {len(template.containers)}")
     return lines
-
-
-def _bounded(container: Container) -> Container:
-    env = _last_switch(container.env)
-    if len(container.env) > len(env):
-        container = msgspec.structs.replace(container, env=env)
-    size = sum(len(word.encode("utf-8", errors="replace")) + 1 for word in (*container.command, *container.args))
-    if size > MAX_ARGUMENT_BYTES:
-        container = msgspec.structs.replace(container, command=(), args=(), argument_bytes=size)
-    return container
-
-
-def _last_switch(env: tuple[EnvVar, ...]) -> tuple[EnvVar, ...]:
-    """Return the entry in force: of several for one variable the last one counts."""
-    found = next((variable for variable in reversed(env) if variable.name == ENGINE_SWITCH), None)
-    return () if found is None else (found,)
-
-
-def _most_useful(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
-    own = {condition.type: condition for condition in reversed(conditions) if condition.type in _OWN}
-    others = [condition for condition in conditions if condition.type not in _OWN]
-    return (*own.values(), *others)[:MAX_CONDITIONS]
-
-
-def _is(one: Container, other: Container) -> bool:
-    return one is other

@@ -2,45 +2,50 @@
 
 A VariantAutoscaling becomes a variant if it belongs to this controller, is not being deleted, and has a target that
 exists and is not contested. The values that must survive a restart (the number, the start of a hold, the start of a
-model load) are read back from the objects.
+model load) are read back from the objects. Of the environment of a container one variable is read and nothing is kept:
+others may hold secrets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-from wva.api.core import Pod
+from wva.api.core import Container, Pod
 from wva.api.meta import Key, parse_time
-from wva.api.variantautoscaling import ACCELERATOR_LABEL, ConditionType, OptimizedAlloc, VariantAutoscaling
+from wva.api.variantautoscaling import ACCELERATOR_LABEL, ConditionType, VariantAutoscaling
 from wva.collect.bounds import bounds_of
-from wva.collect.claims import Claims
+from wva.collect.claims import EVERYTHING, Claims
 from wva.collect.faults import Faults
-from wva.collect.gpus import gpus_per_replica
-from wva.collect.resolution import resolve
-from wva.collect.stores import CollectStores
-from wva.collect.surplus import model_id_fits
-from wva.collect.vllm_arguments import vllm_parameters
+from wva.collect.inventory import gpus_per_replica
+from wva.collect.resolution import CollectStores, resolve
+from wva.collect.surplus import ENGINE_SWITCH, model_id_fits
+from wva.model.records import replace
 from wva.model.variant import DEFAULT_COST, Bounds, ModelKey, Variant, VariantKey
+from wva.model.vllm_parameters import EngineCommand, VllmParameters, argument_problems, read_parameters
 from wva.numbers import REPLICAS, NumberError, Real
 from wva.slices import Slices
 from wva.targets import ScaleTarget, pods_of
 
 UNSCHEDULABLE_SECONDS: Final = 60.0
-"""How long the scheduler may look for a node before a pod counts as one that will not come: a node that an autoscaler
-adds takes longer, but until then its replica serves no requests either."""
+"""For so long the scheduler may look for a node; then the pod counts as unschedulable. A node that an autoscaler adds
+takes longer, but until then the replica serves no requests either."""
 
 COST: Final = Real(0, 1_000_000_000)
-"""A cost beyond is a typing error, and sums of such costs would not tell variants apart."""
+"""A higher cost is a typing error, and sums of such costs would not tell variants apart."""
 _EXPECTED_COST: Final = Real(0, COST.maximum, above=True).expected
 
-_EVERYTHING: Final = Claims()
+_KEPT_CHARACTERS: Final = 4096
+"""The arguments of a template are cached up to this length. WVA reads longer ones each time, so that the cache stays
+below 16 MiB."""
+_read_once: Final = lru_cache(maxsize=4096)(read_parameters)
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedVariant:
-    """A variant with its pods: of each replica the one that serves, unless it has ended."""
+    """A variant with its pods: of each replica the pod that serves, unless this pod has ended."""
 
     variant: Variant
     pods: tuple[Pod, ...]
@@ -50,84 +55,55 @@ async def accepted_in_slices(
     stores: CollectStores,
     *,
     only: Iterable[Key] | None = None,
-    claims: Claims = _EVERYTHING,
+    claims: Claims = EVERYTHING,
     now: float | None = None,
     as_started: Callable[[Variant, float], Variant] | None = None,
     faults: Faults | None = None,
 ) -> list[AcceptedVariant]:
     """Return every variant that this controller decides on, or those of ``only`` that it does, with its pods.
 
-    ``now`` is in seconds since the epoch; without it no pod counts as unschedulable, and no start from zero and
-    no claim of another controller counts. ``as_started`` returns a variant with a start that
-    the caches do not show yet. A variant that cannot be read is noted in ``faults``, and what is known of it in any
-    case is returned: its number and its replicas.
-
-    Other tasks run meanwhile. Each variant is as it was at one moment; one that comes meanwhile is left to the next
-    time.
+    ``now`` is in seconds since the epoch; without it no pod counts as unschedulable, and no start from zero and no
+    claim of another controller counts. ``as_started`` returns a variant with a start that the caches do not show yet. A
+    variant that cannot be read is noted in ``faults``, and returned with number and replicas only. Other tasks run
+    meanwhile: the state of each variant is of one moment, and a variant that is created meanwhile is left to the next
+    call.
     """
     faults = Faults() if faults is None else faults
     slices, accepted = Slices(), []
     vas = stores.variant_autoscalings
     for va in vas.list() if only is None else [va for key in only if (va := vas.get(key)) is not None]:
         await slices.rest()
-        found = _read(va, stores, claims, now, as_started, faults)
+        mine = False
+        found: AcceptedVariant | None = None
+        try:
+            mine = not va.metadata.deleting and model_id_fits(va) and claims.mine(va, now)
+            target = resolve(va, vas=vas, targets=stores.targets).target if mine else None
+            if target is not None:
+                pods = pods_of(target, stores.targets)
+                variant = variant_of(va, target=target, pods=pods, bounds=bounds_of(va, stores.scalers), now=now)
+                if as_started is not None and now is not None:
+                    variant = as_started(variant, now)
+                found = AcceptedVariant(variant, pods)
+        except Exception as error:  # noqa: BLE001 - the other variants are still read
+            model = ModelKey(va.metadata.namespace, va.spec.model_id)
+            faults.note(model, f"reading variant {va.metadata.name}", error)
+            found = bare_variant(va, stores) if mine else None
         if found is not None:
             accepted.append(found)
     return accepted
 
 
-def _read(
-    va: VariantAutoscaling,
-    stores: CollectStores,
-    claims: Claims,
-    now: float | None,
-    as_started: Callable[[Variant, float], Variant] | None,
-    faults: Faults,
-) -> AcceptedVariant | None:
-    """Return a variant, or what is known in any case if it cannot be read; None if it is not ours."""
-    key, what = _model_key(va), f"reading variant {va.metadata.name}"
-    if not faults.attempt(key, what, lambda: _ours(va, claims, now), default=False):
-        return None
-    try:
-        return _accepted(va, stores, now, as_started)
-    except Exception as error:  # noqa: BLE001 - the other variants are read all the same
-        faults.note(key, what, error)
-        return bare_variant(va, stores)
-
-
-def _model_key(va: VariantAutoscaling) -> ModelKey:
-    return ModelKey(va.metadata.namespace, va.spec.model_id)
-
-
-def _ours(va: VariantAutoscaling, claims: Claims, now: float | None) -> bool:
-    return not va.metadata.deleting and model_id_fits(va) and claims.mine(va, now)
-
-
-def _accepted(
-    va: VariantAutoscaling,
-    stores: CollectStores,
-    now: float | None,
-    as_started: Callable[[Variant, float], Variant] | None,
-) -> AcceptedVariant | None:
-    target = resolve(va, vas=stores.variant_autoscalings, targets=stores.targets).target
-    if target is None:
-        return None
-    pods = pods_of(target, stores.targets)
-    variant = variant_of(va, target=target, pods=pods, bounds=bounds_of(va, stores.scalers), now=now)
-    if as_started is not None and now is not None:
-        variant = as_started(variant, now)
-    return AcceptedVariant(variant, pods)
-
-
 def bare_variant(va: VariantAutoscaling, stores: CollectStores) -> AcceptedVariant | None:
-    """Return what must be known of a variant to hold it, None without a target: its number, and its replicas."""
+    """Return a variant with what holding it needs, its number and its replicas; None without a target."""
     target = stores.targets.named(va)
-    if target is None:
-        return None
+    return None if target is None else AcceptedVariant(_bare(va, target), ())
+
+
+def _bare(va: VariantAutoscaling, target: ScaleTarget) -> Variant:
     allocation = va.status.desired_optimized_alloc
-    variant = Variant(
+    return Variant(
         VariantKey(va.metadata.namespace, va.metadata.name),
-        _model_key(va),
+        ModelKey(va.metadata.namespace, va.spec.model_id),
         target.metadata.name,
         accelerator=va.metadata.labels.get(ACCELERATOR_LABEL, ""),
         spec_replicas=target.spec_replicas,
@@ -136,7 +112,6 @@ def bare_variant(va: VariantAutoscaling, stores: CollectStores) -> AcceptedVaria
         status_desired=None if allocation is None else REPLICAS.find(allocation.num_replicas),
         status_accelerator="" if allocation is None else allocation.accelerator,
     )
-    return AcceptedVariant(variant, ())
 
 
 def variant_of(
@@ -148,40 +123,29 @@ def variant_of(
     now: float | None = None,
 ) -> Variant:
     """Return the state of one variant; costs are unitless, times in seconds since the epoch."""
-    allocation = _allocation_for(va, target)
-    return Variant(
-        key=VariantKey(va.metadata.namespace, va.metadata.name),
-        model=_model_key(va),
-        target=target.metadata.name,
-        accelerator=va.metadata.labels.get(ACCELERATOR_LABEL, ""),
+    bare = _bare(va, target)
+    allocation = va.status.desired_optimized_alloc
+    if allocation is not None:
+        # A number that was written for a former target of the same name does not count. Both times have whole seconds:
+        # a number as old as the target counts as older.
+        created, written = parse_time(target.metadata.creation_timestamp), parse_time(allocation.last_run_time)
+        if created is not None and written is not None and created >= written:
+            bare = replace(bare, status_desired=None, status_accelerator="")
+    progressing = va.status.condition(ConditionType.PROGRESSING)
+    settling = progressing if progressing is not None and progressing.status == "True" else None
+    return replace(
+        bare,
         cost=parse_cost(va.spec.variant_cost),
-        spec_replicas=target.spec_replicas,
-        current_replicas=target.current_replicas,
-        ready_replicas=target.ready_replicas,
-        status_desired=None if allocation is None else REPLICAS.find(allocation.num_replicas),
-        status_accelerator="" if allocation is None else allocation.accelerator,
-        settling_since=_settling_since(va),
-        oldest_unready_since=_oldest_unready_since(pods),
+        settling_since=None if settling is None else parse_time(settling.last_transition_time),
+        oldest_unready_since=_oldest(pod for pod in pods if not pod.ready and not pod.metadata.deleting),
         bounds=bounds,
         unschedulable_pods=0 if now is None else sum(_unschedulable(pod, now) for pod in pods),
-        activated_at=_activated_at(pods),
+        # If the target was at zero before, its oldest pod is as old as its last start.
+        activated_at=_oldest(pods),
         unplaced_pods=sum(not pod.spec.node_name and not pod.metadata.deleting for pod in pods),
         gpus_per_replica=gpus_per_replica(target.templates),
         parameters=vllm_parameters(target.template.spec.containers),
     )
-
-
-def _allocation_for(va: VariantAutoscaling, target: ScaleTarget) -> OptimizedAlloc | None:
-    """Return the number in the status, unless it was written for a former target of the same name.
-
-    Both times have whole seconds. A number as old as the target says no more than the target itself.
-    """
-    allocation = va.status.desired_optimized_alloc
-    if allocation is None:
-        return None
-    created, written = parse_time(target.metadata.creation_timestamp), parse_time(allocation.last_run_time)
-    former = created is not None and written is not None and created >= written
-    return None if former else allocation
 
 
 def parse_cost(text: str) -> float:
@@ -200,21 +164,29 @@ def cost_problems(va: VariantAutoscaling) -> list[str]:
     return [str(NumberError("spec.variantCost", text, expected=_EXPECTED_COST, in_force=words))]
 
 
-def _settling_since(va: VariantAutoscaling) -> float | None:
-    progressing = va.status.condition(ConditionType.PROGRESSING)
-    if progressing is None or progressing.status != "True":
-        return None
-    return parse_time(progressing.last_transition_time)
+def vllm_parameters(containers: Iterable[Container]) -> VllmParameters:
+    """Return what the arguments of the containers say; init containers are not among them."""
+    commands = _commands(containers)
+    characters = sum(len(word) for command in commands for word in command.words)
+    return _read_once(commands) if characters <= _KEPT_CHARACTERS else read_parameters(commands)
 
 
-def _oldest_unready_since(pods: Iterable[Pod]) -> float | None:
-    waiting = (pod.metadata for pod in pods if not pod.ready and not pod.metadata.deleting)
-    created = (parse_time(metadata.creation_timestamp) for metadata in waiting)
-    return min((time for time in created if time is not None), default=None)
+def vllm_problems(target: ScaleTarget | None) -> list[str]:
+    """Return a line for people about the first arguments of a target that are no numbers of their range."""
+    return [] if target is None else argument_problems(_commands(target.template.spec.containers))
 
 
-def _activated_at(pods: Iterable[Pod]) -> float | None:
-    """Return when the oldest pod was created: a target that was at zero before has no older one."""
+def _commands(containers: Iterable[Container]) -> tuple[EngineCommand, ...]:
+    commands = []
+    for container in containers:
+        # Of several entries for one variable the last one counts.
+        switches = [variable.value for variable in container.env if variable.name == ENGINE_SWITCH]
+        commands.append(EngineCommand((*container.command, *container.args), switches[-1] if switches else None))
+    return tuple(commands)
+
+
+def _oldest(pods: Iterable[Pod]) -> float | None:
+    """Return when the oldest of the pods was created."""
     created = (parse_time(pod.metadata.creation_timestamp) for pod in pods)
     return min((time for time in created if time is not None), default=None)
 

@@ -53,7 +53,7 @@ def shortened(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text of others in a form that is safe and short enough for a message."""
+    """Return a text from outside in a form that is safe and short enough for a message."""
     cut = text if len(text) <= _MAX_ENTRY_CHARACTERS else text[:_MAX_ENTRY_CHARACTERS] + "..."
     return "".join(character if character.isprintable() else "?" for character in cut)
 
@@ -65,7 +65,7 @@ class PlainScalar(str):
 
 
 class FatalValue(ValueError):  # noqa: N818 - it is about the value
-    """A value that says something which must not be replaced by a default: the process does not start with it."""
+    """A value that must not give way to a default: the process does not start with it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,13 @@ from typing import Any, Final, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from wva.api.namespaces import is_namespace
+from wva.api.core import is_namespace
 from wva.config.declare import GLOBAL_DEFAULT, Declaration, PlainScalar, by_key, declarations, printable
 from wva.config.keys import EntryFields, ModelFields
 from wva.config.yaml_text import BadEntryError, read_mapping
-from wva.model.failures import cause_of
 from wva.model.records import replace
 from wva.model.service import PerformanceProfile
+from wva.model.trouble import cause_of
 from wva.slices import Steps, at_once
 
 DEFAULT_ENTRY: Final = "default"
@@ -80,7 +80,7 @@ class Notes:
         self.errors.append(EntryError(key, field_name, value, problem.expected, in_force, model_id, namespace))
 
     def warn(self, key: str, text: str) -> None:
-        """Note what an entry says in vain."""
+        """Note what has no effect in an entry."""
         self.warnings.append(f"{printable(key)}: {printable(text)}")
 
     def limit(
@@ -165,29 +165,19 @@ class EntryMap(Generic[V]):
 
     def __init__(self) -> None:
         """Start with nothing said."""
-        self.said: dict[str, Said[V]] = {"": Said()}
+        self._said: dict[str, Said[V]] = {}
 
     def of(self, namespace: str) -> Said[V]:
         """Return what a ConfigMap says now."""
-        return self.said.get(namespace) or Said()
+        return self._said.get(namespace) or Said()
 
     def take(self, namespace: str, data: Mapping[str, str]) -> Steps[None]:
         """Take what a ConfigMap says; where it is wrong, what it said last stays. In force after the last step."""
-        self.said[namespace] = yield from self._read(namespace, data)
-        yield from self._resolve(namespace)
+        raise NotImplementedError
 
     def forget(self, namespace: str) -> None:
         """Go on as if there were no ConfigMap and never had been."""
-        self.said.pop(namespace, None)
-        if not namespace:
-            self.said[""] = Said()
-            at_once(self._resolve(""))
-
-    def _read(self, namespace: str, data: Mapping[str, str]) -> Steps[Said[V]]:
-        raise NotImplementedError
-
-    def _resolve(self, namespace: str) -> Steps[None]:  # noqa: ARG002 - nothing else depends on what is said
-        yield
+        self._said.pop(namespace, None)
 
 
 class GlobalMap(EntryMap[V]):
@@ -200,12 +190,13 @@ class GlobalMap(EntryMap[V]):
     ) -> None:
         """``read`` returns the good entries, and is told the good ones before; ``values_of`` picks what counts."""
         super().__init__()
-        self._read_good, self._values_of = read, values_of
+        self._read, self._values_of = read, values_of
 
-    def _read(self, namespace: str, data: Mapping[str, str]) -> Steps[Said[V]]:
+    def take(self, namespace: str, data: Mapping[str, str]) -> Steps[None]:
+        """Read it anew."""
         notes = Notes()
-        good = yield from self._read_good(data, self.of(namespace).good, notes)
-        return Said(self._values_of(good, notes), good, tuple(notes.errors), tuple(notes.warnings))
+        good = yield from self._read(data, self.of(namespace).good, notes)
+        self._said[namespace] = Said(self._values_of(good, notes), good, tuple(notes.errors), tuple(notes.warnings))
 
 
 def read_each(
@@ -249,7 +240,7 @@ class Rules(Generic[E, P, R]):
 
     ``base`` holds without any entry. ``over`` lays an entry over a policy, and ``check`` raises BadEntryError when the
     result contradicts itself. ``made_of`` makes of the merged ``default`` and the merged entries what a decision reads.
-    ``remarks`` says what an entry has in vain. ``unused`` names the values of a good entry that mean nothing, each with
+    ``remarks`` returns warnings on an entry. ``unused`` names the values of a good entry that mean nothing, each with
     what is in force instead. ``pairs``: an entry must name model and namespace both. ``told`` are the first fields that
     say what is in force of all of an entry, 0 for all.
     """
@@ -281,12 +272,9 @@ class Rules(Generic[E, P, R]):
         fields = list(settable(self.fields).values())
         if declared is not None and GLOBAL_DEFAULT in declared.places:
             return "what it said last, else the default"
-        words = {each.key: _words(each, getattr(policy, each.attribute)) for each in fields}
+        values = ((each, getattr(policy, each.attribute)) for each in fields)
+        words = {each.key: each.unset if value is None else each.form.show(value) for each, value in values}
         return words.get(name) or ", ".join(f"{each.key} {words[each.key]}" for each in fields[: self.told])
-
-
-def _words(declared: Declaration, value: object) -> str:
-    return declared.unset if value is None else declared.form.show(value)
 
 
 class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
@@ -305,39 +293,41 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
         return None if entry is None else entry.fields
 
     def forget(self, namespace: str) -> None:
-        """Drop what a ConfigMap said, and nothing else."""
+        """Go on without it; what other namespaces inherit from the global one is merged anew."""
         self.local.pop(namespace, None)
         super().forget(namespace)
+        if not namespace:
+            at_once(self._resolve(""))
 
-    def _read(self, namespace: str, data: Mapping[str, str]) -> Steps[Said[Entry[E]]]:
-        """Read a ConfigMap; the last good value of a bad entry stays, if there is any."""
+    def take(self, namespace: str, data: Mapping[str, str]) -> Steps[None]:
+        """Read it entry by entry. The last good value of a bad entry stays, if there is any."""
         rules, notes, previous = self._rules, Notes(), self.of(namespace).good
         default = self.default() if namespace else None
         most, where = (MAX_LOCAL_ENTRIES, "in a namespace") if namespace else (MAX_ENTRIES, "in a ConfigMap")
+        defaults_from = "the global ConfigMap" if namespace else "this ConfigMap"
         good: dict[str, Entry[E]] = {}
+        first: dict[tuple[str, str | None], Entry[E]] = {}
         for key in notes.limit(data, most=most, where=where, namespace=namespace):
             yield
-            under = None if key == DEFAULT_ENTRY else default
+            for_all = key == DEFAULT_ENTRY
+            under = None if for_all else default
             written: dict[str, str] = {}
-            problem: BadEntryError | None = None
+            whose = {"model_id": "", "namespace": namespace}
             try:
                 written = written_fields(rules.fields, key, data[key], notes)
                 fields = read_fields(rules.fields, written)
-                entry = Entry(key, "", None, fields)
-                entry = entry if key == DEFAULT_ENTRY else self._for_model(entry, namespace)
+                place = None if for_all else fields.namespace or namespace
+                if not for_all and not fields.model_id:
+                    raise BadEntryError("the model that this entry is for", field_name="model_id")
+                if place == "" and rules.pairs:
+                    raise BadEntryError("the namespace of the model", field_name="namespace")
+                if place and not is_namespace(place):
+                    raise BadEntryError("a namespace", field_name="namespace", value=place)
+                entry = Entry(key, "" if for_all else fields.model_id or "", place or None, fields)
                 rules.merge(fields, under)
-            except BadEntryError as error:
-                problem, written = error, written | error.written
-            whose = {"model_id": "", "namespace": namespace}
-            if key != DEFAULT_ENTRY:
-                whose |= {name: written[name] for name in whose.keys() & written.keys()}
-            if problem is None:
-                good[key] = entry
-                for unused, in_force in rules.unused(fields):
-                    notes.reject(key, unused, in_force=in_force, **whose)
-                for remark in self._remarks(key, fields, namespace):
-                    notes.warn(key, remark)
-            else:
+            except BadEntryError as problem:
+                written |= problem.written
+                whose |= {} if for_all else {name: written[name] for name in whose.keys() & written.keys()}
                 kept = previous.get(key)
                 try:
                     value = rules.merge(kept.fields, under) if kept else rules.merge(default)
@@ -345,52 +335,41 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
                     value = rules.merge(default)
                 notes.reject(key, problem, in_force=rules.in_force(problem.field_name, value), **whose)
                 good |= {} if kept is None else {key: kept}
-            if key == DEFAULT_ENTRY and key in good:
+            else:
+                good[key] = entry
+                whose |= {} if for_all else {name: written[name] for name in whose.keys() & written.keys()}
+                for unused, in_force in rules.unused(fields):
+                    notes.reject(key, unused, in_force=in_force, **whose)
+                if for_all and (fields.model_id is not None or fields.namespace is not None):
+                    notes.warn(key, "model_id and namespace have no effect: this entry applies to every model")
+                for name, declared in declarations(type(fields)).items() if namespace or not for_all else ():
+                    if GLOBAL_DEFAULT in declared.places and getattr(fields, name) is not None:
+                        read = f"it is read from {DEFAULT_ENTRY} of {defaults_from} only"
+                        notes.warn(key, f"{declared.key} has no effect here: {read}")
+                for remark in rules.remarks(fields):
+                    notes.warn(key, remark)
+            if for_all and key in good:
                 default = good[key].fields
-        return Said(self._first_of_each(good, namespace, notes), good, tuple(notes.errors), tuple(notes.warnings))
-
-    def _for_model(self, entry: Entry[E], own: str) -> Entry[E]:
-        model_id, namespace = entry.fields.model_id, entry.fields.namespace or own
-        if not model_id:
-            raise BadEntryError("the model that this entry is for", field_name="model_id")
-        if not namespace and self._rules.pairs:
-            raise BadEntryError("the namespace of the model", field_name="namespace")
-        if namespace and not is_namespace(namespace):
-            raise BadEntryError("a namespace", field_name="namespace", value=namespace)
-        return Entry(entry.key, model_id, namespace or None, entry.fields)
-
-    def _remarks(self, key: str, fields: E, namespace: str) -> Iterable[str]:
-        """Yield what an entry says in vain."""
-        if key == DEFAULT_ENTRY and (fields.model_id is not None or fields.namespace is not None):
-            yield "model_id and namespace have no effect: this entry applies to every model"
-        if key != DEFAULT_ENTRY or namespace:
-            place = "the global ConfigMap" if namespace else "this ConfigMap"
-            for name, declared in declarations(type(fields)).items():
-                if GLOBAL_DEFAULT in declared.places and getattr(fields, name) is not None:
-                    yield f"{declared.key} has no effect here: it is read from {DEFAULT_ENTRY} of {place} only"
-        yield from self._rules.remarks(fields)
-
-    def _first_of_each(self, good: Mapping[str, Entry[E]], own: str, notes: Notes) -> tuple[Entry[E], ...]:
-        """Return the first entry (by key) of each model; the others are named in a warning."""
-        first: dict[tuple[str, str | None], Entry[E]] = {}
+        # The first entry (by key) of each model counts; the others are named in a warning.
         for key, entry in good.items():
             if key == DEFAULT_ENTRY:
                 continue
-            if own and entry.namespace != own:
-                here = f"the ConfigMap of namespace {own}"
+            if namespace and entry.namespace != namespace:
+                here = f"the ConfigMap of namespace {namespace}"
                 notes.warn(key, f"has no effect: {here} cannot speak for namespace {entry.namespace}")
                 continue
             winner = first.setdefault((entry.model_id, entry.namespace), entry)
             if winner is not entry:
                 notes.warn(key, f"has no effect: {winner.key} is for the same model and comes first")
-        return tuple(first.values())
+        self._said[namespace] = Said(tuple(first.values()), good, tuple(notes.errors), tuple(notes.warnings))
+        yield from self._resolve(namespace)
 
     def _resolve(self, namespace: str) -> Steps[None]:
         """Merge one namespace anew; a global change changes every namespace."""
         notes, own = Notes(), self.default(namespace)
         default = own or (self.default() if namespace else None)
         merged = []
-        for entry in self.said[namespace].values:
+        for entry in self.of(namespace).values:
             yield
             try:
                 merged.append((entry, self._rules.merge(entry.fields, default)))
@@ -399,16 +378,16 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
                 in_force = self._rules.in_force(problem.field_name, self._rules.merge(default))
                 whose = {"model_id": entry.model_id, "namespace": entry.namespace or ""}
                 notes.reject(entry.key, problem, in_force=in_force, **whose)
-        self.said[namespace] = replace(self.said[namespace], misfits=tuple(notes.errors))
+        self._said[namespace] = replace(self.of(namespace), misfits=tuple(notes.errors))
         value = self._rules.made_of(None if own is None else self._rules.merge(own), merged)
         if namespace:
             self.local[namespace] = value
             return
         self.everywhere = value
-        for other in [each for each in self.said if each]:
+        for other in [each for each in self._said if each]:
             try:
                 yield from self._resolve(other)
             except Exception as error:  # noqa: BLE001 - all other namespaces follow the global change
                 self.local.pop(other, None)
                 failed = EntryError("all entries", "", cause_of(error), "entries that can be merged", "nothing")
-                self.said[other] = replace(self.said[other], misfits=(failed,))
+                self._said[other] = replace(self._said[other], misfits=(failed,))

@@ -49,10 +49,10 @@ LONG_RETENTION_SECONDS: Final = 24 * 3600.0
 LONGEST_RETENTION_SECONDS: Final = 7 * 24 * 3600.0
 """The longest window in which requests are counted."""
 MAX_MODELS: Final = 1_000
-"""In one key: a class of more is a broken tool's, and would keep everything else waiting."""
+"""In one key. A class with more comes from a broken tool, and reading it would delay everything else."""
 MAX_STEP_MILLISECONDS: Final = 1_000_000.0
 MIN_STEP_MILLISECONDS: Final = 1e-3
-"""Of a step of any engine: beyond, a request of usual length would take no time at all, or years."""
+"""Limits of a step of any engine. Beyond them a request of usual length would take no time at all, or years."""
 
 
 class MapKind(Enum):
@@ -95,12 +95,6 @@ def local_names(settings: Settings) -> tuple[str, ...]:
 # --- saturation -------------------------------------------------------------------------------------------------------
 
 
-def _said(entry: SaturationFields) -> dict[str, Any]:
-    """Return what an entry says itself; an unknown analyzer is the percentage analyzer."""
-    said = given(entry)
-    return said if entry.analyzer is None else said | {"analyzer_name": entry.analyzer}
-
-
 def _check_saturation(merged: SaturationPolicy) -> None:
     if not merged.kv_fits:
         expected = f"at least kvSpareTrigger ({merged.kv_spare_trigger:g})"
@@ -125,7 +119,10 @@ def _unknown_analyzer(entry: SaturationFields) -> Iterator[tuple[BadEntryError, 
 SATURATION: Final = Rules(
     SaturationFields,
     SaturationPolicy(),
-    over=lambda beneath, entry: beneath.overlaid(_said(entry)),
+    # An unknown analyzer is the percentage analyzer.
+    over=lambda beneath, entry: beneath.overlaid(
+        given(entry) | ({} if entry.analyzer is None else {"analyzer_name": entry.analyzer})
+    ),
     check=_check_saturation,
     unused=_unknown_analyzer,
     told=4,
@@ -251,7 +248,17 @@ def _targets(key: str, tree: Tree, kept: Targets, notes: Notes) -> Targets:
     for number, item in enumerate(items):
         place = f"[{number}]" if one is None else f"data[{number}]"
         try:
-            target = _target(f"{key}.{place}", item, one or _class_of(key, item, notes), notes)
+            whose = one or _class_of(key, item, notes)
+            fields = read_fields(TargetFields, _scalars(item, TargetFields.names()))
+            model_id = needed(fields, "model")
+            _warn_of_unknown(f"{key}.{place}", item, TargetFields.names() | ClassFields.names(), notes)
+            target = replace(
+                whose,
+                model_id=model_id,
+                ttft_milliseconds=_first(fields.slo_ttft, fields.slo_ttw),
+                itl_milliseconds=_first(fields.slo_tpot, fields.slo_itl),
+                tps=fields.slo_tps or 0.0,
+            )
         except BadEntryError as problem:
             model = item.get("model", "") if isinstance(item, dict) else ""
             model = model if isinstance(model, str) else ""
@@ -259,7 +266,11 @@ def _targets(key: str, tree: Tree, kept: Targets, notes: Notes) -> Targets:
                 found.setdefault(model, kept[model])
             name = f"{place}.{problem.field_name}" if problem.field_name else place
             located = BadEntryError(problem.expected, field_name=name, value=problem.value)
-            in_force = _shown_target(kept[model]) if model in kept else "nothing of it"
+            in_force = "nothing of it"
+            if model in kept:
+                last = kept[model]
+                times = f"ttft {last.ttft_milliseconds:g} ms, itl {last.itl_milliseconds:g} ms"
+                in_force = f"class {last.class_name}, priority {last.priority}, {times}"
             notes.reject(key, located, in_force=in_force, model_id=model)
             continue
         rival = found.get(target.model_id)
@@ -279,19 +290,6 @@ def _class_of(key: str, tree: Tree, notes: Notes) -> ServiceTarget:
         notes.warn(key, f"priority: {found}, {LOWEST_PRIORITY} is taken")
         priority = LOWEST_PRIORITY
     return ServiceTarget(name, priority)
-
-
-def _target(where: str, tree: Tree, whose: ServiceTarget, notes: Notes) -> ServiceTarget:
-    fields = read_fields(TargetFields, _scalars(tree, TargetFields.names()))
-    model_id = needed(fields, "model")
-    _warn_of_unknown(where, tree, TargetFields.names() | ClassFields.names(), notes)
-    return replace(
-        whose,
-        model_id=model_id,
-        ttft_milliseconds=_first(fields.slo_ttft, fields.slo_ttw),
-        itl_milliseconds=_first(fields.slo_tpot, fields.slo_itl),
-        tps=fields.slo_tps or 0.0,
-    )
 
 
 def most_important(good: Mapping[Any, ServiceTarget], notes: Notes) -> tuple[ServiceTarget, ...]:
@@ -333,11 +331,6 @@ def _first(*values: float | None) -> float:
 
 def _kind_of(value: Tree) -> str:
     return "a mapping" if isinstance(value, dict) else "a list" if isinstance(value, list) else "a single value"
-
-
-def _shown_target(target: ServiceTarget) -> str:
-    milliseconds = f"ttft {target.ttft_milliseconds:g} ms, itl {target.itl_milliseconds:g} ms"
-    return f"class {target.class_name}, priority {target.priority}, {milliseconds}"
 
 
 # --- accelerator costs and performance --------------------------------------------------------------------------------

@@ -10,12 +10,13 @@ come from there, because a token in a ConfigMap must never be sent to another so
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
-from wva.config.declare import CONFIG_MAP, ENVIRONMENT, Declaration, FatalValue, declarations, shortened, shown
-from wva.config.keys import LIMITS, Settings
+from wva import log
+from wva.config.declare import CONFIG_MAP, ENVIRONMENT, Declaration, FatalValue, Live, declarations, shortened, shown
+from wva.config.keys import LIMITS, LOG_CHANGE, Settings
 from wva.model.records import replace
 
 SourceName = Literal["flag", "environment", "configmap", "default"]
@@ -252,3 +253,120 @@ def describe(loaded: Loaded) -> list[SettingInForce]:
             )
         )
     return entries
+
+
+# --- settings that follow the main ConfigMap --------------------------------------------------------------------------
+# A live setting follows at once, and the log has the old and the new value. A value that does not parse leaves the last
+# good one in force. Any other setting stays as it was at the start: an attempt to change it is reported once for each
+# content of the ConfigMap. Deleting the ConfigMap changes no setting.
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What came of a main ConfigMap: what is wrong with it, and the rejected changes if they have not been told yet."""
+
+    problems: tuple[str, ...] = ()
+    rejected: str = ""
+
+
+class LiveSettings:
+    """Settings of the process with the live ones as the main ConfigMap has them now."""
+
+    def __init__(self, settings: Settings, given: Given, *, set_level: Callable[[str], None] = log.set_level) -> None:
+        """Start with what the process was started with. ``set_level`` changes the log level."""
+        self._model = type(settings)
+        self._live = {name: declared for name, declared in declarations(self._model).items() if declared.live}
+        self._loaded = replace(load(given, self._model), settings=settings)
+        self._given = given
+        self._data = given.config_map
+        self._rejected: list[Change] = []
+        self.standing = Taken()
+        """What is to be said of the ConfigMap as it is, whether or not it has been said."""
+        self._set_level = set_level
+        self._logger = log.get("configuration")
+
+    @property
+    def current(self) -> Settings:
+        """The settings in force."""
+        return self._loaded.settings
+
+    @property
+    def started_with_config_map(self) -> bool:
+        """Whether the main ConfigMap gave anything when the process started."""
+        return bool(self._given.config_map)
+
+    def describe(self) -> list[SettingInForce]:
+        """Return every setting with its value and source; secrets are masked."""
+        return describe(self._loaded)
+
+    def take(self, data: Mapping[str, str]) -> Taken:
+        """Take the data of the main ConfigMap."""
+        old = self._loaded
+        fresh = load(replace(self._given, config_map=data), self._model)
+        # What is wrong with the ConfigMap, and the settings whose last good value stays for it.
+        problems, kept = list[Problem](), set[str]()
+        names = {key: name for name, declared in self._live.items() for key in declared.keys}
+        for problem in fresh.problems:
+            if problem.source == "configmap":
+                stays = [names[problem.key]] if problem.key in names else []
+            elif problem.source == "all" and any(names.get(key) in LIMITS for key in data):
+                stays = list(LIMITS)
+            else:
+                continue
+            kept.update(stays)
+            in_force = " and ".join(shown(getattr(old.settings, name)) for name in stays) or problem.in_force
+            problems.append(replace(problem, in_force=in_force))
+        limits = [getattr((old if name in kept else fresh).settings, name) for name in LIMITS]
+        if sorted(limits) != limits:
+            kept |= frozenset(LIMITS)  # one that stays contradicts one that came with it
+        followed = self._live.keys() - kept
+        update = {name: getattr(fresh.settings, name) for name in followed}
+        sources = {**old.sources, **{name: fresh.sources[name] for name in followed}}
+        self._loaded = replace(old, settings=old.settings.model_copy(update=update), sources=sources)
+        for name, declared in sorted(self._live.items()):
+            # A changed key has no effect while a flag or the environment gives the setting.
+            source, found = self._loaded.sources[name], config_map_text(declared, data)
+            overridden = found is not None and source not in {"configmap", "default"}
+            if found is not None and overridden and found != config_map_text(declared, self._data):
+                in_force = shown(getattr(self.current, name))
+                self._logger.warning("setting_overridden", key=found[0], by=source, in_force=in_force)
+        new = self.current
+        changed: dict[Live, dict[str, tuple[str, str]]] = {}
+        for name, declared in self._live.items():
+            was, now = getattr(old.settings, name), getattr(new, name)
+            if was != now and declared.live is not None and declared.live != LOG_CHANGE:
+                changed.setdefault(declared.live, {})[declared.key] = shown(was), shown(now)
+        for live, values in changed.items():
+            before, after = ({key: pair[side] for key, pair in values.items()} for side in (0, 1))
+            if sum(declared.live == live for declared in self._live.values()) == 1:  # the text says which key it is
+                ((was, now),) = values.values()
+                self._logger.info(live.text, event_name=live.event_name, old=was, new=now)
+            else:
+                self._logger.info(live.text, event_name=live.event_name, old=before, new=after)
+        level, wanted = old.settings.effective_log_level, new.effective_log_level
+        if level != wanted:
+            # The level is not read again. The line is written while the chattier of the two is in force.
+            if log.LEVELS[wanted] < log.LEVELS[level]:
+                self._set_level(wanted)
+            self._logger.info(LOG_CHANGE.text, event_name=LOG_CHANGE.event_name, old=level, new=wanted)
+            self._set_level(wanted)
+        self._data = data
+        changes = static_changes(self._given.config_map, data, self._model)
+        news, self._rejected = changes != self._rejected, changes
+        rejected = summary(changes) if changes else ""
+        if news and changes:
+            self._logger.error(
+                "Attempted to change immutable parameters",
+                event_name="immutable_change_rejected",
+                changes=[change._asdict() for change in changes],
+                in_force="the values since the start; a restart takes the new ones",
+            )
+        elif news:
+            self._logger.info("immutable_changes_withdrawn")
+        texts = tuple(str(problem) for problem in problems)
+        self.standing = Taken(texts, rejected)
+        return Taken(texts, rejected if news else "")
+
+    def keep(self) -> None:
+        """Go on without the main ConfigMap, which is gone: everything stays as it was."""
+        self._logger.warning("main_config_map_gone", in_force="the settings that it gave last")

@@ -17,8 +17,8 @@ from wva import log
 from wva.api.core import ConfigMap, ObjectReference
 from wva.api.meta import Key
 from wva.clock import Clock
-from wva.config.live import LiveConfiguration, Taken
-from wva.config.policy_maps import LivePolicy
+from wva.config.live import LiveConfiguration, LivePolicy
+from wva.config.load import Taken
 from wva.instruments import Instruments
 from wva.kube.cache import Handler, Store
 from wva.kube.controller import Done, Result
@@ -101,7 +101,15 @@ class ConfigMapController:
         gone, logger = self._gone.pop(key, None), self._logger.bind(config_map=str(key))
         if outcome is None:
             return
-        self._count(key, len(outcome.problems))
+        # The number of rejected entries; a namespace has a series only while there are any.
+        own, errors = key.namespace == self._own, self._instruments.config_errors
+        name = key.name if own else str(key)
+        if own or outcome.problems:
+            errors.labels(name).set(len(outcome.problems))
+            self._counted.add(key)
+        elif key in self._counted:
+            errors.remove(name)
+            self._counted.discard(key)
         if config_map is None:
             if outcome.gone:
                 logger.warning("config_map_deleted", in_force=outcome.gone)
@@ -120,17 +128,6 @@ class ConfigMapController:
         for problem in outcome.problems[:_TOLD_PROBLEMS]:
             logger.warning("configuration_rejected", problem=problem)
             self._record(reference, "Warning", INVALID_EVENT, problem)
-
-    def _count(self, key: Key, problems: int) -> None:
-        """Set the number of rejected entries; a namespace has a series only while there are any."""
-        own = key.namespace == self._own
-        name = key.name if own else str(key)
-        if own or problems:
-            self._instruments.config_errors.labels(name).set(problems)
-            self._counted.add(key)
-        elif key in self._counted:
-            self._instruments.config_errors.remove(name)
-            self._counted.discard(key)
 
     def _on_config_map(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
         config_map = new or old

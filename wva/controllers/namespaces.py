@@ -7,14 +7,15 @@ namespace's label or the first variant came first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from wva import log
+from wva.api.core import EXCLUDE_ANNOTATION, Namespace
 from wva.api.meta import Key
-from wva.api.namespaces import EXCLUDE_ANNOTATION, Namespace
 from wva.api.variantautoscaling import VariantAutoscaling
-from wva.collect.local_scope import LocalScope
+from wva.collect.local_scope import ConfigMapStores, LocalScope
+from wva.kube.workqueue import WorkQueue
 from wva.model.variant import VariantKey
 
 EXCLUDED_EVENT: Final = "NamespaceExcluded"
@@ -27,20 +28,16 @@ class NamespaceController:
         self,
         scope: LocalScope,
         *,
-        config_maps: Callable[[str], Iterable[Key]],
-        look_again: Callable[[Key], None],
-        revisit: Callable[[Key], None],
+        config_maps: ConfigMapStores,
+        config_map_queue: WorkQueue[Key],
+        variant_queue: WorkQueue[Key],
         announce: Callable[[VariantKey, str, str, str], None],
     ) -> None:
-        """Nothing is subscribed before ``watch``.
-
-        ``config_maps`` returns those of a namespace. ``look_again`` queues a ConfigMap, ``revisit`` a variant.
-        ``announce`` records an event on a variant.
-        """
+        """Subscribe to nothing before ``watch``. ``announce`` records an event on a variant: type, reason, message."""
         self._scope = scope
         self._config_maps = config_maps
-        self._look_again = look_again
-        self._revisit = revisit
+        self._config_map_queue = config_map_queue
+        self._variant_queue = variant_queue
         self._record_event = announce
         self._refusals: dict[str, str] = {}
         self._excluded: set[str] = set()
@@ -48,21 +45,20 @@ class NamespaceController:
 
     def watch(self) -> None:
         """Follow the caches, which have synced."""
-        for namespace in self._present():
+
+        def on_namespace(old: Namespace | None, new: Namespace | None) -> None:
+            seen = new or old
+            if seen is not None:
+                self._check_exclusion(seen.metadata.name)
+                self._check(seen.metadata.name)
+
+        present = {namespace.metadata.name for namespace in self._scope.namespaces.list()}
+        present |= {va.metadata.namespace for va in self._scope.variant_autoscalings.list()}
+        for namespace in present:
             self._refusals[namespace] = self._scope.refusal(namespace)
             self._check_exclusion(namespace)
-        self._scope.namespaces.subscribe(self._on_namespace)
+        self._scope.namespaces.subscribe(on_namespace)
         self._scope.variant_autoscalings.subscribe(self._on_va)
-
-    def _present(self) -> set[str]:
-        names = {namespace.metadata.name for namespace in self._scope.namespaces.list()}
-        return names | {va.metadata.namespace for va in self._scope.variant_autoscalings.list()}
-
-    def _on_namespace(self, old: Namespace | None, new: Namespace | None) -> None:
-        seen = new or old
-        if seen is not None:
-            self._check_exclusion(seen.metadata.name)
-            self._check(seen.metadata.name)
 
     def _on_va(self, old: VariantAutoscaling | None, new: VariantAutoscaling | None) -> None:
         seen = new or old
@@ -85,7 +81,7 @@ class NamespaceController:
         else:
             self._excluded.discard(namespace)
         for va in variants:
-            self._revisit(va.metadata.key)
+            self._variant_queue.add(va.metadata.key)
             if excluded:
                 self._announce(va)
 
@@ -98,13 +94,10 @@ class NamespaceController:
         if self._refusals.get(namespace) == refusal:
             return
         self._refusals[namespace] = refusal
-        keys = list(self._config_maps(namespace))
+        keys = self._config_maps.of(namespace)
         if keys:
             self._logger.info("local_config_maps", namespace=namespace, count=len(keys), refused=refusal or None)
         for key in keys:
-            self._look_again(key)
-        if not refusal:
-            return
-        gone = self._scope.namespaces.get(Key("", namespace)) is None and not self._scope.tracks(namespace)
-        if gone:
-            del self._refusals[namespace]
+            self._config_map_queue.add(key)
+        if refusal and self._scope.namespaces.get(Key("", namespace)) is None and not self._scope.tracks(namespace):
+            del self._refusals[namespace]  # it is gone

@@ -1,4 +1,4 @@
-"""Step 6: the sentences. Verdicts are values; here, and only here, a decision is made from them in words."""
+"""Step 6: the sentences. This module alone turns verdicts into decisions with words."""
 
 from __future__ import annotations
 
@@ -12,86 +12,76 @@ from wva.decide.trust import ModelReadings, VariantReadings
 from wva.decide.wording import replicas
 from wva.model.decision import HOLD_REASONS, NO_LIMIT, Decision, Limit, Reason, Source, Step
 
-MEASURE: Final = "measure"
-ALLOCATE: Final = "allocate"
-SETTLE: Final = "settle"
-ZERO: Final = "zero"
-
 _CHEAPEST: Final = "the cheapest numbers have {} of"
-"""Which variants change where capacities are known: numbers are chosen together, so it need not be the dearest."""
-_REPLACEMENT: Final = {Rule.REPLACES, Rule.REPLACED}
+"""Names the variants that change where capacities are known. The dearest variant need not be among them, because the
+allocator chooses all numbers together."""
 
 
 def explain(
     model: ModelReadings, need: Need, found: Terms, verdicts: Sequence[Verdict], *, gpus: str = ""
 ) -> list[Decision]:
     """Return the decisions on the variants of a model, in their order; ``gpus`` says why the GPUs are not known."""
-    shared = _shared(model, need, found, verdicts)
-    return [
-        _decision(model, need, found, each, verdict, shared, gpus)
-        for each, verdict in zip(model.variants, verdicts, strict=True)
-    ]
-
-
-def _decision(
-    model: ModelReadings, need: Need, found: Terms, each: VariantReadings, verdict: Verdict, shared: str, gpus: str
-) -> Decision:
-    progress, variant = each.progress, each.progress.variant
-    published, previous, number = progress.published, progress.previous, verdict.number
-    fallback = Source.CURRENT_REPLICAS if previous is None else Source.PREVIOUS_DESIRED
-    held = need.hold
-    if held is not None:
-        reason, source = held.reason, fallback
-        message = f"{held.message}; keeping {published} ({source.value})"
-        steps = [Step(MEASURE, message, published, published)]
-    else:
-        reason, message = verdict.rule.reason, _sentence(model, need, found, each, verdict, shared)
-        source = Source.MEASURED
-        if reason in HOLD_REASONS:
-            source = Source.CURRENT_REPLICAS if previous is None else Source.HELD
-        steps = [Step(MEASURE, need.summary, published, published)]
-    limit = verdict.limit
-    if limit.fewer and limit.by != variant.bounds.ceiling_origin:
-        cause = f"{limit.by}: {gpus}" if gpus else limit.by
-        message = f"limited to {number}: {replicas(limit.fewer)} fewer than wanted ({cause}); {message}"
-        reason = reason if reason in HOLD_REASONS else Reason.GPU_LIMITED
-    if found.course in {Course.GROW, Course.SHRINK} or verdict.rule in _REPLACEMENT or limit.fewer:
-        steps.append(Step(ALLOCATE, shared, published, verdict.planned, limit.by, limit.fewer))
-    allowed = variant.bounds.clamp(number)
-    over = NO_LIMIT
-    if allowed != number:
-        side, bound, origin = "below", "minimum", variant.bounds.minimum_origin
-        if allowed < number:
-            side, bound, origin = "above", "maximum", variant.bounds.ceiling_origin
-            over = Limit(origin, number - allowed)
-        message = f"{number} is {side} the {bound} {allowed} of {origin}; {message}"
-        reason = reason if reason in HOLD_REASONS else Reason.BOUNDED
-    steps.append(Step(SETTLE, message, steps[-1].after, allowed, over.by, over.fewer))
-    if verdict.not_zero:
-        words = f"not to zero: {verdict.not_zero}"
-        steps.append(Step(ZERO, words, allowed, allowed))
-        # An idle model that stays is a surprise, unlike a busy one.
-        message = f"{message}; {words}" if verdict.surprising else message
-    return Decision(
-        variant.key,
-        variant.model,
-        variant.known_accelerator,
-        variant.cost,
-        variant.current_replicas,
-        allowed,
-        previous,
-        reason,
-        message,
-        source,
-        each.verdict,
-        each.coverage,
-        tuple(steps),
-        each.spare_kv or 0.0,
-    )
+    shared, decisions = _shared(model, need, found, verdicts), []
+    for each, verdict in zip(model.variants, verdicts, strict=True):
+        progress, variant, held = each.progress, each.progress.variant, need.hold
+        published, previous, number = progress.published, progress.previous, verdict.number
+        if held is not None:
+            source = Source.CURRENT_REPLICAS if previous is None else Source.PREVIOUS_DESIRED
+            reason, message = held.reason, f"{held.message}; keeping {published} ({source.value})"
+        else:
+            reason, message = verdict.rule.reason, _sentence(model, need, found, each, verdict, shared)
+            source = Source.MEASURED
+            if reason in HOLD_REASONS:
+                source = Source.CURRENT_REPLICAS if previous is None else Source.HELD
+        steps = [Step("measure", need.summary if held is None else message, published, published)]
+        limit = verdict.limit
+        if limit.fewer and limit.by != variant.bounds.ceiling_origin:
+            cause = f"{limit.by}: {gpus}" if gpus else limit.by
+            message = f"limited to {number}: {replicas(limit.fewer)} fewer than wanted ({cause}); {message}"
+            reason = reason if reason in HOLD_REASONS else Reason.GPU_LIMITED
+        if (
+            found.course in {Course.GROW, Course.SHRINK}
+            or verdict.rule in {Rule.REPLACES, Rule.REPLACED}
+            or limit.fewer
+        ):
+            steps.append(Step("allocate", shared, published, verdict.planned, limit.by, limit.fewer))
+        allowed, over = variant.bounds.clamp(number), NO_LIMIT
+        if allowed != number:
+            side, bound, origin = "below", "minimum", variant.bounds.minimum_origin
+            if allowed < number:
+                side, bound, origin = "above", "maximum", variant.bounds.ceiling_origin
+                over = Limit(origin, number - allowed)
+            message = f"{number} is {side} the {bound} {allowed} of {origin}; {message}"
+            reason = reason if reason in HOLD_REASONS else Reason.BOUNDED
+        steps.append(Step("settle", message, steps[-1].after, allowed, over.by, over.fewer))
+        if verdict.not_zero:
+            words = f"not to zero: {verdict.not_zero}"
+            steps.append(Step("zero", words, allowed, allowed))
+            # It is a surprise if an idle model does not go to zero, and none if a busy model does not.
+            message = f"{message}; {words}" if verdict.surprising else message
+        decisions.append(
+            Decision(
+                variant.key,
+                variant.model,
+                variant.known_accelerator,
+                variant.cost,
+                variant.current_replicas,
+                allowed,
+                previous,
+                reason,
+                message,
+                source,
+                each.verdict,
+                each.coverage,
+                tuple(steps),
+                each.spare_kv or 0.0,
+            )
+        )
+    return decisions
 
 
 def _shared(model: ModelReadings, need: Need, found: Terms, verdicts: Sequence[Verdict]) -> str:
-    """Return what is said of the whole model: its wish, and who answers it; or what may go."""
+    """Return the words about the whole model: what it needs, and which variants grow or shrink."""
     if found.course in {Course.HOLD, Course.STAY}:
         return need.summary
     pairs = list(zip(model.variants, verdicts, strict=True))
@@ -143,7 +133,7 @@ def _joined(*words: str) -> str:
 
 
 def _enough(model: ModelReadings, need: Need, what: str) -> str:
-    """Return that there is enough; while requests wait, that they are no reason to grow."""
+    """Say that there is enough, or, while requests wait, that these are no reason to grow."""
     samples = [pod.queue_length for each in model.variants for pod in each.replicas]
     samples += [] if model.queue is None else [model.queue.size]
     waiting = sum([sample.fresh_value or 0.0 for sample in samples])
@@ -157,9 +147,12 @@ def _sentence(
     """Return why a variant has its number."""
     progress, rule = each.progress, verdict.rule
     if rule is Rule.STEADY:
-        return _joined(
-            _enough(model, need, "capacity"), _ignored(model, need, progress), need.objection or need.summary
-        )
+        ignored, step, base = "", progress.variant.bounds.smallest_step(progress.current), progress.base
+        if step > 1 and base == progress.current and base > lowest(progress):
+            counts = {other.key: other.progress.base for other in model.variants}
+            if need.carried(counts | {each.key: base - 1}) >= need.sufficient:
+                ignored = f"1 replica less would do, but its scaler ignores a change of less than {step}"
+        return _joined(_enough(model, need, "capacity"), ignored, need.objection or need.summary)
     if rule is Rule.OBJECTED:
         return need.objection
     coming = progress.waiting + progress.silent
@@ -201,17 +194,6 @@ def _sentence(
     if rule is Rule.IDLE:
         return "no request within the retention period and none in progress"
     return shared
-
-
-def _ignored(model: ModelReadings, need: Need, progress: Progress) -> str:
-    """Return that a replica stays because its scaler ignores so small a change, empty where none could go."""
-    step, base = progress.variant.bounds.smallest_step(progress.current), progress.base
-    if step == 1 or base != progress.current or base <= lowest(progress):
-        return ""
-    counts = {each.key: each.progress.base for each in model.variants}
-    if need.carried(counts | {progress.variant.key: base - 1}) < need.sufficient:
-        return ""
-    return f"1 replica less would do, but its scaler ignores a change of less than {step}"
 
 
 def _obstacle(progress: Progress, need: Need) -> str:

@@ -1,133 +1,136 @@
-"""Models that make a cycle fail: they keep their last numbers, and all others are decided as if they asked for nothing.
+"""Models that make a cycle fail keep their last numbers; WVA decides on all others without them.
 
-``isolated`` runs an engine over all models that it can decide on. ``apart`` returns the inputs without the others.
-Their pods still take GPUs, and so do their replicas that are on the way: what a held model was granted is not given
-away. ``held`` returns the number that a variant keeps, ``asleep`` that of one at zero.
+``isolated`` runs an engine over all models that it can decide on. The other models keep the GPUs of their pods, and of
+their replicas that are under way. If the namespace of a failing model has ConfigMaps of its own, the engine tries the
+models of this namespace without them. If that works, these decisions count, and the outcome names the namespace.
 
-If the namespace of a failing model has ConfigMaps of its own, and the models of the namespace can be decided without
-them, these decisions count, and the outcome names the namespace.
+``separate`` finds the models to set aside. It tries the work with all keys. If that raises, it tries each half, and so
+on, until each key that raises is alone. If two keys work alone and raise together, it sets both aside. The result is
+always that of one try over all keys that are left, so these still share GPUs and the like. The caller names the keys
+that failed last time as ``suspects``. ``separate`` tries these apart from the others: so a lasting fault costs about
+one more try, and the end of a fault shows at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
 
 from wva.decide.amounts import bounded_snapshot
-from wva.decide.outcome import FailedModel, Outcome
-from wva.decide.separate import separate
+from wva.decide.settle import Rule
 from wva.model.decision import Decision, MetricsVerdict, Reason, Source, Step
-from wva.model.failures import cause_of
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory
 from wva.model.memory import Memory, VariantMemory, previous_of
 from wva.model.metrics import Coverage
 from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.snapshot import Snapshot
+from wva.model.trouble import cause_of
 from wva.model.variant import ModelKey, Variant, VariantKey
 
-Entry = tuple[Decision, VariantMemory]
+K = TypeVar("K")
+T = TypeVar("T")
 
-Engine = Callable[[Snapshot, Memory, Policy, float], Outcome]
-"""Decides on all variants of a snapshot; an exception that one model causes goes through."""
+_MOST_REJOINING: Final = 8
+"""At most so many suspects are tried one by one with all other keys, because each try costs a whole decision."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedModel:
+    """A model on which deciding failed, the cause in words, and the exception for the log."""
+
+    model: ModelKey
+    cause: str
+    error: Exception = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of a cycle, of either engine.
+
+    Decisions and memory are sorted by variant. ``failures`` are the models on which deciding failed, sorted.
+    ``refused`` are the namespaces whose own configuration makes decisions fail, each with the cause, sorted; the engine
+    decided without this configuration. ``rules`` has the rule of step 5 that decided on each variant, where one did.
+    """
+
+    decisions: tuple[Decision, ...]
+    memory: Memory
+    failures: tuple[FailedModel, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    rules: Mapping[VariantKey, Rule] = field(default_factory=dict)
 
 
 def isolated(
-    engine: Engine, snapshot: Snapshot, memory: Memory, policy: Policy, now: float, *, counts_pods: bool = False
+    engine: Callable[[Snapshot, Memory, Policy, float], Outcome],
+    snapshot: Snapshot,
+    memory: Memory,
+    policy: Policy,
+    now: float,
+    *,
+    counts_pods: bool = False,
 ) -> Outcome:
     """Return what the engine decides of all models that it can decide on; the others keep their numbers.
 
-    ``counts_pods``: see ``apart``. Only an exception that needs no model is raised.
+    ``counts_pods``: see ``apart``. If the engine raises even without any model, so does this function.
     """
     snapshot = bounded_snapshot(snapshot)
     unread = {entry.model: entry.message for entry in snapshot.unread}
     remembered = memory.by_key()
 
-    def attempt(models: Collection[ModelKey], policy: Policy = policy) -> Outcome:
-        return engine(apart(snapshot, models, remembered, counts_pods=counts_pods), memory, policy, now)
+    def attempt(models: Collection[ModelKey], without: Collection[str] = ()) -> Outcome:
+        """Decide on these models; ``without``: namespaces whose own configuration does not count."""
+        local = tuple([each for each in policy.namespaces if each.namespace not in without])
+        seen = apart(snapshot, models, remembered, counts_pods=counts_pods)
+        return engine(seen, memory, replace(policy, namespaces=local) if without else policy, now)
 
-    known = dict.fromkeys([variant.model for variant in snapshot.variants])
-    models = sorted([model for model in known if model not in unread] if unread else known)
+    known = {variant.model for variant in snapshot.variants}
+    models = sorted(known.difference(unread) if unread else known)
     outcome, errors = separate(models, attempt, suspects=memory.failing)
-    refused = _refused(errors, models, policy, attempt)
-    if refused:
-        without = _without_local(policy, refused.keys())
-        outcome, errors = separate(models, lambda kept: attempt(kept, without), suspects=errors.keys())
-    causes = unread | {model: f"deciding failed: {cause_of(error)}" for model, error in errors.items()}
-    if not causes:
-        return replace(outcome, refused=tuple(sorted(refused.items())))
-    entries = [
-        _held(variant, remembered.get(variant.key), causes[variant.model])
-        for variant in snapshot.variants
-        if variant.model in causes
-    ]
-    failures = (FailedModel(model, causes[model], error) for model, error in errors.items())
-    return replace(
-        outcome,
-        decisions=tuple(
-            sorted((*outcome.decisions, *(decision for decision, _ in entries)), key=lambda each: each.key)
-        ),
-        memory=_with_held(outcome.memory, memory, [entry for _, entry in entries if entry is not None], causes.keys()),
-        failures=tuple(sorted(failures, key=lambda failure: failure.model)),
-        refused=tuple(sorted(refused.items())),
-    )
-
-
-def _refused(
-    errors: Mapping[ModelKey, Exception],
-    models: Sequence[ModelKey],
-    policy: Policy,
-    attempt: Callable[[Collection[ModelKey], Policy], Outcome],
-) -> dict[str, str]:
-    """Return the namespaces that can be decided on without their own configuration alone, with what failed with it."""
-    refused = {}
+    refused: dict[str, str] = {}
     for model, error in sorted(errors.items(), key=lambda each: each[0]):
         namespace = model.namespace
         if namespace in refused or all(local.namespace != namespace for local in policy.namespaces):
             continue
-        neighbours = [other for other in models if other.namespace == namespace]
         try:
-            attempt(neighbours, _without_local(policy, {namespace}))
-        except Exception:  # noqa: BLE001, S112 - then it is not the configuration
+            attempt([each for each in models if each.namespace == namespace], {namespace})
+        except Exception:  # noqa: BLE001, S112 - the configuration is not the cause
             continue
         refused[namespace] = cause_of(error)
-    return refused
-
-
-def _without_local(policy: Policy, namespaces: Collection[str]) -> Policy:
-    return replace(policy, namespaces=tuple(each for each in policy.namespaces if each.namespace not in namespaces))
-
-
-def _held(variant: Variant, entry: VariantMemory | None, cause: str) -> tuple[Decision, VariantMemory | None]:
-    """Keep the number of a variant, and what is remembered of it; one that is at zero stays there."""
-    decision = held(variant, entry, cause)
-    if not variant.active and decision.desired == 0:
-        kept, forgotten = asleep(variant)
-        return replace(kept, message=f"{kept.message}; {cause}"), forgotten
-    return decision, entry
-
-
-def _with_held(after: Memory, before: Memory, entries: Iterable[VariantMemory], models: Collection[ModelKey]) -> Memory:
-    """Return the memory of a cycle with what was remembered of the models that it did not decide on."""
-    histories = (*after.models, *(entry for entry in before.models if entry.key in models))
+    if refused:
+        outcome, errors = separate(models, lambda kept: attempt(kept, refused), suspects=errors.keys())
+    outcome = replace(outcome, refused=tuple(sorted(refused.items())))
+    causes = unread | {model: f"deciding failed: {cause_of(error)}" for model, error in errors.items()}
+    if not causes:
+        return outcome
+    decisions, entries = [*outcome.decisions], [*outcome.memory.variants]
+    for variant in snapshot.variants:
+        if variant.model in causes:
+            decision, entry = _held(variant, remembered.get(variant.key), causes[variant.model])
+            decisions.append(decision)
+            entries += [] if entry is None else [entry]
+    histories = [*outcome.memory.models, *(entry for entry in memory.models if entry.key in causes)]
+    failures = [FailedModel(model, causes[model], error) for model, error in errors.items()]
     return replace(
-        after,
-        variants=tuple(sorted((*after.variants, *entries), key=lambda entry: entry.key)),
-        models=tuple(sorted(histories, key=lambda entry: entry.key)),
-        failing=tuple(sorted(models)),
+        outcome,
+        decisions=tuple(sorted(decisions, key=lambda each: each.key)),
+        memory=replace(
+            outcome.memory,
+            variants=tuple(sorted(entries, key=lambda entry: entry.key)),
+            models=tuple(sorted(histories, key=lambda entry: entry.key)),
+            failing=tuple(sorted(causes)),
+        ),
+        failures=tuple(sorted(failures, key=lambda failure: failure.model)),
     )
 
 
 def apart(
-    snapshot: Snapshot,
-    kept: Collection[ModelKey],
-    remembered: Mapping[VariantKey, VariantMemory],
-    *,
-    counts_pods: bool,
+    snapshot: Snapshot, kept: Collection[ModelKey], remembered: Mapping[VariantKey, VariantMemory], *, counts_pods: bool
 ) -> Snapshot:
-    """Return the snapshot with these models alone.
+    """Return the snapshot with the ``kept`` models alone.
 
-    ``counts_pods``: the limiter counts replicas itself and not what pods take (the compatibility mode), so the
-    replicas of the others have to go from the inventory, too.
+    ``counts_pods``: the limiter of the compatibility mode ignores the GPUs that pods take, and counts replicas itself.
+    Then the inventory must lose the GPUs of all replicas of the other models.
     """
     models = set(kept)
     others = [variant for variant in snapshot.variants if variant.model not in models]
@@ -136,7 +139,23 @@ def apart(
     keys = {variant.key for variant in others}
     inventory = snapshot.inventory
     if inventory is not None:
-        inventory = _without(inventory, others, remembered, counts_pods=counts_pods)
+        pools: dict[AcceleratorPool, int] = {}
+        quotas: dict[GpuQuota, int] = {}
+        for variant in others:
+            pool = inventory.pool_of(variant.accelerator or variant.status_accelerator)
+            if pool is None:
+                continue
+            gpus = max(1, variant.gpus_per_replica)
+            coming = max(0, _number(variant, remembered.get(variant.key)) - variant.current_replicas)
+            unplaced = max(variant.unplaced_pods, variant.unschedulable_pods)
+            waiting = variant.current_replicas if counts_pods else unplaced
+            pools[pool] = pools.get(pool, 0) + (waiting + coming) * gpus
+            for quota in inventory.quotas_for(variant.key.namespace, pool.resource):
+                quotas[quota] = quotas.get(quota, 0) + coming * gpus
+        inventory = Inventory.of(
+            [replace(pool, capacity=pool.capacity - pools.get(pool, 0)) for pool in inventory.pools],
+            [replace(quota, used=quota.used + quotas.get(quota, 0)) for quota in inventory.quotas],
+        )
     return replace(
         snapshot,
         variants=tuple(variant for variant in snapshot.variants if variant.model in models),
@@ -147,40 +166,21 @@ def apart(
     )
 
 
-def _without(
-    inventory: Inventory,
-    others: list[Variant],
-    remembered: Mapping[VariantKey, VariantMemory],
-    *,
-    counts_pods: bool,
-) -> Inventory:
-    pools: dict[AcceleratorPool, int] = {}
-    quotas: dict[GpuQuota, int] = {}
-    for variant in others:
-        pool = inventory.pool_of(variant.accelerator or variant.status_accelerator)
-        if pool is None:
-            continue
-        gpus = max(1, variant.gpus_per_replica)
-        coming = max(0, _number(variant, remembered.get(variant.key)) - variant.current_replicas)
-        waiting = variant.current_replicas if counts_pods else max(variant.unplaced_pods, variant.unschedulable_pods)
-        pools[pool] = pools.get(pool, 0) + (waiting + coming) * gpus
-        for quota in inventory.quotas_for(variant.key.namespace, pool.resource):
-            quotas[quota] = quotas.get(quota, 0) + coming * gpus
-    return Inventory.of(
-        [replace(pool, capacity=pool.capacity - pools.get(pool, 0)) for pool in inventory.pools],
-        [replace(quota, used=quota.used + quotas.get(quota, 0)) for quota in inventory.quotas],
-    )
+def _held(variant: Variant, entry: VariantMemory | None, cause: str) -> tuple[Decision, VariantMemory | None]:
+    """Keep the last number of a variant and its memory; without a number, keep the replicas that exist.
 
-
-def held(variant: Variant, entry: VariantMemory | None, cause: str) -> Decision:
-    """Return the decision that keeps the last number of a variant; without one, the replicas that exist."""
+    A variant that is at zero stays there.
+    """
     previous, number = previous_of(variant, entry), _number(variant, entry)
+    if not variant.active and number == 0:
+        decision, forgotten = asleep(variant)
+        return replace(decision, message=f"{decision.message}; {cause}"), forgotten
     source = Source.CURRENT_REPLICAS if previous is None else Source.PREVIOUS_DESIRED
     words = f"{cause}; keeping {number} ({source.value})"
     since = variant.settling_since if entry is None else entry.settling_since
     decision = _unmeasured(variant, number, Step("hold", words, number, number), cause, Reason.MODEL_FAILED)
     coverage = Coverage(0, variant.ready_replicas)
-    return replace(decision, previous=previous, source=source, coverage=coverage, settling_since=since)
+    return replace(decision, previous=previous, source=source, coverage=coverage, settling_since=since), entry
 
 
 def _number(variant: Variant, entry: VariantMemory | None) -> int:
@@ -191,15 +191,15 @@ def _number(variant: Variant, entry: VariantMemory | None) -> int:
     return variant.bounds.clamp(previous) if previous else 0
 
 
-def asleep(variant: Variant) -> Entry:
-    """Keep a variant at zero. When it comes back it begins anew: its past says nothing."""
+def asleep(variant: Variant) -> tuple[Decision, VariantMemory]:
+    """Keep a variant at zero, and forget its past, which says nothing about the time after the next start."""
     step = Step("analyze", "scaled to zero", 0, 0)
     decision = _unmeasured(variant, 0, step, "scaled to zero: no replica to report", Reason.INACTIVE)
     return decision, VariantMemory(variant.key, 0, None, 0)
 
 
 def _unmeasured(variant: Variant, number: int, step: Step, cause: str, reason: Reason) -> Decision:
-    """Return a decision of one step without any metrics; ``cause`` says why there are none."""
+    """Return a decision of one step without any metrics; ``cause`` says why there are no metrics."""
     return Decision(
         variant.key,
         variant.model,
@@ -215,3 +215,82 @@ def _unmeasured(variant: Variant, number: int, step: Step, cause: str, reason: R
         Coverage(0, 0),
         (step,),
     )
+
+
+def separate(
+    keys: Sequence[K], attempt: Callable[[tuple[K, ...]], T], *, suspects: Collection[K] = ()
+) -> tuple[T, dict[K, Exception]]:
+    """Return what ``attempt`` gives for the keys that work together, and the error of each key that was set aside.
+
+    The result of ``attempt`` must not depend on the order of its keys; ``separate`` calls it once for the same keys. If
+    ``attempt`` raises even without any key, so does ``separate``.
+    """
+    tries = _Tries(attempt)
+    kept = tries.joined((), tuple([key for key in keys if key not in suspects]), suspected=False)
+    kept = tries.joined(kept, tuple([key for key in keys if key in suspects]), suspected=True)
+    found = tries.of(kept)
+    if kept and isinstance(found, Exception):
+        tries.failed |= dict.fromkeys(kept, found)
+        found = tries.of(())
+    if isinstance(found, Exception):
+        raise found
+    return found[0], tries.failed
+
+
+class _Tries(Generic[K, T]):
+    """The results so far, by the keys of the try, and the keys that were set aside."""
+
+    def __init__(self, attempt: Callable[[tuple[K, ...]], T]) -> None:
+        self._attempt = attempt
+        self._known: dict[tuple[K, ...], tuple[T] | Exception] = {}
+        self.failed: dict[K, Exception] = {}
+
+    def of(self, keys: tuple[K, ...]) -> tuple[T] | Exception:
+        if keys not in self._known:
+            try:
+                self._known[keys] = (self._attempt(keys),)
+            except Exception as error:  # noqa: BLE001 - a model that raises must not end the others
+                self._known[keys] = error
+        return self._known[keys]
+
+    def joined(self, kept: tuple[K, ...], keys: tuple[K, ...], *, suspected: bool) -> tuple[K, ...]:
+        """Return the kept keys, and those of ``keys`` that work together with them.
+
+        If a key fails only together with another key, both are left out; if it is suspected, it alone is. Of more than
+        ``_MOST_REJOINING`` suspects, all join or all are left out.
+        """
+        self._set_aside(keys)
+        waiting = [tuple([key for key in keys if key not in self.failed])]
+        while waiting:
+            group = waiting.pop()
+            found = self.of(kept + group)
+            if not isinstance(found, Exception):
+                kept += group
+            elif len(group) > 1 and not (suspected and len(group) > _MOST_REJOINING):
+                waiting += reversed(_halves(group))
+            elif group:
+                apart = group if suspected else group + self._partner(group[0], kept)
+                self.failed |= dict.fromkeys(apart, found)
+                kept = tuple([key for key in kept if key not in self.failed])
+        return kept
+
+    def _set_aside(self, keys: tuple[K, ...]) -> None:
+        """Set aside each key that raises alone."""
+        found = self.of(keys) if keys else None
+        if isinstance(found, Exception) and len(keys) == 1:
+            self.failed[keys[0]] = found
+        elif isinstance(found, Exception):
+            for half in _halves(keys):
+                self._set_aside(half)
+
+    def _partner(self, key: K, others: tuple[K, ...]) -> tuple[K, ...]:
+        """Return the one other key with which a key raises; empty if it raises only with several others."""
+        while len(others) > 1:
+            first, second = _halves(others)
+            others = first if isinstance(self.of((*first, key)), Exception) else second
+        return others if isinstance(self.of((*others, key)), Exception) else ()
+
+
+def _halves(keys: tuple[K, ...]) -> tuple[tuple[K, ...], tuple[K, ...]]:
+    middle = len(keys) // 2
+    return keys[:middle], keys[middle:]

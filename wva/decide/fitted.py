@@ -1,8 +1,9 @@
-"""Plans where several replicas do not carry the sum of what each carries.
+"""Plans for models whose replicas together carry less than the sum of what each carries.
 
-The allocator adds capacities up. What replicas carry together depends on how many they are, and on which kinds a
-gateway mixes. So its plan is measured with the analyzer's own function, the need is scaled by how far the sum was off,
-and the allocator is asked again. A plan that carries too little cannot come again: its sum is below the next need.
+The allocator adds capacities up. But what replicas carry together depends on their number, and on the variants among
+which a gateway spreads requests. So this module asks the analyzer what the plan really carries, scales the need by the
+error of the sum, and asks the allocator again. A plan that carries too little cannot come again: its sum is below the
+next need.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def fitted(wants: Sequence[Want], needs: Mapping[ModelKey, Need], stock: Stock, 
         changed = False
         for want in open_:
             counts = {offer.key: plan.numbers[offer.key] for offer in want.offers}
-            # What stands still is no part of what is wanted.
+            # Replicas without a known capacity keep their number, and carry no part of the need.
             still = {offer.key: counts[offer.key] for offer in want.offers if not offer.capacity > 0.0}
             carried = needs[want.key].carried(counts)
             carried -= needs[want.key].carried(still) if still else 0.0

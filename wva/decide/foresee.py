@@ -1,65 +1,68 @@
 """Step 3: the capacity that a model will need when replicas that are ordered now serve.
 
 In: a ``Need`` whose demand is a rate, and what is remembered of the model. Out: the need with ``required``,
-``sufficient``, ``demand`` (the level that is believed) and ``error``, and the memory. The same for all analyzers.
+``sufficient``, ``demand`` (the level that is believed) and ``error``, and the memory. This step is the same for all
+analyzers.
 
-1. Series: what was asked for in each cycle; while users wait so long that they give up unseen, what it was before.
-2. Level and rise (``forecast``): the demand after the lead time, which is what a replica takes to start and to be
-   asked for. Spells of demand that are over by then are not chased.
-3. Reserve (``warm``): rises that were not foreseen often enough, and levels that come back at this time.
-4. Backlog: what waits and what will wait until then, drained within a share of the lead time.
-5. Hold: nothing goes before a demand has been away for as long as a start takes, a reaction, and two cycles.
+1. Series: the demand of each cycle. Users who wait for long may give up unseen; then it counts as no less than before.
+2. Level and rise (``pace``): the demand after the lead time, which a replica takes to be ordered and to start. The
+   level is the mean over the longest time before now that differs from the newest cycles by no more than chance. So a
+   jump counts in the first cycle that shows it, and steady demand is averaged over many minutes. A rise counts only
+   while a line describes it better than a jump does. A part of the demand that usually ends before the lead time is
+   over does not count.
+3. Reserve (``warm``): more for rises that often came unforeseen, and for levels that are likely to come back now.
+4. Backlog: the requests that wait now and those that will wait by then, drained within a share of the lead time.
+5. Hold: no replica goes before lower demand has lasted for a start of a replica, a reaction, and two cycles.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from math import inf
+from dataclasses import dataclass
+from math import inf, sqrt
 from operator import attrgetter
 from typing import Final
 
 from wva.decide import warm
-from wva.decide.forecast import KEPT_SECONDS, Pace, dispersed, mean, pace
 from wva.decide.measure import larger
 from wva.decide.measure.need import Need
 from wva.decide.trust import ModelReadings
-from wva.model.demand import Foresight, Slot
-from wva.model.memory import Memory
+from wva.model.memory import Foresight, Memory, Slot
 from wva.model.metrics import ReplicaMetrics
 from wva.model.policy import MAX_KEEP_WARM_SECONDS, Policy
 from wva.model.records import replace
 from wva.model.variant import Variant, VariantKey
 
-_SHORTEST_SECONDS: Final = 10.0
-"""Cycles that are shorter share a slot; the first demand is the mean of so long a time."""
-_LONGEST_SECONDS: Final = 60.0
-"""Demand while pods come and go is told after so long a time at the latest."""
-_HOLD_CYCLES: Final = 2.0
-"""Nothing goes for what a single cycle shows."""
-_SLACK: Final = 0.05
-"""Share of the demand that a shrink leaves as capacity beyond it."""
-_COVERED: Final = 0.7
-"""Share of the hold that must have been seen before anything goes."""
+_SHORTEST_SECONDS: Final = 10.0  # shorter cycles share a slot; the first slot counts as so long
+_LONGEST_SECONDS: Final = 60.0  # demand that is held back while pods come and go counts after this time
+_HOLD_CYCLES: Final = 2.0  # a single cycle with less demand removes no replica
+_SLACK: Final = 0.05  # share of the demand that a shrink leaves as capacity beyond it
+_COVERED: Final = 0.7  # share of the hold that cycles must have covered before a replica goes
 _DRAIN_SHARE: Final = 0.25
-_PATIENCE_SECONDS: Final = 120.0
-"""Users do not wait much longer than this."""
-_LONG_WAIT_SECONDS: Final = 30.0
-"""Users who must wait for so long may give up."""
-_CAUTION: Final = 0.5
-"""Standard errors that are added to the level of demand."""
-_JUMP_SHARE: Final = 0.5
-"""A jump within a cycle shows in a part of it only: this share of it comes on top."""
+_PATIENCE_SECONDS: Final = 120.0  # few users wait for longer
+_LONG_WAIT_SECONDS: Final = 30.0  # users who must wait for so long may give up
+_CAUTION: Final = 0.5  # standard errors that are added to the level of demand
+_JUMP_SHARE: Final = 0.5  # a jump within a cycle shows only in part, so this share of it is added
 _MARGIN_SECONDS: Final = 30.0
-_REACTION_SECONDS: Final = 40.0
-"""From a change of demand to the start of a pod: scrapes, a cycle, the scaler."""
+_REACTION_SECONDS: Final = 40.0  # from a change of demand to the start of a pod: scrapes, a cycle, the scaler
 _USUAL_START_SECONDS: Final = 120.0
 _LONGEST_START_SECONDS: Final = 3600.0
 _START_UPS: Final = 10
 MOST_TIMES: Final = 16.0
-"""Nothing is ordered beyond so many times what Ready replicas carry: as far as an HPA goes by itself in a minute, four
-doublings. So a number that is not true costs a known amount."""
+"""WVA orders at most so many times the capacity of the Ready replicas: four doublings, as many as an HPA makes in a
+minute. So the cost of a false number has a limit."""
 _START_UP_QUANTILE: Final = 0.8
+_KEPT_SECONDS: Final = 1200.0
+_DIFFERENT: Final = 2.6  # two means that are so many standard deviations apart show a change
+_TREND_SECONDS: Final = (180.0, 360.0, 720.0)
+_FEWEST: Final = 6
+_CERTAIN: Final = 2.5  # a rise counts if it is so many times its standard error
+_STEEPEST: Final = 1.0  # a rise adds at most this share of the level
+_SURPRISE: Final = 8.0
+_MEMORY: Final = 0.05
+_amount: Final = attrgetter("amount")
+_seconds: Final = attrgetter("seconds")
 _at: Final = attrgetter("at")
 
 
@@ -89,7 +92,7 @@ def foresee(
             )
             kept.append(entry)
             parts[rates[0]] = ahead
-            for at in rates[1:]:  # two rates of one model are the same demand: what is foreseen of it holds for both
+            for at in rates[1:]:  # both rates are of the same demand, so both get this forecast
                 parts[at] = replace(
                     parts[at],
                     required=ahead.required,
@@ -114,121 +117,22 @@ def foreseen(
     keep_warm: float = inf,
     deadline: float = inf,
 ) -> tuple[Need, Foresight]:
-    """Return the need with what the future asks for, and what to remember.
+    """Return the need for the time after the lead time, and what to remember.
 
-    ``keep_warm``: for how many seconds replicas may stay that demand does not need; infinite: as long as it pays.
-    ``deadline``: after how many seconds a pod that is not Ready is not counted on any more.
+    ``keep_warm``: for how many seconds unneeded replicas may stay; infinite: for as long as it pays. ``deadline``:
+    after how many seconds a pod that is not Ready no longer counts.
     """
     if memory.at is not None and now < memory.at:
-        # The clock was set back: what has a time begins anew.
+        # The clock was set back: forget everything that has a time.
         memory = Foresight(need.key, dispersion=memory.dispersion, start_ups=memory.start_ups)
     if not need.foreseeable or now == memory.at:
         return need, memory
-    start_ups = _start_ups(variants, replicas, memory, now)
-    start = min(_start(variants, start_ups, now), deadline)
-    through = need.answers or need.carried
-    ready = [(variant, replicas.get(variant.key, ())) for variant in variants]
-    serving = through({variant.key: len(pods) for variant, pods in ready})
-    slots, rest, told = _series(need, memory, serving, now)
-    dispersion = memory.dispersion
-    if rest is None and len(slots) > 1:
-        dispersion = dispersed(dispersion, slots[-2], told)
-    level = pace(slots, dispersion)
-    lead = _REACTION_SECONDS + start
-    certain = max(0.0, level.rate - level.error)
-    levels = warm.seen(memory.levels, level.rate, now=now, shortest=lead)
-    usual = warm.lasting(levels, level.rate, now=now, seconds=start)
-    if usual < level.rate:
-        level = Pace(usual, level.error, 0.0, 0.0, level.mean)
-    foreseen = level.at(lead) + _CAUTION * level.error
-    blocks = warm.observed(memory.blocks, foreseen=foreseen, rate=certain, now=now, seconds=lead)
-    surprise = warm.reserve(blocks, foreseen=foreseen, now=now)
-    soon = lead + _MARGIN_SECONDS
-    reserved = max(foreseen, warm.worth_keeping(levels, surprise, now=now, seconds=soon, longest=keep_warm))
-    waiting, later = _backlogs(need, variants, serving, level.rate, start, now)
-    drain = _DRAIN_SHARE * lead
-    present = foreseen + _JUMP_SHARE * level.jump + later / drain
-    required = max(reserved, present)
-    required = min(required, MOST_TIMES * need.carried({one.key: max(1, len(pods)) for one, pods in ready}))
-    cycle = 0.0 if memory.at is None else now - memory.at
-    hold = min(keep_warm, max(start, _REACTION_SECONDS, _HOLD_CYCLES * cycle))
-    kept = (*[entry for entry in memory.reserved if entry[0] > now - hold and entry[1] > reserved], (now, reserved))
-    begun = now if memory.begun is None else memory.begun
-    sufficient, slack = inf, 1.0 + _SLACK
-    stays: tuple[tuple[float, str], ...] = (
-        (inf, f"nothing shrinks before demand is known for {hold * _COVERED:.0f} s"),
-    )
-    if now - begun >= hold * _COVERED:
-        sufficient = max(required, foreseen + waiting / drain, kept[0][1] * slack)
-        stays = (
-            (reserved * slack, "demand often rises to what they carry, so replicas stay while that is likely"),
-            (kept[0][1] * slack, f"replicas stay for {hold:.0f} s after demand has fallen"),
-        )
-    present = max(present, foreseen * slack, foreseen + waiting / drain)
-    stays = ((present, ""), *stays) if stays[-1][0] > present else ()
-    need = replace(need, demand=level.rate, error=level.error, required=required, sufficient=sufficient, stays=stays)
-    return need, Foresight(need.key, begun, now, slots, rest, dispersion, kept, blocks, levels, start_ups)
-
-
-def _series(need: Need, memory: Foresight, serving: float, now: float) -> tuple[tuple[Slot, ...], Slot | None, Slot]:
-    """Return what was asked for until now, the rest of it that is told later, and the newest slot as it was told.
-
-    A gateway sends all requests to a pod that is new, at times that the last scrapes of others do not reach: they seem
-    to be more, and less a cycle later. So what is more than usual while pods come and go waits until it has evened out.
-    """
-    seconds = _SHORTEST_SECONDS if memory.at is None else now - memory.at
-    before = memory.rest or Slot(now, 0.0, 0.0)
-    slot = Slot(now, before.seconds + seconds, before.amount + need.demand * seconds)
-    slots = memory.slots[bisect_right(memory.slots, now - KEPT_SECONDS, key=_at) :]
-    uneven, told = False, slot
-    if slots and (need.unsettled or need.backlog > _LONG_WAIT_SECONDS * serving):
-        usual = mean(slots, memory.dispersion) * slot.seconds
-        if need.backlog > _LONG_WAIT_SECONDS * serving:
-            # Users give up, and what arrives is not told: it is not less than it was.
-            slot = replace(slot, amount=max(slot.amount, usual))
-        uneven = need.unsettled and slot.amount > usual and slot.seconds < _LONGEST_SECONDS
-    if uneven or slot.seconds < _SHORTEST_SECONDS:
-        return slots, slot, told
-    return (*slots, slot), None, told
-
-
-def _backlogs(
-    need: Need,
-    variants: Sequence[Variant],
-    serving: float,
-    rate: float,
-    start: float,
-    now: float,
-) -> tuple[float, float]:
-    """Return what will wait when the replicas under way serve, and when those do that are ordered now.
-
-    The first is at least what waits now. Where replicas get through more than they carry within targets, requests pile
-    up only beyond that.
-    """
-    coming = (need.answers or need.carried)(
-        {
-            variant.key: variant.spec_replicas if variant.status_desired is None else variant.status_desired
-            for variant in variants
-        }
-    )
-    lead = _REACTION_SECONDS + start
-    ages = [now - variant.oldest_unready_since for variant in variants if variant.oldest_unready_since is not None]
-    until = max(0.0, start - max(ages)) if ages else lead
-    first = max(0.0, need.backlog + (rate - serving) * min(until, _PATIENCE_SECONDS))
-    return max(need.backlog, first), max(0.0, first + (rate - max(serving, coming)) * (lead - until))
-
-
-def _start_ups(
-    variants: Sequence[Variant], replicas: Mapping[VariantKey, Sequence[ReplicaMetrics]], memory: Foresight, now: float
-) -> tuple[tuple[VariantKey, tuple[float, ...]], ...]:
-    """Return how long the last pods of each variant took to start, with those that became Ready since the last cycle.
-
-    Until one is known, all Ready pods count, however long ago they started. Kubernetes tells times in whole seconds; no
-    engine starts within one, so a pod that seems to tells nothing.
-    """
-    known = dict(memory.start_ups)
+    # How long a pod takes to start, in seconds: rather too long than too short. Until a time is known, all Ready pods
+    # count, however long ago they started. Kubernetes gives times in whole seconds. No engine starts within one second,
+    # so a pod that seems to have done so does not count, nor does one that has been starting for a very long time.
+    remembered, start_ups = dict(memory.start_ups), {}
     for variant in variants:
-        before = known.get(variant.key, ())
+        before = remembered.get(variant.key, ())
         since = memory.at - 1.0 if before and memory.at is not None else -inf
         fresh = [
             (pod.ready_since, pod.ready_since - pod.created)
@@ -238,18 +142,166 @@ def _start_ups(
             and pod.created is not None
             and 0.0 < pod.ready_since - pod.created < _LONGEST_START_SECONDS
         ]
-        known[variant.key] = (*before, *[seconds for _, seconds in sorted(fresh)])[-_START_UPS:]
-    return tuple(sorted({variant.key: known[variant.key] for variant in variants}.items()))
+        start_ups[variant.key] = (*before, *[seconds for _, seconds in sorted(fresh)])[-_START_UPS:]
+    unready = [now - variant.oldest_unready_since for variant in variants if variant.oldest_unready_since is not None]
+    starts = [age for age in unready if age < _LONGEST_START_SECONDS]
+    for times in start_ups.values():
+        known = sorted(times or (_USUAL_START_SECONDS,))  # if at most three are known, the longest counts
+        starts.append(known[int(_START_UP_QUANTILE * (len(known) - 1) + 0.5)])
+    start = min(max(starts, default=_USUAL_START_SECONDS), deadline)
+    through = need.answers or need.carried
+    ready = {variant.key: len(replicas.get(variant.key, ())) for variant in variants}
+    serving = through(ready)
+    # 1 Series. A gateway sends many requests to a new pod, and the last scrapes of the other pods are older than that.
+    # So demand seems to be more in one cycle, and less in the next. While pods come and go, demand above the usual one
+    # waits as the ``rest`` until this has evened out.
+    seconds = _SHORTEST_SECONDS if memory.at is None else now - memory.at
+    rest = memory.rest or Slot(now, 0.0, 0.0)
+    told = slot = Slot(now, rest.seconds + seconds, rest.amount + need.demand * seconds)
+    slots = memory.slots[bisect_right(memory.slots, now - _KEPT_SECONDS, key=_at) :]
+    uneven, long_wait = False, need.backlog > _LONG_WAIT_SECONDS * serving
+    if slots and (need.unsettled or long_wait):
+        amount, length, _ = _alike(slots, memory.dispersion)
+        usual = amount / length * slot.seconds
+        if long_wait:
+            # Users give up unseen, so the demand is taken to be no less than it was.
+            slot = replace(slot, amount=max(slot.amount, usual))
+        uneven = need.unsettled and slot.amount > usual and slot.seconds < _LONGEST_SECONDS
+    waits = uneven or slot.seconds < _SHORTEST_SECONDS
+    slots = slots if waits else (*slots, slot)
+    # 2 Level and rise
+    dispersion = memory.dispersion
+    if not waits and len(slots) > 1:
+        dispersion = dispersed(dispersion, slots[-2], told)
+    level = pace(slots, dispersion)
+    lead = _REACTION_SECONDS + start
+    certain = max(0.0, level.rate - level.error)
+    levels = warm.seen(memory.levels, level.rate, now=now, shortest=lead)
+    usual = warm.lasting(levels, level.rate, now=now, seconds=start)
+    if usual < level.rate:
+        level = Pace(usual, level.error, 0.0, 0.0)
+    # 3 Reserve
+    foreseen = level.at(lead) + _CAUTION * level.error
+    blocks = warm.observed(memory.blocks, foreseen=foreseen, rate=certain, now=now, seconds=lead)
+    surprise = warm.reserve(blocks, foreseen=foreseen, now=now)
+    soon = lead + _MARGIN_SECONDS
+    reserved = max(foreseen, warm.worth_keeping(levels, surprise, now=now, seconds=soon, longest=keep_warm))
+    # 4 Backlog: the requests that will wait when the replicas under way serve (at least those that wait now), and when
+    # the replicas serve that are ordered now. Where replicas get through more than they carry within targets, only
+    # demand beyond that piles up.
+    asked = [one.spec_replicas if one.status_desired is None else one.status_desired for one in variants]
+    coming = through({variant.key: count for variant, count in zip(variants, asked, strict=True)})
+    until = max(0.0, start - max(unready)) if unready else lead
+    first = max(0.0, need.backlog + (level.rate - serving) * min(until, _PATIENCE_SECONDS))
+    later = max(0.0, first + (level.rate - max(serving, coming)) * (lead - until))
+    waiting = max(need.backlog, first)
+    drain = _DRAIN_SHARE * lead
+    present = foreseen + _JUMP_SHARE * level.jump + later / drain
+    required = max(reserved, present)
+    required = min(required, MOST_TIMES * need.carried({key: max(1, count) for key, count in ready.items()}))
+    # 5 Hold
+    cycle = 0.0 if memory.at is None else now - memory.at
+    hold = min(keep_warm, max(start, _REACTION_SECONDS, _HOLD_CYCLES * cycle))
+    kept = (*[entry for entry in memory.reserved if entry[0] > now - hold and entry[1] > reserved], (now, reserved))
+    begun = now if memory.begun is None else memory.begun
+    sufficient, slack = inf, 1.0 + _SLACK
+    stays = [(inf, f"nothing shrinks before demand is known for {hold * _COVERED:.0f} s")]
+    if now - begun >= hold * _COVERED:
+        sufficient = max(required, foreseen + waiting / drain, kept[0][1] * slack)
+        stays = [
+            (reserved * slack, "demand often rises to what they carry, so replicas stay while that is likely"),
+            (kept[0][1] * slack, f"replicas stay for {hold:.0f} s after demand has fallen"),
+        ]
+    present = max(present, foreseen * slack, foreseen + waiting / drain)
+    need = replace(
+        need,
+        demand=level.rate,
+        error=level.error,
+        required=required,
+        sufficient=sufficient,
+        stays=((present, ""), *stays) if stays[-1][0] > present else (),
+    )
+    started = tuple(sorted(start_ups.items()))
+    left = slot if waits else None
+    return need, Foresight(need.key, begun, now, slots, left, dispersion, kept, blocks, levels, started)
 
 
-def _start(
-    variants: Sequence[Variant], start_ups: tuple[tuple[VariantKey, tuple[float, ...]], ...], now: float
-) -> float:
-    """Return how long a pod takes to start, in seconds: rather too long than too short."""
-    # A pod that has not started for longer than that will not: it says nothing of those that are ordered now.
-    ages = [now - variant.oldest_unready_since for variant in variants if variant.oldest_unready_since is not None]
-    found = [age for age in ages if age < _LONGEST_START_SECONDS]
-    for _, seconds in start_ups:
-        known = sorted(seconds or (_USUAL_START_SECONDS,))  # of up to three that are known the longest counts
-        found.append(known[int(_START_UP_QUANTILE * (len(known) - 1) + 0.5)])
-    return max(found, default=_USUAL_START_SECONDS)
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Demand per second: now, with its standard error, and by how much it rises per second.
+
+    ``jump`` is by how much the newest cycle was above the one before, where that is more than chance, else 0.
+    """
+
+    rate: float
+    error: float
+    rise: float
+    jump: float
+
+    def at(self, seconds: float) -> float:
+        """Return the demand expected after some seconds; never less than now."""
+        return self.rate + min(self.rise * seconds, _STEEPEST * self.rate)
+
+
+def pace(slots: Sequence[Slot], dispersion: float) -> Pace:
+    """Return the pace after these slots, at least one. ``dispersion``: variance of a count over its mean."""
+    amount, seconds, taken = _alike(slots, dispersion)
+    # Find the steepest rise, and for how many seconds it has lasted. Its line must rise by more than chance, and
+    # describe its window better than a jump between two means does.
+    rise, lasted, end = 0.0, 0.0, slots[-1].at
+    inside = [slot for slot in slots if slot.at - slot.seconds > end - _TREND_SECONDS[-1] - 1.0]
+    begun = [slot.at - slot.seconds for slot in inside]
+    all_times = [slot.at - slot.seconds / 2.0 - end for slot in inside]
+    all_rates = [slot.amount / slot.seconds for slot in inside]
+    for window in _TREND_SECONDS:
+        first = bisect_right(begun, end - window - 1.0)
+        length, count = sum(map(_seconds, inside[first:])), len(inside) - first
+        if count < _FEWEST or length < 0.8 * window:
+            break
+        times, rates = all_times[first:], all_rates[first:]
+        middle, usual = sum(times) / count, sum(rates) / count
+        spread = sum([(at - middle) ** 2 for at in times])
+        slope = sum([(at - middle) * (rate - usual) for at, rate in zip(times, rates, strict=True)]) / spread
+        deviation = sqrt(12.0 * dispersion * max(usual, 1.0 / length) / length) / length
+        if slope <= max(rise, _CERTAIN * deviation):
+            continue
+        left_by_line = sum([(rate - usual) ** 2 for rate in rates]) - slope * slope * spread
+        total, squares, before, left_by_jump = sum(rates), sum([rate * rate for rate in rates]), 0.0, inf
+        for place in range(1, count):
+            before += rates[place - 1]
+            left = squares - before * before / place - (total - before) ** 2 / (count - place)
+            left_by_jump = min(left_by_jump, left)
+        if left_by_line < left_by_jump:
+            rise, lasted = slope, length
+    # A mean is the demand in the middle of its time, so half of the rise is added. The level may be older than the
+    # rise.
+    rate = amount / seconds + rise * min(seconds, lasted) / 2.0
+    jump = 0.0
+    if taken == 1 and len(slots) > 1:
+        jump = max(0.0, rate - slots[-2].amount / slots[-2].seconds)
+    return Pace(rate, sqrt(dispersion * max(rate, 0.5 / seconds) / seconds), rise, jump)
+
+
+def _alike(slots: Sequence[Slot], dispersion: float) -> tuple[float, float, int]:
+    """Return the amount, the seconds and the number of the last slots that differ by no more than chance."""
+    last = slots[-1]
+    amount, seconds, taken = last.amount, last.seconds, 1
+    while taken < len(slots):
+        block = slots[max(0, len(slots) - 2 * taken) : len(slots) - taken]
+        more, longer = sum(map(_amount, block)), sum(map(_seconds, block))
+        pooled = max(amount + more, 1.0) / (seconds + longer)
+        deviation = sqrt(dispersion * pooled * (1.0 / seconds + 1.0 / longer))
+        if abs(amount / seconds - more / longer) > _DIFFERENT * deviation:
+            break
+        amount, seconds, taken = amount + more, seconds + longer, taken + len(block)
+    return amount, seconds, taken
+
+
+def dispersed(before: float, old: Slot, new: Slot) -> float:
+    """Return the dispersion, updated with how much a slot differs from the one before, against pure chance."""
+    pooled = (old.amount + new.amount) / (old.seconds + new.seconds)
+    if pooled * min(old.seconds, new.seconds) < 1.0:
+        return before
+    gap = new.amount / new.seconds - old.amount / old.seconds
+    surprise = gap * gap / (pooled * (1.0 / old.seconds + 1.0 / new.seconds))
+    return max(1.0, before + _MEMORY * (min(_SURPRISE * before, surprise) - before))

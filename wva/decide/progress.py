@@ -1,13 +1,13 @@
 """How far a variant is on its way to its number, and since when.
 
-A change takes time: the scaler waits, pods load models. While the clock of a variant is younger than the deadline its
-missing replicas count as supply on its way; later they count as lost, until something moves. The clock starts when
-the variant becomes unsettled, starts again when a replica becomes ready or the number changes, and stops when number,
-replicas and Ready pods agree. It survives a restart: without memory it is read back from the Progressing condition and
-the age of the pods.
+A change takes time: the scaler waits, pods load models. Each unfinished change has a clock. While the clock is younger
+than the deadline, the missing replicas of the variant count as supply. Later they count as lost, until something
+changes. The clock starts when number, replicas and Ready pods differ, starts again when a replica becomes Ready or the
+number changes, and stops when all three agree. After a restart of WVA the clock is read from the Progressing condition
+and the age of the pods.
 
-Ready pods that do not report yet belong to the change that made them. A pod becomes Ready some seconds before its
-first sample can be read; taking it for nothing in between would buy one replica too many at the end of each growth.
+A pod becomes Ready some seconds before Prometheus has its first sample. Meanwhile it counts as under way. Otherwise WVA
+would order one replica too many at the end of each growth.
 """
 
 from __future__ import annotations
@@ -24,86 +24,79 @@ from wva.model.records import replace
 from wva.model.variant import Variant
 
 _NEW_SECONDS: Final = 120.0
-"""A pod that has been Ready for so long is not new: Prometheus has found it."""
+"""A pod that has been Ready for so long is not new: by then Prometheus scrapes it."""
 
 
 class Moment(Struct, frozen=True, gc=False):
-    """The time of a cycle, and how long an unfinished change counts as on its way. Both in seconds."""
+    """The time of a cycle, and for how long the replicas of an unfinished change count as supply; both in seconds."""
 
     now: float
     deadline_seconds: float
 
 
 class Progress(Struct, frozen=True, gc=False):
-    """Where a variant stands. All numbers are of replicas.
-
-    Attributes:
-        variant: the variant.
-        previous: the number published last, None when there is none.
-        floor: the least that is given to it of its own accord: one, none to a variant that stands at zero.
-        base: the number to start from: the one published last, or what exists, as far as the bounds allow it.
-        published: the number before this cycle: the one published last, else what exists. Never 0 while active.
-        current: those that exist.
-        ready: Ready pods.
-        silent: those Ready pods that an unfinished change brought and that report nothing yet.
-        serving: the other Ready pods.
-        waiting: those that are asked for or exist, but are not Ready. Ready pods beyond the replicas that exist are a
-            matter of caches that disagree: they finish no growth.
-        in_flight: those to count on although they do not serve yet: on their way, not for too long, and not without a
-            node to run on. Of single pods the age of the oldest one is known: it counts for as long as the clock does.
-        outstanding: those that should go but still exist.
-        level: those that exist or are asked for, whichever is more.
-        countable: whether Ready pods and replicas agree, or the difference has lasted for too long to wait for it.
-        overdue: whether the unfinished change has lasted for longer than its deadline.
-        late: whether a pod has been starting for longer than that.
-        most_ready: the most Ready pods since the clock started.
-        since: the start of the clock, in seconds since the epoch; None while settled.
-        age_seconds: how long the clock has run.
-
-    """
+    """Where a variant stands. All numbers are of replicas."""
 
     variant: Variant
-    previous: int | None
-    floor: int
-    base: int
-    published: int
-    current: int
-    ready: int
-    silent: int
-    serving: int
+    previous: int | None  # the number published last, None when there is none
+    floor: int  # the smallest number without any history: 1, or 0 if the variant is at zero
+    base: int  # the number to start from: the one published last, or what exists, as far as the bounds allow it
+    published: int  # the number before this cycle: the one published last, else what exists; never 0 while active
+    current: int  # replicas that exist
+    ready: int  # Ready pods
+    silent: int  # Ready pods of an unfinished change that report nothing yet
+    serving: int  # the other Ready pods
+    # Replicas that are asked for or exist, but are not Ready. When two caches disagree, there may be more Ready pods
+    # than replicas; the surplus does not count.
     waiting: int
+    # Replicas that count as supply although they do not serve yet. A replica does not count when the clock is past the
+    # deadline, or when its pod finds no node. Only the age of the oldest pod is known, so at most one pod counts as
+    # late.
     in_flight: int
-    outstanding: int
-    level: int
-    countable: bool
-    overdue: bool
-    late: bool
-    most_ready: int
-    since: float | None
-    age_seconds: float = 0.0
+    outstanding: int  # replicas that should go but still exist
+    level: int  # replicas that exist or are asked for, whichever is more
+    countable: bool  # whether Ready pods and replicas agree, or pods have been missing for longer than the deadline
+    overdue: bool  # whether the unfinished change has lasted for longer than its deadline
+    late: bool  # whether a pod has been starting for longer than that
+    most_ready: int  # the most Ready pods since the clock started
+    since: float | None  # the start of the clock, in seconds since the epoch; None while settled
+    age_seconds: float = 0.0  # how long the clock has run
 
 
 def progress_of(
     variant: Variant, *, replicas: Sequence[ReplicaMetrics], entry: VariantMemory | None, moment: Moment
 ) -> Progress:
     """Return where a variant stands, from its Ready pods and its memory (None: it has none)."""
+    now, deadline = moment.now, moment.deadline_seconds
     previous = previous_of(variant, entry)
-    current = variant.current_replicas
+    current, ready = variant.current_replicas, len(replicas)
     floor = 1 if variant.active else 0
     base = variant.bounds.clamp(max(floor, current) if previous is None else previous)
-    ready = len(replicas)
-    started = _started(variant, entry, ready=ready, now=moment.now)
-    running = started is not None and moment.now - started < moment.deadline_seconds
-    silent = sum([_silent(replica, moment.now) for replica in replicas]) if running and base >= current else 0
+    # The start of the running clock, None if none runs. A start in the future counts as now, or the clock would never
+    # end.
+    if entry is None:
+        known = [variant.settling_since, variant.oldest_unready_since]
+        started = max([min(time, now) for time in known if time is not None], default=None)
+    elif entry.settling_since is None:
+        started = None
+    else:
+        started = now if ready > entry.ready_replicas else min(entry.settling_since, now)
+    silent = 0
+    if started is not None and now - started < deadline and base >= current:
+        for replica in replicas:
+            # Only a new pod may still be about to report.
+            if replica.ready_since is None or now - replica.ready_since < _NEW_SECONDS:
+                missing = SampleState.MISSING
+                silent += replica.kv_usage.state is missing and replica.queue_length.state is missing
     unsettled = base != current or current > ready or silent > 0
-    since = (moment.now if started is None else started) if unsettled else None
-    age = 0.0 if since is None else moment.now - since
-    overdue = since is not None and age >= moment.deadline_seconds
+    since = (now if started is None else started) if unsettled else None
+    age = 0.0 if since is None else now - since
+    overdue = since is not None and age >= deadline
     level = max(base, current)
     waiting = level - min(ready, current)
-    # The clock begins anew with every number, but no pod does.
-    oldest = moment.now if variant.oldest_unready_since is None else variant.oldest_unready_since
-    late = current > ready and moment.now - oldest >= moment.deadline_seconds
+    # The clock starts again with every new number. The age of a pod does not.
+    oldest = now if variant.oldest_unready_since is None else variant.oldest_unready_since
+    late = current > ready and now - oldest >= deadline
     return Progress(
         variant,
         previous,
@@ -130,11 +123,10 @@ def progress_of(
 def clocked(decision: Decision, progress: Progress, *, now: float) -> tuple[Decision, VariantMemory]:
     """Return the decision with its clock, and what the next cycle must remember of it.
 
-    If the number goes back to the replicas that exist, the clock goes on: the missing replicas have been missing since
-    before.
+    If the number goes back to the replicas that exist, the clock goes on: their pods have been missing since it
+    started.
     """
-    current = progress.current
-    since = progress.since
+    current, since = progress.current, progress.since
     if decision.desired == current and current <= progress.ready and not progress.silent:
         since = None
     elif decision.desired not in {progress.base, current} or since is None:
@@ -144,20 +136,3 @@ def clocked(decision: Decision, progress: Progress, *, now: float) -> tuple[Deci
     decided = decision.source is not Source.CURRENT_REPLICAS
     memory = VariantMemory(decision.key, decision.desired, since, most_ready, decided)
     return decision if since == decision.settling_since else replace(decision, settling_since=since), memory
-
-
-def _started(variant: Variant, entry: VariantMemory | None, *, ready: int, now: float) -> float | None:
-    """Return the start of the running clock, if one runs. A start in the future counts as now: else it never ends."""
-    if entry is not None:
-        if entry.settling_since is None:
-            return None
-        return now if ready > entry.ready_replicas else min(entry.settling_since, now)
-    known = [variant.settling_since, variant.oldest_unready_since]
-    return max([min(time, now) for time in known if time is not None], default=None)
-
-
-def _silent(replica: ReplicaMetrics, now: float) -> bool:
-    """Tell whether a replica is new and does not report yet. One that is not new has failed to report."""
-    if replica.ready_since is not None and now - replica.ready_since >= _NEW_SECONDS:
-        return False
-    return replica.kv_usage.state is SampleState.MISSING and replica.queue_length.state is SampleState.MISSING

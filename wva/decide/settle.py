@@ -1,14 +1,14 @@
-"""Step 5: the rule that holds for each variant, and its number. Before step 4: what the allocator may do.
+"""Step 5: the rule that holds for each variant, and its number; and before step 4, what the allocator may do.
 
 ``terms`` says, before GPUs are shared, whether a model grows, shrinks or stays, and which of its variants may change:
-the allocator must not give a replica to a variant that does not take it. ``settle`` then gives each variant its number:
-the first ``Rule`` that matches decides, and the decision names it.
+the allocator must not give a replica to a variant that cannot grow. ``settle`` then gives each variant its number: the
+first ``Rule`` that matches decides, and the decision names it. ``why_not_zero`` says why an idle model stays.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, Self
 
@@ -20,35 +20,26 @@ from wva.decide.measure import present_capacity
 from wva.decide.measure.need import REPLICAS, Need
 from wva.decide.progress import Progress
 from wva.decide.trust import ModelReadings, VariantReadings
-from wva.decide.zero import why_not_zero
-from wva.model.capacity import CapacityBasis
 from wva.model.decision import NO_LIMIT, Limit, Reason
+from wva.model.memory import CapacityBasis
 from wva.model.optimizers import Analyzer, Optimizer
 from wva.model.policy import Policy, ScaleToZeroPolicy
 from wva.model.records import replace
 from wva.model.variant import VariantKey
 
-_ROUNDING: Final = 1e-9
 SPACING_SECONDS: Final = 30.0
-"""For this time (seconds) replicas that start keep a model from growing again."""
+"""For so many seconds a model does not grow again while replicas start."""
 
-_RISEN: Final = 1.1
-"""Demand has risen if it is this many times the demand of the last growth. Less is noise, as for an HPA."""
-
-_CERTAIN: Final = 2.0
-"""Demand has certainly risen if it has by this many of its standard errors."""
-
-_MOST_PER_SERVING: Final = 4
-"""A variant with replicas that do not serve yet has at most this many, for each one that serves."""
-
+_ROUNDING: Final = 1e-9
+_RISEN: Final = 1.1  # demand has risen if it is so many times that of the last growth; an HPA ignores less, too
+_CERTAIN: Final = 2.0  # demand has certainly risen if it has risen by so many of its standard errors
+_MOST_PER_SERVING: Final = 4  # a variant with replicas that do not serve gets at most so many replicas per Ready one
 _MOVE: Final = AllocationPolicy().move_share
-
-_SUPPOSED: Final = {CapacityBasis.BORROWED, CapacityBasis.UNKNOWN}
-"""What capacities stand on that were neither measured nor configured."""
+_SUPPOSED: Final = {CapacityBasis.BORROWED, CapacityBasis.UNKNOWN}  # the capacity was neither measured nor configured
 
 
 class Course(StrEnum):
-    """What becomes of a model in this cycle."""
+    """What the numbers of a model may do in this cycle."""
 
     HOLD = "hold"
     GROW = "grow"
@@ -63,9 +54,9 @@ MOVES: Final = {Course.GROW, Course.SHRINK, Course.REPLACE}
 
 
 class Rule(StrEnum):
-    """The rules, in the order in which they are tried: in words, which is the value, and the reason of the decision.
+    """The rules; the value is the rule in words, beside it stands the reason of the decision.
 
-    A model that is held has its own reason.
+    The decisions on a model that is held take the reason of the hold.
     """
 
     reason: Reason
@@ -106,35 +97,23 @@ class Rule(StrEnum):
 
 
 class Terms(Struct, frozen=True, gc=False):
-    """What the allocator may do with a model.
+    """What the allocator may do with a model."""
 
-    Attributes:
-        course: whether it grows, shrinks or stays.
-        rule: why it waits, if it does; why it stays, if the rule is about the model.
-        present: the capacity of what is asked for, in the unit of the need.
-        free: the variants that may change, with the numbers from which they start.
-        coming: replicas that are under way.
-        concerned: the names of the variants that the rule is about.
-        cause: why these variants keep what the present demand does not need, in words.
-        opens: the variant that may take the place of others.
-
-    """
-
-    course: Course
-    rule: Rule
-    present: float
-    free: Mapping[VariantKey, int]
-    coming: int = 0
-    concerned: tuple[str, ...] = ()
-    opens: VariantKey | None = None
-    cause: str = ""
+    course: Course  # whether it grows, shrinks or stays
+    rule: Rule  # why the model waits or stays, where a rule about the whole model says so
+    present: float  # the capacity of the replicas that are asked for, in the unit of the need
+    free: Mapping[VariantKey, int]  # the variants that may change, with the numbers from which they start
+    coming: int = 0  # replicas that are under way
+    concerned: tuple[str, ...] = ()  # the names of the variants that the rule is about
+    opens: VariantKey | None = None  # the variant that may take the place of others
+    cause: str = ""  # in words: why ``concerned`` keep replicas that the present demand does not need
 
 
 class Verdict(Struct, frozen=True, gc=False):
-    """The number of a variant, the rule that gave it, and who kept it from being larger.
+    """The number of a variant, the rule that gave it, and the limit that kept it from being larger.
 
-    ``planned`` is the number that the allocator gave. ``not_zero`` says why the model does not go to zero although it
-    may, in words; ``surprising``: that it does not is news.
+    ``planned`` is the number that the allocator gave. ``not_zero`` says in words why the model does not go to zero
+    although scale to zero is on; ``surprising``: users do not expect this.
     """
 
     rule: Rule
@@ -153,15 +132,38 @@ def terms(model: ModelReadings, need: Need, prices: Mapping[VariantKey, float]) 
         return Terms(Course.HOLD, Rule.HELD, present, {})
     growing = tuple([each.key.name for each in variants if each.progress.in_flight])
     coming = sum([each.progress.in_flight for each in variants]) if growing else 0
-    # What is under way was sized for the demand of its time: more is needed when demand has certainly risen since.
+    # Replicas under way were ordered for an earlier demand. The model needs more only if demand has certainly risen
+    # since.
     certain = need.required - (_CERTAIN * need.error if coming else 0.0)
     short = certain > present * (1 + _ROUNDING) + _ROUNDING
-    # What the bounds take away does not come back, and so it is no part of an answer.
-    waits = short and coming and need.unit == REPLICAS and not any(_returns(each.progress) for each in variants)
-    if waits and _answered(model, need):
-        return Terms(Course.WAIT, Rule.ANSWERED, present, {}, coming, growing)
+    counts_replicas = need.unit == REPLICAS
+    # To take back an unfinished shrink is quicker than to start replicas, so then the model does not wait.
+    if short and coming and counts_replicas and not any(_returns(each.progress) for each in variants):
+        # For some seconds the replicas that start count as ordered for the present demand. After that a variant without
+        # such replicas may grow. Where every variant has some, the model waits unless its demand has risen since.
+        waits = min([each.progress.age_seconds for each in variants if each.progress.in_flight]) < SPACING_SECONDS
+        if not waits and not any(_may_grow(each.progress, skips=True) for each in variants):
+            answered = model.memory.answered
+            waits = answered is not None and need.demand <= answered * _RISEN
+        if waits:
+            return Terms(Course.WAIT, Rule.ANSWERED, present, {}, coming, growing)
     if short:
-        return Terms(Course.GROW, Rule.NO_CANDIDATE, present, _may_grow(variants, need), coming, growing)
+        # In the unit of replicas it is not known what a replica under way will carry, so its variant gets no more. An
+        # analyzer that knows capacities has counted it already.
+        obstacles = [(each, blocked(each.progress, skips=counts_replicas)) for each in variants]
+        able = [each for each, obstacle in obstacles if obstacle is None]
+        if not any(bounded(each.progress) is None for each in able):
+            # If no other variant can grow, a variant with starting replicas may. But if its new replicas never start,
+            # it gets only a few, and if its scaler does not even create them, it gets none.
+            able += [
+                each
+                for each, obstacle in obstacles
+                if obstacle in {"waiting", "silent"}
+                and _few(each.progress)
+                and not (each.progress.overdue and each.progress.base > each.progress.current)
+            ]
+        free = {each.key: each.progress.level for each in able if need.of(each.key) > 0}
+        return Terms(Course.GROW, Rule.NO_CANDIDATE, present, free, coming, growing)
     if need.deferred:
         return Terms(Course.WAIT, Rule.DEFERRED, present, {}, coming, growing)
     if need.wish:
@@ -176,9 +178,7 @@ def terms(model: ModelReadings, need: Need, prices: Mapping[VariantKey, float]) 
     if need.objection:
         return Terms(Course.STAY, Rule.OBJECTED, present, {})
     free = {each.key: each.progress.base for each in variants if each.progress.base == each.progress.current}
-    if need.sufficient < present * (1 - _ROUNDING) and (
-        need.unit == REPLICAS or _left(variants, need, need.sufficient)
-    ):
+    if need.sufficient < present * (1 - _ROUNDING) and (counts_replicas or _left(variants, need, need.sufficient)):
         return Terms(Course.SHRINK, Rule.STEADY, present, free)
     opens = _replacement(variants, need, free, prices)
     course = Course.REPLACE if opens else Course.STAY
@@ -190,26 +190,25 @@ def terms(model: ModelReadings, need: Need, prices: Mapping[VariantKey, float]) 
 
 
 def _left(variants: Sequence[VariantReadings], need: Need, least: float) -> dict[str, float]:
-    """Return the variants of which a step less leaves this capacity to the model: their names, and what it leaves."""
+    """Return the variants that can shrink by a step and leave at least ``least``: names, and the capacity left."""
     counts = {each.key: each.progress.base for each in variants}
     left = {}
     for each in variants:
         if _may_shrink(each.progress):
             step = each.progress.variant.bounds.smallest_step(each.progress.current)
-            left[each.key.name] = need.carried(counts | {each.key: counts[each.key] - step})
-    return {name: carried for name, carried in left.items() if carried >= least * (1 - _ROUNDING)}
+            carried = need.carried(counts | {each.key: counts[each.key] - step})
+            if carried >= least * (1 - _ROUNDING):
+                left[each.key.name] = carried
+    return left
 
 
 def _replacement(
-    variants: Sequence[VariantReadings],
-    need: Need,
-    free: Mapping[VariantKey, int],
-    prices: Mapping[VariantKey, float],
+    variants: Sequence[VariantReadings], need: Need, free: Collection[VariantKey], prices: Mapping[VariantKey, float]
 ) -> VariantKey | None:
-    """Return the variant that may take the place of others: its measured capacity is the cheapest, moves included.
+    """Return the variant that may replace others: its measured capacity is the cheapest, the cost of the move included.
 
-    Others might save something, too, because their sizes happen to add up. Such a saving ends with the next change of
-    demand. Without a demand that can be foreseen it is not known for how long a move pays.
+    Another variant might save cost only because its size happens to fit the present demand; such a saving ends with the
+    next change of demand. Without a forecast it is not known for how long a move pays.
     """
     if not need.foreseeable or need.sufficient == math.inf:
         return None
@@ -219,8 +218,7 @@ def _replacement(
         for each in variants
         if each.key in rates
         and need.capacities[each.key].basis not in _SUPPOSED
-        and blocked(each.progress, skips=False) is None
-        and bounded(each.progress) is None
+        and _may_grow(each.progress, skips=False)
     ]
     rate, key = min(able, default=(math.inf, None))
     dearer = [each for each in variants if rates.get(each.key, 0.0) > rate * (1 + _MOVE) and _may_shrink(each.progress)]
@@ -228,59 +226,30 @@ def _replacement(
 
 
 def _counted(model: ModelReadings, need: Need) -> bool:
-    """Tell whether each replica has a reading, of now or remembered."""
+    """Tell whether each replica has a reading, a present or a remembered one."""
     return model.complete or (need.recalls and all(each.progress.countable for each in model.variants))
 
 
-def _answered(model: ModelReadings, need: Need) -> bool:
-    """Tell whether the replicas that start were ordered for the present demand. Each replica counts as one here.
-
-    For some seconds they are taken to be. After that a variant without any that start may grow. If there is no such
-    variant, the model waits unless its demand has risen since.
-    """
-    under_way = [each.progress for each in model.variants if each.progress.in_flight]
-    if min([progress.age_seconds for progress in under_way]) < SPACING_SECONDS:
-        return True
-    progresses = [each.progress for each in model.variants]
-    if any(blocked(each, skips=True) is None and bounded(each) is None for each in progresses):
-        return False
-    answered = model.memory.answered
-    return answered is not None and need.demand <= answered * _RISEN
+def _returns(progress: Progress) -> bool:
+    """Tell whether a variant has an unfinished shrink that can be taken back; a shrink that the bounds force cannot."""
+    return progress.variant.bounds.clamp(max(progress.floor, progress.current)) > progress.base
 
 
-def _may_grow(variants: Sequence[VariantReadings], need: Need) -> dict[VariantKey, int]:
-    """Return the variants that may grow; those whose replicas are under way only when there are no others.
-
-    What a replica under way will do is not measured where every replica counts as one. An analyzer that knows
-    capacities has counted it already.
-    """
-    skips = need.unit == REPLICAS
-    able = [each for each in variants if blocked(each.progress, skips=skips) is None]
-    if not any(bounded(each.progress) is None for each in able):
-        able += [each for each in variants if each not in able and _starting(each.progress)]
-    return {each.key: each.progress.level for each in able if need.of(each.key) > 0}
+def _may_grow(progress: Progress, *, skips: bool) -> bool:
+    """Tell whether nothing keeps a variant from growing."""
+    return blocked(progress, skips=skips) is None and bounded(progress) is None
 
 
 def blocked(progress: Progress, *, skips: bool) -> str | None:
-    """Return in a word what keeps a variant from growing beside its bounds, None for nothing."""
+    """Return in a word what keeps a variant from growing, apart from its bounds; None if nothing does.
+
+    ``skips``: a variant with replicas that do not serve yet gets no more of them.
+    """
     if progress.variant.unschedulable_pods:
         return "unplaced"
     if progress.waiting and (skips or progress.overdue or (progress.late and not _few(progress))):
         return "waiting"
     return "silent" if progress.silent and skips else None
-
-
-def _starting(progress: Progress) -> bool:
-    """Tell whether replicas that do not serve yet are all that keeps a variant from growing.
-
-    They are no reason to leave a model short that has nothing else. But a variant whose new replicas never start gets
-    no more than a few times what serves.
-    """
-    if progress.variant.unschedulable_pods or not progress.waiting + progress.silent:
-        return False
-    if progress.overdue and progress.base > progress.current:
-        return False  # its scaler does not even create what has been asked for
-    return _few(progress)
 
 
 def _few(progress: Progress) -> bool:
@@ -289,7 +258,7 @@ def _few(progress: Progress) -> bool:
 
 
 def bounded(progress: Progress) -> str | None:
-    """Return in a word why the bounds leave no step that the scaler would take, None when they do."""
+    """Return in a word why the bounds allow no growth that the scaler would carry out; None if they allow one."""
     bounds, current = progress.variant.bounds, progress.current
     if bounds.maximum is None:
         return None
@@ -298,16 +267,33 @@ def bounded(progress: Progress) -> str | None:
     return None if current + bounds.smallest_step(current) <= bounds.maximum else "tolerance"
 
 
+def _may_shrink(progress: Progress) -> bool:
+    step = progress.variant.bounds.smallest_step(progress.current)
+    return progress.base == progress.current and progress.base - step >= lowest(progress)
+
+
+def lowest(progress: Progress) -> int:
+    """Return the smallest number of a variant: the minimum of its scaler, and 1 without a minimum."""
+    minimum = progress.variant.bounds.minimum
+    return 1 if minimum is None else minimum
+
+
+def rank(each: VariantReadings) -> tuple[float, ...]:
+    """Order variants of equal price: one with waiting replicas, or with little room, grows last and shrinks first."""
+    kv, queue = each.room
+    return each.progress.waiting, -kv, -queue
+
+
 def want(
     model: ModelReadings, need: Need, found: Terms, prices: Mapping[VariantKey, float], stock: Stock, policy: Policy
 ) -> Want:
     """Return what a model wants of the allocator, without its turn. A variant that may not change keeps its number."""
     course, grows = found.course, found.course is Course.GROW
-    goal = {Course.SHRINK: need.sufficient, Course.REPLACE: min(need.sufficient, found.present)}.get(
-        course, need.required
-    )
+    goal = need.required
+    if course in {Course.SHRINK, Course.REPLACE}:
+        goal = need.sufficient if course is Course.SHRINK else min(need.sufficient, found.present)
     limited = policy.limited or policy.analyzer_for(model.key) is Analyzer.QUEUEING
-    # What a variant seems to carry may not be true: of none more is ordered than one like those that serve would need.
+    # A measured capacity may be false, so a limit follows from the number of Ready replicas.
     times = int(MOST_TIMES) * max(1, sum([each.progress.ready for each in model.variants]))
     offers = []
     for each in model.variants:
@@ -317,7 +303,7 @@ def want(
         counted = progress.serving + progress.in_flight
         present, floor, ceiling, origin = progress.base, bounds.minimum or 0, bounds.maximum, bounds.ceiling_origin
         if not capacity > 0:
-            # What stands still, and what is asked for and cannot be counted on, are no part of what is to be covered.
+            # A variant that keeps its number carries a part of the goal, so the goal becomes smaller by this part.
             if course is Course.HOLD:
                 present = bounds.clamp(progress.published)
             elif grows:
@@ -327,7 +313,7 @@ def want(
             present, floor = found.free[each.key], lowest(progress)
             goal += max(0, present - counted) * capacity
             if grows:
-                # What exists is never cut for want of GPUs; what is only asked for may be.
+                # Replicas that exist are never cut for want of GPUs; replicas that are only asked for may be.
                 floor = max(floor, min(present, progress.current)) if limits else present
             elif each.key != found.opens:
                 ceiling, origin = present, ""
@@ -375,17 +361,44 @@ def settle(
     unread = not (need.recalls or model.complete) and any(each.unread for each in variants)
     numbers = {each.key: plan.numbers.get(each.key, each.progress.base) for each in variants}
     grows = course is Course.GROW and any(numbers[each.key] > each.progress.level for each in variants)
-    replaces = course is Course.REPLACE and _cheaper(variants, numbers, prices)
-    # At most so many replicas go in a cycle, or one step of the scaler: the dearest first.
-    going = _going(model, need, found, numbers, prices) if course is Course.SHRINK else {}
+    # An unfinished growth can be withdrawn if the serving replicas less one would suffice.
+    enough = False
+    if any(each.progress.base > each.progress.current for each in variants):
+        carried = [(each.progress.serving, need.of(each.key)) for each in variants]
+        smallest = min([each for _, each in carried if each > 0], default=math.inf)
+        enough = _counted(model, need) and not need.objection and math.isfinite(need.sufficient)
+        enough = enough and sum([count * each for count, each in carried]) - smallest >= need.sufficient
+    replaces = False
+    if course is Course.REPLACE:
+        # A replacement must save more than the move costs.
+        changes = [(numbers[each.key] - each.progress.base, prices[each.key]) for each in variants]
+        replaces = sum([change * price * (1 + _MOVE * (change > 0)) for change, price in changes]) < 0
+    going: dict[VariantKey, int] = {}
+    if course is Course.SHRINK:
+        # At most ``allowed`` replicas go in a cycle, or one step of the scaler. The dearest variant shrinks first; at
+        # equal price the one with most replicas that do not serve, then the largest.
+        allowed: float = math.inf if need.most_removed is None else need.most_removed
+
+        def dearest(each: VariantReadings) -> tuple[object, ...]:
+            return prices[each.key], each.progress.waiting, each.progress.level, rank(each), each.key
+
+        for each in sorted(variants, key=dearest, reverse=True):
+            planned = each.progress.base - numbers[each.key] if each.key in found.free else 0
+            step = each.progress.variant.bounds.smallest_step(each.progress.current)
+            count = int(min(planned, allowed if going else max(allowed, step)))
+            if count >= step and allowed > 0:
+                going[each.key] = count
+                allowed -= count
     verdicts = []
     for each in variants:
         progress, key = each.progress, each.key
         number, limit = numbers[key], plan.limits.get(key, NO_LIMIT)
         if not limit.by:
-            limit = NO_LIMIT  # a ceiling of ``terms``, which is no limit of anyone
+            limit = NO_LIMIT  # a ceiling of ``terms`` is a limit that no user has set
         keep, back = progress.published, max(progress.floor, progress.current)
         kept = min(keep, number) if limit.by and number < progress.base else keep
+        # A growth that is past its deadline can be withdrawn, too, but not one that the bounds force.
+        needless = (progress.overdue or enough) and progress.variant.bounds.clamp(back) < progress.base
         if course is Course.HOLD:
             rule, desired = Rule.HELD, kept
         elif course is Course.GROW and number > progress.level:
@@ -395,7 +408,7 @@ def settle(
         elif course is Course.GROW and limit.fewer and limit.by != progress.variant.bounds.ceiling_origin:
             rule, desired = Rule.NO_GPUS, kept
         elif course is Course.GROW and number < progress.base:
-            rule, desired = Rule.GROWTH_WITHDRAWN, number  # what is only asked for has no GPUs yet
+            rule, desired = Rule.GROWTH_WITHDRAWN, number  # replicas that are only asked for have no GPUs yet
         elif course is Course.GROW and need.deferred:
             rule, desired = Rule.DEFERRED, kept
         elif course in {Course.GROW, Course.WAIT} and progress.in_flight and (grows or course is Course.WAIT):
@@ -406,7 +419,7 @@ def settle(
             withdrawn = model.key not in plan.missing and any(_returns(other.progress) for other in variants)
             covered = Rule.SIBLING_KEPT if withdrawn else Rule.NO_CANDIDATE
             rule, desired = (Rule.SIBLING_GROWS if grows else covered), kept
-        elif progress.base > progress.current and _needless(model, need, progress):
+        elif progress.base > progress.current and needless:
             rule, desired = Rule.GROWTH_WITHDRAWN, back
         elif unread:
             rule, desired = Rule.INCOMPLETE, kept
@@ -415,14 +428,16 @@ def settle(
         elif key in going:
             rule, desired = Rule.SHRINKS, progress.base - going[key]
         elif replaces:
-            # What is to go does so when the others serve, as a shrink. So there is never less than there was.
+            # The replaced variant shrinks in a later cycle, when the new replicas serve. So capacity never falls
+            # meanwhile.
             rule, desired = (Rule.REPLACES, number) if number > progress.base else (Rule.REPLACED, kept)
         elif progress.waiting or progress.silent:
             rule, desired = Rule.NOT_READY, kept
         elif going:
             rule, desired = Rule.SHRINK_KEPT, kept
-        elif found.rule is Rule.OBJECTED:
-            rule, desired = _objected(model, progress), kept
+        elif found.rule is Rule.OBJECTED and not _may_shrink(progress):
+            others = any(_may_shrink(other.progress) for other in variants)
+            rule, desired = (Rule.AT_FLOOR if others else Rule.STEADY), kept
         elif found.rule is Rule.KEPT and key.name not in found.concerned:
             rule, desired = Rule.STEADY, kept
         else:
@@ -438,79 +453,40 @@ def settle(
     return [Verdict(Rule.IDLE, 0, 0) for _ in verdicts]
 
 
-def _returns(progress: Progress) -> bool:
-    """Tell whether an unfinished shrink can be taken back; what the bounds force is not."""
-    return progress.variant.bounds.clamp(max(progress.floor, progress.current)) > progress.base
+def why_not_zero(
+    model: ModelReadings, need: Need, policy: ScaleToZeroPolicy, growing: Iterable[str], now: float
+) -> tuple[str, bool]:
+    """Return in words why a model may not go to zero now, empty when it may; and whether that is a surprise.
 
-
-def _cheaper(
-    variants: Sequence[VariantReadings], numbers: Mapping[VariantKey, int], prices: Mapping[VariantKey, float]
-) -> bool:
-    """Tell whether numbers save more than it costs to move to them."""
-    changes = [(numbers[each.key] - each.progress.base, prices[each.key]) for each in variants]
-    return sum([change * price * (1 + _MOVE * (change > 0)) for change, price in changes]) < 0
-
-
-def _going(
-    model: ModelReadings,
-    need: Need,
-    found: Terms,
-    numbers: Mapping[VariantKey, int],
-    prices: Mapping[VariantKey, float],
-) -> dict[VariantKey, int]:
-    """Return how many replicas of each variant go in this cycle: those of the plan, the dearest first."""
-    allowed: float = math.inf if need.most_removed is None else need.most_removed
-    going: dict[VariantKey, int] = {}
-    for each in sorted(model.variants, key=lambda each: _dearest(each, prices), reverse=True):
-        planned = each.progress.base - numbers[each.key] if each.key in found.free else 0
-        step = each.progress.variant.bounds.smallest_step(each.progress.current)
-        count = int(min(planned, allowed if going else max(allowed, step)))
-        if count >= step and allowed > 0:
-            going[each.key] = count
-            allowed -= count
-    return going
-
-
-def _dearest(each: VariantReadings, prices: Mapping[VariantKey, float]) -> tuple[object, ...]:
-    """Order variants: the dearest last, of those the one with most replicas that do not serve, then the largest."""
-    return prices[each.key], each.progress.waiting, each.progress.level, rank(each), each.key
-
-
-def rank(each: VariantReadings) -> tuple[float, ...]:
-    """Order equal variants: what does not serve, or has the least room, is the last to grow and the first to go."""
-    kv, queue = each.room
-    return each.progress.waiting, -kv, -queue
-
-
-def _needless(model: ModelReadings, need: Need, progress: Progress) -> bool:
-    """Tell whether an unfinished growth can be taken back; what the bounds force is not.
-
-    It came to nothing in time, or one replica less than what serves would suffice.
+    A model is idle only if no request finished within its retention period, none runs or waits, no change is unfinished
+    and the model was not started within that period. Missing data never counts as idle, nor does a time of which
+    Prometheus has no samples. ``growing`` are the names of variants that are asked for more.
     """
-    target = progress.variant.bounds.clamp(max(progress.floor, progress.current))
-    if target >= progress.base:
-        return False
-    if progress.overdue:
-        return True
-    if not _counted(model, need) or need.objection or not math.isfinite(need.sufficient):
-        return False
-    carried = [(each.progress.serving, need.of(each.key)) for each in model.variants]
-    smallest = min([each for _, each in carried if each > 0], default=math.inf)
-    return sum([count * each for count, each in carried]) - smallest >= need.sufficient
-
-
-def _objected(model: ModelReadings, progress: Progress) -> Rule:
-    if not _may_shrink(progress):
-        return Rule.AT_FLOOR if any(_may_shrink(each.progress) for each in model.variants) else Rule.STEADY
-    return Rule.OBJECTED
-
-
-def _may_shrink(progress: Progress) -> bool:
-    step = progress.variant.bounds.smallest_step(progress.current)
-    return progress.base == progress.current and progress.base - step >= lowest(progress)
-
-
-def lowest(progress: Progress) -> int:
-    """Return the smallest number of a variant: none where its scaler can bring it back, else one."""
-    minimum = progress.variant.bounds.minimum
-    return 1 if minimum is None else minimum
+    counts = model.counts
+    if need.hold is not None or not model.complete:
+        gap = "not every replica reports" if need.hold is None else need.hold.message
+        return f"nothing is taken to zero on incomplete metrics ({gap})", False
+    if counts is None or counts.finished is None or counts.in_progress is None:
+        detail = "" if counts is None else counts.detail
+        return f"the requests of the model are not known ({detail or 'not counted'})", False
+    if counts.retention_seconds < policy.retention_seconds:
+        return f"requests are known for the last {counts.retention_seconds:g} s only", False
+    if counts.finished:
+        return f"{counts.finished:g} requests finished within {counts.retention_seconds:g} s", False
+    if counts.in_progress:
+        return f"{counts.in_progress:g} requests run or wait", False
+    queued = math.fsum([pod.queue_length.fresh_value or 0.0 for each in model.variants for pod in each.replicas])
+    if queued > 0:
+        return f"{queued:g} requests wait", False
+    if not counts.covered:
+        words = f"the history of requests covers {counts.covered_seconds:g} of {counts.retention_seconds:g} s"
+        return words, True
+    active = [each.progress for each in model.variants if each.progress.variant.active]
+    moving = sorted(each.variant.key.name for each in active if each.since is not None) or sorted(growing)
+    if moving:
+        return f"unfinished change of {', '.join(moving)}", False
+    started = [each.variant.activated_at for each in active if each.variant.activated_at is not None]
+    age = now - max(started, default=-math.inf)
+    if age < policy.retention_seconds:
+        return f"started {max(0.0, age):.0f} s ago, gets {policy.retention_seconds:g} s", False
+    return "", False

@@ -1,14 +1,14 @@
-"""From zero: which variant of a model is started when requests wait at the gateway, and with how many replicas.
+"""Which variant of a model at zero WVA starts when requests wait at the gateway, and with how many replicas.
 
-It is the cheapest variant that can be started; v0.5.1 started all of them. Nothing is started while a variant of the
-model runs or starts: that variant serves the requests, and the optimizer decides about more replicas. This module is
-pure; the loop acts on the answer. What is free is what the allocator counts as free (``Stock``).
+WVA starts the cheapest variant that can be started; v0.5.1 started all of them. While a variant of the model runs or
+starts, WVA starts no other: that variant serves the requests, and the optimizer decides about more replicas. This
+module is pure; the loop acts on the answer. Free GPUs are those that the allocator counts as free (``Stock``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wva.decide.allocate import Stock
@@ -41,56 +41,48 @@ class Refusal:
 def activate(variants: Iterable[Variant], waiting: float, budget: Budget | None = None) -> Decision | Refusal | None:
     """Return the decision that starts a variant of one model for ``waiting`` requests.
 
-    None: nothing waits, or a variant serves or starts already. ``budget`` None means that GPUs are not limited.
+    None: no request waits, or a variant serves or starts already. ``budget`` None means that GPUs are not limited.
     """
     candidates = sorted(variants, key=lambda variant: (variant.cost, variant.key))
     if not waiting > 0 or any(variant.active for variant in candidates):
         return None
     reasons: list[str] = []
     for variant in candidates:
-        room, obstacle = _room(variant, budget)
-        if room > 0:
-            # As many as take all that waits at once, at least what the scaler demands, at most the room.
-            at_once = max(1, (variant.parameters or VllmParameters()).max_num_seqs)
-            needed = math.ceil(min(waiting / at_once, float(room)))
-            desired = min(room, max(1, needed, variant.bounds.minimum or 0))
-            return _decision(variant, desired, waiting, reasons)
-        reasons.append(f"{variant.key.name}: {obstacle}")
+        # The most replicas that the variant may have, and the obstacle if that is 0.
+        room, obstacle = variant.bounds.clamp(MAX_REPLICAS), f"at the maximum 0 ({variant.bounds.maximum_origin})"
+        if room > 0 and budget is not None:
+            if budget.inventory is None:
+                room, obstacle = 0, f"the GPU budget is not known ({budget.detail})"
+            else:
+                stock, gpus = Stock.of(budget.inventory, ()), max(1, variant.gpus_per_replica)
+                free, binding = min((stock.free.get(name, -1), name) for name in stock.limits_of(variant))
+                room = max(0, min(room, free // gpus))
+                obstacle = f"{free} {'GPU' if free == 1 else 'GPUs'} left ({binding}), {gpus} needed"
+                if free < 0:
+                    obstacle = f"no node has accelerator {variant.known_accelerator}"
+        if room == 0:
+            reasons.append(f"{variant.key.name}: {obstacle}")
+            continue
+        # Enough replicas to compute all waiting requests at once, but no fewer than the scaler's minimum, and no more
+        # than the room.
+        at_once = max(1, (variant.parameters or VllmParameters()).max_num_seqs)
+        needed = math.ceil(min(waiting / at_once, float(room)))
+        desired = min(room, max(1, needed, variant.bounds.minimum or 0))
+        words = f"{MESSAGE}: {waiting:g} waiting, {replicas(desired)} of the cheapest variant that can start"
+        words += f" ({'; '.join(reasons)})" if reasons else ""
+        return Decision(
+            key=variant.key,
+            model=variant.model,
+            accelerator=variant.known_accelerator,
+            cost=variant.cost,
+            current=0,
+            desired=desired,
+            previous=variant.status_desired,
+            reason=Reason.SCALE_FROM_ZERO,
+            message=words,
+            source=Source.MEASURED,
+            metrics=MetricsVerdict(available=True, reason="ScaleFromZero", message=MESSAGE),
+            coverage=Coverage(0, 0),
+            steps=(Step("activate", words, 0, desired),),
+        )
     return Refusal(tuple(reasons))
-
-
-def _room(variant: Variant, budget: Budget | None) -> tuple[int, str]:
-    """Return the most replicas that a variant may have, and in words what keeps it at none."""
-    room = variant.bounds.clamp(MAX_REPLICAS)
-    if room <= 0:
-        return 0, f"at the maximum 0 ({variant.bounds.maximum_origin})"
-    if budget is None:
-        return room, ""
-    if budget.inventory is None:
-        return 0, f"the GPU budget is not known ({budget.detail})"
-    stock, gpus = Stock.of(budget.inventory, ()), max(1, variant.gpus_per_replica)
-    free, binding = min((stock.free.get(name, -1), name) for name in stock.limits_of(variant))
-    if free < 0:
-        return 0, f"no node has accelerator {variant.known_accelerator}"
-    return min(room, free // gpus), f"{free} GPUs left ({binding}), {gpus} needed"
-
-
-def _decision(variant: Variant, desired: int, waiting: float, passed_over: Sequence[str]) -> Decision:
-    words = f"{MESSAGE}: {waiting:g} waiting, {replicas(desired)} of the cheapest variant that can start"
-    if passed_over:
-        words += f" ({'; '.join(passed_over)})"
-    return Decision(
-        key=variant.key,
-        model=variant.model,
-        accelerator=variant.known_accelerator,
-        cost=variant.cost,
-        current=0,
-        desired=desired,
-        previous=variant.status_desired,
-        reason=Reason.SCALE_FROM_ZERO,
-        message=words,
-        source=Source.MEASURED,
-        metrics=MetricsVerdict(available=True, reason="ScaleFromZero", message=MESSAGE),
-        coverage=Coverage(0, 0),
-        steps=(Step("activate", words, 0, desired),),
-    )

@@ -1,13 +1,13 @@
-"""Step 1: what of the samples can be believed. Samples in, readings per replica, variant and model out.
+"""Step 1: which samples can be believed. Samples in, readings per replica, variant and model out.
 
-A sample is fresh, stale, missing or invalid. Only a fresh one is a reading. Nothing here looks at the size of a value,
-and no sample is ever a number that it does not have: unknown is not idle.
+A sample is fresh, stale, missing or invalid. Only a fresh one is a reading. This step does not judge the size of a
+value, and never puts a number in place of a missing one: unknown is not idle.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
@@ -17,12 +17,12 @@ from msgspec import Struct
 
 from wva.decide.amounts import bounded_policy
 from wva.decide.progress import Moment, Progress, progress_of
-from wva.model.absence import Absence
 from wva.model.decision import MetricsVerdict, Reason
-from wva.model.memory import Memory, ModelMemory, VariantMemory
+from wva.model.memory import Memory, ModelMemory
 from wva.model.metrics import Coverage, ReplicaMetrics, Sample, SampleState
 from wva.model.policy import Policy, SaturationPolicy
 from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
+from wva.model.trouble import Absence
 from wva.model.variant import ModelKey, Variant, VariantKey
 
 _VERDICTS: Final = {
@@ -37,37 +37,22 @@ _HOLDS: Final = {
     SampleState.INVALID: Reason.METRICS_INVALID,
     SampleState.MISSING: Reason.METRICS_MISSING,
 }
-"""Of several causes the one that was nearest to a usable sample is named."""
+"""Of several causes, the message names the one that was nearest to a usable sample."""
 
-
-_NONE_READY: Final = Coverage(0, 0)
-_USUAL: Final = SaturationPolicy()
 _NOTHING_READ: Final = MetricsVerdict(available=False, reason="MetricsUnavailable", message="no ready replica")
 
 
 class VariantReadings(Struct, frozen=True, gc=False):
-    """One variant: where it stands, its Ready pods, and how far they can be believed.
-
-    Attributes:
-        key: identity of the variant.
-        progress: where it stands.
-        replicas: its Ready pods, sorted by name.
-        coverage: how many of them report KV usage and queue length freshly.
-        verdict: whether there are metrics to decide on, in words.
-        kv: the KV usage of each of them, None where it is not fresh.
-        queue: the queue length of each of them, None where it is not fresh.
-        thresholds: those of the model.
-
-    """
+    """One variant: its progress, its Ready pods, and how far their samples can be believed."""
 
     key: VariantKey
     progress: Progress
-    replicas: tuple[ReplicaMetrics, ...]
-    coverage: Coverage = _NONE_READY
-    verdict: MetricsVerdict = _NOTHING_READ
-    kv: Sequence[float | None] = ()
-    queue: Sequence[float | None] = ()
-    thresholds: SaturationPolicy = _USUAL
+    replicas: tuple[ReplicaMetrics, ...]  # its Ready pods, sorted by name
+    coverage: Coverage = Coverage(0, 0)  # how many of them report KV usage and queue length freshly
+    verdict: MetricsVerdict = _NOTHING_READ  # whether there are metrics to decide on, in words
+    kv: Sequence[float | None] = ()  # the KV usage of each of them, None where it is not fresh
+    queue: Sequence[float | None] = ()  # the queue length of each of them, None where it is not fresh
+    thresholds: SaturationPolicy = SaturationPolicy()  # those of the model
 
     @property
     def spare_kv(self) -> float | None:
@@ -76,58 +61,55 @@ class VariantReadings(Struct, frozen=True, gc=False):
 
     @property
     def room(self) -> tuple[float, float]:
-        """Mean spares of KV cache and queue, to order variants of the same cost; an unknown one counts as none."""
+        """Mean spares of KV cache and queue, to order variants of the same cost; an unknown spare counts as 0."""
         kv, queue = self.spare_kv, _spare(self.queue, self.thresholds.queue_length_threshold)
         return (-math.inf if kv is None else kv, -math.inf if queue is None else queue)
 
     @property
     def unread(self) -> int:
-        """Ready replicas without both signals fresh, apart from those that only just came."""
+        """How many Ready replicas lack a fresh signal, apart from new ones that report nothing yet."""
         return self.progress.ready - self.coverage.fresh - self.progress.silent
 
 
 class ModelReadings(Struct, frozen=True, gc=False):
-    """One model that runs.
-
-    Attributes:
-        key: the model.
-        policy: its thresholds.
-        variants: those that may be given replicas, sorted by key: all that run, and those at zero that their scaler can
-            bring back (its minimum is 0).
-        asleep: the other variants at zero. What is known of their replicas may be of use.
-        absence: why nothing at all is known, None when at least one replica reports.
-        complete: whether every replica of the model is known, and reports KV usage and queue length freshly.
-        queue: what the endpoint pickers hold back, None where they were not asked.
-        counts: its requests, None where they were not counted.
-        memory: what earlier cycles left.
-        failure: why its samples could not be collected, None when they could.
-
-    """
+    """One model that runs."""
 
     key: ModelKey
-    policy: SaturationPolicy
+    policy: SaturationPolicy  # its thresholds
+    # Variants that may get replicas, sorted by key: all that run, and those at zero whose scaler can bring them back
+    # (its minimum is 0). The other variants at zero are asleep.
     variants: tuple[VariantReadings, ...]
     asleep: tuple[VariantReadings, ...]
-    absence: Absence | None
-    complete: bool
-    queue: SchedulerQueue | None
-    counts: RequestCounts | None
-    memory: ModelMemory
-    failure: str | None
+    absence: Absence | None  # why nothing at all is known, None when at least one replica reports
+    complete: bool  # whether every replica of the model is known, and reports KV usage and queue length freshly
+    queue: SchedulerQueue | None  # the requests that pickers hold back, None where WVA did not ask for them
+    counts: RequestCounts | None  # its requests, None where they were not counted
+    memory: ModelMemory  # what earlier cycles left
+    failure: str | None  # why its samples could not be collected, None when they could
 
 
 def believe(
     snapshot: Snapshot, memory: Memory, policy: Policy, now: float
 ) -> tuple[list[ModelReadings], list[Variant]]:
-    """Return the models that run, sorted, and the variants at zero that take no part in any of them.
+    """Return the models that run, sorted, and the variants at zero that take part in none of them.
 
     The order of listing does not matter. ``now`` is in seconds since the epoch.
     """
-    pods = _by_variant(snapshot.replicas)
+    # The pods of each variant, sorted by name. A snapshot in canonical order has them in this order already.
+    pods: dict[VariantKey, tuple[ReplicaMetrics, ...]] = {}
+    start = 0
+    for owner, group in groupby([replica.variant for replica in snapshot.replicas]):
+        end = start + len(list(group))
+        pods[owner] = pods.get(owner, ()) + tuple(snapshot.replicas[start:end])
+        start = end
+    for owner, found in pods.items():
+        names = [pod.pod for pod in found]
+        if sorted(names) != names:
+            pods[owner] = tuple(sorted(found, key=lambda pod: pod.pod))
     failures: dict[str, str] = {}
-    for failure in snapshot.failures:
-        for namespace in failure.namespaces:
-            failures[namespace] = min(failure.message, failures.get(namespace, failure.message))
+    for failed in snapshot.failures:
+        for namespace in failed.namespaces:
+            failures[namespace] = min(failed.message, failures.get(namespace, failed.message))
     models: dict[ModelKey, list[Variant]] = {}
     for variant in sorted(snapshot.variants, key=attrgetter("key")):
         models.setdefault(variant.model, []).append(variant)
@@ -137,26 +119,41 @@ def believe(
     bounded: dict[int, tuple[SaturationPolicy, SaturationPolicy]] = {}
     running: list[ModelReadings] = []
     sleeping: list[Variant] = []
-    for key, variants in sorted(models.items(), key=_key):
-        if not any(variant.active for variant in variants):
-            sleeping += variants
+    fresh = SampleState.FRESH
+    for key in sorted(models):
+        if not any(variant.active for variant in models[key]):
+            sleeping += models[key]
             continue
         thresholds = policy.saturation_for(key)
         if id(thresholds) not in bounded:
             bounded[id(thresholds)] = thresholds, bounded_policy(thresholds)
         thresholds = bounded[id(thresholds)][1]
         moment = Moment(now, thresholds.transition_deadline_seconds)
-        failure_of = failures.get(key.namespace)
+        failure = failures.get(key.namespace)
         taking_part: list[VariantReadings] = []
         asleep: list[VariantReadings] = []
-        for variant in variants:
-            name = variant.key
-            each = _read(variant, pods.get(name, ()), entries.get(name), moment, thresholds, failure_of)
-            (taking_part if variant.active or variant.bounds.minimum == 0 else asleep).append(each)
+        ready, complete = 0, True
+        for variant in models[key]:
+            replicas = pods.get(variant.key, ())
+            kv = [sample.value if (sample := pod.kv_usage).state is fresh else None for pod in replicas]
+            length = [sample.value if (sample := pod.queue_length).state is fresh else None for pod in replicas]
+            progress = progress_of(variant, replicas=replicas, entry=entries.get(variant.key), moment=moment)
+            if failure is None and replicas and None not in kv and None not in length:
+                covered, words = _all_report(len(replicas))
+            else:
+                covered = coverage(replicas)
+                words = verdict(replicas, covered, failure)
+            each = VariantReadings(variant.key, progress, replicas, covered, words, kv, length, thresholds)
+            if variant.active or variant.bounds.minimum == 0:
+                taking_part.append(each)
+                ready += progress.ready
+                complete = complete and covered.fresh == progress.ready and progress.countable
+            else:
+                asleep.append(each)
         sleeping += [each.progress.variant for each in asleep]
         absent = None
-        if failure_of is not None or not taking_part or not taking_part[0].coverage.fresh:
-            absent = absence([replica for each in taking_part for replica in each.replicas], failure=failure_of)
+        if failure is not None or not taking_part or not taking_part[0].coverage.fresh:
+            absent = absence([replica for each in taking_part for replica in each.replicas], failure=failure)
         running.append(
             ModelReadings(
                 key,
@@ -164,51 +161,14 @@ def believe(
                 tuple(taking_part),
                 tuple(asleep),
                 absent,
-                _complete(taking_part),
+                complete and ready > 0,
                 queues.get(key) if queues else None,
                 counts.get(key) if counts else None,
                 past.get(key) or ModelMemory(key),
-                failure_of,
+                failure,
             )
         )
     return running, sleeping
-
-
-def _key(item: tuple[ModelKey, object]) -> ModelKey:
-    return item[0]
-
-
-def _by_variant(replicas: Sequence[ReplicaMetrics]) -> dict[VariantKey, tuple[ReplicaMetrics, ...]]:
-    """Return the pods of each variant, sorted by name. In a snapshot in its canonical order they stand so already."""
-    found: dict[VariantKey, tuple[ReplicaMetrics, ...]] = {}
-    start, owners = 0, [replica.variant for replica in replicas]
-    for owner, group in groupby(owners):
-        end = start + len(list(group))
-        found[owner] = found.get(owner, ()) + tuple(replicas[start:end])
-        start = end
-    for owner, pods in found.items():
-        names = [pod.pod for pod in pods]
-        if sorted(names) != names:
-            found[owner] = tuple(sorted(pods, key=lambda pod: pod.pod))
-    return found
-
-
-def _read(
-    variant: Variant,
-    pods: tuple[ReplicaMetrics, ...],
-    entry: VariantMemory | None,
-    moment: Moment,
-    policy: SaturationPolicy,
-    failure: str | None,
-) -> VariantReadings:
-    fresh = SampleState.FRESH
-    kv = [sample.value if (sample := pod.kv_usage).state is fresh else None for pod in pods]
-    queue = [sample.value if (sample := pod.queue_length).state is fresh else None for pod in pods]
-    progress = progress_of(variant, replicas=pods, entry=entry, moment=moment)
-    if failure is None and pods and None not in kv and None not in queue:
-        return VariantReadings(variant.key, progress, pods, *_all_report(len(pods)), kv, queue, policy)
-    covered = coverage(pods)
-    return VariantReadings(variant.key, progress, pods, covered, verdict(pods, covered, failure), kv, queue, policy)
 
 
 @lru_cache(maxsize=1024)
@@ -222,18 +182,8 @@ def _spare(values: Sequence[float | None], threshold: float) -> float | None:
     return math.fsum(spares) / len(spares) if spares else None
 
 
-def _complete(variants: Sequence[VariantReadings]) -> bool:
-    ready = 0
-    for each in variants:
-        progress = each.progress
-        ready += progress.ready
-        if each.coverage.fresh != progress.ready or not progress.countable:
-            return False
-    return ready > 0
-
-
 def absence(replicas: Sequence[ReplicaMetrics], *, failure: str | None) -> Absence | None:
-    """Return why replicas say nothing at all, None when at least one of them reports.
+    """Return why no replica reports anything, None when at least one reports.
 
     ``failure`` is the message of a failed collection.
     """
@@ -245,7 +195,7 @@ def absence(replicas: Sequence[ReplicaMetrics], *, failure: str | None) -> Absen
         return None
     states = {sample.state for _, _, sample in _samples(replicas)}
     state = next(state for state in _HOLDS if state in states)
-    words = f"0 of {len(replicas)} replicas report fresh metrics; {_example(replicas, state)}"
+    words = f"0 of {len(replicas)} replicas report fresh metrics; {_example(replicas, {state})}"
     return Absence(_HOLDS[state], words)
 
 
@@ -261,7 +211,7 @@ def verdict(replicas: Sequence[ReplicaMetrics], fresh: Coverage, failure: str | 
     absent = absence(replicas, failure=failure)
     if absent is not None:
         return MetricsVerdict(available=False, reason=_VERDICTS[absent.reason], message=absent.message)
-    words = f"{fresh.fresh} of {fresh.expected} replicas report fresh metrics; {_example(replicas, None)}"
+    words = f"{fresh.fresh} of {fresh.expected} replicas report fresh metrics; {_example(replicas, _HOLDS)}"
     return MetricsVerdict(available=True, reason="MetricsAvailable", message=words)
 
 
@@ -271,12 +221,8 @@ def _samples(replicas: Iterable[ReplicaMetrics]) -> Iterable[tuple[str, str, Sam
         yield replica.pod, "queue length", replica.queue_length
 
 
-def _example(replicas: Iterable[ReplicaMetrics], wanted: SampleState | None) -> str:
-    """Describe the first sample in the wanted state (None: in any but fresh)."""
-    pod, signal, sample = next(
-        found
-        for found in _samples(replicas)
-        if found[2].state is wanted or (wanted is None and found[2].state is not SampleState.FRESH)
-    )
+def _example(replicas: Iterable[ReplicaMetrics], states: Collection[SampleState]) -> str:
+    """Describe the first sample that is in one of the states."""
+    pod, signal, sample = next(each for each in _samples(replicas) if each[2].state in states)
     detail = f" ({sample.detail})" if sample.detail else ""
     return f"{pod}: {signal} {sample.state.value}{detail}"

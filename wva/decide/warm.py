@@ -1,14 +1,15 @@
-"""What the past says about capacity beyond the demand: how far it rises unforeseen, and which levels come back when.
+"""What the past says about demand that was not foreseen: how far demand rises, and which levels come back when.
 
-Surprises: time is cut into blocks as long as a replica takes to start. Of each block is kept what was foreseen at its
-begin and the highest demand in it. A reserve of one replica costs its price all the time, and saves ``WORTH`` times
-that while it is missed, so it pays for rises that at least one of ``WORTH`` blocks has. What happened once may be
-chance: it takes two. Blocks that began at a similar demand tell most; where there are too few of them, all do.
+Surprises: time is cut into blocks, each as long as a replica takes to start. A block keeps the demand that was foreseen
+when it began, and the highest demand in it. A replica in reserve costs its price all the time, and saves ``WORTH``
+times its price while it is needed. So it pays for a rise that at least one of ``WORTH`` blocks shows. A single rise may
+be chance, so two blocks must show it. Blocks that began at a similar demand tell most; where there are too few of them,
+all blocks count.
 
-Levels: of each level that demand has left is kept after how long it came back, as serverless platforms do for functions
-(Shahrad et al., Serverless in the Wild, 2020). The chance that it comes back while a replica would start follows from
-the returns that took at least as long as it is away now. A level is worth its price while one of ``WORTH`` such times
-brings it back. A spike that came once has no returns and is worth nothing.
+Levels: when demand leaves a level and comes back, WVA keeps the time between, as serverless platforms do for functions
+(Shahrad et al., Serverless in the Wild, 2020). From the returns that took at least as long as the level has been away
+now, WVA computes the chance that the level comes back while a replica would start. Replicas for a level stay while this
+chance is at least one in ``WORTH``. A spike that came once has no returns, so no replica stays for it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 from math import ceil, floor, log, sqrt
 from typing import Final
 
-from wva.model.demand import LEVEL_STEP, Block, Level
+from wva.model.memory import LEVEL_STEP, Block, Level
 from wva.model.records import replace
 
 WORTH: Final = 15.0
@@ -26,27 +27,22 @@ _BLOCKS: Final = 120
 _HALF_LIFE_SECONDS: Final = 7200.0
 _SIMILAR: Final = 1.35
 _FEWEST: Final = 3.0
-_LARGEST: Final = 1.25
-"""The highest ratio that is believed at a level of demand that is new."""
+_LARGEST: Final = 1.25  # the highest ratio that counts at a level of demand that is new
 _LOWEST: Final = 0.05
-_LEFT: Final = 0.8
-"""Below this share of a level it is left."""
+_LEFT: Final = 0.8  # demand below this share of a level has left it
 _KEPT: Final = 8
-_PATTERN: Final = 2
-"""So many returns make a pattern, and so many surprises are none."""
-_SPELLS: Final = 3
-"""So many stays at a level tell how long it lasts."""
+_PATTERN: Final = 2  # fewer returns or surprises than this are chance
+_SPELLS: Final = 3  # how long a level lasts is known from so many stays at it
 FORGET_SECONDS: Final = 14.0 * 86_400.0
-"""A level that has been away for so long is forgotten: what returns each week has returned twice by then."""
+"""A level that has been away for so long is forgotten. One that returns each week has returned twice by then."""
 _OFTEN: Final = 0.3
 _SHARPEST_SECONDS: Final = 45.0
 _SHARPEST_SHARE: Final = 0.08
-_NEVER: Final = 0.3
-"""Weight of the thought that it does not come back, in returns."""
+_NEVER: Final = 0.3  # the case that a level never comes back weighs as much as so many returns
 
 
 def observed(blocks: Sequence[Block], *, foreseen: float, rate: float, now: float, seconds: float) -> tuple[Block, ...]:
-    """Return the blocks with the demand of a cycle."""
+    """Return the blocks with the demand of one more cycle."""
     if not blocks or now - blocks[-1].begun >= seconds:
         return (*blocks[1 - _BLOCKS :], Block(now, foreseen, rate))
     return (*blocks[:-1], replace(blocks[-1], peak=max(blocks[-1].peak, rate)))
@@ -57,25 +53,20 @@ def reserve(blocks: Sequence[Block], *, foreseen: float, now: float) -> float:
     past = [(one, float(0.5 ** ((now - one.begun) / _HALF_LIFE_SECONDS))) for one in blocks[:-1]]
     similar = [pair for pair in past if foreseen / _SIMILAR <= pair[0].foreseen <= foreseen * _SIMILAR]
     known = sum([weight for _, weight in similar]) >= _FEWEST
-    ratio = _exceeded(similar if known else past)
+    counted = similar if known else past
+    # The largest ratio of peak to foreseen that enough blocks have reached, at least 1
+    ratio, reached_by, share = 1.0, 0.0, sum([weight for _, weight in counted]) / WORTH
+    ratios = sorted([(one.peak / max(one.foreseen, 1e-9), weight) for one, weight in counted], reverse=True)
+    for number, (reached, weight) in enumerate(ratios, start=1):
+        reached_by += weight
+        if reached <= 1.0 or (number >= _PATTERN and reached_by >= share):
+            ratio = max(1.0, reached)
+            break
     return foreseen * (ratio if known else min(ratio, _LARGEST))
 
 
-def _exceeded(blocks: Sequence[tuple[Block, float]]) -> float:
-    """Return the largest ratio of peak to foreseen that enough blocks have reached; at least 1."""
-    share, seen = sum([weight for _, weight in blocks]) / WORTH, 0.0
-    ratios = sorted([(one.peak / max(one.foreseen, 1e-9), weight) for one, weight in blocks], reverse=True)
-    for number, (ratio, weight) in enumerate(ratios, start=1):
-        seen += weight
-        if ratio <= 1.0:
-            break
-        if number >= _PATTERN and seen >= share:
-            return ratio
-    return 1.0
-
-
 def seen(levels: Sequence[Level], rate: float, *, now: float, shortest: float) -> tuple[Level, ...]:
-    """Return the levels after a cycle with this demand. A level that came back within ``shortest`` was not away."""
+    """Return the levels after a cycle with this demand. One that came back within ``shortest`` was never left."""
     known = {level.number: level for level in levels}
     reached = floor(log(max(rate, _LOWEST)) / log(LEVEL_STEP))
     for number in range(ceil(log(_LOWEST) / log(LEVEL_STEP)), reached + 1):
@@ -94,9 +85,9 @@ def seen(levels: Sequence[Level], rate: float, *, now: float, shortest: float) -
 
 
 def lasting(levels: Sequence[Level], rate: float, *, now: float, seconds: float) -> float:
-    """Return the part of a demand that usually lasts for some seconds more: spells that are shorter are over by then.
+    """Return the part of a demand that usually lasts for some seconds more.
 
-    What has lasted for longer than any spell of its level is none.
+    If a level has lasted for longer than all its former stays, all of it counts.
     """
     for level in levels:
         if level.left is None and len(level.stays) >= _SPELLS and level.value <= rate:
@@ -110,29 +101,25 @@ def lasting(levels: Sequence[Level], rate: float, *, now: float, seconds: float)
 def worth_keeping(levels: Sequence[Level], reserved: float, *, now: float, seconds: float, longest: float) -> float:
     """Return the demand to be ready for.
 
-    That is the highest level that returns within ``seconds`` often enough and was left less than ``longest`` ago; and
-    of what is ``reserved`` without knowing times, what is not known to come back later.
+    That is the highest level that returns within ``seconds`` often enough and was left less than ``longest`` ago; or,
+    if that is more, the part of ``reserved`` that is not known to come back later.
     """
     kept = 0.0
     for level in levels:
-        if level.left is None or len(level.returns) < _PATTERN:
+        returns = level.returns
+        if level.left is None or len(returns) < _PATTERN:
             continue
-        away = now - level.left
-        if away <= longest and _chance(level.returns, away, seconds) * WORTH >= 1.0:
+        # The chance that the level comes back within ``seconds``, after it has been away for so long
+        away, mean = now - level.left, sum(returns) / len(returns)
+        deviation = sqrt(sum([(each - mean) ** 2 for each in returns]) / (len(returns) - 1))
+        within = after = 0.0
+        for each in returns:
+            width = max(_SHARPEST_SECONDS, _SHARPEST_SHARE * each) + deviation
+            low, high = each - width, each + width
+            after += max(0.0, high - max(low, away)) / (high - low)
+            within += max(0.0, min(high, away + seconds) - max(low, away)) / (high - low)
+        if away <= longest and within / (after + _NEVER) * WORTH >= 1.0:
             kept = level.value * sqrt(LEVEL_STEP)
         else:
             reserved = min(reserved, max(kept, level.value))
     return max(kept, reserved)
-
-
-def _chance(returns: Sequence[float], away: float, seconds: float) -> float:
-    """Return how likely a level that is away for so long comes back within ``seconds``."""
-    mean = sum(returns) / len(returns)
-    deviation = sqrt(sum([(each - mean) ** 2 for each in returns]) / (len(returns) - 1))
-    within = after = 0.0
-    for each in returns:
-        width = max(_SHARPEST_SECONDS, _SHARPEST_SHARE * each) + deviation
-        low, high = each - width, each + width
-        after += max(0.0, high - max(low, away)) / (high - low)
-        within += max(0.0, min(high, away + seconds) - max(low, away)) / (high - low)
-    return within / (after + _NEVER)

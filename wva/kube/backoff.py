@@ -28,7 +28,7 @@ class Backoff:
         reset_after_seconds: float = 120.0,
         random: Random | None = None,
     ) -> None:
-        """Start without failures."""
+        """Start without failures; times are in seconds."""
         self._base_seconds = base_seconds
         self._cap_seconds = cap_seconds
         self._reset_after_seconds = reset_after_seconds
@@ -52,5 +52,4 @@ class Backoff:
 
     def reset(self) -> None:
         """Forget all failures."""
-        self._bound_seconds = self._base_seconds
-        self._ready_at = None
+        self._bound_seconds, self._ready_at = self._base_seconds, None

@@ -1,9 +1,9 @@
-"""The objects of one kind as the API server last told: what every decision reads instead of asking the server.
+"""A cache of the objects of one kind as the API server last sent them; decisions read it instead of asking the server.
 
 In come lists and changes from ``watch``; out go objects by key, by index, and calls to handlers with the state before
-and after. A list *replaces* the content, but handlers see only the difference: what came, what changed, what went while
-the watch was interrupted. Every change happens in one go in the event loop's thread, so a reader never sees half of
-one. Only the first list, which nothing reads before it is complete, comes in step by step.
+and after. A list *replaces* the content, but handlers see only the difference: objects that were added, changed or
+deleted while the watch was interrupted. The event loop's thread makes every change in one go, so a reader never sees
+half of one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeAlias
 
 from wva import log
@@ -30,36 +30,31 @@ class _Index(Generic[T]):
 
     def __init__(self, values_of: Indexer[T]) -> None:
         self._values_of = values_of
-        self._keys: dict[str, list[Key]] = {}  # in order
+        self.keys: dict[str, list[Key]] = {}  # in order
         self._values: dict[Key, frozenset[str]] = {}
 
     def put(self, key: Key, obj: T | None) -> None:
-        """Make ``obj`` what the index knows of ``key``; None forgets the key. Raises what the indexer raises."""
+        """Index ``obj`` under ``key``; None removes the key. Raises what the indexer raises."""
         for value in self._values.pop(key, ()):
-            keys = self._keys[value]
+            keys = self.keys[value]
             del keys[bisect_left(keys, key)]
             if not keys:
-                del self._keys[value]
+                del self.keys[value]
         if obj is None:
             return
         values = frozenset(self._values_of(obj))
         if values:
             self._values[key] = values
         for value in values:
-            insort(self._keys.setdefault(value, []), key)
-
-    def keys(self, value: str) -> Sequence[Key]:
-        """Return the keys that have ``value``, in order. The caller must not keep them."""
-        return self._keys.get(value, ())
+            insort(self.keys.setdefault(value, []), key)
 
 
 class Store(Generic[T]):
     """Objects by key, with indexes and handlers.
 
-    Two states of an object are the same when their resourceVersions are equal. A change that is known to be older than
-    what is here changes nothing.
-    ``synced`` is set by the first ``replace`` and stays set. ``failures`` counts handlers and indexers that raised:
-    they are logged and disturb neither the store nor one another.
+    Two states of an object are the same when their resourceVersions are equal. The store ignores a change that is known
+    to be older than its own state of the object. ``synced`` is set by the first ``replace`` and stays set. ``failures``
+    counts handlers and indexers that raised: they are logged and disturb neither the store nor one another.
     """
 
     def __init__(self, *, name: str = "", transform: Callable[[T], T] | None = None) -> None:
@@ -91,9 +86,8 @@ class Store(Generic[T]):
         ordered = self._ordered()
         if namespace is not None:
             # Keys sort by namespace first; no namespace name sorts between "x" and "x\0".
-            ordered = ordered[
-                bisect_left(ordered, Key(namespace, "")) : bisect_left(ordered, Key(f"{namespace}\0", ""))
-            ]
+            first, end = Key(namespace, ""), Key(f"{namespace}\0", "")
+            ordered = ordered[bisect_left(ordered, first) : bisect_left(ordered, end)]
         return [self._objects[key] for key in ordered]
 
     def add_index(self, name: str, indexer: Indexer[T]) -> None:
@@ -109,15 +103,15 @@ class Store(Generic[T]):
 
     def by_index(self, index_name: str, value: str) -> builtins.list[T]:
         """Return the objects that have ``value`` in the index, in the order of their keys. KeyError: no such index."""
-        return [self._objects[key] for key in self._indexes[index_name].keys(value)]
+        return [self._objects[key] for key in self._indexes[index_name].keys.get(value, ())]
 
     def count_by_index(self, index_name: str, value: str) -> int:
-        """Return how many objects have ``value`` in the index; as quick for many as for few."""
-        return len(self._indexes[index_name].keys(value))
+        """Return how many objects have ``value`` in the index, in constant time."""
+        return len(self._indexes[index_name].keys.get(value, ()))
 
     def first_by_index(self, index_name: str, value: str, most: int) -> builtins.list[Key]:
-        """Return the keys of at most so many of the objects that have ``value`` in the index, in order."""
-        return list(self._indexes[index_name].keys(value)[:most])
+        """Return the keys of the objects that have ``value`` in the index, in order: the first ``most`` of them."""
+        return self._indexes[index_name].keys.get(value, [])[:most]
 
     def subscribe(self, handler: Handler[T]) -> None:
         """Call ``handler(old, new)`` on each change from now on; objects already here are not replayed.
@@ -128,32 +122,36 @@ class Store(Generic[T]):
         self._handlers.append(handler)
 
     def replace(self, items: Iterable[T], resource_version: str) -> None:
-        """Make ``items`` the whole content. Handlers see the difference, once the whole new content is in place.
+        """Make ``items`` the whole content, and then call handlers for each difference.
 
-        An object that is already known in a newer state than its item keeps it, unless all of the content goes back.
+        If the store has a newer state of an object than the item, it keeps that state, unless the whole list is older.
         """
         at_once(self.replacing(items, resource_version))
 
     def replacing(self, items: Iterable[T], resource_version: str) -> Steps[None]:
         """Do what ``replace`` does, with a step for each object, so that other tasks can run between them.
 
-        The first content comes in step by step: nothing reads it before ``synced``. Of a later one the steps find what
-        differs, and that is taken in one go.
+        The first content is stored step by step, since nothing reads it before ``synced``. For later content the steps
+        only find the differences, and then all of them are stored in one go.
         """
         back, fresh, differing = is_older(resource_version, self.resource_version), {}, []
         for obj in items:
             fresh[obj.metadata.key] = obj
             yield
+
+        def news(key: Key, obj: T) -> bool:
+            old = self._objects.get(key)
+            return old is None or (not _same(old, obj) and (back or not _newer(old, obj)))
+
         for key, obj in fresh.items():
-            if self._is_news(key, obj, back=back):
+            if news(key, obj):
                 differing.append(key)
             yield
         gone = sorted(key for key in self._objects if key not in fresh)
-        changes: builtins.list[tuple[T | None, T | None]] = [(self._store(key, None), None) for key in gone]
+        changes = [self._change(key, None) for key in gone]
         for key in differing:
-            if self._is_news(key, fresh[key], back=back):
-                changes.append((self._objects.get(key), self._kept(fresh[key])))
-                self._store(key, changes[-1][1])
+            if news(key, fresh[key]):
+                changes.append(self._change(key, fresh[key]))
             if not self.synced.is_set():
                 yield
         self.resource_version = resource_version
@@ -163,38 +161,29 @@ class Store(Generic[T]):
                 yield
         self.synced.set()
 
-    def _is_news(self, key: Key, obj: T, *, back: bool) -> bool:
-        old = self._objects.get(key)
-        return old is None or (not _same(old, obj) and (back or not _newer(old, obj)))
-
     def upsert(self, obj: T) -> None:
-        """Add or change one object. The same version again calls no handler, and neither does an older one."""
+        """Add or change one object. The same version, or an older one, changes nothing and calls no handler."""
         old = self._objects.get(obj.metadata.key)
         self.progress(obj.metadata.resource_version)
         if old is not None and (_same(old, obj) or _newer(old, obj)):
             return
-        new = self._kept(obj)
-        self._store(obj.metadata.key, new)
-        self._notify(old, new)
+        self._notify(*self._change(obj.metadata.key, obj))
 
     def learn(self, answer: T, *, replaces: T) -> None:
-        """Take the answer to a write, unless the watch was faster; handlers hear of it as of any other change.
+        """Store the answer to a write, unless the watch was faster, and call handlers as for any other change.
 
-        A version need not be a number, so this is for writes that the server did only to the version of ``replaces``:
-        while that one is still here, the answer is its successor. Other objects may be behind, so this is no
+        Versions cannot always be compared. So the write must have been conditional on the version of ``replaces``: if
+        the store still has that version, the answer is its successor. Other objects may be older, so this does not call
         ``progress``.
         """
         here = self._objects.get(replaces.metadata.key)
-        if here is None or not _same(here, replaces) or _same(here, answer):
-            return
-        new = self._kept(answer)
-        self._store(replaces.metadata.key, new)
-        self._notify(here, new)
+        if here is not None and _same(here, replaces) and not _same(here, answer):
+            self._notify(*self._change(replaces.metadata.key, answer))
 
     def delete(self, obj_or_key: T | Key) -> None:
         """Remove one object; handlers get its last stored state. Removing an absent object calls none.
 
-        A deletion that is older than what is here was that of a predecessor with the same name.
+        A deletion that is older than the stored object was that of a predecessor with the same name, and is ignored.
         """
         if isinstance(obj_or_key, Key):
             key = obj_or_key
@@ -205,7 +194,7 @@ class Store(Generic[T]):
             if old is not None and _newer(old, obj_or_key):
                 return
         if key in self._objects:
-            self._notify(self._store(key, None), None)
+            self._notify(*self._change(key, None))
 
     def progress(self, resource_version: str) -> None:
         """Note that the content is current as of this version, though nothing changed (a bookmark)."""
@@ -217,29 +206,24 @@ class Store(Generic[T]):
             self._sorted = sorted(self._objects)
         return self._sorted
 
-    def _kept(self, obj: T) -> T:
-        """Return what is stored of an object: all of it, if the transformation fails."""
-        if self._transform is None:
-            return obj
-        try:
-            return self._transform(obj)
-        except Exception:  # noqa: BLE001 - one object must not end the watch
-            self.failures += 1
-            _log.exception("transform_failed", cache=self._name, object=str(obj.metadata.key))
-            return obj
-
-    def _store(self, key: Key, obj: T | None) -> T | None:
-        """Set or remove one object and its index entries; return what was there."""
-        old = self._objects.get(key)
-        if obj is None:
+    def _change(self, key: Key, obj: T | None) -> tuple[T | None, T | None]:
+        """Set or remove one object and its index entries; return the old and the new state."""
+        old, new = self._objects.get(key), obj
+        if obj is not None and self._transform is not None:
+            try:
+                new = self._transform(obj)
+            except Exception:  # noqa: BLE001 - one object must not end the watch; it is stored
+                self.failures += 1
+                _log.exception("transform_failed", cache=self._name, object=str(key))
+        if new is None:
             del self._objects[key]
         else:
-            self._objects[key] = obj
-        if (old is None) != (obj is None):
+            self._objects[key] = new
+        if (old is None) != (new is None):
             self._sorted = None
         for name, index in self._indexes.items():
-            self._put(name, index, key, obj)
-        return old
+            self._put(name, index, key, new)
+        return old, new
 
     def _put(self, name: str, index: _Index[T], key: Key, obj: T | None) -> None:
         try:
@@ -252,7 +236,7 @@ class Store(Generic[T]):
         for handler in tuple(self._handlers):
             try:
                 handler(old, new)
-            except Exception:  # noqa: BLE001 - foreign code; the other handlers must still hear of it
+            except Exception:  # noqa: BLE001 - foreign code; the other handlers must still run
                 self.failures += 1
                 seen = new or old
                 _log.exception("handler_failed", cache=self._name, object=str(seen.metadata.key) if seen else "")
@@ -263,7 +247,7 @@ def _newer(old: T, new: T) -> bool:
 
 
 def _same(old: T, new: T) -> bool:
-    """Whether both are the same state; objects without a version (never from a server) always differ."""
+    """Whether both have the same version; objects without a version (never from a server) always differ."""
     return bool(new.metadata.resource_version) and (
         old.metadata.resource_version == new.metadata.resource_version and old.metadata.uid == new.metadata.uid
     )

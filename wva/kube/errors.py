@@ -1,7 +1,7 @@
 """What can go wrong between us and the API server, as classes: callers catch meanings, not status numbers.
 
-An HTTP status and its body come in: a JSON ``Status`` of the API server, or any text of a proxy in front of it. An
-exception goes out, and its text says what was attempted. Only ``client`` and ``watch`` create these exceptions.
+``from_status`` turns an HTTP status and its body (a JSON ``Status`` of the API server, or any text of a proxy) into an
+exception, whose text says what was attempted. Only ``client`` and ``watch`` create these exceptions.
 """
 # ruff: noqa: N818 - the classes are called like the reasons of the Kubernetes API
 
@@ -14,11 +14,11 @@ import msgspec
 from wva.api import wire
 
 MAX_TEXT_CHARACTERS: Final = 300
-"""A load balancer's error page shall not fill the log."""
+"""A message is cut here: a load balancer's error page must not fill the log."""
 
 
 class ConfigurationError(Exception):
-    """No usable way to an API server is configured; the text is one line for the operator."""
+    """The configuration gives no usable way to an API server; the text is one line for the operator."""
 
 
 class ApiError(Exception):
@@ -62,7 +62,7 @@ class Gone(ApiError):
 
 
 class Forbidden(ApiError):
-    """403: known, but not allowed."""
+    """403: the credentials are accepted, but the request is not allowed."""
 
 
 class Unauthorized(ApiError):
@@ -74,7 +74,7 @@ class Invalid(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """429: come back later."""
+    """429: the server wants fewer requests."""
 
 
 class Unavailable(ApiError):
@@ -98,7 +98,7 @@ class StreamIdle(Unreachable):
 
 
 class Undecodable(ApiError):
-    """The server said yes, but the body is not what was asked for."""
+    """The server answered with success, but the body cannot be decoded."""
 
 
 class TooLarge(Undecodable):
@@ -106,7 +106,7 @@ class TooLarge(Undecodable):
 
 
 class WriteRefused(ApiError):
-    """The write guard said no (the lease may have passed to another process); nothing was sent. Status 0."""
+    """The write guard forbade the write (another process may lead); nothing was sent. Status 0."""
 
 
 _BY_STATUS: Final[dict[int, type[ApiError]]] = {
@@ -120,7 +120,6 @@ _BY_STATUS: Final[dict[int, type[ApiError]]] = {
 }
 _BY_REASON: Final[dict[str, type[ApiError]]] = {"AlreadyExists": AlreadyExists, "Expired": Gone, "Gone": Gone}
 _FIRST_SERVER_ERROR: Final = 500
-_TOO_LARGE_VERSION: Final = "ResourceVersionTooLarge"
 
 
 class _Cause(msgspec.Struct):
@@ -132,8 +131,8 @@ class _Details(msgspec.Struct, rename="camel"):
     causes: list[_Cause] = []
 
 
-class _Status(msgspec.Struct, rename="camel"):
-    """``Status`` with the one detail that matters here; every field may be absent in a foreign body."""
+class _StatusBody(msgspec.Struct, rename="camel"):
+    """``Status`` with the details that matter here; every field may be absent in a foreign body."""
 
     message: str = ""
     reason: str = ""
@@ -141,19 +140,7 @@ class _Status(msgspec.Struct, rename="camel"):
     details: _Details | None = None
 
 
-_status_decoder: Final = msgspec.json.Decoder(_Status)
-
-
-def _parse(body: bytes | msgspec.Raw) -> _Status | None:
-    try:
-        return wire.decode(_status_decoder, body)
-    except msgspec.DecodeError:
-        return None
-
-
-def _shorten(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= MAX_TEXT_CHARACTERS else line[:MAX_TEXT_CHARACTERS] + "..."
+_status_decoder: Final = msgspec.json.Decoder(_StatusBody)
 
 
 def from_status(
@@ -164,18 +151,21 @@ def from_status(
     ``status`` 0 means that the body alone says it (an ERROR event of a watch). ``retry_after_seconds`` is the header's
     value; without one, the body's own detail counts.
     """
-    parsed = _parse(body)
-    if parsed is None:
-        reason, message = "", _shorten(bytes(body).decode("utf-8", "replace"))
-    else:
-        status = status or parsed.code
-        reason, message = parsed.reason, _shorten(parsed.message)
-        if retry_after_seconds is None and parsed.details is not None:
-            retry_after_seconds = parsed.details.retry_after_seconds
-    causes = parsed.details.causes if parsed is not None and parsed.details is not None else []
-    kind = _BY_REASON.get(reason) or _BY_STATUS.get(status)
-    if any(cause.reason == _TOO_LARGE_VERSION for cause in causes):
+    try:
+        parsed = wire.decode(_status_decoder, body)
+    except msgspec.DecodeError:
+        parsed = _StatusBody(message=bytes(body).decode("utf-8", "replace"))
+    details = parsed.details or _Details()
+    status = status or parsed.code
+    if retry_after_seconds is None:
+        retry_after_seconds = details.retry_after_seconds
+    message = " ".join(parsed.message.split())
+    if len(message) > MAX_TEXT_CHARACTERS:
+        message = message[:MAX_TEXT_CHARACTERS] + "..."
+
+    kind = _BY_REASON.get(parsed.reason) or _BY_STATUS.get(status)
+    if any(cause.reason == "ResourceVersionTooLarge" for cause in details.causes):
         kind = VersionTooLarge
     if kind is None:
         kind = Unavailable if status >= _FIRST_SERVER_ERROR else ApiError
-    return kind(status, reason, message, retry_after_seconds, attempted=attempted)
+    return kind(status, parsed.reason, message, retry_after_seconds, attempted=attempted)

@@ -1,30 +1,27 @@
 """Kubernetes Events about objects: recorded without waiting, thinned out, posted by one task in the background.
 
-``event`` is called from anywhere and only takes a note. Notes pass the filters that client-go's correlator has, so that
-a fault that repeats every second costs the API server next to nothing:
+``event`` may be called from anywhere, and only keeps a note. Notes pass the same filters as in client-go's correlator,
+so that a fault that repeats every second costs the API server almost nothing:
 
 - the same text about the same object within 10 minutes raises ``count`` of the Event that exists already;
 - more than 10 different texts of one reason about one object within 10 minutes become one Event, "(combined from
   similar events)", which shows the newest text;
 - about one object at most 25 posts at once and one more every 5 minutes; ``count`` goes on counting meanwhile.
 
-What passed waits in a bounded buffer: when the API server does not answer, new Events are dropped and counted, and
-the caller is never delayed. Namespaces take turns, and none has more than a quarter of the buffer. An Event that waits
-already only has its count raised, also in a full buffer.
-
-Some reasons are *urgent*. Their Events have a buffer of their own, which is posted before the other one. It has room
-for what a large fleet says at once, no share limits a namespace there, and there is no limit on posts about one object:
-from the eleventh text on there is one Event that is changed again and again.
+Events that pass wait in a bounded buffer. Namespaces take turns in it, and each has at most a quarter. When the API
+server does not answer, the recorder drops and counts new Events, and never delays the caller. *Urgent* reasons have a
+buffer of their own, which is posted first. It has room for the Events of a large fleet and no limits per namespace or
+object; from the eleventh text on, one Event is changed again and again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -35,6 +32,7 @@ from wva.api.resource import Resource
 from wva.clock import Clock
 from wva.instruments import Instruments
 from wva.kube.backoff import Backoff
+from wva.kube.client import KubeClient
 from wva.kube.errors import AlreadyExists, ApiError, NotFound, TooManyRequests, Unavailable, Unreachable, WriteRefused
 
 EventType: TypeAlias = Literal["Normal", "Warning"]
@@ -44,10 +42,10 @@ MAX_SIMILAR: Final = 10
 COMBINED_PREFIX: Final = "(combined from similar events): "
 BURST: Final = 25
 REFILL_SECONDS: Final = 300.0
-MAX_REMEMBERED: Final = 4096  # client-go's cache sizes: what is forgotten only starts counting afresh
+MAX_REMEMBERED: Final = 4096  # client-go's cache sizes: a forgotten entry only starts counting afresh
 MAX_WAITING: Final = 1000
 MAX_URGENT: Final = 20_000
-"""Twice as many as a fleet of 10,000 variants says in one cycle. Each has a kilobyte or two."""
+"""Twice as many as a fleet of 10,000 variants has in one cycle. Each takes a kilobyte or two."""
 MAX_MESSAGE_BYTES: Final = 1024  # the API server refuses longer notes in events.k8s.io, which is the same store
 MAX_NAME_CHARACTERS: Final = 253
 CLUSTER_NAMESPACE: Final = "default"  # where Events about cluster-scoped objects belong
@@ -61,18 +59,6 @@ GIVE_WAY_SECONDS: Final = 1.0
 _log = log.get("kube.events")
 
 
-class EventClient(Protocol):
-    """The part of KubeClient that is used here."""
-
-    async def create(self, resource: Resource[Event], namespace: str, body: Mapping[str, object]) -> Event:
-        """Create an Event."""
-        ...
-
-    async def patch(self, resource: Resource[Event], key: Key, body: Mapping[str, object]) -> Event:
-        """Merge ``body`` into an Event."""
-        ...
-
-
 class Note(NamedTuple):
     """What a caller recorded."""
 
@@ -83,11 +69,13 @@ class Note(NamedTuple):
 
 
 Topic: TypeAlias = tuple[ObjectReference, EventType, str]
+V = TypeVar("V")
+KeyT = TypeVar("KeyT")
 
 
 @dataclass(slots=True, eq=False)
-class Series:
-    """One Event as it stands, or shall stand, in the API server. ``first`` and ``last`` are wall-clock seconds."""
+class EventSeries:
+    """One Event as the API server has it, or will have it. ``first`` and ``last`` are wall-clock seconds."""
 
     note: Note
     first: float
@@ -96,38 +84,14 @@ class Series:
     """The monotonic time of its last note."""
     count: int = 0
     name: str = ""
-    """Empty before the first try to create it; kept between tries, so that an unseen success is recognised."""
+    """Empty before the first try to create the Event; kept between tries, to recognise a success whose answer was
+    lost."""
     created: bool = False
-
-
-V = TypeVar("V")
-KeyT = TypeVar("KeyT")
-
-
-class _Recent(Generic[KeyT, V]):
-    """The values used last, at most ``size`` of them."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._values: dict[KeyT, V] = {}
-
-    def get(self, key: KeyT, new: Callable[[], V]) -> V:
-        """Return the value of ``key``, or keep and return a new one."""
-        value = self._values.pop(key) if key in self._values else new()
-        self._values[key] = value
-        if len(self._values) > self._size:
-            del self._values[next(iter(self._values))]
-        return value
-
-    def put(self, key: KeyT, value: V) -> V:
-        """Replace the value of ``key``."""
-        self._values.pop(key, None)
-        return self.get(key, lambda: value)
 
 
 @dataclass(slots=True)
 class _Texts:
-    """The texts of one topic since it was last quiet for the window."""
+    """The texts of one topic since the last window without any."""
 
     last: float
     messages: set[int] = field(default_factory=set)
@@ -141,49 +105,58 @@ class _Bucket:
     at: float
     tokens: float = BURST
 
-    def take(self, now: float) -> bool:
-        self.tokens = min(BURST, self.tokens + (now - self.at) / REFILL_SECONDS)
-        self.at = now
-        if self.tokens < 1:
-            return False
-        self.tokens -= 1
-        return True
-
 
 class Correlator:
-    """Which Event a note belongs to, and whether it is worth a request. Pure but for what it remembers."""
+    """Decides which Event a note belongs to, and whether to post it. Does no I/O."""
 
     def __init__(self, size: int = MAX_REMEMBERED) -> None:
-        """Remember at most ``size`` topics, Events and objects each."""
-        self._texts: _Recent[Topic, _Texts] = _Recent(size)
-        self._series: _Recent[tuple[Topic, str], Series] = _Recent(size)
-        self._buckets: _Recent[ObjectReference, _Bucket] = _Recent(size)
+        """Remember at most ``size`` topics, Events and objects each: those that were used last."""
+        self._size = size
+        self._texts: dict[Topic, _Texts] = {}
+        self._series: dict[tuple[Topic, str], EventSeries] = {}
+        self._buckets: dict[ObjectReference, _Bucket] = {}
 
-    def see(self, note: Note, *, wall: float, now: float) -> tuple[Series, bool]:
+    def see(self, note: Note, *, wall: float, now: float) -> tuple[EventSeries, bool]:
         """Return the Event that stands for ``note``, counted, and whether to post it.
 
         ``wall`` is the time to show, ``now`` a monotonic one for windows and buckets; both in seconds.
         """
-        note, text = self._combine(note, now)
-        key = (_topic(note), text)
-        series = self._series.get(key, lambda: Series(note, wall, wall, now))
-        if now - series.touched > WINDOW_SECONDS:
-            series = self._series.put(key, Series(note, wall, wall, now))
-        series.note, series.last, series.touched = note, wall, now
-        series.count += 1
-        return series, self._buckets.get(_identity(note.ref), lambda: _Bucket(now)).take(now)
+        # The same object after a change is still the same object.
+        identity = msgspec.structs.replace(note.ref, resource_version="")
+        topic = (identity, note.type, note.reason)
 
-    def _combine(self, note: Note, now: float) -> tuple[Note, str]:
-        """Return the note to show and the text that tells its Event from others of the topic."""
-        texts = self._texts.get(_topic(note), lambda: _Texts(now))
+        # Each text has an Event of its own, unless the topic has too many texts.
+        texts = self._use(self._texts, topic, self._texts.get(topic) or _Texts(now))
         if now - texts.last > WINDOW_SECONDS:
             texts.messages.clear()
         texts.last = now
-        said = hash(note.message)
+        text, said = note.message, hash(note.message)
         if said in texts.messages or len(texts.messages) < MAX_SIMILAR:
             texts.messages.add(said)
-            return note, note.message
-        return note._replace(message=_cut(COMBINED_PREFIX + note.message)), COMBINED_PREFIX
+        else:
+            text, note = COMBINED_PREFIX, note._replace(message=_cut(COMBINED_PREFIX + note.message))
+
+        series = self._series.get((topic, text))
+        if series is None or now - series.touched > WINDOW_SECONDS:
+            series = EventSeries(note, wall, wall, now)
+        self._use(self._series, (topic, text), series)
+        series.note, series.last, series.touched = note, wall, now
+        series.count += 1
+
+        bucket = self._use(self._buckets, identity, self._buckets.get(identity) or _Bucket(now))
+        bucket.tokens = min(BURST, bucket.tokens + (now - bucket.at) / REFILL_SECONDS)
+        bucket.at = now
+        wanted = bucket.tokens >= 1
+        bucket.tokens -= wanted
+        return series, wanted
+
+    def _use(self, table: dict[KeyT, V], key: KeyT, value: V) -> V:
+        """Make the entry the one used last, and forget the one that was not used for longest if there are too many."""
+        table.pop(key, None)
+        table[key] = value
+        if len(table) > self._size:
+            del table[next(iter(table))]
+        return value
 
 
 class _Buffer:
@@ -194,12 +167,12 @@ class _Buffer:
         self._size = size
         self._share = share
         self._length = 0
-        self._namespaces: dict[str, dict[Series, None]] = {}  # the one whose turn it is first
+        self._namespaces: dict[str, dict[EventSeries, None]] = {}  # the one whose turn it is first
 
     def __len__(self) -> int:
         return self._length
 
-    def __contains__(self, series: Series) -> bool:
+    def __contains__(self, series: EventSeries) -> bool:
         return series in self._namespaces.get(series.note.ref.namespace, ())
 
     def full_for(self, namespace: str) -> bool:
@@ -207,19 +180,19 @@ class _Buffer:
         waiting = len(self._namespaces.get(namespace, ()))
         return self._length >= self._size or waiting >= self._share
 
-    def add(self, series: Series) -> None:
+    def add(self, series: EventSeries) -> None:
         self._namespaces.setdefault(series.note.ref.namespace, {})[series] = None
         self._length += 1
 
-    def put_back(self, series: Series) -> None:
-        """Make it the first again."""
+    def put_back(self, series: EventSeries) -> None:
+        """Put an Event back to the front."""
         namespace = series.note.ref.namespace
         others = self._namespaces.pop(namespace, {})
         self._length += series not in others
         self._namespaces = {namespace: {series: None} | others} | self._namespaces
 
-    def take(self) -> Series:
-        """Remove and return the oldest Event of the namespace whose turn it is: the API server may be slow for one."""
+    def take(self) -> EventSeries:
+        """Remove and return the oldest Event of the namespace whose turn it is."""
         namespace = next(iter(self._namespaces))
         waiting = self._namespaces.pop(namespace)
         series = next(iter(waiting))
@@ -229,21 +202,17 @@ class _Buffer:
         self._length -= 1
         return series
 
-    def clear(self) -> None:
-        self._namespaces.clear()
-        self._length = 0
-
 
 @dataclass(slots=True)
 class EventRecorder:
-    """Records Events in the name of ``component``; ``instance`` is this process (its pod's name).
+    """Records Events as ``component``; ``instance`` is this process (its pod's name).
 
     ``urgent`` has the reasons that are posted first and not limited by what was posted before. While ``gives_way``, the
     API server has more important things to do, and an Event is posted once a second. ``run`` must run somewhere,
     otherwise only ``drain`` posts.
     """
 
-    client: EventClient
+    client: KubeClient
     _: KW_ONLY
     component: str
     instance: str
@@ -274,7 +243,7 @@ class EventRecorder:
             buffer.add(series)
             self._wake()
 
-    def _buffer_of(self, series: Series) -> _Buffer:
+    def _buffer_of(self, series: EventSeries) -> _Buffer:
         return self._first if series.note.reason in self.urgent else self._others
 
     @property
@@ -285,7 +254,14 @@ class EventRecorder:
         """Post what was recorded, for ever."""
         while True:
             while self._waiting:
-                await self._give_way()
+                # Leave the API server to other requests, but not for long, since there may always be some.
+                latest = self.clock.monotonic() + GIVE_WAY_SECONDS
+                self._posting += 1
+                try:
+                    while self.gives_way() and self.clock.monotonic() < latest:
+                        await self._rest(GIVE_WAY_SECONDS / 4)
+                finally:
+                    self._posting -= 1
                 await self._post_next()
             await self.clock.wait(self._changed, None)
 
@@ -300,32 +276,42 @@ class EventRecorder:
                         await self._changed.wait()
         except TimeoutError:
             _log.warning("events_dropped", events=self._waiting)
-        for _ in range(self._waiting):
+        while self._waiting:
+            (self._first or self._others).take()
             self._count("dropped")
-        self._first.clear()
-        self._others.clear()
 
     @property
     def idle(self) -> bool:
-        """Whether nothing will happen here before the clock moves or a caller records an Event."""
+        """Whether the recorder does nothing more until the clock moves or a caller records an Event."""
         return self._posting == self._resting and not (self._waiting and not self._resting)
-
-    async def _give_way(self) -> None:
-        """Wait while others need the API server, but not for long: there may always be others."""
-        latest = self.clock.monotonic() + GIVE_WAY_SECONDS
-        self._posting += 1
-        try:
-            while self.gives_way() and self.clock.monotonic() < latest:
-                await self._rest(GIVE_WAY_SECONDS / 4)
-        finally:
-            self._posting -= 1
 
     async def _post_next(self) -> None:
         """Post the Event whose turn it is; when this is cancelled, it goes back to the front of the buffer."""
         series = (self._first or self._others).take()
         self._posting += 1
+        backoff = Backoff(base_seconds=RETRY_BASE_SECONDS, cap_seconds=RETRY_CAP_SECONDS)
+        failure = None
         try:
-            await self._post_with_retries(series)
+            for attempt in range(1, MAX_ATTEMPTS + 1):
+                try:
+                    async with asyncio.timeout(REQUEST_SECONDS):
+                        self._count(await self._post(series))
+                    break
+                except (TooManyRequests, Unavailable, Unreachable, TimeoutError) as error:
+                    if attempt == MAX_ATTEMPTS:
+                        failure = str(error) or "timed out"
+                        break
+                    retry_after = error.retry_after_seconds if isinstance(error, ApiError) else None
+                    await self._rest(backoff.next(self.clock.monotonic(), retry_after_seconds=retry_after))
+                except WriteRefused:  # the leader posts the same Event
+                    self._count("dropped")
+                    break
+                except ApiError as error:  # the server would refuse it again
+                    failure = str(error)
+                    break
+            if failure is not None:
+                _log.warning("event_not_posted", object=series.note.ref.name, reason=series.note.reason, error=failure)
+                self._count("failed")
         except asyncio.CancelledError:
             self._buffer_of(series).put_back(series)
             raise
@@ -333,66 +319,38 @@ class EventRecorder:
             self._posting -= 1
             self._wake()
 
-    async def _post_with_retries(self, series: Series) -> None:
-        backoff = Backoff(base_seconds=RETRY_BASE_SECONDS, cap_seconds=RETRY_CAP_SECONDS)
-        for attempt in range(1, MAX_ATTEMPTS + 1):
-            try:
-                async with asyncio.timeout(REQUEST_SECONDS):
-                    result = await self._post(series)
-            except (TooManyRequests, Unavailable, Unreachable, TimeoutError) as error:
-                if attempt == MAX_ATTEMPTS:
-                    self._give_up(series, str(error) or "timed out")
-                    return
-                retry_after = error.retry_after_seconds if isinstance(error, ApiError) else None
-                await self._rest(backoff.next(self.clock.monotonic(), retry_after_seconds=retry_after))
-            except WriteRefused:  # the leader tells the same story
-                self._count("dropped")
-                return
-            except ApiError as error:  # the server said no, and would say it again
-                self._give_up(series, str(error))
-                return
-            else:
-                self._count(result)
-                return
-
-    async def _post(self, series: Series) -> Literal["created", "aggregated"]:
-        namespace = series.note.ref.namespace or CLUSTER_NAMESPACE
+    async def _post(self, series: EventSeries) -> Literal["created", "aggregated"]:
+        """Change the Event if it exists, or create it. Raises ApiError."""
+        note = series.note
+        namespace = note.ref.namespace or CLUSTER_NAMESPACE
+        changes = {"count": series.count, "lastTimestamp": format_time(series.last), "message": note.message}
         if series.created:
             try:
-                await self.client.patch(self.resource, Key(namespace, series.name), self._changes(series))
+                await self.client.patch(self.resource, Key(namespace, series.name), changes)
             except NotFound:  # Events live for an hour
                 series.created, series.name = False, ""
             else:
                 return "aggregated"
-        series.name = series.name or _event_name(series.note.ref.name, self.token())
-        body = self._body(series, Key(namespace, series.name))
-        with suppress(AlreadyExists):  # an earlier try arrived although its answer did not
-            await self.client.create(self.resource, namespace, body)
-        series.created = True
-        return "created"
-
-    def _changes(self, series: Series) -> dict[str, object]:
-        return {"count": series.count, "lastTimestamp": format_time(series.last), "message": series.note.message}
-
-    def _body(self, series: Series, key: Key) -> dict[str, object]:
-        reference = {name: value for name, value in msgspec.to_builtins(series.note.ref).items() if value}
-        return {
+        if not series.name:
+            token = self.token()
+            series.name = f"{note.ref.name[: MAX_NAME_CHARACTERS - 1 - len(token)].rstrip('-.')}.{token}"
+        body = {
             "apiVersion": self.resource.api_version,
             "kind": self.resource.kind,
-            "metadata": {"name": key.name, "namespace": key.namespace},
-            "involvedObject": reference,
-            "type": series.note.type,
-            "reason": series.note.reason,
+            "metadata": {"name": series.name, "namespace": namespace},
+            "involvedObject": {name: value for name, value in msgspec.to_builtins(note.ref).items() if value},
+            "type": note.type,
+            "reason": note.reason,
             "firstTimestamp": format_time(series.first),
             "source": {"component": self.component},
             "reportingComponent": self.component,
             "reportingInstance": self.instance,
-            **self._changes(series),
+            **changes,
         }
-
-    def _give_up(self, series: Series, error: str) -> None:
-        _log.warning("event_not_posted", object=series.note.ref.name, reason=series.note.reason, error=error)
-        self._count("failed")
+        with suppress(AlreadyExists):  # an earlier try arrived although its answer did not
+            await self.client.create(self.resource, namespace, body)
+        series.created = True
+        return "created"
 
     def _count(self, result: str) -> None:
         self.instruments.events_recorded.labels(result=result).inc()
@@ -410,20 +368,7 @@ class EventRecorder:
             self._resting -= 1
 
 
-def _identity(ref: ObjectReference) -> ObjectReference:
-    """Return ``ref`` without the version: the same object after a change is still the same object."""
-    return msgspec.structs.replace(ref, resource_version="")
-
-
-def _topic(note: Note) -> Topic:
-    return (_identity(note.ref), note.type, note.reason)
-
-
 def _cut(text: str) -> str:
     """Return ``text`` as far as it fits, in one printable line, without half a character at its end."""
     text = log.printable(text[:MAX_MESSAGE_BYTES])
     return text.encode(errors="replace")[:MAX_MESSAGE_BYTES].decode(errors="ignore")
-
-
-def _event_name(name: str, token: str) -> str:
-    return f"{name[: MAX_NAME_CHARACTERS - 1 - len(token)].rstrip('-.')}.{token}"

@@ -1,25 +1,20 @@
-"""Leader election on a Lease: of many processes at most one may write, and soon after it dies another one does.
+"""Leader election on a Lease: at most one of many processes may write, and soon after it dies another one leads.
 
-The rules are client-go's. A candidate reads the Lease every retry period. It takes it over when it has no holder, or
-when its record has not changed for the lease duration, measured on the candidate's own clock since it first saw that
-record: no clocks are compared, so they may differ by hours as long as they run equally fast. A watch of the Lease shows
-it each record when it is written (``observe``), so that a crash is noticed one lease duration after the last renewal
-and not up to a retry period later. Every write carries the
-resourceVersion read before, so of two who try only one succeeds. The leader renews every retry period and gives up by
-itself at the renew deadline, which is shorter than the lease duration. It counts from the *start* of its last
-successful renewal, a candidate from when it *saw* that renewal, hence later: the leader stops before another process
-starts.
+The rules are client-go's. A candidate takes the Lease when it has no holder, or when its record has not changed for the
+lease duration, measured on the candidate's own clock since it first saw that record: no clocks are compared, so they
+may differ by hours as long as they run equally fast. A watch shows it each record when it is written (``observe``).
+Every write carries the resourceVersion read before, so of two candidates only one succeeds. The leader renews every
+retry period and gives up at the renew deadline, which is shorter. It counts from the *start* of its last successful
+renewal, a candidate from when it *saw* that renewal, hence later: the leader stops before another process starts.
 
 A leader that does not run (SIGSTOP, a frozen cgroup, a starved CPU) cannot give up in time. Therefore ``may_write``
-compares the deadline with the clock at the moment of each write, before anything is sent, and does not depend on some
-timer having fired. The clock for that must run while the process stands still and must not be set: CLOCK_MONOTONIC
-runs during SIGSTOP but stops while the machine is suspended, so on Linux its sibling CLOCK_BOOTTIME is used, which
-counts that time, too. ``transport`` asks it again directly before the bytes of a request go out, and the elector's own
-renewals ask ``may_claim`` there. What remains: a process stopped between that check and its system call, and a virtual
-machine whose clocks were frozen with it. Against those, writes whose order matters carry a resourceVersion.
+compares the deadline with the clock at the moment of each write, and ``transport`` asks it again directly before the
+bytes go out; the elector's own renewals ask ``may_claim`` there. Two cases remain: a process that is stopped between
+that check and its system call, and a virtual machine whose clocks were frozen with it. For these cases, writes whose
+order matters carry a resourceVersion.
 
-Two departures from client-go. The recorded lease duration counts if it is longer than ours: the holder may be
-configured otherwise. A Lease that disappears while another process held it is treated as changed, not as free: its
+WVA departs from client-go twice. The recorded lease duration counts if it is longer than ours, because the holder may
+have other settings. A Lease that disappears while another process held it is treated as changed, not as free: its
 holder may write until its deadline. Only a process that has never seen the Lease creates it at once.
 """
 
@@ -29,11 +24,11 @@ import asyncio
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from random import Random
-from typing import Final, Literal, Protocol
+from typing import Final
 
 import msgspec
 
@@ -42,7 +37,9 @@ from wva.api.core import Lease, LeaseSpec, ObjectReference
 from wva.api.meta import Key, ObjectMeta, format_micro_time
 from wva.api.resource import Resource
 from wva.instruments import Instruments
+from wva.kube.client import KubeClient
 from wva.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from wva.kube.events import EventRecorder
 from wva.kube.leader_times import Durations
 
 RELEASE_SECONDS: Final = 5.0
@@ -52,7 +49,7 @@ RELEASED_LEASE_SECONDS: Final = 1
 JITTER: Final = 0.2
 """Candidates poll every retry period plus or minus this part of it, so that they do not march in step."""
 MIN_PAUSE_SECONDS: Final = 1.0
-"""A leader in need tries no more often than this."""
+"""The shortest pause between two tries of a leader whose renewals fail."""
 
 _log = log.get("kube.leader")
 
@@ -61,49 +58,24 @@ class LeadershipLost(Exception):  # noqa: N818 - called after what happened
     """This process must not write any more; the text says why."""
 
 
-class LeaseClient(Protocol):
-    """The part of KubeClient that is used here; not guarded by ``may_write``, as the first write comes before leading.
-
-    ``may_claim`` is the guard for it.
-    """
-
-    async def get(self, resource: Resource[Lease], key: Key) -> Lease:
-        """Read the Lease."""
-        ...
-
-    async def create(self, resource: Resource[Lease], namespace: str, body: Mapping[str, object]) -> Lease:
-        """Create the Lease."""
-        ...
-
-    async def update(self, resource: Resource[Lease], key: Key, body: Mapping[str, object]) -> Lease:
-        """Replace the Lease if its resourceVersion is still the one in ``body``."""
-        ...
-
-
-class Recorder(Protocol):
-    """The part of EventRecorder that is used here."""
-
-    def event(self, ref: ObjectReference, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """Record an Event."""
-        ...
-
-
 def boot_seconds() -> float:
-    """Return a time in seconds that cannot be set and that passes while the process, or the machine, stands still."""
-    if sys.platform != "linux":
-        return time.monotonic()
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    """Return a time in seconds that cannot be set and that passes while the process, or the machine, stands still.
+
+    CLOCK_MONOTONIC runs during SIGSTOP but stops while the machine is suspended; on Linux CLOCK_BOOTTIME does not.
+    """
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
 
 
 @dataclass(slots=True)
 class LeaderElector:
     """One candidate. ``await acquire()``, then run the writers beside ``hold()``, stop them, then ``release()``.
 
+    ``client`` is guarded by ``may_claim`` and not by ``may_write``, as the first write comes before leading.
     ``identity`` must differ from that of every other process. ``monotonic`` and the event loop must run equally fast.
     ValueError for an empty identity or durations that ``validate`` objects to.
     """
 
-    client: LeaseClient
+    client: KubeClient
     resource: Resource[Lease]
     key: Key
     identity: str
@@ -111,7 +83,7 @@ class LeaderElector:
     _: KW_ONLY
     instruments: Instruments
     random: Random | None = None
-    recorder: Recorder | None = None
+    recorder: EventRecorder | None = None
     monotonic: Callable[[], float] = boot_seconds
     now: Callable[[], float] = time.time
 
@@ -143,14 +115,14 @@ class LeaderElector:
         return not self._leading or self.monotonic() < self._deadline
 
     def nudge(self) -> None:
-        """Make a waiting candidate look at once."""
+        """Make a waiting candidate read the Lease at once."""
         self._nudged.set()
 
     def observe(self, lease: Lease | None) -> None:
-        """Take what a watch saw of the Lease, None when it was deleted; a free one makes a waiting candidate look.
+        """Note the Lease as a watch saw it, None when it was deleted; wake a waiting candidate if it is free.
 
-        A record is only believed to be as old as this call, so one that comes late makes the candidate wait longer and
-        never shorter. What the next write replaces is read in any case.
+        The age of a record counts from this call, so a late record makes the candidate wait longer and never shorter.
+        Before it writes, a candidate reads the Lease in any case.
         """
         if lease is None or not lease.spec.holder_identity:
             self.nudge()
@@ -162,13 +134,16 @@ class LeaderElector:
         random = self.random or Random()  # noqa: S311 - spreads load, guards no secret
         self._leading = False
         while True:
-            self._looked = False  # a candidate decides on what it reads now
+            self._looked = False  # a candidate must read the Lease before it writes
             if await self._attempt() and self.monotonic() < self._deadline:
                 break
             pause = self.durations.retry_period_seconds * random.uniform(1 - JITTER, 1 + JITTER)
-            # Look when the record expires rather than up to a retry period later.
+            # Read the Lease when the record expires rather than up to a retry period later.
             expires_in = self._seen_at + self._wait_seconds - self.monotonic()
-            await self._rest(min(pause, expires_in) if expires_in > 0 else pause)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(pause, expires_in) if expires_in > 0 else pause):
+                    await self._nudged.wait()
+            self._nudged.clear()
         self._leading = True
         self.instruments.leader.set(1)
         _log.info("leadership_acquired", lease=str(self.key), identity=self.identity)
@@ -193,19 +168,15 @@ class LeaderElector:
             pause -= self.monotonic() - started
 
     def say_goodbye(self) -> None:
-        """Record that this process stops leading, if it may still write. The next leader records an event in any case.
-
-        Call it before the recorder posts for the last time and before ``release``.
-        """
+        """Record that this process stops leading, if it may still write; call it before the recorder's last post."""
         if self.may_write():
             self._record("stopped leading")
 
     async def release(self) -> None:
         """Stop leading and, if the Lease is ours, let it go so that a candidate need not wait for its end.
 
-        Call it when everything that writes, and ``hold``, has ended. Best effort: never raises an ApiError, and takes
-        at most RELEASE_SECONDS. Past the deadline another process may lead: the Lease is read before anything is
-        written.
+        Call it when all writers, and ``hold``, have ended. It never raises an ApiError, and takes at most
+        RELEASE_SECONDS. Past the deadline another process may lead, so this process reads the Lease before it writes.
         """
         self._leading = False
         self.instruments.leader.set(0)
@@ -215,32 +186,38 @@ class LeaderElector:
             self._looked = False
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
-                released = await self._let_go()
+                for _ in range(2):  # the second time against a renewal that was still on its way
+                    if not self._looked:
+                        await self._look()
+                    if self._stored is None or self._holder != self.identity:
+                        return
+                    with suppress(Conflict, NotFound):
+                        await self._write(holder="")
+                        _log.info("lease_released", lease=str(self.key), identity=self.identity)
+                        return
         except (ApiError, TimeoutError) as error:
             _log.warning("lease_not_released", lease=str(self.key), error=str(error) or type(error).__name__)
-            return
-        if released:
-            _log.info("lease_released", lease=str(self.key), identity=self.identity)
 
     @property
     def _holder(self) -> str:
         return (self._seen.holder_identity or "") if self._seen is not None else ""
 
     async def _attempt(self) -> bool:
-        """Take or renew the Lease; tell whether that succeeded. A failure of the API is logged and is a no."""
+        """Take or renew the Lease; tell whether that succeeded. A failure of the API is logged."""
         try:
-            for _ in range(2):  # a lost race is looked into at once, but not for ever
+            for _ in range(2):  # after a lost race, read again once
                 if not self._looked and not await self._look():
                     return False
-                if await self._claim():
+                started, limit = self.monotonic(), self._limit()
+                self._claimed = True
+                with suppress(AlreadyExists, Conflict, NotFound):  # another process was faster
+                    async with limit:
+                        await self._write(holder=self.identity)
+                    self._deadline = started + self.durations.renew_deadline_seconds
                     return True
         except (ApiError, TimeoutError) as error:
-            _log.warning(
-                "lease_request_failed",
-                lease=str(self.key),
-                leading=self._leading,
-                error=str(error) or "timed out",
-            )
+            problem = str(error) or "timed out"
+            _log.warning("lease_request_failed", lease=str(self.key), leading=self._leading, error=problem)
         return False
 
     async def _look(self) -> bool:
@@ -249,34 +226,15 @@ class LeaderElector:
             async with self._limit():
                 lease = await self.client.get(self.resource, self.key)
         except NotFound:
-            self._see_none()
+            if self._stored is not None:
+                self._seen_at = self.monotonic()
+                # Even if the Lease was free when last seen, another process may have taken it since, unless this
+                # process leads.
+                self._wait_seconds = 0.0 if self._leading else self.durations.lease_seconds
+            self._stored, self._looked = None, True
         else:
             self._see(lease)
         return self.monotonic() >= self._seen_at + self._wait_seconds
-
-    async def _claim(self) -> bool:
-        """Write us into the Lease; False when another process was faster."""
-        started = self.monotonic()
-        limit = self._limit()
-        self._claimed = True
-        try:
-            async with limit:
-                await self._write(self._our_spec())
-        except (AlreadyExists, Conflict, NotFound):
-            return False
-        self._deadline = started + self.durations.renew_deadline_seconds
-        return True
-
-    async def _let_go(self) -> bool:
-        for _ in range(2):  # the second time against a renewal that was still on its way
-            if not self._looked:
-                await self._look()
-            if self._stored is None or self._holder != self.identity:
-                return False
-            with suppress(Conflict, NotFound):
-                await self._write(self._empty_spec())
-                return True
-        return False
 
     def _see(self, lease: Lease) -> None:
         self._stored, self._looked = lease.metadata, True
@@ -291,13 +249,6 @@ class LeaderElector:
         foreign = self._holder not in {"", self.identity}
         self._wait_seconds = max(self.durations.lease_seconds, recorded) if foreign else 0.0
 
-    def _see_none(self) -> None:
-        if self._stored is not None:
-            self._seen_at = self.monotonic()
-            # Even if it was free when last seen, another process may have taken it since; unless that is us.
-            self._wait_seconds = 0.0 if self._leading else self.durations.lease_seconds
-        self._stored, self._looked = None, True
-
     def _limit(self) -> asyncio.Timeout:
         """Return the time-out of one request. Raises TimeoutError at once when the deadline has passed."""
         seconds = self.durations.renew_deadline_seconds / 2
@@ -307,8 +258,18 @@ class LeaderElector:
                 raise TimeoutError("the renew deadline has passed")
         return asyncio.timeout(seconds)
 
-    async def _write(self, spec: Mapping[str, object]) -> None:
-        """Create or replace the Lease as last seen."""
+    async def _write(self, *, holder: str) -> None:
+        """Create the Lease, or replace it as last seen; an empty holder lets it go. Raises ApiError."""
+        now, seen = format_micro_time(self.now()), self._seen or LeaseSpec()
+        transitions = seen.lease_transitions or 0
+        ours = seen.holder_identity == self.identity
+        spec = {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": math.ceil(self.durations.lease_seconds) if holder else RELEASED_LEASE_SECONDS,
+            "acquireTime": (holder and ours and seen.acquire_time) or now,
+            "renewTime": now,
+            "leaseTransitions": transitions if ours or self._seen is None else transitions + 1,
+        }
         self._looked = False  # until the answer is here, whether the write arrived is unknown
         metadata: dict[str, object] = {"name": self.key.name, "namespace": self.key.namespace}
         body = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, "metadata": metadata, "spec": spec}
@@ -320,37 +281,6 @@ class LeaderElector:
         metadata["annotations"] = self._stored.annotations
         metadata["ownerReferences"] = msgspec.to_builtins(self._stored.owner_references)
         self._see(await self.client.update(self.resource, self.key, body))
-
-    def _our_spec(self) -> dict[str, object]:
-        now = format_micro_time(self.now())
-        seen = self._seen or LeaseSpec()
-        ours = seen.holder_identity == self.identity
-        transitions = seen.lease_transitions or 0
-        return {
-            "holderIdentity": self.identity,
-            "leaseDurationSeconds": math.ceil(self.durations.lease_seconds),
-            "acquireTime": (ours and seen.acquire_time) or now,
-            "renewTime": now,
-            "leaseTransitions": transitions if ours or self._seen is None else transitions + 1,
-        }
-
-    def _empty_spec(self) -> dict[str, object]:
-        now = format_micro_time(self.now())
-        return {
-            "holderIdentity": "",
-            "leaseDurationSeconds": RELEASED_LEASE_SECONDS,
-            "acquireTime": now,
-            "renewTime": now,
-            "leaseTransitions": (self._seen or LeaseSpec()).lease_transitions or 0,
-        }
-
-    async def _rest(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._nudged.wait()
-        except TimeoutError:
-            pass
-        self._nudged.clear()
 
     def _lose(self, why: str) -> None:
         self._leading = False

@@ -23,10 +23,9 @@ class Durations:
     def validate(self) -> list[str]:
         """Return what is wrong, one sentence each; an empty list if nothing is."""
         lease, renewal, retry = self.lease_seconds, self.renew_deadline_seconds, self.retry_period_seconds
-        flags = ((_LEASE_FLAG, lease), (_RENEW_FLAG, renewal), (_RETRY_FLAG, retry))
         problems = [
             f"{flag}={seconds:g}s must be greater than 0"
-            for flag, seconds in flags
+            for flag, seconds in ((_LEASE_FLAG, lease), (_RENEW_FLAG, renewal), (_RETRY_FLAG, retry))
             if not (math.isfinite(seconds) and seconds > 0)
         ]
         if problems:

@@ -1,9 +1,9 @@
-"""Loops that run as long as the process: one that raises is started again, and one that stays away shows in a probe.
+"""Runs loops for as long as the process: restarts a loop that raises, and lets a probe fail for one that keeps failing.
 
-An exception that a loop does not foresee ends that loop and no other. It is logged, counted, and the loop is started
-again after a delay that grows with each failure. A loop that goes on failing, or says of itself that it is stuck, makes
-``unhealthy`` name it; then ``/healthz`` fails, and the kubelet restarts the container. To end a loop, cancel it. Tasks
-whose end has to be the end of the process, such as holding the lease, are not supervised.
+An unexpected exception ends one loop and no other. The supervisor logs and counts it, and starts the loop again after a
+delay that grows with each failure. If a loop goes on failing, or reports that it is stuck, ``unhealthy`` names it; then
+``/healthz`` fails, and the kubelet restarts the container. To end a loop, cancel it. Tasks that must end the process
+when they end, such as holding the lease, are not supervised.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from wva.instruments import Instruments
 from wva.kube.backoff import Backoff
 
 STEADY_SECONDS: Final = 60.0
-"""A loop that has run for this long has come back."""
+"""A loop that has run for so long counts as recovered."""
 
 AWAY_SECONDS: Final = 300.0
-"""A loop that has not come back for this long needs a new process."""
+"""A loop that has not recovered for so long needs a new process."""
 
 _BASE_SECONDS: Final = 1.0
 _CAP_SECONDS: Final = 30.0
 
 Check: TypeAlias = Callable[[float], str | None]
-"""Told the monotonic time, returns why a loop needs a new process; None when it does not."""
+"""Takes the monotonic time, and returns why a loop needs a new process; None if it does not."""
 
 _log = log.get("kube.supervision")
 
@@ -52,7 +52,7 @@ class _State:
     error: str = ""
 
     def settle(self, now: float) -> None:
-        """Forget the failures of a loop that has run for long enough since."""
+        """Forget the failures if the loop has run for long enough since."""
         if self.running is not None and now - self.running >= STEADY_SECONDS:
             self.failing = None
 
@@ -61,7 +61,7 @@ class Supervisor:
     """Runs the loops of one process."""
 
     def __init__(self, *, clock: Clock, instruments: Instruments, random: Random | None = None) -> None:
-        """``random`` spreads the restarts."""
+        """Supervise nothing yet. ``random`` spreads the restarts."""
         self._clock = clock
         self._restarts = instruments.loop_restarts
         self._random = random
@@ -70,13 +70,22 @@ class Supervisor:
 
     async def keep(self, name: str, run: Callable[[], Awaitable[object]]) -> NoReturn:
         """Run a loop until this is cancelled, again and again if it fails or ends."""
-        counter, state = self._restarts.labels(name), _State(name)
+        task, counter, state = asyncio.current_task(), self._restarts.labels(name), _State(name)
         self._states.append(state)
         backoff = Backoff(base_seconds=_BASE_SECONDS, cap_seconds=_CAP_SECONDS, random=self._random)
         try:
             while True:
                 state.running = self._clock.monotonic()
-                error = await _failure(name, run)
+                try:
+                    await run()
+                    error: BaseException = UnexpectedEnd(name)
+                except asyncio.CancelledError as cancelled:
+                    # A loop may raise this without a cancellation; then the task group would go on without the loop.
+                    if task is None or task.cancelling():
+                        raise
+                    error = cancelled
+                except Exception as failed:  # noqa: BLE001 - a failed loop is started again
+                    error = failed
                 now = self._clock.monotonic()
                 state.settle(now)
                 state.running, state.error = None, type(error).__name__
@@ -90,7 +99,7 @@ class Supervisor:
             self._states.remove(state)
 
     def watch(self, check: Check) -> None:
-        """Ask ``check`` as well, for a loop that may be stuck without an error."""
+        """Call ``check`` in ``unhealthy``, too, for a loop that may be stuck without an error."""
         self._checks.append(check)
 
     def unhealthy(self) -> list[str]:
@@ -102,18 +111,3 @@ class Supervisor:
             if state.failing is not None and now - state.failing > AWAY_SECONDS:
                 reasons.append(f"{state.name}: fails for {now - state.failing:.0f} s ({state.error})")
         return reasons + [reason for check in self._checks if (reason := check(now)) is not None]
-
-
-async def _failure(name: str, run: Callable[[], Awaitable[object]]) -> BaseException:
-    """Run a loop until it fails or ends, and return its error. Raises CancelledError if this task is cancelled."""
-    task = asyncio.current_task()
-    try:
-        await run()
-    except asyncio.CancelledError as error:
-        # A loop may raise this although no one has cancelled it; its task group would then go on without it.
-        if task is None or task.cancelling():
-            raise
-        return error
-    except Exception as error:  # noqa: BLE001 - this is what supervises
-        return error
-    return UnexpectedEnd(name)

@@ -1,14 +1,14 @@
-"""HTTP as the API server speaks it: one request out, its body or its lines in, failures as our own errors.
+"""Sends HTTP requests to the API server and returns body or lines of the answer; failures become our own errors.
 
-This module knows no kinds, and it does not know where credentials come from: the caller passes a function that adds
-them to the headers of each request. Every wait has a limit, every status is checked, every request is counted.
+The caller passes a function that adds credentials to the headers of each request. Every wait has a limit, every status
+is checked, every request is counted.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Final, TypeAlias
@@ -34,12 +34,12 @@ _CONNECT_SECONDS: Final = 10.0
 _OK: Final = range(200, 300)
 _UNAUTHORIZED: Final = 401
 _RETRY_AFTER_SECONDS: Final = Whole(0, 3600)
-"""A server that asks for more is not believed: the usual backoff holds."""
+"""If a server asks for more, WVA ignores it and uses the usual backoff."""
 
 Guard: TypeAlias = Callable[[], bool]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Call:
     """One request. ``verb`` and ``resource`` are its labels in metrics, ``guard`` is asked before a write is sent."""
 
@@ -51,10 +51,17 @@ class Call:
     body: bytes | None = None
     content_type: str = JSON
     guard: Guard | None = None
+    refused: errors.WriteRefused | None = field(default=None, init=False)
+
+    def ask(self) -> None:
+        """Raise WriteRefused if the guard forbids the write; called at several steps on the way to the socket."""
+        if self.guard is not None and not self.guard():
+            self.refused = errors.WriteRefused(0, "WriteRefused", "not allowed to write now", attempted=self.attempted)
+            raise self.refused
 
     @property
     def attempted(self) -> str:
-        """What an error says was tried; without the query, which may be long."""
+        """Verb and path for the text of an error; without the query, which may be long."""
         return f"{self.method} {self.path}"
 
 
@@ -65,7 +72,7 @@ class Transport:
     session: aiohttp.ClientSession
     host: str
     authorize: Callable[[dict[str, str]], Awaitable[None]]
-    refused: Callable[[], None]
+    refused: Callable[[], None] | None
     instruments: Instruments
     timeout_seconds: float
     proxy: str | None = None
@@ -74,131 +81,120 @@ class Transport:
     async def send(self, call: Call) -> aiohttp.ClientResponse:
         """Send one request and return the response once its headers are there; count it.
 
-        Raises what aiohttp raises, and WriteRefused. The caller limits the time. Compression is not asked for: inside
-        a cluster bandwidth is cheaper than the CPU on both sides. Redirects are not followed, the token stays here.
+        Raises what aiohttp raises, and WriteRefused. The caller limits the time. It asks for no compression, since
+        inside a cluster bandwidth is cheaper than CPU. It follows no redirects, so that the token goes to no other
+        host.
         """
         headers = {"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": f"wva/{__version__}"}
         if call.body is not None:
             headers["Content-Type"] = call.content_type
-        permission = _Permission(call)
+        query = f"?{urlencode(call.query)}" if call.query else ""
         code = "0"
         try:
             await self.authorize(headers)
-            permission.ask()
-            response = await self._request(call, headers, permission)
+            call.ask()
+            response = await self.session.request(
+                call.method,
+                URL(f"{self.host}{call.path}{query}", encoded=True),
+                data=call.body,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+                allow_redirects=False,
+                proxy=self.proxy,
+                server_hostname=self.server_hostname,
+                trace_request_ctx=call,
+            )
             code = str(response.status)
         except aiohttp.ClientError as error:
-            # A refusal while the body is written comes out wrapped: the library takes it for a failed connection.
-            if permission.refused is None:
+            # The library wraps a refusal while it writes the body, because it takes it for a failed connection.
+            if call.refused is None:
                 raise
-            raise permission.refused from error
+            raise call.refused from error
         finally:
             self.instruments.api_requests.labels(verb=call.verb, resource=call.resource, code=code).inc()
         return response
 
-    async def _request(self, call: Call, headers: Mapping[str, str], permission: _Permission) -> aiohttp.ClientResponse:
-        query = f"?{urlencode(call.query)}" if call.query else ""
-        return await self.session.request(
-            call.method,
-            URL(f"{self.host}{call.path}{query}", encoded=True),
-            data=call.body,
-            headers=headers,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
-            allow_redirects=False,
-            proxy=self.proxy,
-            server_hostname=self.server_hostname,
-            trace_request_ctx=permission,
-        )
-
     async def exchange(self, call: Call) -> bytes:
-        """Send one request and return the body of a 2xx answer. Raises ApiError."""
-        with _as_unreachable(call, self.timeout_seconds):
-            async with asyncio.timeout(self.timeout_seconds), await self.send(call) as response:
-                body = await (_read_body(call, response) if response.status in _OK else _read_refusal(response))
-        self.check(call, response, body)
-        return body
+        """Send one request and return the body of a 2xx answer. Raises ApiError.
+
+        As soon as the body is known to be too long, this raises TooLarge and closes the connection.
+        """
+        async with _within(self.timeout_seconds, call), await self.send(call) as response:
+            if response.status not in _OK:
+                raise await self._refusal(call, response)
+            body = bytearray()
+            if (response.content_length or 0) <= MAX_BODY_BYTES:
+                async for piece in response.content.iter_any():
+                    body += piece
+                    if len(body) > MAX_BODY_BYTES:
+                        break
+                else:
+                    return bytes(body)
+            response.close()
+        message = f"more than {MAX_BODY_BYTES} bytes"
+        raise errors.TooLarge(response.status, "TooLarge", message, attempted=call.attempted)
 
     async def lines(self, call: Call, idle_seconds: float) -> AsyncGenerator[bytes, None]:
         """Send one request and yield the lines of a 2xx answer as they come. Raises ApiError.
 
         ``idle_seconds`` limits the wait for the headers and for each chunk, not the whole: silence raises StreamIdle.
+        Of a line longer than MAX_LINE_BYTES only the beginning is yielded. The decoder judges such a line, and a last
+        line without newline: one object must not end the stream, since the next stream would bring it again.
         """
-        with _as_unreachable(call, idle_seconds):
-            async with asyncio.timeout(idle_seconds):
-                response = await self.send(call)
+        async with _within(idle_seconds, call):
+            response = await self.send(call)
         try:
             if response.status not in _OK:
-                with _as_unreachable(call, idle_seconds):
-                    async with asyncio.timeout(idle_seconds):
-                        body = await _read_refusal(response)
-                self.check(call, response, body)
-            async with aclosing(split_lines(call, response.content, idle_seconds)) as lines:
-                async for line in lines:
-                    yield line
+                async with _within(idle_seconds, call):
+                    raise await self._refusal(call, response)
+            pending = bytearray()
+            while True:
+                try:
+                    async with _within(idle_seconds, call):
+                        chunk = await response.content.readany()
+                except errors.Unreachable as error:
+                    if error.reason != "Timeout":
+                        raise
+                    message = f"nothing for {idle_seconds:g} s"
+                    raise errors.StreamIdle(0, "Idle", message, attempted=call.attempted) from error
+                if not chunk:
+                    break
+                first, *rest = chunk.split(b"\n")
+                pending += first[: max(0, MAX_LINE_BYTES - len(pending))]
+                if not rest:
+                    continue
+                *whole, last = rest
+                for line in (bytes(pending), *whole):
+                    if line:
+                        yield line
+                pending = bytearray(last)
+            if pending:
+                yield bytes(pending)
         finally:
-            # Closing, not releasing: an unfinished stream must not go back to the pool.
+            # Close the connection, and do not release it: an unfinished stream must not go back to the pool.
             response.close()
 
-    def check(self, call: Call, response: aiohttp.ClientResponse, body: bytes) -> None:
-        """Raise the ApiError that a status outside 2xx means."""
-        if response.status in _OK:
-            return
-        if response.status == _UNAUTHORIZED:
-            self.refused()
-        raise errors.from_status(
-            response.status,
-            _without_token(body, response),
-            attempted=call.attempted,
-            retry_after_seconds=_retry_after_seconds(response.headers.get("Retry-After")),
-        )
-
-
-def _without_token(body: bytes, response: aiohttp.ClientResponse) -> bytes:
-    """Mask the token that was sent: a proxy's error page may repeat the request, and errors are logged."""
-    token = response.request_info.headers.get("Authorization", "").rpartition(" ")[2].encode()
-    return body.replace(token, b"***") if token else body
-
-
-async def _read_body(call: Call, response: aiohttp.ClientResponse) -> bytes:
-    """Read the body of an answer. Raises TooLarge, and closes the connection, as soon as it is known to be too long."""
-    body = bytearray()
-    if (response.content_length or 0) <= MAX_BODY_BYTES:
+    async def _refusal(self, call: Call, response: aiohttp.ClientResponse) -> errors.ApiError:
+        """Read as much of the body of a status outside 2xx as can matter, and return the error that it means."""
+        body = bytearray()
         async for piece in response.content.iter_any():
             body += piece
-            if len(body) > MAX_BODY_BYTES:
+            if len(body) >= MAX_REFUSAL_BYTES:
+                response.close()
                 break
-        else:
-            return bytes(body)
-    response.close()
-    raise errors.TooLarge(response.status, "TooLarge", f"more than {MAX_BODY_BYTES} bytes", attempted=call.attempted)
-
-
-async def _read_refusal(response: aiohttp.ClientResponse) -> bytes:
-    """Read as much of the body of a refusal as can matter."""
-    body = bytearray()
-    async for piece in response.content.iter_any():
-        body += piece
-        if len(body) >= MAX_REFUSAL_BYTES:
-            response.close()
-            break
-    return bytes(body[:MAX_REFUSAL_BYTES])
-
-
-@dataclass(slots=True)
-class _Permission:
-    """Whether a call may be sent, asked again and again on its way to the socket."""
-
-    call: Call
-    refused: errors.WriteRefused | None = field(default=None, init=False)
-
-    def ask(self) -> None:
-        """Raise WriteRefused when the call's guard says no."""
-        guard = self.call.guard
-        if guard is not None and not guard():
-            self.refused = errors.WriteRefused(
-                0, "WriteRefused", "not allowed to write now", attempted=self.call.attempted
-            )
-            raise self.refused
+        text = bytes(body[:MAX_REFUSAL_BYTES])
+        if response.status == _UNAUTHORIZED and self.refused is not None:
+            self.refused()
+        # A proxy's error page may repeat the request, and errors are logged: the token that was sent is masked.
+        token = response.request_info.headers.get("Authorization", "").rpartition(" ")[2].encode()
+        # The other form of Retry-After, a date, is not used by API servers and means None.
+        retry_after = response.headers.get("Retry-After")
+        return errors.from_status(
+            response.status,
+            text.replace(token, b"***") if token else text,
+            attempted=call.attempted,
+            retry_after_seconds=None if retry_after is None else _RETRY_AFTER_SECONDS.find(retry_after.strip()),
+        )
 
 
 def guarding() -> aiohttp.TraceConfig:
@@ -209,61 +205,24 @@ def guarding() -> aiohttp.TraceConfig:
     in one piece, which may be a turn of the event loop later, directly after the second hook. Without a body they
     leave directly after the first. The library closes the connection when a hook raises.
     """
+
+    async def ask_again(_: aiohttp.ClientSession, trace: SimpleNamespace, __: object) -> None:
+        trace.trace_request_ctx.ask()
+
     trace = aiohttp.TraceConfig()
-    trace.on_request_headers_sent.append(_ask_again)
-    trace.on_request_chunk_sent.append(_ask_again)
+    trace.on_request_headers_sent.append(ask_again)
+    trace.on_request_chunk_sent.append(ask_again)
     return trace
 
 
-async def _ask_again(_: aiohttp.ClientSession, trace: SimpleNamespace, __: object) -> None:
-    trace.trace_request_ctx.ask()
-
-
-def _retry_after_seconds(value: str | None) -> float | None:
-    """Return the header's seconds; the other form, a date, is not used by API servers and means None."""
-    return None if value is None else _RETRY_AFTER_SECONDS.find(value.strip())
-
-
-@contextmanager
-def _as_unreachable(call: Call, timeout_seconds: float) -> Iterator[None]:
-    """Turn what the network throws into Unreachable."""
+@asynccontextmanager
+async def _within(seconds: float, call: Call) -> AsyncIterator[None]:
+    """Limit the time of the body, and turn errors of the network into Unreachable."""
     try:
-        yield
+        async with asyncio.timeout(seconds):
+            yield
     except TimeoutError as error:
-        message = f"no answer within {timeout_seconds:g} s"
+        message = f"no answer within {seconds:g} s"
         raise errors.Unreachable(0, "Timeout", message, attempted=call.attempted) from error
     except (aiohttp.ClientError, OSError) as error:
         raise errors.Unreachable(0, type(error).__name__, str(error), attempted=call.attempted) from error
-
-
-async def split_lines(call: Call, content: aiohttp.StreamReader, idle_seconds: float) -> AsyncGenerator[bytes, None]:
-    """Split a body at newlines; of a line longer than MAX_LINE_BYTES only the beginning is yielded.
-
-    That, and a last line without newline, is for the decoder to judge: one object must not end the stream, since the
-    next one would bring it again.
-    """
-    pending = bytearray()
-    while chunk := await _read_chunk(call, content, idle_seconds):
-        first, *rest = chunk.split(b"\n")
-        pending += first[: max(0, MAX_LINE_BYTES - len(pending))]
-        if not rest:
-            continue
-        *whole, last = rest
-        for line in (bytes(pending), *whole):
-            if line:
-                yield line
-        pending = bytearray(last)
-    if pending:
-        yield bytes(pending)
-
-
-async def _read_chunk(call: Call, content: aiohttp.StreamReader, idle_seconds: float) -> bytes:
-    """Return the next data, empty at the end."""
-    try:
-        with _as_unreachable(call, idle_seconds):
-            async with asyncio.timeout(idle_seconds):
-                return await content.readany()
-    except errors.Unreachable as error:
-        if error.reason != "Timeout":
-            raise
-        raise errors.StreamIdle(0, "Idle", f"nothing for {idle_seconds:g} s", attempted=call.attempted) from error

@@ -1,17 +1,13 @@
-"""A stream of changes to one collection that never ends, in three storeys of small generators.
+"""An endless stream of changes to one collection, made by three generators, each of which uses the one before.
 
 ``one_request`` reads one watch request and knows event types. ``from_list`` lists, then watches again and again from
-where the last request stopped, until the server has forgotten that place (410). ``forever`` starts over. What comes
-out is ``Listed`` (replace everything), ``Upserted``, ``Deleted`` and ``Progressed`` (nothing changed up to here).
+where the last request stopped, until the server has forgotten that place (410). ``forever`` starts over.
 
 The rules are those of client-go's reflector, because API servers are built to bear them: lists come from the server's
-cache where that is new enough (``versions``); a lost or throttled stream is resumed and never answered with a new list,
-which is the dear request; silence for longer than the idle limit is a dead connection, since bookmarks come about once
-per minute; every failure waits longer than the one before. Timers here are the event loop's: a socket lives in real
+cache where that is new enough (``Versions``); after a lost or throttled stream the watch is resumed without a new list,
+which is expensive; silence for longer than the idle limit means a dead connection, since bookmarks come about once per
+minute; the wait after each failure is longer than the one before. Timers are the event loop's: a socket lives in real
 time.
-
-An optional kind that was there and is refused (403, 404) stays as it was last known until that has lasted: one refusal
-may come from an API server that has just started, or from a role that is being replaced.
 """
 
 from __future__ import annotations
@@ -20,34 +16,38 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
+from http import HTTPStatus
 from random import Random
-from typing import Final, Generic, Protocol, TypeAlias
+from typing import Final, Generic, TypeAlias
 
 import msgspec
 
 from wva import log
 from wva.api import wire
-from wva.api.meta import Key, ObjectList, T, WatchEvent, format_time, is_older
+from wva.api.meta import Key, T, WatchEvent, format_time, is_older
 from wva.api.resource import Resource
 from wva.instruments import Instruments
 from wva.kube import errors
 from wva.kube.backoff import Backoff
-from wva.kube.versions import Versions
+from wva.kube.client import KubeClient
 from wva.slices import Slices
 
 WATCH_SECONDS: Final = (290, 590)
 """Servers end watches after 30 to 60 minutes on their own; ending them earlier, at random, spreads reconnects."""
 _SHORT_SECONDS: Final = 1.0
-"""A watch that ends sooner without a single event is a failure, or a broken server would be asked in a hot loop."""
+"""A watch that ends sooner without an event counts as a failure, so that WVA does not ask a broken server in a hot
+loop."""
 _PAUSE_SECONDS: Final = 0.2
-"""Rest after a watch that ended within ``_SHORT_SECONDS`` though it had events: a proxy may cut every stream."""
+"""Pause after a watch with events that ended within ``_SHORT_SECONDS``: a proxy may cut every stream."""
 _SHORT_LIST_SECONDS: Final = 10.0
-"""A list whose version expired sooner is a failure, too: lists are dear."""
+"""A list whose version expired sooner is a failure, too: lists are expensive."""
 KEPT_SECONDS: Final = 300.0
 KEPT_LOOKS: Final = 3
-"""An optional kind is gone when it has been refused for so long, and as often."""
+"""An optional kind is gone when it has been refused for this long and this often."""
 _LOG_SECONDS: Final = 60.0
+_IN_A_ROW: Final = 2
+_CANNOT_READ: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
 _CAUSES: Final[tuple[tuple[type[errors.ApiError], str], ...]] = (
     (errors.StreamIdle, "idle"),
     (errors.Gone, "expired"),
@@ -57,7 +57,7 @@ _CAUSES: Final[tuple[tuple[type[errors.ApiError], str], ...]] = (
     (errors.Unauthorized, "denied"),
     (errors.Forbidden, "denied"),
 )
-"""What a failed watch is counted as, the narrower class first."""
+"""The label under which a failed watch counts, by error class, the narrower class first."""
 
 _log = log.get("kube.watch")
 _event_decoder = msgspec.json.Decoder(WatchEvent)
@@ -70,7 +70,7 @@ class _BareMetadata(msgspec.Struct, rename="camel"):
 
 
 class _Bare(msgspec.Struct):
-    """The least that is needed of an object that does not decode; also all that a bookmark has."""
+    """The fields that WVA needs of an object that does not decode; a bookmark has no others."""
 
     metadata: _BareMetadata
 
@@ -102,7 +102,7 @@ class Deleted(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """All changes up to ``resource_version`` have been told."""
+    """The server has sent all changes up to ``resource_version``."""
 
     resource_version: str
 
@@ -110,75 +110,71 @@ class Progressed:
 Change: TypeAlias = Listed[T] | Upserted[T] | Deleted[T] | Progressed
 
 
-class Lister(Protocol):
-    """What is needed of a client; see ``KubeClient`` for the meaning."""
+class Versions:
+    """Which resourceVersion a list has to ask for, so that a collection never goes back in time.
 
-    async def list(
-        self,
-        resource: Resource[T],
-        *,
-        namespace: str = "",
-        resource_version: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-    ) -> ObjectList[T]:
-        """Read the collection."""
-        ...
-
-    def stream(
-        self,
-        resource: Resource[T],
-        *,
-        resource_version: str,
-        timeout_seconds: int,
-        idle_seconds: float,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
-    ) -> AsyncGenerator[bytes, None]:
-        """Yield the lines of one watch request."""
-        ...
-
-
-@dataclass(slots=True)
-class Contact:
-    """Whether the API server answers: kept by the watch, read by ``/readyz``."""
-
-    at: float | None = None
-    """The last sign of life in the event loop's time; None before the first."""
-    error: str | None = None
-    """Why the last request failed; None after a success."""
-    absent: str | None = None
-    """Why an optional kind cannot be watched: not served, or not allowed; None when it can, and for any other kind."""
-    refused: str | None = None
-    """Why an optional kind is not told any more and kept as it was at ``at``; None when it is told, or absent."""
-    known_at: str = ""
-    """``at`` as people read it, for as long as it is kept."""
-    refused_at: float = 0.0
-    looks: int = 0
-    """Since when it has been refused, and how often."""
-
-    @property
-    def kept_too_long(self) -> bool:
-        """Whether what was known of an optional kind must not be used any more."""
-        now = asyncio.get_running_loop().time()
-        return self.at is None or (self.looks >= KEPT_LOOKS and now - self.refused_at >= KEPT_SECONDS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchTarget(Generic[T]):
-    """What is watched, with whose help, and what is remembered of it: its version, its failures, the last log lines.
-
-    The memory outlives ``forever``, which may be started again after an error of this program.
-
-    An ``optional`` kind that is not served, or that we may not read, is an empty collection until that changes. If it
-    was there before, it becomes empty when that has lasted.
+    The first list of a process may come from a server's cache ("0"). Each later list asks for at least the newest
+    version that WVA has seen, since another API server, or one that has just started, may be behind. If the server
+    refuses the version twice, or lists expire before any change came, the next list asks for the newest state (None),
+    which a server must read consistently. WVA uses an older list only if the newest state is older twice in a row, for
+    example because the store was restored from a backup.
     """
 
-    client: Lister
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self.newest = ""
+        self._consistent = False
+        self._refused = self._expired = self._older = 0
+
+    @property
+    def to_ask(self) -> str | None:
+        """The version that the next list asks for: "0" for any state, None for the newest."""
+        return None if self._consistent else self.newest or "0"
+
+    def listed(self, version: str) -> bool:
+        """Note the version of a list; tell whether it goes back in time. Raises WentBack when it must not be used."""
+        back = is_older(version, self.newest)
+        if back:
+            self._older += self._consistent
+            if self._older < _IN_A_ROW:
+                self._consistent = True
+                raise errors.WentBack(0, "WentBack", f"version {version}, but {self.newest} was known before")
+        self.newest = version
+        self._consistent, self._refused, self._older = False, 0, 0
+        return back
+
+    def told(self, version: str) -> None:
+        """Note the version of the collection after a change; empty if the change has none."""
+        if version and not is_older(version, self.newest):
+            self.newest = version
+
+    def refused(self, error: errors.ApiError) -> None:
+        """Note that a list failed."""
+        if isinstance(error, errors.VersionTooLarge):
+            self._refused += 1
+        if self._refused >= _IN_A_ROW or error.status in _CANNOT_READ:
+            self._consistent = True
+
+    def expired(self, *, told: bool) -> None:
+        """Note that the server has forgotten our version; ``told`` says whether anything came since the list."""
+        self._expired = 1 if told else self._expired + 1
+        self._consistent = self._consistent or self._expired >= _IN_A_ROW
+
+
+@dataclass(slots=True, eq=False)
+class WatchTarget(Generic[T]):
+    """A watched collection, and the state of its watch: contact, version, failures, log lines.
+
+    This state outlives ``forever``, which may be started again after an error of this program. An ``optional`` kind
+    that is not served, or that WVA may not read, is an empty collection until that changes. If WVA could read the kind
+    before, the collection becomes empty only after lasting refusals: a single one may come from an API server that has
+    just started, or from a role that is being replaced. Times are the event loop's.
+    """
+
+    client: KubeClient
     resource: Resource[T]
+    _: KW_ONLY
     instruments: Instruments
-    contact: Contact = field(default_factory=Contact)
     namespace: str = ""
     label_selector: str = ""
     field_selector: str = ""
@@ -186,15 +182,36 @@ class WatchTarget(Generic[T]):
     optional: bool = False
     random: Random = field(default_factory=Random)
     backoff: Backoff = field(default_factory=Backoff)
-    versions: Versions = field(default_factory=Versions)
-    logged: dict[str, float] = field(default_factory=dict)
+
+    reached_at: float | None = None
+    """The last sign of life of the API server; None before the first."""
+    error: str | None = None
+    """Why the last request failed; None after a success."""
+    absent: str | None = None
+    """Why an optional kind cannot be watched: not served, or not allowed; None when it can, and for any other kind."""
+    refused: str | None = None
+    """Why the server refuses an optional kind, which is kept as of ``reached_at``; None if it is watched or absent."""
+    refused_at: float = 0.0
+    """Since when it has been refused."""
+    looks: int = 0
+    """How often it has been refused."""
+    known_at: str = ""
+    """``reached_at`` as people read it, for as long as it is kept."""
+    versions: Versions = field(default_factory=Versions, init=False)
+    _logged: dict[str, float] = field(default_factory=dict, init=False)
+
+    @property
+    def kept_too_long(self) -> bool:
+        """Whether the old content of a refused optional kind must not be used any more."""
+        seconds = asyncio.get_running_loop().time() - self.refused_at
+        return self.reached_at is None or (self.looks >= KEPT_LOOKS and seconds >= KEPT_SECONDS)
 
     def warn(self, event: str, **values: object) -> None:
         """Log, but each event at most once per minute."""
         now = asyncio.get_running_loop().time()
-        last = self.logged.get(event)
+        last = self._logged.get(event)
         if last is None or now - last >= _LOG_SECONDS:
-            self.logged[event] = now
+            self._logged[event] = now
             _log.warning(event, resource=self.resource.name, namespace=self.namespace, **values)
 
     def undecodable(self, problem: str, *, count: int = 1) -> None:
@@ -203,7 +220,7 @@ class WatchTarget(Generic[T]):
         self.warn("object_undecodable", problem=problem, count=count)
 
     def report(self, event: str, error: errors.ApiError) -> None:
-        """Log a failure, by its meaning where there is one."""
+        """Log a failure."""
         if self.optional and isinstance(error, errors.Forbidden):
             self.refuse(error)
             return
@@ -215,47 +232,42 @@ class WatchTarget(Generic[T]):
 
     def alive(self) -> None:
         """Note a sign of life."""
-        contact = self.contact
-        if contact.refused is not None:
+        if self.refused is not None:
             self._keep(None)
             _log.info("optional_kind_back", resource=self.resource.name, namespace=self.namespace)
-        contact.at = asyncio.get_running_loop().time()
-        contact.error = contact.absent = None
-        contact.looks = 0
+        self.reached_at = asyncio.get_running_loop().time()
+        self.error = self.absent = None
+        self.looks = 0
 
     def refuse(self, error: errors.ApiError) -> None:
-        """Note that an optional kind is refused. The log says so when this begins, not with every look for it."""
-        contact, now = self.contact, asyncio.get_running_loop().time()
-        if contact.absent is not None or contact.at is None:
+        """Note that an optional kind is refused; log this when it begins, and not at every try."""
+        if self.absent is not None or self.reached_at is None:
             return
-        contact.looks += 1
-        if contact.refused is None:
-            age_seconds = now - contact.at
-            contact.refused_at, contact.known_at = now, format_time(time.time() - age_seconds)
+        self.looks += 1
+        if self.refused is None:
+            self.refused_at = asyncio.get_running_loop().time()
+            age_seconds = self.refused_at - self.reached_at
+            self.known_at = format_time(time.time() - age_seconds)
             self.warn("optional_kind_refused", reason=str(error), in_force=f"as known {age_seconds:.0f} s ago")
         self._keep(str(error))
 
     def gone(self, error: errors.ApiError) -> None:
-        """Note that an optional kind is not there for us; said once, not with every look for it."""
-        if self.contact.absent is None:
+        """Note that an optional kind is absent; log this once, and not at every try."""
+        if self.absent is None:
             _log.info("optional_kind_absent", resource=self.resource.name, namespace=self.namespace, reason=str(error))
         self._keep(None)
-        self.contact.absent = str(error)
+        self.absent = str(error)
 
     def _keep(self, reason: str | None) -> None:
         """Say whether the collection is kept though it is refused, and why."""
-        change = (reason is not None) - (self.contact.refused is not None)
-        self.contact.refused = reason
+        change = (reason is not None) - (self.refused is not None)
+        self.refused = reason
         if change:
             self.instruments.caches_kept.labels(resource=self.resource.name).inc(change)
 
-    def restarted(self, cause: str) -> None:
-        """Count the end of a watch request; the causes are fixed in ``instruments``."""
-        self.instruments.watch_restarts.labels(resource=self.resource.name, cause=cause).inc()
-
     async def wait_after(self, error: errors.ApiError) -> None:
-        """Report a failure and wait as long as the back-off and the server say."""
-        self.contact.error = str(error)
+        """Log a failure and wait as long as back-off and server demand."""
+        self.error = str(error)
         now = asyncio.get_running_loop().time()
         await asyncio.sleep(self.backoff.next(now, retry_after_seconds=error.retry_after_seconds))
 
@@ -263,7 +275,7 @@ class WatchTarget(Generic[T]):
 async def forever(target: WatchTarget[T]) -> AsyncGenerator[Change[T], None]:
     """Yield the changes of a collection; ends only by closing or cancellation.
 
-    No list that comes out is older than anything that came out before it, unless the newest state of the server is.
+    No list is older than an earlier change or list, unless the newest state of the server is.
     """
     versions = target.versions
     while True:
@@ -275,7 +287,11 @@ async def forever(target: WatchTarget[T]) -> AsyncGenerator[Change[T], None]:
                     if isinstance(change, Listed):
                         listed = True
                         if versions.listed(change.resource_version):
-                            _log.warning("collection_went_back", resource=target.resource.name, **_to(change))
+                            in_force = "the state that the server has now"
+                            name, version = target.resource.name, change.resource_version
+                            _log.warning(
+                                "collection_went_back", resource=name, resource_version=version, in_force=in_force
+                            )
                     else:
                         told = True
                         versions.told(_version(change))
@@ -287,9 +303,8 @@ async def forever(target: WatchTarget[T]) -> AsyncGenerator[Change[T], None]:
         except errors.ApiError as error:
             if target.optional and isinstance(error, errors.NotFound | errors.Forbidden):
                 target.refuse(error)
-                if (
-                    not listed and target.contact.kept_too_long
-                ):  # the refusal of a watch is for the next list to confirm
+                # After a refused watch, the next list must confirm the refusal.
+                if not listed and target.kept_too_long:
                     target.gone(error)
                     yield Listed((), "")
             else:
@@ -298,17 +313,23 @@ async def forever(target: WatchTarget[T]) -> AsyncGenerator[Change[T], None]:
             await target.wait_after(error)
 
 
-def _to(change: Listed[T]) -> dict[str, str]:
-    return {"resource_version": change.resource_version, "in_force": "the state that the server has now"}
-
-
 async def from_list(target: WatchTarget[T], *, resource_version: str | None) -> AsyncGenerator[Change[T], None]:
     """List, then watch from there, resuming after every failure that does not call for a new list.
 
     Raises Gone when the server has forgotten our version, and another ApiError when the list fails or a watch is
     refused for a reason that resuming will not cure (a version that the server cannot read, a kind that is gone).
     """
-    listed = await _list(target, resource_version)
+    listed = await target.client.list(
+        target.resource,
+        namespace=target.namespace,
+        resource_version=resource_version,
+        label_selector=target.label_selector,
+        field_selector=target.field_selector,
+    )
+    target.alive()
+    target.instruments.lists.labels(resource=target.resource.name).inc()
+    if listed.undecodable:
+        target.undecodable("in a list", count=listed.undecodable)
     yield Listed(listed.items, listed.resource_version)
     version = listed.resource_version
     while True:
@@ -319,19 +340,19 @@ async def from_list(target: WatchTarget[T], *, resource_version: str | None) -> 
                     told = _version(change)
                     version = version if is_older(told, version) else told or version
                     yield change
-            target.restarted("ended")
+            target.instruments.watch_restarts.labels(resource=target.resource.name, cause="ended").inc()
             if asyncio.get_running_loop().time() - started < _SHORT_SECONDS:
                 await asyncio.sleep(_PAUSE_SECONDS)
         except errors.ApiError as error:
-            cause = _cause(error)
-            target.restarted(cause)
+            cause = next((cause for kind, cause in _CAUSES if isinstance(error, kind)), "failed")
+            target.instruments.watch_restarts.labels(resource=target.resource.name, cause=cause).inc()
             if cause == "expired":
                 _log.info("watch_expired", resource=target.resource.name, namespace=target.namespace)
             if cause in {"expired", "failed"}:
                 raise
             if cause != "idle":
                 target.report("watch_failed", error)
-                if target.contact.refused is not None and target.contact.kept_too_long:
+                if target.refused is not None and target.kept_too_long:
                     raise
                 await target.wait_after(error)
 
@@ -369,24 +390,8 @@ async def one_request(target: WatchTarget[T], *, resource_version: str) -> Async
     target.alive()
 
 
-async def _list(target: WatchTarget[T], resource_version: str | None) -> ObjectList[T]:
-    """Read the collection; count and log what did not decode. Raises ApiError."""
-    listed = await target.client.list(
-        target.resource,
-        namespace=target.namespace,
-        resource_version=resource_version,
-        label_selector=target.label_selector,
-        field_selector=target.field_selector,
-    )
-    target.alive()
-    target.instruments.lists.labels(resource=target.resource.name).inc()
-    if listed.undecodable:
-        target.undecodable("in a list", count=listed.undecodable)
-    return listed
-
-
 def _changes(target: WatchTarget[T], line: bytes) -> Iterator[Change[T]]:
-    """Decode one line: none or one change, and for an object that does not decode, its readable parts.
+    """Decode one line into at most one change; of an object that does not decode, use the readable parts.
 
     Raises the ApiError that an ERROR event tells.
     """
@@ -410,28 +415,19 @@ def _changes(target: WatchTarget[T], line: bytes) -> Iterator[Change[T]]:
             return
     elif not known:
         target.warn("watch_event_unknown", type=event.type)
-    yield from _known_of(event.object, deleted=kind == "deleted")
-
-
-def _known_of(raw: msgspec.Raw, *, deleted: bool) -> Iterator[Deleted[T] | Progressed]:
-    """Yield what the bare metadata of an object tells: that it is gone, and how far we are."""
+    # From the bare metadata WVA still learns that the object is gone, and the version of the collection.
     try:
-        metadata = wire.decode(_bare_decoder, raw).metadata
+        metadata = wire.decode(_bare_decoder, event.object).metadata
     except msgspec.DecodeError:
         return
-    if deleted and metadata.name:
+    if kind == "deleted" and metadata.name:
         yield Deleted(Key(metadata.namespace, metadata.name))
     if metadata.resource_version:
         yield Progressed(metadata.resource_version)
 
 
 def _version(change: Change[T]) -> str:
-    """Return the version that a change brings us to; empty when it does not tell."""
+    """Return the version of the collection after a change; empty if the change has none."""
     if isinstance(change, Listed | Progressed):
         return change.resource_version
     return "" if isinstance(change.obj, Key) else change.obj.metadata.resource_version
-
-
-def _cause(error: errors.ApiError) -> str:
-    """Return the label of ``instruments.watch_restarts``."""
-    return next((cause for kind, cause in _CAUSES if isinstance(error, kind)), "failed")

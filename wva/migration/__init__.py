@@ -1,13 +1,36 @@
 """What has to change before this controller takes over from the Go controller: ``wva migrate``.
 
-``objects`` is what is looked at, read from files by ``manifests`` or from the cluster by ``cluster``; ``variants``,
-``scalers``, ``adapter``, ``controllers`` and ``configuration`` look at it and return findings. Nothing here writes.
+``objects`` reads objects from a cluster, ``manifests`` from files. ``checks`` and ``scalers`` check these objects and
+yield findings. No module here writes to the cluster.
 """
 
 from __future__ import annotations
 
-from wva.migration.checks import check
-from wva.migration.finding import Finding, Severity
-from wva.migration.objects import Inventory
+from collections.abc import Iterable
 
-__all__ = ["Finding", "Inventory", "Severity", "check"]
+from wva.migration.checks import (
+    configuration_findings,
+    controller_findings,
+    shared_target_findings,
+    variant_findings,
+)
+from wva.migration.objects import Finding, FoundObjects, Severity
+from wva.migration.scalers import adapter_findings, autoscaler_findings, pair_findings, scaled_object_findings
+
+__all__ = ["Finding", "FoundObjects", "Severity", "check"]
+
+
+def check(objects: FoundObjects, *, now: float, found: Iterable[Finding] = ()) -> list[Finding]:
+    """Return every finding, the worst first; ``found`` are those of the reading, ``now`` is seconds since the epoch."""
+    findings = {
+        *found,
+        *variant_findings(objects),
+        *shared_target_findings(objects),
+        *autoscaler_findings(objects),
+        *scaled_object_findings(objects),
+        *pair_findings(objects),
+        *adapter_findings(objects),
+        *controller_findings(objects, now),
+        *configuration_findings(objects),
+    }
+    return sorted(findings, key=lambda finding: finding.order)

@@ -1,108 +1,121 @@
-"""The objects that a migration is about, as far as it reads them.
+"""What a migration looks at, what it says about it, and how the objects are read from a cluster.
 
-Apart from the structs in ``wva.api``: those are what the controller needs of thousands of objects, and skip all else.
+The structs are apart from those in ``wva.api``, which are what the controller needs of thousands of objects, and skip
+all else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from wva.api.core import ConfigMap, Lease
+from wva.api.core import ConfigMap, EnvVar, Lease
 from wva.api.meta import Key, KubeObject, ObjectMeta
 from wva.api.resource import Resource
-from wva.api.scalers import ScaledTarget
-from wva.targets import DEPLOYMENTS, scaled_key, scaled_name
+from wva.api.scalers import SCALED_OBJECT_KIND, ScaledTarget
+from wva.kube.client import KubeClient
+from wva.kube.errors import Forbidden, NotFound
+from wva.targets import scaled_key, scaled_name
+
+# --- What is said -----------------------------------------------------------------------------------------------------
 
 
-class VariantSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """``spec`` of a VariantAutoscaling; before 0.5 it had no target."""
+class Severity(StrEnum):
+    """How bad a finding is; the worst comes first."""
 
-    scale_target_ref: ScaledTarget | None = None
-    model_id: str = msgspec.field(name="modelID", default="")
-    variant_cost: str | int | float | None = None
+    MUST = "must"
+    """It does not work, or it works on a wrong number, until it is changed."""
+    SHOULD = "should"
+    """It works, and will fail in a situation that comes."""
+    NOTE = "note"
+    """It behaves otherwise than before; nothing has to be done."""
 
 
-class Variant(msgspec.Struct, frozen=True, rename="camel"):
-    """A VariantAutoscaling of any version."""
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is the matter with one object. ``change`` is one command or one sentence; empty for a note."""
 
-    metadata: ObjectMeta = ObjectMeta()
-    spec: VariantSpec = VariantSpec()
+    severity: Severity
+    kind: str
+    key: Key
+    problem: str
+    change: str = ""
 
     @property
-    def target(self) -> str:
-        """The kind and name of what is scaled, such as ``Deployment chat``; empty when that is nothing that can be."""
-        reference = self.spec.scale_target_ref
-        return "" if reference is None or self.target_key is None else scaled_name(reference)
-
-    @property
-    def target_key(self) -> str | None:
-        """What identifies the target among those of all scalers; None when there is none."""
-        reference = self.spec.scale_target_ref
-        return None if reference is None else scaled_key(self.metadata.namespace, reference)
+    def order(self) -> tuple[int, str, Key, str]:
+        """Sort the worst first, then by object."""
+        return (list(Severity).index(self.severity), self.kind, self.key, self.problem)
 
 
-class Selector(msgspec.Struct, frozen=True, rename="camel"):
-    """A label selector."""
+class Subject(NamedTuple):
+    """An object that findings are about, and that kubectl commands change."""
 
+    kind: str
+    key: Key
+
+    def must(self, problem: str, change: str) -> Finding:
+        """Return a finding of what has to change."""
+        return Finding(Severity.MUST, self.kind, self.key, problem, change)
+
+    def should(self, problem: str, change: str) -> Finding:
+        """Return a finding of what had better change."""
+        return Finding(Severity.SHOULD, self.kind, self.key, problem, change)
+
+    def note(self, problem: str) -> Finding:
+        """Return a finding that asks for no change."""
+        return Finding(Severity.NOTE, self.kind, self.key, problem)
+
+    def kubectl(self, verb: str, *words: str) -> str:
+        """Return a kubectl command on the object, quoted for a shell."""
+        namespace = ("-n", self.key.namespace) if self.key.namespace else ()
+        return shlex.join(("kubectl", verb, self.kind.lower(), self.key.name, *namespace, *words))
+
+    def merge_patch(self, patch: Mapping[str, object]) -> str:
+        """Return the kubectl command that merges ``patch`` into the object."""
+        return self.kubectl("patch", "--type", "merge", "-p", msgspec.json.encode(patch).decode())
+
+
+# --- What is looked at ------------------------------------------------------------------------------------------------
+
+
+class _Part(msgspec.Struct, frozen=True, rename="camel"):
+    """A part of a manifest, named as Kubernetes names it; its fields are written in camelCase there."""
+
+
+class _MetricSelector(_Part, frozen=True):
     match_labels: dict[str, str] = {}
-    match_expressions: list[dict[str, Any]] = []
 
 
-class MetricIdentifier(msgspec.Struct, frozen=True, rename="camel"):
-    """``metric`` of a metric source."""
-
+class _MetricIdentifier(_Part, frozen=True):
     name: str = ""
-    selector: Selector = Selector()
+    selector: _MetricSelector = _MetricSelector()
 
 
-class MetricTarget(msgspec.Struct, frozen=True, rename="camel"):
-    """``target`` of a metric source."""
-
+class _MetricTarget(_Part, frozen=True):
     type: str = ""
     average_value: str | int | float | None = None
-    value: str | int | float | None = None
 
 
-class MetricSource(msgspec.Struct, frozen=True, rename="camel"):
-    """The source of one metric, whichever type it has."""
+class MetricSource(_Part, frozen=True):
+    """The source of one metric of an HPA, whichever type it has."""
 
-    metric: MetricIdentifier = MetricIdentifier()
-    target: MetricTarget = MetricTarget()
+    metric: _MetricIdentifier = _MetricIdentifier()
+    target: _MetricTarget = _MetricTarget()
 
 
-class Metric(msgspec.Struct, frozen=True, rename="camel"):
-    """One of ``spec.metrics``."""
-
+class _Metric(_Part, frozen=True):
     type: str = ""
     external: MetricSource | None = None
     pods: MetricSource | None = None
     object: MetricSource | None = None
 
-    @property
-    def source(self) -> MetricSource | None:
-        """The source that is given, if it is one of a custom metric."""
-        return self.external or self.pods or self.object
 
-
-class AutoscalerSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """``spec`` of an HPA."""
-
-    scale_target_ref: ScaledTarget = ScaledTarget()
-    min_replicas: int | None = None
-    metrics: list[Metric] = []
-
-
-class Autoscaler(msgspec.Struct, frozen=True, rename="camel"):
-    """A HorizontalPodAutoscaler, autoscaling/v2."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: AutoscalerSpec = AutoscalerSpec()
-
-
-class Trigger(msgspec.Struct, frozen=True, rename="camel"):
+class Trigger(_Part, frozen=True):
     """One of a ScaledObject's triggers."""
 
     type: str = ""
@@ -110,106 +123,139 @@ class Trigger(msgspec.Struct, frozen=True, rename="camel"):
     metadata: dict[str, Any] = {}
 
 
-class ScaledSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """``spec`` of a ScaledObject."""
-
-    scale_target_ref: ScaledTarget = ScaledTarget()
-    min_replica_count: int | None = None
-    fallback: dict[str, Any] | None = None
-    triggers: list[Trigger] = []
-
-
-class Scaled(msgspec.Struct, frozen=True, rename="camel"):
-    """A KEDA ScaledObject."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: ScaledSpec = ScaledSpec()
-
-
-class Environment(msgspec.Struct, frozen=True, rename="camel"):
-    """An environment variable."""
-
-    name: str = ""
-    value: str = ""
-
-
-class Container(msgspec.Struct, frozen=True, rename="camel"):
-    """A container."""
+class ManifestContainer(_Part, frozen=True):
+    """A container of a pod template."""
 
     name: str = ""
     image: str = ""
     args: list[str] = []
-    env: list[Environment] = []
+    env: list[EnvVar] = []
 
 
-class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """``spec`` of a pod template."""
-
-    containers: list[Container] = []
+class _TemplateSpec(_Part, frozen=True):
+    containers: list[ManifestContainer] = []
 
 
-class Template(msgspec.Struct, frozen=True, rename="camel"):
-    """A pod template."""
+class _Template(_Part, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _TemplateSpec = _TemplateSpec()
+
+
+class ManifestSpec(_Part, frozen=True):
+    """``spec`` of any kind below; a field that the kind has not, or that was not written, has its default."""
+
+    # of a VariantAutoscaling, which had none before 0.5, an HPA and a ScaledObject
+    scale_target_ref: ScaledTarget = ScaledTarget()
+    # of a VariantAutoscaling
+    model_id: str = msgspec.field(name="modelID", default="")
+    variant_cost: str | int | float | None = None
+    # of an HPA
+    min_replicas: int | None = None
+    metrics: list[_Metric] = []
+    # of a ScaledObject
+    min_replica_count: int | None = None
+    fallback: dict[str, Any] | None = None
+    triggers: list[Trigger] = []
+    # of a Deployment
+    replicas: int | None = None
+    template: _Template = _Template()
+
+
+class Manifest(_Part, frozen=True):
+    """An object as it is written."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: PodSpec = PodSpec()
+    spec: ManifestSpec = ManifestSpec()
+
+    @property
+    def target(self) -> str:
+        """The kind and name of its target, such as ``Deployment chat``; empty when it has none that can be scaled."""
+        return "" if self.target_key is None else scaled_name(self.spec.scale_target_ref)
+
+    @property
+    def target_key(self) -> str | None:
+        """What identifies this target among all; None when it has none that can be scaled."""
+        return scaled_key(self.metadata.namespace, self.spec.scale_target_ref)
 
 
-class WorkloadSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """``spec`` of a Deployment."""
-
-    replicas: int | None = None
-    template: Template = Template()
+class ManifestVariant(Manifest, frozen=True):
+    """A VariantAutoscaling of any version."""
 
 
-class Workload(msgspec.Struct, frozen=True, rename="camel"):
+class ManifestAutoscaler(Manifest, frozen=True):
+    """A HorizontalPodAutoscaler, autoscaling/v2."""
+
+
+class ManifestScaledObject(Manifest, frozen=True):
+    """A KEDA ScaledObject."""
+
+
+class ManifestDeployment(Manifest, frozen=True):
     """A Deployment."""
 
-    metadata: ObjectMeta = ObjectMeta()
-    spec: WorkloadSpec = WorkloadSpec()
+
+RESOURCES: Final[Mapping[str, Resource[Any]]] = {
+    "variants": Resource("llmd.ai", "v1alpha1", "variantautoscalings", "VariantAutoscaling", ManifestVariant),
+    "autoscalers": Resource(
+        "autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", ManifestAutoscaler
+    ),
+    "scaled_objects": Resource("keda.sh", "v1alpha1", "scaledobjects", SCALED_OBJECT_KIND, ManifestScaledObject),
+    "deployments": Resource("apps", "v1", "deployments", "Deployment", ManifestDeployment),
+    "config_maps": Resource("", "v1", "configmaps", "ConfigMap", ConfigMap),
+    "leases": Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease),
+}
+"""What is read, by the field of FoundObjects that it goes to."""
 
 
-VARIANTS: Final = Resource("llmd.ai", "v1alpha1", "variantautoscalings", "VariantAutoscaling", Variant)
-AUTOSCALERS: Final = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", Autoscaler)
-SCALED_OBJECTS: Final = Resource("keda.sh", "v1alpha1", "scaledobjects", "ScaledObject", Scaled)
-WORKLOADS: Final = Resource(DEPLOYMENTS.group, DEPLOYMENTS.version, DEPLOYMENTS.plural, DEPLOYMENTS.kind, Workload)
-CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", ConfigMap)
-LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
+def about(item: KubeObject) -> Subject:
+    """Return an object as the subject of findings."""
+    kind = next(resource.kind for resource in RESOURCES.values() if resource.type is type(item))
+    return Subject(kind, item.metadata.key)
 
 
-class Values(msgspec.Struct, frozen=True):
-    """A values file of the prometheus-adapter chart; its name is the file's."""
+class FoundObjects(msgspec.Struct, kw_only=True):
+    """Everything that was found.
 
-    metadata: ObjectMeta
-    external_rules: list[dict[str, Any]]
+    ``values`` are files for the chart of prometheus-adapter: name and rules. ``whole`` says that all this is a cluster:
+    an object that is missing here does not exist in the cluster.
+    """
 
-
-class Inventory(msgspec.Struct, kw_only=True):
-    """Everything that was found. ``whole`` says that it is a cluster: what is missing here, is missing there."""
-
-    variants: list[Variant] = []
-    autoscalers: list[Autoscaler] = []
-    scaled_objects: list[Scaled] = []
-    workloads: list[Workload] = []
+    variants: list[ManifestVariant] = []
+    autoscalers: list[ManifestAutoscaler] = []
+    scaled_objects: list[ManifestScaledObject] = []
+    deployments: list[ManifestDeployment] = []
     config_maps: list[ConfigMap] = []
     leases: list[Lease] = []
-    values: list[Values] = []
+    values: list[tuple[str, list[dict[str, Any]]]] = []
     whole: bool = False
 
     @property
     def size(self) -> int:
         """How many objects there are."""
-        return sum(1 for _ in self._objects())
+        return sum(len(each) for each in msgspec.structs.astuple(self) if isinstance(each, list))
 
-    def variant(self, key: Key) -> Variant | None:
-        """Return the VariantAutoscaling of this name."""
-        return next((variant for variant in self.variants if variant.metadata.key == key), None)
 
-    def _objects(self) -> Iterator[KubeObject]:
-        yield from self.variants
-        yield from self.autoscalers
-        yield from self.scaled_objects
-        yield from self.workloads
-        yield from self.config_maps
-        yield from self.leases
-        yield from self.values
+async def read_cluster(client: KubeClient, namespace: str = "") -> tuple[FoundObjects, list[Finding]]:
+    """Return what is in the cluster, or in one namespace of it, and what could not be read.
+
+    A kind that is not served there, or may not be read, is left out and becomes a finding. Raises ApiError when the API
+    server does not answer.
+    """
+    findings: list[Finding] = []
+    lists: dict[str, Any] = {}
+    for field, resource in RESOURCES.items():
+        lists[field] = []
+        problem = ""
+        try:
+            found = await client.list(resource, namespace=namespace)
+            lists[field] = list(found.items)
+            if found.undecodable:
+                problem = f"{found.undecodable} objects of this kind could not be read"
+        except NotFound:
+            if resource.kind != SCALED_OBJECT_KIND:  # KEDA may not be installed
+                problem = "is not served by this cluster: apply deploy/crd first"
+        except Forbidden as error:
+            problem = f"may not be listed, so it was not looked at: {error}"
+        if problem:
+            findings.append(Subject(resource.kind, Key("", resource.name)).should(problem, "check this kind by hand"))
+    return FoundObjects(**lists, whole=not findings and not namespace), findings

@@ -1,4 +1,9 @@
-"""HPAs and ScaledObjects: whether they take exactly their variant's number, and what they do without one."""
+"""What takes a variant's number to its replicas: HPAs, ScaledObjects and the rules of prometheus-adapter.
+
+Each must take the number of its own variant one to one, and from the controller's series only. Every pod whose page
+Prometheus scrapes may expose series of the same names, with all other labels. A page cannot set ``namespace``:
+Prometheus renames that label of a page to ``exported_namespace``. So a query that names ``namespace`` is pinned.
+"""
 
 from __future__ import annotations
 
@@ -8,185 +13,206 @@ from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from wva.api.meta import Key, ObjectMeta
+import yaml
+
+from wva.api.meta import Key
 from wva.api.scalers import SCALED_OBJECT_KIND
 from wva.api.variantautoscaling import CONTROLLER_INSTANCE_LABEL
-from wva.migration.finding import Finding, Severity, merge_patch
-from wva.migration.objects import AUTOSCALERS, Autoscaler, Inventory, Metric, Scaled, Trigger, Variant
-from wva.migration.pins import UNPINNED, pinned, target_matchers
-from wva.targets import scaled_key, scaled_name
+from wva.migration.checks import known_controllers
+from wva.migration.objects import (
+    Finding,
+    FoundObjects,
+    Manifest,
+    ManifestAutoscaler,
+    ManifestScaledObject,
+    MetricSource,
+    Subject,
+    Trigger,
+    about,
+)
 
 DESIRED: Final = "wva_desired_replicas"
 _ALIAS: Final = "inferno_desired_replicas"
-_NAMES: Final = (DESIRED, _ALIAS)
-_HPA: Final = AUTOSCALERS.kind
+_ALIAS_PROBLEM: Final = f"asks for {_ALIAS}, which is published only with WVA_INFERNO_METRIC_ALIASES=true"
+_ALIAS_CHANGE: Final = f"ask for {DESIRED}, or switch the aliases on"
 _ONE_TO_ONE: Final = 'target {type: AverageValue, averageValue: "1"}'
 _SUM: Final = re.compile(r"\bsum\s*(?:by\s*\([^)]*\)\s*|without\s*\([^)]*\)\s*)?\(", re.IGNORECASE)
 
+_PINNED: Final = re.compile(r"""(?<!\w)namespace\s*=~?\s*["'`][^"'`]+["'`]""")
+_UNPINNED: Final = "takes the number from every page that Prometheus scrapes: any pod can forge it"
 
-def scaler_findings(inventory: Inventory) -> Iterator[Finding]:
-    """Yield what is the matter with each HPA and ScaledObject that asks for our metric, and with variants without."""
-    scaled: defaultdict[str | None, list[str]] = defaultdict(list)
-    for hpa in inventory.autoscalers:
-        owner = hpa.metadata.controller
-        if owner is not None and owner.kind == SCALED_OBJECT_KIND:
-            continue  # KEDA's own: it follows its ScaledObject
-        metrics = [metric for metric in hpa.spec.metrics if metric.source and metric.source.metric.name in _NAMES]
-        if metrics:
-            scaled[_target(hpa)].append(f"{_HPA} {hpa.metadata.name}")
-        for metric in metrics:
-            yield from _hpa_metric(hpa, metric, inventory)
-    for scaled_object in inventory.scaled_objects:
-        triggers = [trigger for trigger in scaled_object.spec.triggers if _asks_for_ours(trigger)]
-        if triggers:
-            scaled[_target(scaled_object)].append(f"{SCALED_OBJECT_KIND} {scaled_object.metadata.name}")
-            yield from _scaled_object(scaled_object)
-        for trigger in triggers:
-            yield from _trigger(scaled_object, trigger)
-            if not pinned(_query(trigger)):
-                change = f"add {target_matchers(inventory)} to the selector in its query"
-                yield Finding(
-                    Severity.SHOULD, SCALED_OBJECT_KIND, scaled_object.metadata.key, f"its query {UNPINNED}", change
-                )
-    yield from _pairs(inventory, scaled)
+_MAX_RULE_BYTES: Final = 1024 * 1024
+_PUBLISHED: Final = re.compile(r"\b(wva|inferno)_(desired_replicas|current_replicas|desired_ratio)\b")
+_MAX: Final = re.compile(r"\bmax\s*by\s*\(", re.IGNORECASE)
+_ADDS: Final = re.compile(r"\bsum\b|<<\s*\.?GroupBy\s*>>", re.IGNORECASE)
+_RULE_QUERY: Final = f"max by (variant_name, exported_namespace) ({DESIRED}{{<<.LabelMatchers>>}})"
 
 
-def _target(scaler: Autoscaler | Scaled) -> str | None:
-    return scaled_key(scaler.metadata.namespace, scaler.spec.scale_target_ref)
+def autoscaler_findings(objects: FoundObjects) -> Iterator[Finding]:
+    """Yield what is the matter with each HPA that asks for our metric."""
+    variants = {variant.metadata.key: variant for variant in reversed(objects.variants)}
+    for hpa in objects.autoscalers:
+        subject, key = about(hpa), hpa.metadata.key
+        for type_, source in _metrics(hpa):
+            metric, labels = source.metric.name, source.metric.selector.match_labels
+            if type_ != "External":
+                problem = f"asks for {metric} as a metric of type {type_}: it is an external one"
+                yield subject.must(problem, f"use type: External with {_ONE_TO_ONE}")
+            elif source.target.type != "AverageValue" or _number(source.target.average_value) != 1:
+                yield subject.must(f"does not take {metric} one to one", f"use {_ONE_TO_ONE}")
+            if metric == _ALIAS:
+                yield subject.must(_ALIAS_PROBLEM, _ALIAS_CHANGE)
+            if hpa.spec.min_replicas == 0:
+                problem = "minReplicas is 0: the API server accepts that only with the feature gate HPAScaleToZero"
+                yield subject.note(problem)
+
+            # Its selector must name the variant, in the namespace of the HPA.
+            name = labels.get("variant_name", "")
+            if not name:
+                problem = "its metric selector has no variant_name: it adds up the numbers of all variants"
+                yield subject.must(problem, "add variant_name to the selector's matchLabels")
+                continue
+            given = labels.get("exported_namespace")
+            change = f"add exported_namespace: {key.namespace} to its matchLabels"
+            if given is None:
+                problem = "its metric selector has no exported_namespace: a variant of the same name elsewhere is added"
+                yield subject.should(f"{problem} to its number", change)
+            elif given != key.namespace:
+                problem = f"its metric selector asks for exported_namespace {given}, and it scales in {key.namespace}"
+                yield subject.must(problem, change)
+
+            # That variant must exist, and be the one of the target.
+            variant = variants.get(Key(key.namespace, name))
+            if variant is None:
+                if objects.whole:
+                    problem = f"asks for the variant {name}, which does not exist in {key.namespace}"
+                    yield subject.must(problem, "name the variant of its target")
+                continue
+            if variant.target and hpa.target and variant.target_key != hpa.target_key:
+                kind, _, own = variant.target.partition(" ")
+                change = f"set spec.scaleTargetRef.name to {own}"
+                change += "" if hpa.target.startswith(f"{kind} ") else f" and its kind to {kind}"
+                problem = f"scales {hpa.target} by the number of {name}, which is for {variant.target}"
+                yield subject.must(problem, change)
+            instance = variant.metadata.labels.get(CONTROLLER_INSTANCE_LABEL, "")
+            if instance and labels.get("controller_instance") != instance:
+                needed = f"controller_instance: {instance}"
+                problem = f"its metric selector has no {needed}, the instance that decides on {name}"
+                yield subject.should(problem, f"add {needed} to its matchLabels")
 
 
-def _pairs(inventory: Inventory, scaled: dict[str | None, list[str]]) -> Iterator[Finding]:
-    for variant in inventory.variants:
-        if not variant.target:
+def scaled_object_findings(objects: FoundObjects) -> Iterator[Finding]:
+    """Yield what is the matter with each ScaledObject that asks for our metric."""
+    for scaled in objects.scaled_objects:
+        triggers = _triggers(scaled)
+        if not triggers:
             continue
-        scalers = scaled.get(variant.target_key, [])
-        if len(scalers) > 1:
-            problem = f"its {variant.target} is scaled by {' and '.join(scalers)}: they undo each other"
-            yield _variant(variant, Severity.MUST, problem, "keep one of them")
-        elif not scalers and inventory.whole:
+        subject = about(scaled)
+        if not scaled.spec.fallback:
+            patch = {"spec": {"fallback": {"failureThreshold": 3, "replicas": 1, "behavior": "currentReplicas"}}}
+            problem = "has no fallback: without Prometheus its HPA has no number"
+            yield subject.should(problem, subject.merge_patch(patch))
+        if not scaled.spec.min_replica_count:
+            change = subject.merge_patch({"spec": {"minReplicaCount": 1}})
+            problem = "minReplicaCount is 0: KEDA takes the target to zero as soon as the number is 0 or missing"
+            yield subject.should(problem, f"{change}, unless scale to zero is on for its model")
+        for query, trigger in triggers:
+            for label, found in (("variant_name", subject.must), ("exported_namespace", subject.should)):
+                if not re.search(rf"\b{label}\s*=", query):
+                    yield found(f"its query has no {label}: it takes in other variants", f"add {label} to its query")
+            if not _PINNED.search(query):
+                change = f"add {_target_matchers(objects)} to the selector in its query"
+                yield subject.should(f"its query {_UNPINNED}", change)
+            if _SUM.search(query):
+                problem = "its query sums: while two series of a variant exist, it asks for twice the replicas"
+                yield subject.must(problem, "use max(...) in its query")
+            if DESIRED not in query:
+                yield subject.must(_ALIAS_PROBLEM, _ALIAS_CHANGE)
+            if str(trigger.metadata.get("ignoreNullValues", "true")).lower() != "false":
+                problem = "a missing number counts as 0 (ignoreNullValues): it scales down when the controller is away"
+                yield subject.must(problem, 'set ignoreNullValues: "false" in its trigger')
+            if trigger.metric_type not in ("", "AverageValue") or _number(trigger.metadata.get("threshold")) != 1:
+                change = 'use metricType: AverageValue and threshold: "1"'
+                yield subject.must("does not take the number one to one", change)
+            if str(trigger.metadata.get("unsafeSsl", "false")).lower() == "true":
+                problem = "does not check Prometheus' certificate (unsafeSsl): anybody in between sets the number of"
+                yield subject.should(f"{problem} replicas", "give it the authority with a TriggerAuthentication")
+
+
+def pair_findings(objects: FoundObjects) -> Iterator[Finding]:
+    """Yield the variants that no scaler serves, or more than one."""
+    scalers: defaultdict[str | None, list[str]] = defaultdict(list)
+    asking: list[Manifest] = [hpa for hpa in objects.autoscalers if _metrics(hpa)]
+    asking += (scaled for scaled in objects.scaled_objects if _triggers(scaled))
+    for scaler in asking:
+        scalers[scaler.target_key].append(f"{about(scaler).kind} {scaler.metadata.name}")
+    for variant in objects.variants:
+        subject, own = about(variant), scalers.get(variant.target_key, [])
+        if variant.target and len(own) > 1:
+            problem = f"its {variant.target} is scaled by {' and '.join(own)}: they undo each other"
+            yield subject.must(problem, "keep one of them")
+        elif variant.target and not own and objects.whole:
             problem = f"no HPA and no ScaledObject takes {DESIRED} to its {variant.target}"
-            yield _variant(variant, Severity.SHOULD, problem, "create one: see deploy/samples")
+            yield subject.should(problem, "create one: see deploy/samples")
 
 
-def _variant(variant: Variant, severity: Severity, problem: str, change: str) -> Finding:
-    return Finding(severity, "VariantAutoscaling", variant.metadata.key, problem, change)
+def adapter_findings(objects: FoundObjects) -> Iterator[Finding]:
+    """Yield what is the matter with each rule of prometheus-adapter for our metrics.
+
+    The rules are in the adapter's ConfigMap, or in the values of its chart. A rule must give one number for a variant.
+    """
+    rules = [
+        (Subject("prometheus-adapter values", Key("", name)), rule) for name, found in objects.values for rule in found
+    ]
+    for config_map in objects.config_maps:
+        for text in config_map.data.values():
+            if _PUBLISHED.search(text) is None or "externalRules" not in text or len(text) > _MAX_RULE_BYTES:
+                continue
+            try:
+                document = yaml.safe_load(text)
+            except (yaml.YAMLError, ValueError, RecursionError):
+                continue  # not the adapter's configuration; it would not have started with it
+            found = document.get("externalRules") if isinstance(document, dict) else None
+            if isinstance(found, list):
+                rules += [(about(config_map), rule) for rule in found if isinstance(rule, dict)]
+    for subject, rule in rules:
+        series, query = str(rule.get("seriesQuery", "")), str(rule.get("metricsQuery", ""))
+        published = _PUBLISHED.search(series)
+        if published is not None and not _PINNED.search(query):
+            change = f"put {_target_matchers(objects)} first into the braces of its seriesQuery and of its metricsQuery"
+            yield subject.should(f"its rule for {published[0]} {_UNPINNED}", change)
+        if DESIRED not in series or _MAX.search(query):
+            continue
+        change, its = f"use metricsQuery: '{_RULE_QUERY}'", f"its rule for {DESIRED}"
+        if _ADDS.search(query):
+            problem = f"{its} sums: while two series of a variant exist, the HPA asks for twice the replicas"
+            yield subject.must(problem, change)
+        else:
+            problem = f"{its} does not aggregate, so the HPA adds up: twice the replicas at a hand-over"
+            yield subject.should(problem, change)
 
 
-def _hpa_metric(hpa: Autoscaler, metric: Metric, inventory: Inventory) -> Iterator[Finding]:
-    source = metric.source
-    if source is None:
-        return
-    key = hpa.metadata.key
-    if metric.type != "External":
-        problem = f"asks for {source.metric.name} as a metric of type {metric.type}: it is an external one"
-        yield Finding(Severity.MUST, _HPA, key, problem, f"use type: External with {_ONE_TO_ONE}")
-    elif source.target.type != "AverageValue" or _number(source.target.average_value) != 1:
-        problem = f"does not take {source.metric.name} one to one"
-        yield Finding(Severity.MUST, _HPA, key, problem, f"use {_ONE_TO_ONE}")
-    yield from _alias(_HPA, hpa.metadata, source.metric.name)
-    yield from _selector(hpa, source.metric.selector.match_labels, inventory)
-    if hpa.spec.min_replicas == 0:
-        problem = "minReplicas is 0: the API server accepts that only with the feature gate HPAScaleToZero"
-        yield Finding(Severity.NOTE, _HPA, key, problem, "")
+def _metrics(hpa: ManifestAutoscaler) -> list[tuple[str, MetricSource]]:
+    """Return the metrics of ours that an HPA asks for, with their types; none of KEDA's: they follow a ScaledObject."""
+    owner = hpa.metadata.controller
+    if owner is not None and owner.kind == SCALED_OBJECT_KIND:
+        return []
+    sources = ((metric.type, metric.external or metric.pods or metric.object) for metric in hpa.spec.metrics)
+    return [(type_, source) for type_, source in sources if source and source.metric.name in (DESIRED, _ALIAS)]
 
 
-def _selector(hpa: Autoscaler, labels: dict[str, str], inventory: Inventory) -> Iterator[Finding]:
-    key = hpa.metadata.key
-    name = labels.get("variant_name", "")
-    if not name:
-        problem = "its metric selector has no variant_name: it adds up the numbers of all variants"
-        yield Finding(Severity.MUST, _HPA, key, problem, "add variant_name to the selector's matchLabels")
-        return
-    if labels.get("exported_namespace") != key.namespace:
-        given = labels.get("exported_namespace")
-        problem = (
-            "its metric selector has no exported_namespace: a variant of the same name elsewhere is added to its number"
-            if given is None
-            else f"its metric selector asks for exported_namespace {given}, and it scales in {key.namespace}"
-        )
-        severity = Severity.SHOULD if given is None else Severity.MUST
-        yield Finding(severity, _HPA, key, problem, f"add exported_namespace: {key.namespace} to its matchLabels")
-    yield from _named_variant(hpa, inventory.variant(Key(key.namespace, name)), labels, whole=inventory.whole)
+def _triggers(scaled: ManifestScaledObject) -> list[tuple[str, Trigger]]:
+    """Return the triggers of a ScaledObject that ask for our metric, with their queries."""
+    asking = (trigger for trigger in scaled.spec.triggers if trigger.type == "prometheus")
+    queries = ((str(trigger.metadata.get("query", "")), trigger) for trigger in asking)
+    return [(query, trigger) for query, trigger in queries if DESIRED in query or _ALIAS in query]
 
 
-def _named_variant(
-    hpa: Autoscaler, variant: Variant | None, labels: dict[str, str], *, whole: bool
-) -> Iterator[Finding]:
-    key, reference = hpa.metadata.key, hpa.spec.scale_target_ref
-    name = labels["variant_name"]
-    if variant is None:
-        if whole:
-            problem = f"asks for the variant {name}, which does not exist in {key.namespace}"
-            yield Finding(Severity.MUST, _HPA, key, problem, "name the variant of its target")
-        return
-    target = _target(hpa)
-    if variant.target and target is not None and variant.target_key != target:
-        problem = f"scales {scaled_name(reference)} by the number of {name}, which is for {variant.target}"
-        kind, _, own = variant.target.partition(" ")
-        change = f"set spec.scaleTargetRef.name to {own}"
-        change += "" if scaled_name(reference).startswith(f"{kind} ") else f" and its kind to {kind}"
-        yield Finding(Severity.MUST, _HPA, key, problem, change)
-    instance = variant.metadata.labels.get(CONTROLLER_INSTANCE_LABEL, "")
-    if instance and labels.get("controller_instance") != instance:
-        problem = f"its metric selector has no controller_instance: {instance}, the instance that decides on {name}"
-        yield Finding(Severity.SHOULD, _HPA, key, problem, f"add controller_instance: {instance} to its matchLabels")
-
-
-def _asks_for_ours(trigger: Trigger) -> bool:
-    return trigger.type == "prometheus" and any(name in _query(trigger) for name in _NAMES)
-
-
-def _query(trigger: Trigger) -> str:
-    return str(trigger.metadata.get("query", ""))
-
-
-def _scaled_object(scaled_object: Scaled) -> Iterator[Finding]:
-    key = scaled_object.metadata.key
-    if not scaled_object.spec.fallback:
-        patch = {"spec": {"fallback": {"failureThreshold": 3, "replicas": 1, "behavior": "currentReplicas"}}}
-        problem = "has no fallback: without Prometheus its HPA has no number"
-        yield Finding(Severity.SHOULD, SCALED_OBJECT_KIND, key, problem, merge_patch(SCALED_OBJECT_KIND, key, patch))
-    if not scaled_object.spec.min_replica_count:
-        problem = "minReplicaCount is 0: KEDA takes the target to zero as soon as the number is 0 or missing"
-        change = merge_patch(SCALED_OBJECT_KIND, key, {"spec": {"minReplicaCount": 1}})
-        yield Finding(
-            Severity.SHOULD, SCALED_OBJECT_KIND, key, problem, f"{change}, unless scale to zero is on for its model"
-        )
-
-
-def _trigger(scaled_object: Scaled, trigger: Trigger) -> Iterator[Finding]:
-    key, query = scaled_object.metadata.key, _query(trigger)
-
-    def found(severity: Severity, problem: str, change: str) -> Finding:
-        return Finding(severity, SCALED_OBJECT_KIND, key, problem, change)
-
-    for label, severity in (("variant_name", Severity.MUST), ("exported_namespace", Severity.SHOULD)):
-        if not re.search(rf"\b{label}\s*=", query):
-            yield found(severity, f"its query has no {label}: it takes in other variants", f"add {label} to its query")
-    if _SUM.search(query):
-        problem = "its query sums: while two series of a variant exist, it asks for twice the replicas"
-        yield found(Severity.MUST, problem, "use max(...) in its query")
-    if str(trigger.metadata.get("ignoreNullValues", "true")).lower() != "false":
-        problem = "a missing number counts as 0 (ignoreNullValues): it scales down when the controller is away"
-        yield found(Severity.MUST, problem, 'set ignoreNullValues: "false" in its trigger')
-    if trigger.metric_type not in ("", "AverageValue") or _number(trigger.metadata.get("threshold")) != 1:
-        yield found(
-            Severity.MUST, "does not take the number one to one", 'use metricType: AverageValue and threshold: "1"'
-        )
-    if str(trigger.metadata.get("unsafeSsl", "false")).lower() == "true":
-        yield found(
-            Severity.SHOULD,
-            "does not check Prometheus' certificate (unsafeSsl): anybody in between sets the number of replicas",
-            "give it the authority with a TriggerAuthentication",
-        )
-    if DESIRED not in query:
-        yield from _alias(SCALED_OBJECT_KIND, scaled_object.metadata, _ALIAS)
-
-
-def _alias(kind: str, metadata: ObjectMeta, name: str) -> Iterator[Finding]:
-    if name == _ALIAS:
-        problem = f"asks for {_ALIAS}, which is published only with WVA_INFERNO_METRIC_ALIASES=true"
-        yield Finding(Severity.MUST, kind, metadata.key, problem, f"ask for {DESIRED}, or switch the aliases on")
+def _target_matchers(objects: FoundObjects) -> str:
+    """Return the matchers to add: with the namespace of the controller if there is one, for people to complete."""
+    namespaces = {controller.subject.key.namespace for controller in known_controllers(objects)}
+    namespace = namespaces.pop() if len(namespaces) == 1 else "NAMESPACE-OF-THE-CONTROLLER"
+    return f'job="NAME-OF-ITS-METRICS-SERVICE",namespace="{namespace}"'
 
 
 def _number(value: Any) -> Decimal | None:

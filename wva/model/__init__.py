@@ -1,1 +1,1 @@
-"""The nouns of the domain: frozen dataclasses from the standard library only, no I/O, no time."""
+"""The nouns of the domain: frozen records that compare by value, no I/O, no time."""

@@ -1,8 +1,4 @@
-"""The Decision: one number for one variant, and why.
-
-One frozen value flows through all stages; each stage returns a new one with a Step added (``with_step``), so that the
-published number can be traced back to its inputs.
-"""
+"""The Decision: one number for one variant, and why. Its steps trace the number back to its inputs."""
 
 from __future__ import annotations
 
@@ -84,11 +80,11 @@ HOLD_REASONS = frozenset(
         Reason.MODEL_FAILED,
     }
 )
-"""Reasons that mean: the evidence does not allow a change, the number is kept."""
+"""For these reasons the data allow no change, and WVA keeps the number."""
 
 
 class Limit(NamedTuple):
-    """Who kept a number from being larger, and by how many replicas."""
+    """What kept a number from being larger, and by how many replicas."""
 
     by: str
     fewer: int
@@ -113,15 +109,14 @@ class Step(Struct, frozen=True, gc=False):
 
     @property
     def change(self) -> str:
-        """The number, or the change of it."""
+        """The number, or its change."""
         return str(self.after) if self.before == self.after else f"{self.before} -> {self.after}"
 
     @property
     def limit(self) -> str:
         """What limited the number and by how much, in words; empty without a limit."""
-        if not self.limited_by:
-            return ""
-        return f"limited by {self.limited_by}: {self.fewer} fewer" if self.fewer else f"limited by {self.limited_by}"
+        fewer = f": {self.fewer} fewer" if self.fewer else ""
+        return f"limited by {self.limited_by}{fewer}" if self.limited_by else ""
 
 
 class MetricsVerdict(Struct, frozen=True, gc=False):
@@ -135,9 +130,9 @@ class MetricsVerdict(Struct, frozen=True, gc=False):
 class Decision(Struct, frozen=True, gc=False):
     """The number of replicas a variant should have.
 
-    ``desired`` is what we publish, ``current`` what exists, ``previous`` what was published before (None: nothing).
-    ``spare_capacity`` is the mean spare KV share of the variant. ``settling_since`` is the time (seconds since the
-    epoch) since when current and desired differ or replicas are pending, None when settled.
+    ``desired`` is published, ``current`` exists, ``previous`` was published before (None: nothing was).
+    ``spare_capacity`` is the mean spare KV share of the variant. ``settling_since`` is since when current and desired
+    differ or replicas are pending, in seconds since the epoch; None when settled.
     """
 
     key: VariantKey
@@ -175,19 +170,16 @@ class Decision(Struct, frozen=True, gc=False):
 
     @property
     def way(self) -> str:
-        """The way from the analyzer to the published number in a few words: stages, numbers and who limited them."""
+        """The steps in a few words: stages, numbers and what limited them."""
         return ", ".join(f"{step.stage} {step.change}{f' ({step.limit})' if step.limit else ''}" for step in self.steps)
 
-    def with_step(
-        self, stage: str, reason: Reason, message: str, desired: int, *, limit: Limit | None = None
-    ) -> Decision:
+    def with_step(self, stage: str, reason: Reason, message: str, desired: int, *, limit: Limit = NO_LIMIT) -> Decision:
         """Return the decision with the number changed by a stage, and the step recorded."""
-        by, fewer = limit or NO_LIMIT
-        step = Step(stage, message, self.desired, desired, by, fewer)
+        step = Step(stage, message, self.desired, desired, *limit)
         return replace(self, desired=desired, reason=reason, message=message, steps=(*self.steps, step))
 
     def limited(self, stage: str, reason: Reason, message: str, allowed: int, *, by: str) -> Decision:
-        """Return the decision cut to a smaller number, with who cut it and by how much."""
+        """Return the decision cut to a smaller number, with what cut it and by how much."""
         limit = Limit(by, self.desired - allowed) if by else NO_LIMIT
         return self.with_step(stage, reason, message, allowed, limit=limit)
 

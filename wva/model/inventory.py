@@ -1,8 +1,7 @@
 """GPUs of the cluster as values: how many there are, how many are taken, and what a namespace may take.
 
-``wva.collect.inventory`` fills an Inventory from nodes, pods and ResourceQuotas; the limiter asks it. This module
-normalises names of accelerators, once for both sides: nodes say ``NVIDIA-A100-PCIE-80GB`` where the label of a variant
-says ``A100``. Cards of one product with different memory share a pool.
+``wva.collect.inventory`` fills an Inventory from nodes, pods and ResourceQuotas. Nodes say ``NVIDIA-A100-PCIE-80GB``
+where the label of a variant says ``A100``. Cards of one product with different memory share a pool.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from enum import StrEnum
 from typing import Final
 
 NVIDIA_GPU: Final = "nvidia.com/gpu"
-_PRODUCT_PARTS: Final = 2
-_INTEL_PARTS: Final = 3
 
 
 def normalize_accelerator(product: str) -> str:
@@ -21,12 +18,10 @@ def normalize_accelerator(product: str) -> str:
 
     A name without a dash is one already. Apply it once: ``Intel-Gaudi-2-96GB`` is ``Gaudi-2``, and that would be ``2``.
     """
-    parts = product.split("-")
-    if len(parts) < _PRODUCT_PARTS:
-        return product
-    if parts[0].upper() == "INTEL" and len(parts) >= _INTEL_PARTS:
-        return f"{parts[1]}-{parts[2]}"
-    return parts[1]
+    maker, *parts = product.split("-")
+    if maker.upper() == "INTEL":
+        parts = ["-".join(parts[:2])] if parts else []
+    return parts[0] if parts else product
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -76,11 +71,9 @@ class Inventory:
         merged: dict[tuple[str, str], AcceleratorPool] = {}
         for pool in pools:
             key = (pool.accelerator, pool.resource)
-            former = merged.get(key)
-            capacity, used = (former.capacity, former.used) if former is not None else (0, 0)
-            merged[key] = AcceleratorPool(
-                pool.accelerator, capacity + pool.capacity, used + pool.used, resource=pool.resource
-            )
+            former = merged.get(key, AcceleratorPool(pool.accelerator, 0, 0))
+            capacity, used = former.capacity + pool.capacity, former.used + pool.used
+            merged[key] = AcceleratorPool(pool.accelerator, capacity, used, pool.resource)
         return Inventory(tuple(merged[key] for key in sorted(merged)), tuple(sorted(quotas or [])))
 
     def pool_of(self, accelerator: str) -> AcceleratorPool | None:

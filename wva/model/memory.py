@@ -1,27 +1,298 @@
-"""What one cycle leaves for the next.
+"""The memory that a cycle leaves to the next; times are in seconds since the epoch, rates per second, None is unknown.
 
-Serialisable, and small: the numbers and clocks in it can be rebuilt from the VA status and the pods after a restart,
-which is why no clock is reset and no number jumps when another process takes over. What has been learned of capacity
-is lost then; the token analyzer treads lightly until it has learned again.
+After a restart numbers and clocks are rebuilt from the VA status and the pods: no clock is reset and no number jumps
+when another process takes over. A restart loses what analyzers have learned; the token analyzer is careful until it has
+learned again.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
+from math import sqrt
+from typing import Final
 
 from msgspec import Struct
 
-from wva.model.capacity import NOTHING_LEARNED, CapacityMemory
-from wva.model.demand import DemandMemory, Foresight
+from wva.model.metrics import EngineCounters
 from wva.model.variant import ModelKey, Variant, VariantKey
+from wva.model.vllm_parameters import VllmParameters
+
+K2_WINDOW: Final = 10
+RECORD_SECONDS: Final = 7 * 24 * 3600.0
+HISTORY_SECONDS: Final = 24 * 3600.0
+
+LEVEL_STEP: Final = 1.2
+"""Levels of demand are powers of this number."""
+
+LONGEST_TOKENS: Final = 1e8
+"""No request has more tokens."""
+_USUAL, _RECENT = 1500.0, 60.0
+"""Sizes are means over about so many requests, and a shift of sizes shows in about so many."""
+_SHIFT, _CHANCE = 1.3, 4.0
+"""A recent mean replaces the usual one if it differs by this factor and by so many standard errors."""
+_SAMPLES: Final = 30.0
+_MOST_VARIED: Final = 5.0
+_SMALLEST: Final = 1e-9
+
+
+class CapacityBasis(StrEnum):
+    """How the capacity of a replica is known, the firmest basis first."""
+
+    OBSERVED = "observed"
+    HISTORY = "history"
+    DERIVED = "derived"
+    KV_CACHE = "kv-cache"
+    RECORD = "record"
+    BORROWED = "borrowed"
+    UNKNOWN = "unknown"
+
+
+class LearnedFrom(StrEnum):
+    """Where a record comes from."""
+
+    LIVE = "live"
+    DEPLOYMENT = "deployment"
+
+
+class LengthBucket(StrEnum):
+    """How long the answers are: what an engine carries depends on it."""
+
+    SHORT = "short"
+    MEDIUM = "medium"
+    LONG = "long"
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityRecord:
+    """What is known of one variant's replicas, so that it can be judged while it has none.
+
+    ``effective`` is what one replica carries in tokens (from a Deployment alone: its B).
+    """
+
+    variant: VariantKey
+    accelerator: str
+    gpus_per_replica: int
+    kv_tokens: int
+    effective: int
+    learned_from: LearnedFrom
+    updated: float
+    parameters: VllmParameters | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EngineKind:
+    """Engines of a model that carry the same while answers are equally long."""
+
+    accelerator: str
+    gpus_per_replica: int
+    tensor_parallel_size: int
+    bucket: LengthBucket
+
+
+@dataclass(frozen=True, slots=True)
+class K2History:
+    """The last numbers of tokens that engines of a kind held when computation limited them, oldest first."""
+
+    kind: EngineKind
+    values: tuple[int, ...]
+    updated: float
+
+    def append(self, value: int, *, now: float) -> K2History:
+        """Return the history with one more value; beyond ten the oldest goes."""
+        return K2History(self.kind, (*self.values, value)[-K2_WINDOW:], now)
+
+    @property
+    def mean(self) -> int:
+        """Mean of the values, truncated."""
+        return int(sum(self.values) / len(self.values)) if self.values else 0
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedCapacity:
+    """What has been learned of one model, and since when. Records are sorted by variant, histories by kind."""
+
+    model: ModelKey
+    since: float
+    records: tuple[CapacityRecord, ...] = ()
+    histories: tuple[K2History, ...] = ()
+
+    def without_old(self, now: float) -> LearnedCapacity:
+        """Return the entries that are not too old to be used."""
+        records = tuple(record for record in self.records if now - record.updated <= RECORD_SECONDS)
+        histories = tuple(history for history in self.histories if now - history.updated <= HISTORY_SECONDS)
+        return LearnedCapacity(self.model, self.since, records, histories)
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityMemory:
+    """What has been learned of all models, sorted by model."""
+
+    models: tuple[LearnedCapacity, ...] = ()
+
+    def of(self, model: ModelKey) -> LearnedCapacity | None:
+        """Return what is known of a model, None when it is new."""
+        position = bisect_left(self.models, model, key=lambda learned: learned.model)
+        found = self.models[position] if position < len(self.models) else None
+        return found if found is not None and found.model == model else None
+
+    def updated(self, learned: Iterable[LearnedCapacity], *, now: float) -> CapacityMemory:
+        """Return the memory after a cycle: models that were analysed replaced, all others kept until too old."""
+        current = {new.model: new.without_old(now) for new in learned}
+        past = (kept.without_old(now) for kept in self.models if kept.model not in current)
+        models = current | {kept.model: kept for kept in past if kept.records or kept.histories}
+        return CapacityMemory(tuple(models[model] for model in sorted(models)))
+
+
+NOTHING_LEARNED: Final = CapacityMemory()
+
+
+class PodMemory(Struct, frozen=True, gc=False):
+    """The last counters of a pod, its requests then, its arrivals per second, and what was credited to it since.
+
+    ``derived``: the pod has no counters, and these follow from means. ``age``, in seconds, is that of the counters when
+    they first came.
+    """
+
+    name: str
+    counters: EngineCounters
+    running: float
+    waiting: float
+    rate: float = 0.0
+    credited: float = 0.0
+    derived: bool = False
+    age: float = 0.0
+
+
+class Mean(Struct, frozen=True, gc=False):
+    """Means over many requests and over the last few, with their numbers; ``varied`` is the squared variation."""
+
+    usual: float = 0.0
+    many: float = 0.0
+    recent: float = 0.0
+    few: float = 0.0
+    varied: float = 1.0
+
+    def with_more(self, total: float, count: float) -> Mean:
+        """Return the mean with ``count`` more such requests; it begins anew when the last few differ much."""
+        if count <= 0.0 or not 0.0 < total <= LONGEST_TOKENS * count:
+            return self
+        few, many = min(self.few, max(0.0, _RECENT - count)), min(self.many, max(0.0, _USUAL - count))
+        recent = (self.recent * few + total) / (few + count)
+        usual = (self.usual * many + total) / (many + count)
+        few, many = few + count, many + count
+        chance = _CHANCE * sqrt(self.varied / few) * max(usual, recent)
+        if few >= _RECENT / 2.0 and not usual / _SHIFT < recent < usual * _SHIFT and abs(recent - usual) > chance:
+            return Mean(recent, few, recent, few, self.varied)
+        gap = total / count / max(usual, _SMALLEST) - 1.0
+        surprise = min(_MOST_VARIED, count * gap * gap)
+        return Mean(usual, many, recent, few, self.varied + (surprise - self.varied) / _SAMPLES)
+
+
+class Fit(Struct, frozen=True, gc=False):
+    """What has been learned of the steps of a variant's engines: decayed sums of a weighted least squares fit.
+
+    ``rows`` are those of X'WX, each with its part of X'Wy behind it. ``shortest`` is the shortest step, in seconds.
+    """
+
+    rows: tuple[tuple[float, ...], ...] = ((0.0,) * 5,) * 4
+    shortest: float = 0.0
+    at: float = 0.0
+
+
+class Slot(Struct, frozen=True, gc=False):
+    """The demand of a time that ended ``at`` and was ``seconds`` long."""
+
+    at: float
+    seconds: float
+    amount: float
+
+
+class Block(Struct, frozen=True, gc=False):
+    """A time as long as a replica takes to start: the demand foreseen at its begin, and the highest one in it."""
+
+    begun: float
+    foreseen: float
+    peak: float
+
+
+class Level(Struct, frozen=True, gc=False):
+    """A level of demand by its number.
+
+    ``left`` is when it was left, None while demand is there, and ``reached`` when it was reached last; ``returns`` are
+    how long it took to come back, ``stays`` how long it was there, newest last.
+    """
+
+    number: int
+    reached: float
+    left: float | None = None
+    returns: tuple[float, ...] = ()
+    stays: tuple[float, ...] = ()
+
+    @property
+    def value(self) -> float:
+        """The demand of the level, per second."""
+        return float(LEVEL_STEP**self.number)
+
+
+class VariantDemand(Struct, frozen=True, gc=False):
+    """What is remembered of a variant. ``load``: requests in a replica, relative to replicas of other variants."""
+
+    key: VariantKey
+    fit: Fit = Fit()
+    pods: tuple[PodMemory, ...] = ()
+    load: float = 0.0
+
+
+class DemandMemory(Struct, frozen=True, gc=False):
+    """What the demand analyzer remembers of a model.
+
+    ``prompt`` and ``answer`` are tokens computed of a request, ``held`` those in the KV cache for it. ``queue`` is what
+    waited at the gateway. ``owed`` are arrivals that were counted too many. ``unevenness``: how far the loads of
+    replicas differ, 0 not at all, 1 as by chance. ``variability``: squared variation of the lengths of prompts.
+    """
+
+    key: ModelKey
+    at: float | None = None
+    variants: tuple[VariantDemand, ...] = ()
+    prompt: Mean = Mean()
+    answer: Mean = Mean()
+    held: Mean = Mean()
+    queue: float = 0.0
+    owed: float = 0.0
+    unevenness: float = 0.3
+    variability: float = 0.0
+
+
+class Foresight(Struct, frozen=True, gc=False):
+    """The forecast for a model, and the data behind it.
+
+    ``begun`` and ``at`` are the first and the last cycle. ``rest`` is demand that is not in the ``slots`` yet.
+    ``dispersion``: variance of the demand of a cycle over that of pure chance. ``reserved``: what was to be carried,
+    newest last, each with its time and without what was less than a later one. ``start_ups``: how long the last pods of
+    each variant took to become Ready, in seconds.
+    """
+
+    key: ModelKey
+    begun: float | None = None
+    at: float | None = None
+    slots: tuple[Slot, ...] = ()
+    rest: Slot | None = None
+    dispersion: float = 1.0
+    reserved: tuple[tuple[float, float], ...] = ()
+    blocks: tuple[Block, ...] = ()
+    levels: tuple[Level, ...] = ()
+    start_ups: tuple[tuple[VariantKey, tuple[float, ...]], ...] = ()
 
 
 class VariantMemory(Struct, frozen=True, gc=False):
     """The last number of a variant, since when it has been unsettled, and the most Ready pods seen since then.
 
-    ``settling_since`` is in seconds since the epoch, None while settled; then ``ready_replicas`` are those of the last
-    cycle. Without ``decided`` the number is only the replicas that existed: nothing was ever known of the variant, and
-    those that exist now are as good.
+    ``settling_since`` is None while settled; then ``ready_replicas`` are those of the last cycle. Without ``decided``
+    no cycle had data on the variant: the number is only the replicas that existed, and WVA may use the present replicas
+    instead.
     """
 
     key: VariantKey
@@ -41,10 +312,10 @@ class PodPeak(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Shrink:
-    """A shrink of a model: the replicas that it leaves, the demand before it in the unit of its analyzer, and a time.
+    """A shrink of a model: the replicas that it leaves, and the demand before it in the unit of its analyzer.
 
-    The time, in seconds since the epoch, is when it was decided; of one that is regretted, when it was regretted. A
-    recording of before has no demand: any demand counts as higher.
+    ``at`` is when it was decided, or when it was regretted. Recordings of older versions have no demand: any demand
+    counts as higher.
     """
 
     replicas: int
@@ -55,9 +326,9 @@ class Shrink:
 class ModelMemory(Struct, frozen=True, gc=False):
     """What is remembered of a model.
 
-    ``peaks`` are those with which the percentage analyzer compares the next ones, sorted by pod; ``shrunk`` is the last
-    shrink until it is regretted, ``regretted`` the last one after which the model wanted to grow. ``answered`` is the
-    demand, in the unit of the analyzer, that the replicas on their way were asked for; None when none are.
+    The percentage analyzer compares ``peaks``, sorted by pod, with the next ones. ``shrunk`` is the last shrink until
+    it is regretted, ``regretted`` the last one after which the model wanted to grow. The replicas on their way were
+    asked for the demand ``answered``, in the unit of the analyzer; None when none are.
     """
 
     key: ModelKey
@@ -69,10 +340,10 @@ class ModelMemory(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One entry per variant of the last cycle, sorted by key, and what has been learned of the capacity of models.
+    """One entry per variant of the last cycle, sorted by key, and what has been learned of models.
 
     ``models`` has an entry for each model that sized growth decides on, sorted by key. ``failing`` are the models on
-    which the last cycle could not decide, sorted. ``demand`` is what was observed of models whose requests are counted.
+    which the last cycle could not decide, sorted. ``demand`` is that of models whose requests are counted.
     """
 
     variants: tuple[VariantMemory, ...] = ()
@@ -88,10 +359,10 @@ class Memory:
 
 
 def previous_of(variant: Variant, entry: VariantMemory | None) -> int | None:
-    """Return the number published last; a 0 belongs to a time when the variant was switched off.
+    """Return the number published last, None without one; 0 was published while the variant was switched off.
 
-    A number kept for want of any history is none: it would undo a later change by another client.
-    For a variant at zero that is only a number by which it was called back, and has not come yet.
+    A number that was kept without any history does not count: it would undo a later change by another client. For a
+    variant at zero replicas only a number counts that was to start it and has not been reached yet.
     """
     remembered = entry.desired if entry is not None else 0
     if not variant.active:

@@ -1,8 +1,4 @@
-"""Samples of a replica, with their state: no data is not zero.
-
-Our words for freshness against the original's: ``fresh`` is its ``fresh``, ``stale`` its ``stale``, ``missing`` its
-``unavailable``; ``invalid`` (a value that cannot be true) it did not know.
-"""
+"""Samples of a replica, with their state: no data is not zero. Times are in seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -17,21 +13,12 @@ from wva.model.variant import VariantKey
 
 
 class SampleState(StrEnum):
-    """How far a sample can be believed."""
+    """How far a sample can be believed; the value of an invalid one cannot be true."""
 
     FRESH = "fresh"
     STALE = "stale"
     MISSING = "missing"
     INVALID = "invalid"
-
-
-ORIGINAL_FRESHNESS: Final = {
-    SampleState.FRESH: "fresh",
-    SampleState.STALE: "stale",
-    SampleState.MISSING: "unavailable",
-    SampleState.INVALID: "unavailable",
-}
-"""The one mapping to the original controller's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +66,12 @@ _HALF: Final = 0.5
 class EngineSignals(Struct, frozen=True, gc=False):
     """What the token analyzer and the queueing analyzer want to know of a pod beside its two signals.
 
-    Counts and sizes are sums over the pod's engines, ``kv_usage`` is their mean; unlike the two signals of a pod these
-    are of its last scrape. ``kv_capacity_tokens`` is the size of the KV cache in tokens, ``waiting`` the requests
-    waiting, ``running`` those being computed.
-    ``input_tokens`` and ``output_tokens`` are means per request that finished within the last five minutes, and
-    ``prefix_hit_rate`` (0 to 1) the share of prompt tokens found in the prefix cache in that time. ``success_rate``
-    (requests per second), ``time_to_first_token`` and ``inter_token_latency`` (mean seconds) look back one minute. A
-    mean over nothing is missing. The rates and means carry the time of the pod's last scrape.
+    All are of the pod's last scrape. Counts and sizes are sums over its engines, ``kv_usage`` is their mean.
+    ``kv_capacity_tokens`` is the size of the KV cache in tokens, ``waiting`` the requests waiting, ``running`` those
+    being computed. ``input_tokens`` and ``output_tokens`` are means per request that finished within the last five
+    minutes, and ``prefix_hit_rate`` (0 to 1) the share of prompt tokens found in the prefix cache in that time.
+    ``success_rate`` (requests per second), ``time_to_first_token`` and ``inter_token_latency`` (mean seconds) look back
+    one minute. A mean over nothing is missing.
     """
 
     kv_capacity_tokens: Sample = MISSING
@@ -131,11 +117,10 @@ class ReplicaMetrics(Struct, frozen=True, gc=False):
 
     ``kv_usage`` is the used share of the KV cache (0 to 1, vllm:kv_cache_usage_perc), ``queue_length`` the requests
     waiting (vllm:num_requests_waiting); both are the highest value of the last minute over the pod's engines.
-    ``engine`` is None when no analyzer of its model asks for more. ``ready_since`` is when the pod became Ready, in
-    seconds since the epoch, None when that is not known. ``counters`` are None when no analyzer of its model asks for
-    them, and when they cannot be believed; then ``counters_detail`` says why, for people. With them come ``created``,
-    when the pod was created (seconds since the epoch), and of ``engine`` at least the KV cache and what runs and waits,
-    of the same scrape.
+    ``engine`` is None when no analyzer of its model asks for more, ``ready_since`` when it is not known. ``counters``
+    are None when no analyzer of its model asks for them, and when they cannot be believed: ``counters_detail`` says
+    why. With them come ``created``, when the pod was created, and of ``engine`` at least the KV cache and what runs and
+    waits, of the same scrape.
     """
 
     pod: str

@@ -1,8 +1,7 @@
 """Which optimizer turns the need of a model into replicas, and how the model-based one shares scarce GPUs.
 
-An optimizer belongs to an analyzer: the percentage analyzer finds too little spare, which ``sized`` and ``one-step``
-answer; analyzers that know capacities say how much is missing, which the others do. The demand analyzer, which is the
-default, has no choice of optimizers.
+The percentage analyzer finds too little spare, which ``sized`` and ``one-step`` answer. Analyzers that know capacities
+say how much is missing, which the other optimizers answer. The demand analyzer has no choice of optimizers.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ ANALYZERS_BY_NAME: Final = {
 
 
 class Optimizer(StrEnum):
-    """What turns a need into replicas, under the names of ``optimizerName``; the empty one is that of the analyzer."""
+    """What turns a need into replicas, under the names of ``optimizerName``; empty is that of the analyzer."""
 
     BY_ANALYZER = ""
     SIZED = "sized"
@@ -53,7 +52,7 @@ def fits(optimizer: Optimizer, analyzer: Analyzer) -> bool:
 
 
 class BestEffort(StrEnum):
-    """What servers get that cannot have all they need (``saturationPolicy``)."""
+    """What a server gets that cannot have all the GPUs that it needs (``saturationPolicy``)."""
 
     NONE = "None"
     PRIORITY_EXHAUSTIVE = "PriorityExhaustive"
@@ -65,8 +64,8 @@ class BestEffort(StrEnum):
 class SolverPolicy:
     """How the model-based optimizer shares GPUs among all models.
 
-    ``unlimited`` None asks for what fits into the GPUs that there are whenever a GPU budget is in force; True never
-    looks at them, False always does. ``delayed``: best effort only after all classes were served, not after each.
+    ``unlimited`` True never looks at the GPUs that there are, False always does, and None does while a GPU budget is in
+    force. ``delayed``: best effort only after all classes were served, not after each.
     """
 
     unlimited: bool | None = None

@@ -8,18 +8,19 @@ merged onto the ``default`` of the namespace when it is asked for. So a policy i
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar, cast
 
-from wva.model.capacity import DEFAULT_SCALE_DOWN_BOUNDARY, DEFAULT_SCALE_UP_THRESHOLD
 from wva.model.inventory import UnknownInventory
 from wva.model.optimizers import BY_BUDGET, FITTING, Analyzer, Optimizer, SolverPolicy, fits
 from wva.model.records import replace
 from wva.model.service import AcceleratorCost, PerformanceProfile, ServiceTarget
 from wva.model.variant import ModelKey
 
+DEFAULT_SCALE_UP_THRESHOLD: Final = 0.85
+DEFAULT_SCALE_DOWN_BOUNDARY: Final = 0.70
 DEFAULT_TRANSITION_DEADLINE_SECONDS: Final = 600.0
 DEFAULT_RETENTION_SECONDS: Final = 600.0
 DEFAULT_SLO_MULTIPLIER: Final = 3.0
@@ -97,17 +98,22 @@ class SaturationPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class SaturationOverride:
-    """A complete policy for one model; ``namespace`` None applies to the model id in every namespace.
-
-    ``names_analyzer`` tells an analyzer that the entry itself asks for from one that it inherited, ``names_optimizer``
-    likewise; ``given`` are the thresholds that it names itself. An entry that names an analyzer
-    inherits no optimizer.
-    """
+class _ForModel:
+    """An entry for one model; ``namespace`` None applies to the model id in every namespace."""
 
     name: str
     model_id: str
     namespace: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SaturationOverride(_ForModel):
+    """A complete policy for one model.
+
+    ``names_analyzer`` tells an analyzer that the entry itself asks for from one that it inherited, ``names_optimizer``
+    likewise; ``given`` are the thresholds that it names itself.
+    """
+
     policy: SaturationPolicy
     names_analyzer: bool = False
     given: tuple[tuple[str, float], ...] = ()
@@ -131,11 +137,9 @@ class ScaleToZeroPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class ScaleToZeroEntry:
+class ScaleToZeroEntry(_ForModel):
     """What one entry says of one model (its ``default``: of all, with an empty ``model_id``); None is inherited."""
 
-    name: str
-    model_id: str
     namespace: str | None = None
     enabled: bool | None = None
     retention_seconds: float | None = None
@@ -162,15 +166,9 @@ class QueueingPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueingOverride:
-    """A complete queueing policy for one model; ``namespace`` None applies to the model id in every namespace.
+class QueueingOverride(_ForModel):
+    """A complete queueing policy for one model; ``given`` are the fields that the entry names itself."""
 
-    ``given`` are the fields that the entry names itself.
-    """
-
-    name: str
-    model_id: str
-    namespace: str | None
     policy: QueueingPolicy
     given: tuple[tuple[str, Any], ...] = ()
 
@@ -259,10 +257,9 @@ class Policy:
     def saturation_for(self, model: ModelKey) -> SaturationPolicy:
         """Return the thresholds of one model: its own override, else one for any namespace, else the default."""
         local = self._local(model.namespace).saturation
-        if local.overrides or self.overrides:
-            override = _entry_for(local.overrides, model) or self._taken(local, model)
-            if override is not None:
-                return override.policy
+        override, _ = _override_for(local, self.overrides, model)
+        if override is not None:
+            return override.policy
         return self.saturation if local.default is None else local.default
 
     def scale_to_zero_for(self, model: ModelKey) -> ScaleToZeroPolicy:
@@ -282,16 +279,8 @@ class Policy:
         A model that asks for the queueing analyzer by ``analyzerName`` alone has none: it takes ``QueueingPolicy()``.
         """
         local = self._local(model.namespace).queueing
-        default = local.default or self.queueing.default
-        if not (local.overrides or self.queueing.overrides):
-            return default
-        own = _entry_for(local.overrides, model)
-        if own is not None:
-            return own.policy
-        taken = _entry_for(self.queueing.overrides, model)
-        if taken is None:
-            return default
-        return taken.policy if local.default is None else taken.over(local.default) or default
+        override, _ = _override_for(local, self.queueing.overrides, model)
+        return local.default or self.queueing.default if override is None else override.policy
 
     def analyzer_for(self, model: ModelKey) -> Analyzer:
         """Return which analyzer judges a model.
@@ -300,9 +289,7 @@ class Policy:
         ``default``, selects the queueing analyzer; else what holds for the model says (``SaturationPolicy.overlaid``).
         """
         local = self._local(model.namespace).saturation
-        override = None
-        if local.overrides or self.overrides:
-            override = _entry_for(local.overrides, model) or self._taken(local, model)
+        override, _ = _override_for(local, self.overrides, model)
         if (override is None or not override.names_analyzer) and self.queueing_for(model) is not None:
             return Analyzer.QUEUEING
         default = self.saturation if local.default is None else local.default
@@ -331,23 +318,9 @@ class Policy:
     def misfits(self, model: ModelKey) -> tuple[str, ...]:
         """Return the names of global entries that contradict the defaults of the model's namespace."""
         local = self._local(model.namespace)
-        found: list[str] = []
-        saturation = _entry_for(self.overrides, model)
-        if saturation is not None and _entry_for(local.saturation.overrides, model) is None:
-            found += [] if self._taken(local.saturation, model) else [saturation.name]
-        queueing = _entry_for(self.queueing.overrides, model)
-        if queueing is not None and _entry_for(local.queueing.overrides, model) is None:
-            default = local.queueing.default
-            found += [] if default is None or queueing.over(default) else [queueing.name]
-        return tuple(found)
-
-    def _taken(self, local: SaturationRules, model: ModelKey) -> SaturationOverride | None:
-        """Return the global override that a namespace takes over, as it holds there; None without one."""
-        taken = _entry_for(self.overrides, model)
-        if taken is None or local.default is None:
-            return taken
-        merged = taken.over(local.default)
-        return None if merged is None else replace(taken, policy=merged)
+        _, saturation = _override_for(local.saturation, self.overrides, model)
+        _, queueing = _override_for(local.queueing, self.queueing.overrides, model)
+        return tuple(name for name in (saturation, queueing) if name)
 
     def service_target_for(self, model: ModelKey) -> ServiceTarget | None:
         """Return the objectives of the service class that a model is in; None when it is in none."""
@@ -377,21 +350,44 @@ def _found(records: tuple[_R, ...], wanted: Any, *, key: Callable[[_R], Any]) ->
     return records[position] if position < len(records) and key(records[position]) == wanted else None
 
 
-class _ForModel(Protocol):
-    @property
-    def model_id(self) -> str: ...
-
-    @property
-    def namespace(self) -> str | None: ...
-
-
 _Entry = TypeVar("_Entry", bound=_ForModel)
+
+
+_Override = TypeVar("_Override", SaturationOverride, QueueingOverride)
+
+
+def _override_for(
+    local: SaturationRules | QueueingRules, everywhere: tuple[_Override, ...], model: ModelKey
+) -> tuple[_Override | None, str]:
+    """Return the override that holds for a model: that of its namespace, else a global one over the default there.
+
+    A global one that contradicts this default does not hold: then its name is returned beside None.
+    """
+    if not local.overrides and not everywhere:
+        return None, ""
+    own = _entry_for(cast("tuple[_Override, ...]", local.overrides), model) if local.overrides else None
+    taken = _entry_for(everywhere, model) if everywhere and own is None else None
+    if taken is None or local.default is None:
+        return own or taken, ""
+    merged = taken.over(cast("Any", local.default))
+    return (None, taken.name) if merged is None else (replace(taken, policy=cast("Any", merged)), "")
 
 
 def _entry_for(entries: tuple[_Entry, ...], model: ModelKey) -> _Entry | None:
     """Return the entry for a model in its namespace, else the one for the model in any namespace."""
+    candidates: Iterable[_Entry] = entries
+    if len(entries) > _FEW:
+        known = _indexes.get(id(entries))
+        if known is None or known[0] is not entries:
+            index: dict[str, list[Any]] = {}
+            for entry in entries:
+                index.setdefault(entry.model_id, []).append(entry)
+            if len(_indexes) >= _INDEXES:
+                _indexes.clear()
+            known = _indexes[id(entries)] = entries, index
+        candidates = known[1].get(model.model_id, ())
     anywhere: _Entry | None = None
-    for entry in entries if len(entries) <= _FEW else _by_model(entries).get(model.model_id, ()):
+    for entry in candidates:
         if entry.model_id != model.model_id:
             continue
         if entry.namespace == model.namespace:
@@ -405,20 +401,6 @@ _FEW: Final = 16
 """Entries that are as quickly looked through as looked up."""
 
 _INDEXES: Final = 64
-_indexes: dict[int, tuple[object, dict[str, Any]]] = {}
-"""By the identity of the entries, which are kept along: looking through thousands for each of thousands of models would
-take longer than deciding."""
-
-
-def _by_model(entries: tuple[_Entry, ...]) -> dict[str, list[_Entry]]:
-    """Return entries by the model that they are for, each in their order."""
-    known = _indexes.get(id(entries))
-    if known is not None and known[0] is entries:
-        return known[1]
-    index: dict[str, list[_Entry]] = {}
-    for entry in entries:
-        index.setdefault(entry.model_id, []).append(entry)
-    if len(_indexes) >= _INDEXES:
-        _indexes.clear()
-    _indexes[id(entries)] = entries, index
-    return index
+_indexes: dict[int, tuple[object, dict[str, list[Any]]]] = {}
+"""Entries by model, by the identity of the tuple that holds them, which is kept along: looking through thousands for
+each of thousands of models would take longer than deciding."""

@@ -1,8 +1,8 @@
 """Records, and how to change a field of one.
 
-What a cycle makes by the thousand is a ``Struct`` of msgspec, the rest are dataclasses: the same to those who read
-them and in a recording. A struct is made, compared and hashed in C, several times as fast, and with ``gc=False`` the
-search for cyclic garbage leaves it out, which holds the event loop less.
+Records that a cycle makes by the thousand are ``Struct``s of msgspec, the others are dataclasses. Both look alike in a
+recording. A struct is made, compared and hashed in C, several times as fast, and with ``gc=False`` the search for
+cyclic garbage leaves it out, which holds the event loop less.
 """
 
 from __future__ import annotations

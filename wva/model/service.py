@@ -1,7 +1,4 @@
-"""What is asked of a model and what its engines are known to do: service classes, unit costs, performance profiles.
-
-All three come from ConfigMaps and are values of ``Policy``.
-"""
+"""Values of ``Policy`` from ConfigMaps: service classes, unit costs, and performance profiles of engines."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""All inputs of one cycle, immutable and in canonical order.
-
-The code that builds a Snapshot sorts it, and its readers rely on that order. So listing order never matters.
-"""
+"""All inputs of one cycle, immutable and sorted: its readers rely on the order, so listing order never matters."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ class CollectionFailure:
 
 @dataclass(frozen=True, slots=True)
 class UnreadModel:
-    """A model of which an object or a sample could not be taken in; ``message`` says what and why, for people."""
+    """A model of which WVA could not read an object or a sample; ``message`` says which and why, for people."""
 
     model: ModelKey
     message: str
@@ -32,9 +29,8 @@ class UnreadModel:
 class RequestCounts:
     """The requests of one model: ``finished`` within the last ``retention_seconds``, ``in_progress`` now.
 
-    In progress are those that run and those that wait, in the engines and at the gateway. None means not known; then
-    ``detail`` says why. ``covered_seconds`` is how much of that time has samples of the model: what finished in the
-    rest of it is not known.
+    In progress are those that run and those that wait, in the engines and at the gateway. None is not known, and
+    ``detail`` says why. For ``covered_seconds`` of that time there are samples of the model.
     """
 
     model: ModelKey
@@ -52,7 +48,7 @@ class RequestCounts:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerQueue:
-    """What the endpoint pickers of a model's namespace hold back for it: requests, and the bytes of their bodies.
+    """What endpoint pickers hold back for a model: requests, and the bytes of their bodies.
 
     A missing sample means that no endpoint picker reports a queue, which is how most models are served.
     """
@@ -64,14 +60,13 @@ class SchedulerQueue:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What was seen.
+    """The state of the cluster in one cycle.
 
-    ``variants`` are the accepted ones (target resolved, no conflict) sorted by key; ``replicas`` has one entry for
-    every Ready pod of a variant, also when it reports nothing, sorted by variant and pod. ``inventory`` is None when
-    it was not asked for or could not be read; then ``inventory_detail`` says why. ``request_counts`` has an entry for
-    each model whose requests were counted, sorted by model. ``queues`` has one for each model whose analyzer asks for
-    the scheduler's queue, sorted by model. ``unread`` has one for each model that is held because something of it could
-    not be taken in, sorted by model.
+    ``variants`` are the accepted ones (target resolved, no conflict), sorted by key. ``replicas`` has one entry for
+    every Ready pod of a variant, also when it reports nothing, sorted by variant and pod. ``inventory`` is None when it
+    was not asked for or could not be read, and ``inventory_detail`` says why. The others are sorted by model:
+    ``request_counts`` of models whose requests were counted, ``queues`` where an analyzer asks for the scheduler's
+    queue, ``unread`` models that are held.
     """
 
     variants: tuple[Variant, ...] = ()

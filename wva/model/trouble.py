@@ -1,10 +1,20 @@
-"""What stands in the way of a variant beside its own configuration, in the words of a condition."""
+"""Troubles as values: missing data for a decision, obstacles of a variant, and causes of exceptions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from wva.model.decision import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """Why there is nothing to decide on: a reason to hold the number, and a message for people."""
+
+    reason: Reason
+    message: str
 
 
 class TroubleReason(StrEnum):
@@ -21,9 +31,10 @@ class TroubleReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A reason for machines and a message for people; both empty when nothing is wrong.
+    """What stands in the way of a variant beside its own configuration, in the words of a condition.
 
-    The message names what is wrong, what was expected and what is in force meanwhile.
+    The reason is for machines, the message for people: it names what is wrong, what was expected and what is in force
+    meanwhile. Both are empty when nothing is wrong.
     """
 
     reason: str = ""
@@ -35,3 +46,20 @@ class Trouble:
 
 
 UNTROUBLED: Final = Trouble()
+
+
+def cause_of(error: BaseException) -> str:
+    """Return the class of an exception, and the line of this program in which it was raised or let through.
+
+    The message of the exception is left out: it may have text of users in it, which may be secret or long. Of a group
+    the first exception counts.
+    """
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    place, traceback = "", error.__traceback__
+    while traceback is not None:
+        module = str(traceback.tb_frame.f_globals.get("__name__", ""))
+        if module.startswith("wva."):
+            place = f" in {module}, line {traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return f"{type(error).__name__}{place}"

@@ -1,7 +1,6 @@
-"""Variants and models: who is scaled, and what is known of its workload.
+"""Variants and models.
 
-A *model* is a served model id in a namespace; a *variant* is one VariantAutoscaling and its target. ``Variant`` is
-the state of one variant at one instant, taken from the caches.
+A *model* is a served model id in a namespace; a *variant* is one VariantAutoscaling and its target.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ DEFAULT_TOLERANCE: Final = 0.1
 """Share of the present replicas below which an HPA leaves a difference alone, if it is not told otherwise."""
 
 COUNTED_BY: Final = "Kubernetes, which counts no more replicas"
-"""Who keeps a number from being larger where no scaler does."""
+"""The origin of the largest number where no scaler sets one."""
 
 _ROUNDING: Final = 1e-9
 
@@ -54,10 +53,10 @@ class VariantKey(Struct, frozen=True, gc=False, order=True, cache_hash=True):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the scaler of the target can reach; None means unbounded on that side.
+    """What the scaler of the target can reach; None is unbounded on that side.
 
-    The origins say in words who set the bound (``HPA llm/a``, ``annotation wva.llmd.ai/max-replicas``). A change of at
-    most ``tolerance`` of the present replicas is one that the scaler ignores.
+    The origins say what set the bound (``HPA llm/a``, ``annotation wva.llmd.ai/max-replicas``). The scaler ignores a
+    change of at most ``tolerance``, a share of the present replicas.
     """
 
     minimum: int | None = None
@@ -76,7 +75,7 @@ class Bounds:
 
     @property
     def ceiling_origin(self) -> str:
-        """Who sets the largest number that can be reached, in words; there is always one."""
+        """What sets the largest number that can be reached, in words."""
         return COUNTED_BY if self.maximum is None or self.maximum > MAX_REPLICAS else self.maximum_origin
 
     def smallest_step(self, current: int) -> int:
@@ -86,16 +85,14 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One variant at one instant.
+    """One variant at one instant, from the caches; times are in seconds since the epoch.
 
-    ``current_replicas`` are the replicas that exist (spec while the target's status is still empty),
-    ``ready_replicas`` those that its status counts as ready. ``status_desired`` is the number in the VA status, None
-    when there is none. ``settling_since`` is the transition time of the Progressing condition while it is True, and
-    ``oldest_unready_since`` the creation time of the oldest pod that is not Ready: both in seconds since the epoch,
-    both only there so that a process that just took over resets no clock. ``activated_at`` is when the target was last
-    started from zero. ``unschedulable_pods`` counts the pods that the scheduler has found no node for, for so long that
-    none is expected to come; ``unplaced_pods`` all that have no node yet. ``parameters`` are those of vLLM in the pod
-    template, None when they were not read.
+    ``current_replicas`` are the replicas that exist (spec while the target's status is still empty), ``ready_replicas``
+    those that its status counts as ready. ``status_desired`` is the number in the VA status. ``settling_since`` is the
+    transition time of the Progressing condition while it is True, and ``oldest_unready_since`` the creation time of the
+    oldest pod that is not Ready: with them a process that just took over resets no clock. ``activated_at`` is when the
+    target was last started from zero. ``unplaced_pods`` have no node yet, and for ``unschedulable_pods`` none is
+    expected to come. ``parameters`` of vLLM are those in the pod template, None when they were not read.
     """
 
     key: VariantKey
@@ -129,5 +126,5 @@ class Variant:
 
     @property
     def active(self) -> bool:
-        """Whether any replica is asked for; a variant at zero only comes back through scale-from-zero."""
+        """Whether any replica is asked for; only scale-from-zero brings back a variant at zero."""
         return self.spec_replicas > 0

@@ -1,7 +1,7 @@
 """What a pod template says of the vLLM engine: the arguments that bound how many tokens it carries.
 
-Defaults are vLLM's own. ``read_parameters`` reads a pod template; how an argument is written
-(``--max-num-seqs=64``, ``--max_num_seqs 64``, inside ``sh -c``) is a matter of this module alone.
+Defaults are vLLM's own. Only this module knows how an argument is written (``--max-num-seqs=64``,
+``--max_num_seqs 64``, inside ``sh -c``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final, TypeAlias
+from itertools import pairwise
+from operator import attrgetter
+from typing import Any, Final
 
 from wva.numbers import NumberError, Real, Whole
 
@@ -19,7 +21,21 @@ V0_BATCHED_TOKENS: Final = 2048
 _SHELLS: Final = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
 COUNT_ARGUMENT: Final = Whole(-999_999_999, 999_999_999)
 """vLLM itself refuses most of those below zero; the capacity that follows from one is 0."""
-_SHARE: Final = Real(0, 1, above=True)
+_NUMBERS: Final[Mapping[str, Whole | Real]] = {
+    "gpu_memory_utilization": Real(0, 1, above=True),
+    "block_size": COUNT_ARGUMENT,
+    "tensor_parallel_size": COUNT_ARGUMENT,
+    "num_gpu_blocks_override": COUNT_ARGUMENT,
+    "max_num_batched_tokens": COUNT_ARGUMENT,
+    "max_num_seqs": COUNT_ARGUMENT,
+    "max_model_len": COUNT_ARGUMENT,
+}
+_TEXTS: Final = frozenset({"kv_cache_dtype"})
+_FLAGS: Final[Mapping[str, str]] = {"enforce_eager": "enforce_eager", "enable_chunked_prefill": "chunked_prefill"}
+"""Per argument without a value: the field that it sets."""
+_TOLD: Final = 3
+"""Problems that are reported of one template."""
+
 _WORD: Final = re.compile(r"""(?:[^ '"]++|'[^']*+'?|"[^"]*+"?)++""")
 _QUOTED: Final = re.compile(r"""'([^']*+)'?|"([^"]*+)"?""")
 """Possessive, so that no text makes the matching go back. A quote that is not closed reaches to the end."""
@@ -57,19 +73,18 @@ class VllmParameters:
 
     def compatible(self, other: VllmParameters) -> bool:
         """Whether an engine with these arguments carries as much as one with the others on the same accelerator."""
-        return self._bounds == other._bounds
+        return bool(_BOUNDS(self) == _BOUNDS(other))
 
-    @property
-    def _bounds(self) -> tuple[float | int | str, ...]:
-        return (
-            self.gpu_memory_utilization,
-            self.block_size,
-            self.kv_cache_dtype,
-            self.tensor_parallel_size,
-            self.num_gpu_blocks_override,
-            self.batched_tokens,
-            self.max_num_seqs,
-        )
+
+_BOUNDS: Final = attrgetter(
+    "gpu_memory_utilization",
+    "block_size",
+    "kv_cache_dtype",
+    "tensor_parallel_size",
+    "num_gpu_blocks_override",
+    "batched_tokens",
+    "max_num_seqs",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +106,31 @@ def read_parameters(containers: Iterable[EngineCommand]) -> VllmParameters:
 def argument_problems(containers: Iterable[EngineCommand]) -> list[str]:
     """Return a line for people about the first numbers that are not taken as they are written.
 
-    A value with ``$`` is none of them: the shell or the kubelet replaces it when the container starts. Neither is
-    ``auto``, which leaves the number to vLLM.
+    A value with ``$`` is left out: the shell or the kubelet replaces it when the container starts. So is ``auto``,
+    which leaves the number to vLLM.
     """
     return _read(containers)[1]
 
 
 def _read(containers: Iterable[EngineCommand]) -> tuple[VllmParameters, list[str]]:
-    values: dict[str, Value] = asdict(VllmParameters())
+    values: dict[str, Any] = asdict(VllmParameters())
     problems: list[str] = []
     for container in containers:
         if container.use_v1 == "0":
             values |= {"v1_engine": False, "chunked_prefill": False}
-        for name, text in _arguments(_engine_words(container.words)):
+        words = list(container.words)
+        for shell, option, script in zip(words, words[1:], words[2:], strict=False):
+            if shell in _SHELLS and option == "-c":
+                words = list(_split(script))
+                break
+        # A flag takes the next word for its value unless that is an option too.
+        for word, following in pairwise([*words, ""]):
+            if not word.startswith("--"):
+                continue
+            option, equals, text = word.partition("=")
+            if not equals and not following.startswith("--"):
+                text = following
+            name = option.lstrip("-").replace("-", "_")
             if name in _FLAGS:
                 values[_FLAGS[name]] = True
             elif name in _TEXTS:
@@ -120,51 +147,10 @@ def _read(containers: Iterable[EngineCommand]) -> tuple[VllmParameters, list[str
     return VllmParameters(**values), problems
 
 
-Value: TypeAlias = Any
-"""Of one parameter; its field says of which type."""
-
-_TOLD: Final = 3
-_NUMBERS: Final[Mapping[str, Whole | Real]] = {
-    "gpu_memory_utilization": _SHARE,
-    "block_size": COUNT_ARGUMENT,
-    "tensor_parallel_size": COUNT_ARGUMENT,
-    "num_gpu_blocks_override": COUNT_ARGUMENT,
-    "max_num_batched_tokens": COUNT_ARGUMENT,
-    "max_num_seqs": COUNT_ARGUMENT,
-    "max_model_len": COUNT_ARGUMENT,
-}
-_TEXTS: Final = frozenset({"kv_cache_dtype"})
-_FLAGS: Final[Mapping[str, str]] = {"enforce_eager": "enforce_eager", "enable_chunked_prefill": "chunked_prefill"}
-"""Per argument without a value: the field that it sets."""
-
-
-def _arguments(words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Yield the names and values of the long options; a flag takes the next word unless that is an option too."""
-    for position, word in enumerate(words):
-        if not word.startswith("--"):
-            continue
-        name, equals, value = word.partition("=")
-        following = words[position + 1] if position + 1 < len(words) else ""
-        if not equals and not following.startswith("--"):
-            value = following
-        yield name.lstrip("-").replace("-", "_"), value
-
-
-def _engine_words(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words of the command inside ``sh -c``, else the words themselves."""
-    for shell, option, script in zip(words, words[1:], words[2:], strict=False):
-        if shell in _SHELLS and option == "-c":
-            return tuple(_split(script))
-    return words
-
-
 def _split(script: str) -> Iterator[str]:
     """Split at spaces outside quotes, and drop the quotes. There are no escapes. Takes time in proportion to it."""
-    for match in _WORD.finditer(script):
-        word = _QUOTED.sub(_unquoted, match[0])
-        if word:
-            yield word
 
+    def unquoted(match: re.Match[str]) -> str:
+        return match[1] or match[2] or ""
 
-def _unquoted(match: re.Match[str]) -> str:
-    return match[1] or match[2] or ""
+    return filter(None, (_QUOTED.sub(unquoted, match[0]) for match in _WORD.finditer(script)))

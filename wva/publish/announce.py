@@ -1,4 +1,4 @@
-"""What people are told of a decision: the Kubernetes event and the log lines.
+"""The Kubernetes events and log lines about a decision.
 
 Every change of the desired number is an event, with the reason in words and the steps that led to it. Each variant has
 one canonical log line per cycle. While the safety net is active there is the line of docs/metrics.md#the-safety-net
@@ -11,20 +11,19 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from wva.model.decision import Decision, Reason, Source, Step
+from wva.model.decision import Decision, Reason, Source
 from wva.publish.obstacles import HOLD_EVENT, LIMITED_EVENT, Announcement, limitation
 
 SCALE_UP_EVENT: Final = "ScaleUpRecommended"
 SCALE_DOWN_EVENT: Final = "ScaleDownRecommended"
 CHANGES: Final = frozenset({SCALE_UP_EVENT, SCALE_DOWN_EVENT})
-"""Reasons of a changed number: such an event goes before all others, and none is dropped."""
+"""Reasons of events about a changed number: the recorder posts these first and does not limit them."""
 RESUME_EVENT: Final = "DesiredReplicasMeasured"
 CLAIMED_TWICE_EVENT: Final = "VariantClaimedTwice"
 
 SAFETY_NET_MESSAGE: Final = "Safety net activated: emitted fallback metrics"
 _EVENT_CHARACTERS: Final = 1000
-"""What the API server takes of a message, with room for what is not ASCII."""
-_FALLBACK: Final = frozenset({Source.PREVIOUS_DESIRED, Source.CURRENT_REPLICAS})
+"""The API server accepts so long a message, with room for characters beyond ASCII."""
 
 
 def announcements(old: Decision | None, new: Decision) -> list[Announcement]:
@@ -46,21 +45,16 @@ def announcements(old: Decision | None, new: Decision) -> list[Announcement]:
 
 
 def _told(what: str, decision: Decision) -> str:
-    """Return what happened, why, and the steps from the analyzer to the number, which no long reason pushes out."""
+    """Return what happened, why (cut if too long), and the steps from the analyzer to the number."""
     steps = f" (steps: {decision.way})" if decision.way else ""
     reason = f"{what}: {decision.message}"
     room = max(0, _EVENT_CHARACTERS - len(steps))
     return reason[:room] + steps if len(reason) > room else reason + steps
 
 
-def _step(step: Step) -> str:
-    limit = f" [{step.limit}]" if step.limit else ""
-    return f"{step.stage}: {step.before} -> {step.after} ({step.reason}){limit}"
-
-
 def on_safety_net(decision: Decision) -> bool:
     """Tell whether the number stands without any measurement (docs/metrics.md#the-safety-net)."""
-    return decision.held and decision.source in _FALLBACK
+    return decision.held and decision.source in {Source.PREVIOUS_DESIRED, Source.CURRENT_REPLICAS}
 
 
 def log_decision(logger: FilteringBoundLogger, decision: Decision) -> None:
@@ -78,7 +72,10 @@ def log_decision(logger: FilteringBoundLogger, decision: Decision) -> None:
         source=decision.source.value,
         coverage=f"{decision.coverage.fresh}/{decision.coverage.expected}",
         message=decision.message,
-        steps=[_step(step) for step in decision.steps],
+        steps=[
+            f"{step.stage}: {step.before} -> {step.after} ({step.reason})" + (f" [{step.limit}]" if step.limit else "")
+            for step in decision.steps
+        ],
         limited_by=[step.limited_by for step in decision.limits],
     )
     if on_safety_net(decision):

@@ -1,10 +1,14 @@
 """The last decision of every variant: where the loop that decides and the reconciler that writes status meet.
 
-Three verbs. ``record``: a cycle decided. ``hold``: a known variant has no decision yet, so that its number is what its
-status says, else what exists; a series must be there before the first decision, because an HPA without a metric does
-nothing. ``drop``: the variant or its target is gone, so its series must go at once.
+It has three verbs. ``record``: a cycle decided. ``hold``: a known variant has no decision yet, so its number is the one
+in its status, else the replicas that exist; an HPA without a metric does nothing, so a series must be there before the
+first decision. ``drop``: the variant or its target is gone, and its series goes at once.
 
-Listeners hear of every key whose decision changed; they must not block. An error of one keeps none from hearing.
+Listeners are called for every key whose decision changed; they must not block. An error of one does not keep the others
+from being called.
+
+``fallbacks`` is the safety net under the optimizer: the numbers that stay when a whole cycle fails, or one decision
+cannot be published. docs/metrics.md#the-safety-net has what operators see of it.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from collections.abc import Callable, Iterable
 
 from wva.model.decision import Decision, MetricsVerdict, Reason, Source, Step
 from wva.model.metrics import Coverage
+from wva.model.records import replace
 from wva.model.variant import Variant, VariantKey
 
 Listener = Callable[[VariantKey, Decision | None, Decision | None], None]
@@ -48,14 +53,11 @@ class Ledger:
 
         Never 0 for a running workload: without a positive number in its status the replicas that exist are kept.
         """
-        known = variant.status_desired or None
-        if not variant.active:
-            desired, source = 0, Source.CURRENT_REPLICAS
-        elif known is None:
-            desired, source = variant.current_replicas, Source.CURRENT_REPLICAS
-        else:
-            desired, source = known, Source.PREVIOUS_DESIRED
-        desired = variant.bounds.clamp(desired) if variant.active else desired
+        desired, source = 0, Source.CURRENT_REPLICAS
+        if variant.active and variant.status_desired:
+            desired, source = variant.bounds.clamp(variant.status_desired), Source.PREVIOUS_DESIRED
+        elif variant.active:
+            desired = variant.bounds.clamp(variant.current_replicas)
         message = f"not decided yet, keeping {desired} ({source.value})"
         decision = Decision(
             key=variant.key,
@@ -91,7 +93,7 @@ class Ledger:
             self._tell(key, old, decision)
 
     def _tell(self, key: VariantKey, old: Decision | None, new: Decision | None) -> None:
-        """Tell every listener, also after one that raises; then raise the first error."""
+        """Call every listener, also after one that raises; then raise the first error."""
         errors = []
         for listener in self._listeners:
             try:
@@ -100,3 +102,32 @@ class Ledger:
                 errors.append(error)
         if errors:
             raise errors[0]
+
+
+def fallbacks(
+    decisions: Iterable[Decision], *, cause: str, reason: Reason = Reason.ANALYSIS_FAILED
+) -> tuple[Decision, ...]:
+    """Return the decisions in force as those that stay because of a failure; ``cause`` says in words what failed.
+
+    The last published number stays. A variant that no cycle has decided on keeps the replicas that exist. A variant at
+    zero replicas is left out: it needs no number. Source, condition, event and log line say that the number is not
+    measured, as for any other hold.
+    """
+    kept = []
+    for decision in decisions:
+        if decision.reason is Reason.INACTIVE:
+            continue
+        undecided = decision.source is Source.CURRENT_REPLICAS and decision.held
+        source = Source.CURRENT_REPLICAS if undecided else Source.PREVIOUS_DESIRED
+        message = f"{cause}; keeping {decision.desired} ({source.value})"
+        kept.append(
+            replace(
+                decision,
+                previous=decision.previous if undecided else decision.desired,
+                reason=reason,
+                message=message,
+                source=source,
+                steps=(Step("hold", message, decision.desired, decision.desired),),
+            )
+        )
+    return tuple(kept)

@@ -1,131 +1,338 @@
-"""The series about variants: the product's output, with the names and labels of v0.5.1.
+"""The series about variants: the product's output, what explains it, and what stands in its way.
 
-Nothing is stored here: the ledger and the caches of targets are read for every page that shows a change of theirs
-(``publish.series``). So each known variant has exactly one series, a removed variant has none from the next scrape on,
-and a change of the accelerator cannot leave two series. ``wva_desired_replicas`` comes from the ledger,
-``wva_current_replicas`` from the cache.
+The output has the names and labels of v0.5.1. The other series are for alerts and dashboards. Every variant has a
+``wva_desired_reason``; the others exist only while they apply. ``model_name`` is what the user wrote in
+``spec.modelID``, so that it can be joined with vLLM's label of that name.
 
-Only the leader publishes them: an HPA would add the numbers of a standby to those of the leader.
+Only the changes of numbers are counted here. All else is read from the ledger and the caches when they have changed. So
+each known variant has exactly one series of a gauge, a removed variant has none from the next scrape on, and a change
+of the accelerator cannot leave two series.
+
+Only the leader publishes: an HPA would add the numbers of a standby to those of the leader.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, TypeAlias
 
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
+from prometheus_client.utils import floatToGoString
 
-from wva.model.decision import Decision
-from wva.model.variant import VariantKey
-from wva.publish.leader_collector import Head, LeaderCollector
+from wva import log
+from wva.api.meta import Condition
+from wva.model.decision import Decision, Reason
+from wva.model.trouble import cause_of
+from wva.model.variant import Bounds, VariantKey
 from wva.publish.ledger import Ledger
+from wva.publish.obstacles import standing
+from wva.slices import Slices
 
 CURRENT_REPLICAS: Final = "wva_current_replicas"
 DESIRED_REPLICAS: Final = "wva_desired_replicas"
 DESIRED_RATIO: Final = "wva_desired_ratio"
 REPLICA_SCALING: Final = "wva_replica_scaling"
 DESIRED_SOURCE: Final = "wva_desired_source"
+OBSTACLE: Final = "wva_variant_obstacle"
 
-BASE_LABELS: Final = ("variant_name", "namespace", "accelerator_type")
-"""The labels of the gauges."""
+VARIANT_LABELS: Final = ("variant_name", "namespace")
+"""The labels of all series; settings may add ``controller_instance``."""
+BASE_LABELS: Final = (*VARIANT_LABELS, "accelerator_type")
+"""The labels of ``wva_desired_replicas`` and of the gauges beside it; ``output`` has their values."""
+INSTANCE_LABEL: Final = "controller_instance"
 
-HELP: Final = {
-    CURRENT_REPLICAS: "Replicas of the variant that exist.",
-    DESIRED_REPLICAS: "Replicas that the variant should have.",
-    DESIRED_RATIO: "Desired over current replicas; the desired number itself while none exist.",
-    REPLICA_SCALING: "Changes of the desired number, by direction (up, down) and reason.",
-    DESIRED_SOURCE: "1 for where the number comes from: measured, held, previous-desired, current-replicas.",
-}
+Row: TypeAlias = tuple[str, float, Mapping[str, str]]
+"""The name of a family, the value, and the labels after those of all series."""
 
-_PREFIX: Final = "wva_"
-_ALIAS_PREFIX: Final = "inferno_"
+_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
-CurrentReplicas = Callable[[VariantKey], int | None]
+_log = log.get("publish")
 
 
-class VariantCollector(LeaderCollector):
-    """Yields the series of every variant in the ledger."""
+@dataclass(frozen=True, slots=True)
+class Family:
+    """All series of one name, with their help text, their labels in the order of the docs, and gauge or counter."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = BASE_LABELS
+    type: str = "gauge"
+
+
+OUTPUT: Final = (
+    Family(CURRENT_REPLICAS, "Replicas of the variant that exist."),
+    Family(DESIRED_REPLICAS, "Replicas that the variant should have."),
+    Family(DESIRED_RATIO, "Desired over current replicas; the desired number itself while none exist."),
+    Family(
+        REPLICA_SCALING,
+        "Changes of the desired number, by direction (up, down) and reason.",
+        (*VARIANT_LABELS, "direction", "reason"),
+        "counter",
+    ),
+    Family(
+        DESIRED_SOURCE,
+        "1 for where the number comes from: measured, held, previous-desired, current-replicas.",
+        (*VARIANT_LABELS, "source"),
+    ),
+)
+
+EXPLANATION: Final = (
+    Family(
+        "wva_desired_reason",
+        "1 for the reason of the number; held is true while it is kept for lack of evidence.",
+        (*VARIANT_LABELS, "reason", "held"),
+    ),
+    Family(
+        "wva_desired_step_replicas",
+        "The number after each stage of the decision: measure, allocate, settle, zero; hold if the model failed, "
+        "activate if it was started from zero; with compatibility v0.5: analyze, optimize, enforce, limit.",
+        (*VARIANT_LABELS, "stage"),
+    ),
+    Family(
+        "wva_desired_limited_replicas",
+        "Replicas that a limit withholds, by stage, kind of limit (maximum: of the scaler or an annotation; gpus) and "
+        "name of the limit; 0 is an unknown amount, and there is no series without a limit.",
+        (*VARIANT_LABELS, "stage", "limit", "limited_by"),
+    ),
+    Family(
+        "wva_coverage_ratio",
+        "Replicas with fresh samples of both signals over replicas expected to report; absent without replicas.",
+        VARIANT_LABELS,
+    ),
+    Family(
+        "wva_maximum_replicas",
+        "The most replicas that the scaler or an annotation allows; absent without a maximum.",
+        VARIANT_LABELS,
+    ),
+    Family(
+        "wva_settling_since_timestamp_seconds",
+        "Since when the replicas have been on their way to the number without any progress, in seconds since the "
+        "epoch; absent when they have arrived.",
+        VARIANT_LABELS,
+    ),
+    Family(
+        "wva_variant_cost",
+        "Cost of one replica of the variant, and the model that it serves.",
+        (*VARIANT_LABELS, "model_name", "accelerator_type"),
+    ),
+    Family(
+        OBSTACLE,
+        "1 for each reason why the variant is not scaled, as its conditions give it; absent without any.",
+        (*VARIANT_LABELS, "reason"),
+    ),
+)
+
+
+def output(decision: Decision, *, current: int, changes: Mapping[tuple[str, str], int]) -> Iterator[Row]:
+    """Yield the product's output; ``changes`` are those of the number so far, by direction and reason."""
+    accelerator = {"accelerator_type": decision.accelerator}
+    yield CURRENT_REPLICAS, current, accelerator
+    yield DESIRED_REPLICAS, decision.desired, accelerator
+    yield DESIRED_RATIO, decision.desired / current if current else decision.desired, accelerator
+    for (direction, reason), count in sorted(changes.items()):
+        yield REPLICA_SCALING, count, {"direction": direction, "reason": reason}
+    yield DESIRED_SOURCE, 1, {"source": decision.source.value}
+
+
+def explanation(decision: Decision, bounds: Bounds) -> Iterator[Row]:
+    """Yield what explains the number: its reason, its stages, and the limits that kept it from being larger."""
+    yield "wva_desired_reason", 1, {"reason": decision.reason.value, "held": "true" if decision.held else "false"}
+    # Of a stage that took several steps the last one counts.
+    for stage, after in {step.stage: step.after for step in decision.steps}.items():
+        yield "wva_desired_step_replicas", after, {"stage": stage}
+    maxima = {bounds.maximum_origin, bounds.ceiling_origin}
+    for (stage, by), fewer in {(step.stage, step.limited_by): step.fewer for step in decision.limits}.items():
+        limit = "maximum" if by in maxima else "gpus"
+        yield "wva_desired_limited_replicas", fewer, {"stage": stage, "limit": limit, "limited_by": by}
+    if decision.coverage.expected and decision.reason is not Reason.NOT_DECIDED:
+        yield "wva_coverage_ratio", decision.coverage.fresh / decision.coverage.expected, {}
+    if bounds.maximum is not None:
+        yield "wva_maximum_replicas", bounds.maximum, {}
+    if decision.settling_since is not None:
+        yield "wva_settling_since_timestamp_seconds", decision.settling_since, {}
+    labels = {"model_name": decision.model.model_id, "accelerator_type": decision.accelerator}
+    yield "wva_variant_cost", decision.cost, labels
+
+
+class VariantFamily(Metric):
+    """A family about variants. Its samples are made when they are read for the first time."""
+
+    def __init__(self, family: Family, make: Callable[[], list[Sample]]) -> None:
+        """``make`` returns the samples."""
+        super().__init__(family.name, family.help, family.type)
+        del self.samples
+        self._make = make
+
+    @cached_property
+    def samples(self) -> list[Sample]:  # type: ignore[override]  # an attribute from then on, as of the library
+        """All samples of all variants."""
+        return self._make()
+
+
+class VariantCollector(Collector):
+    """Returns the series of one variant at a time, so that a page needs new text only for changed variants."""
 
     def __init__(
         self,
         ledger: Ledger,
         *,
-        current: CurrentReplicas,
+        current: Callable[[VariantKey], int | None],
+        bounds: Callable[[VariantKey], Bounds | None],
+        statuses: Callable[[], Iterable[VariantKey]],
+        conditions: Callable[[VariantKey], tuple[Condition, ...]],
         leading: Callable[[], bool],
         instance: str = "",
         aliases: bool = False,
     ) -> None:
-        """Read ``ledger`` and ``current``.
+        """Read ``ledger`` and what the caches say of a variant: its replicas, bounds, and conditions.
 
-        ``instance`` adds the ``controller_instance`` label, ``aliases`` each gauge a second time as ``inferno_*``.
+        ``statuses`` returns the variants with a status. ``instance`` adds the ``controller_instance`` label, and
+        ``aliases`` each gauge of the output a second time under the name that the HPAs of older manifests ask for.
         """
-        super().__init__(leading=leading, instance=instance)
-        self._aliases = aliases
-        self._heads = _heads(aliases=aliases)
         self._ledger = ledger
         self._current = current
-        self._scalings: dict[VariantKey, Counter[tuple[str, str]]] = {}
+        self._bounds = bounds
+        self._statuses = statuses
+        self._conditions = conditions
+        self._leading = leading
+        self._instance = {INSTANCE_LABEL: instance} if instance else {}
+        self._origins: dict[str, str] = {}
+        heads: list[Family] = []
+        for family in OUTPUT:
+            heads.append(family)
+            if aliases and family.type == "gauge":
+                alias = f"inferno_{family.name.removeprefix('wva_')}"
+                heads.append(Family(alias, f"Alias of {family.name}.", family.labels))
+                self._origins[alias] = family.name
+        self.heads: Sequence[Family] = (*heads, *EXPLANATION)
+        """The families, in the order of the page."""
+        self.failed: set[VariantKey] = set()
+        """Variants of which something could not be read. Who keeps what was read asks for them again."""
+        self._throttle = log.Throttle()
+        self._changes: dict[VariantKey, Counter[tuple[str, str]]] = {}
         ledger.subscribe(self._count)
-
-    @property
-    def heads(self) -> Sequence[Head]:
-        """The gauges, each followed by its alias if there are any, and the counter of changes."""
-        return self._heads
-
-    def keys(self) -> Iterable[VariantKey]:
-        """Return the variants of the ledger."""
-        return [decision.key for decision in self._ledger.decisions()]
-
-    def samples_of(self, key: VariantKey) -> Sequence[Sequence[Sample]]:
-        """Return the samples of one variant; none when the ledger does not know it."""
-        decision = self._ledger.get(key)
-        if decision is None:
-            return [()] * len(self._heads)
-        values = self._read(key, partial(self._values, decision)) or {}
-        accelerator = {"accelerator_type": decision.accelerator}
-        found = {name: [self._sample(name, key, value, **accelerator)] for name, value in values.items()}
-        found[DESIRED_SOURCE] = [self._sample(DESIRED_SOURCE, key, 1.0, source=decision.source.value)]
-        found[REPLICA_SCALING] = [
-            self._sample(f"{REPLICA_SCALING}_total", key, float(count), direction=direction, reason=reason)
-            for (direction, reason), count in sorted(self._scalings.get(key, Counter()).items())
-        ]
-        for name in [*found] if self._aliases else ():
-            alias = _alias_of(name)
-            found[alias] = [sample._replace(name=alias) for sample in found[name]]
-        return [found.get(head.name, ()) for head in self._heads]
-
-    def _values(self, decision: Decision) -> dict[str, float]:
-        """Return the numbers of a variant; its replicas are those of the decision if the cache does not tell."""
-        known = self._read(decision.key, partial(self._current, decision.key))
-        current = decision.current if known is None else known
-        desired = decision.desired
-        return {
-            CURRENT_REPLICAS: float(current),
-            DESIRED_REPLICAS: float(desired),
-            DESIRED_RATIO: desired / current if current else float(desired),
-        }
 
     def _count(self, key: VariantKey, old: Decision | None, new: Decision | None) -> None:
         """Count changes of the number; forget the counts of a variant that is gone."""
         if new is None:
-            self._scalings.pop(key, None)
+            self._changes.pop(key, None)
         elif old is not None and old.desired != new.desired:
             direction = "up" if new.desired > old.desired else "down"
-            self._scalings.setdefault(key, Counter())[direction, new.reason.value] += 1
+            self._changes.setdefault(key, Counter())[direction, new.reason.value] += 1
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all families; they are empty while this process does not lead."""
+        found: list[Sequence[Sequence[Sample]]] = []
+
+        def samples(place: int) -> list[Sample]:
+            if not found and self._leading():
+                keys = {decision.key for decision in self._ledger.decisions()}.union(self._statuses())
+                found.extend(self.samples_of(key) for key in sorted(keys))
+            return [sample for rows in found for sample in rows[place]]
+
+        for place, head in enumerate(self.heads):
+            yield VariantFamily(head, lambda place=place: samples(place))  # type: ignore[misc]  # mypy cannot tell
+
+    def describe(self) -> list[Metric]:
+        """Register without a scrape."""
+        return []
+
+    def samples_of(self, key: VariantKey) -> Sequence[Sequence[Sample]]:
+        """Return the samples of one variant, those of each head; nothing is raised."""
+        found: dict[str, list[Sample]] = {head.name: [] for head in self.heads}
+        of_all = {"variant_name": key.name, "namespace": key.namespace, **self._instance}
+
+        def add(rows: Iterable[Row]) -> None:
+            for name, value, labels in rows:
+                sample_name = f"{name}_total" if name == REPLICA_SCALING else name
+                found[name].append(Sample(sample_name, {**of_all, **labels}, float(value)))
+
+        decision = self._ledger.get(key)
+        if decision is not None:
+            current = bounds = None
+            with self._apart(key):
+                current = self._current(key)
+            with self._apart(key):
+                bounds = self._bounds(key)
+            with self._apart(key):
+                existing = decision.current if current is None else current
+                add(output(decision, current=existing, changes=self._changes.get(key, {})))
+            with self._apart(key):
+                add(explanation(decision, bounds or Bounds()))
+        with self._apart(key):
+            add((OBSTACLE, 1, {"reason": obstacle.reason}) for obstacle, _ in standing(self._conditions(key)))
+        for alias, origin in self._origins.items():
+            found[alias] = [sample._replace(name=alias) for sample in found[origin]]
+        return list(found.values())
+
+    @contextmanager
+    def _apart(self, key: VariantKey) -> Iterator[None]:
+        """Log what is raised about a variant: all other series are still shown."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - the other variants have theirs
+            cause = cause_of(error)
+            self.failed.add(key)
+            if self._throttle.permits(key, cause, time.monotonic()):
+                _log.exception("variant_not_shown", variant=str(key), cause=cause)
 
 
-def _heads(*, aliases: bool) -> tuple[Head, ...]:
-    heads = []
-    for name in (CURRENT_REPLICAS, DESIRED_REPLICAS, DESIRED_RATIO, REPLICA_SCALING, DESIRED_SOURCE):
-        kind = "counter" if name == REPLICA_SCALING else "gauge"
-        heads.append(Head(name, HELP[name], kind))
-        if aliases and kind == "gauge":
-            heads.append(Head(_alias_of(name), f"Alias of {name}."))
-    return tuple(heads)
+class SeriesText:
+    """The text of the series of all variants, kept up with what changes.
+
+    A fleet of 1,800 variants has 18,000 series, and few of them change between two scrapes. So the text of each variant
+    is kept, a change marks the variants that it concerns, and a page makes only the text of those anew. The text is the
+    same in every format that scrapers ask for; only the heads of the families differ.
+    """
+
+    def __init__(self, collector: VariantCollector, *, leading: Callable[[], bool]) -> None:
+        """Show what ``collector`` tells; nothing is known of any variant yet."""
+        self._collector = collector
+        self._leading = leading
+        self._texts: dict[VariantKey, tuple[bytes, ...]] = {}
+        self._order: list[VariantKey] | None = []
+        self._marked: set[VariantKey] = set()
+        self.heads = collector.heads
+
+    def mark(self, keys: Iterable[VariantKey]) -> None:
+        """Note that something about these variants may have changed."""
+        self._marked.update(keys)
+
+    async def page(self, heading: Callable[[Family], bytes]) -> list[bytes]:
+        """Return the heads and series of all families, in pieces; other tasks run while texts are made anew.
+
+        ``heading`` returns the lines above the series of a family, in the format of the page.
+        """
+        heads = [heading(head) for head in self.heads]
+        if not self._leading():
+            return heads
+        slices = Slices()
+        self._marked |= self._collector.failed
+        self._collector.failed.clear()
+        while self._marked:
+            key = self._marked.pop()
+            rows = self._collector.samples_of(key)
+            if any(rows) is not (key in self._texts):
+                self._order = None
+            self._texts.pop(key, None)
+            if any(rows):
+                self._texts[key] = tuple("".join(map(_line, samples)).encode() for samples in rows)
+            await slices.rest()
+        if self._order is None:
+            self._order = sorted(self._texts)
+        texts = [self._texts[key] for key in self._order]
+        return [piece for place, head in enumerate(heads) for piece in (head, *[text[place] for text in texts])]
 
 
-def _alias_of(name: str) -> str:
-    """Return the name that the HPAs of older manifests ask for."""
-    return _ALIAS_PREFIX + name.removeprefix(_PREFIX)
+def _line(sample: Sample) -> str:
+    """Return a sample as scrapers read it, in all formats alike."""
+    labels = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in sorted(sample.labels.items()))
+    value = floatToGoString(sample.value)  # type: ignore[no-untyped-call]  # the library has no types here
+    return f"{sample.name}{{{labels}}} {value}\n"

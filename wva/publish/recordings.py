@@ -1,10 +1,11 @@
-"""Recordings of cycles on disk: the input of ``wva decide`` and ``wva replay``.
+"""Recordings of cycles: the input of ``wva decide`` and ``wva replay``, and how they are written and read.
 
-A recording holds what a decision depends on and nothing else: no token, no URL, no label of a pod. The newest hundred
-are kept. A disk that is full or a value that JSON cannot hold must not stop the decisions: a failed write is logged and
-the cycle goes on.
+A recording holds what a decision depends on, what was decided, and nothing else: no token, no URL, no label of a pod.
+So it can be handed to other people. ``decide(recording.snapshot, recording.memory, recording.policy, recording.now)``
+gives the decisions of that cycle again, bit by bit, if an engine of this format made them.
 
-A recording that is read may come from anywhere. Its numbers are held to what the collector lets in.
+A disk that is full or a value that JSON cannot hold must not stop the decisions: a failed write is logged and the cycle
+goes on. A recording that is read may come from anywhere: its numbers are held to what the collector lets in.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Final
 
@@ -20,13 +21,55 @@ import msgspec
 
 from wva import log
 from wva.api import wire
-from wva.model.demand import DemandMemory
-from wva.model.recording import FORMAT, READ, Recording
+from wva.model.decision import Decision
+from wva.model.memory import DemandMemory, Memory
+from wva.model.policy import Policy
 from wva.model.records import replace
+from wva.model.snapshot import Snapshot
 from wva.model.vllm_parameters import COUNT_ARGUMENT, VllmParameters
 from wva.numbers import REPLICAS, Real, Whole, shown
 
+FORMAT: Final = 4
+"""Counted up whenever an older recording can no longer be read, would be decided on differently, or lacks something.
+
+Format 4 has what the engines counted, and the memory of demand.
+"""
+
+WITHOUT_DECISIONS: Final = 2
+"""The last format that held the inputs of a cycle alone."""
+
+READ: Final = (2, 3, FORMAT)
+"""The formats that are read. What an older one does not have is as if it were not known."""
+
 KEPT: Final = 100
+"""Recordings in a folder; the oldest go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Inputs and decisions of one cycle.
+
+    ``now`` is in seconds since the epoch; ``memory`` is what the cycle before left. ``decisions`` are those of the
+    cycle, also of a variant that went before its decision was published; none before format 3.
+    """
+
+    now: float
+    policy: Policy
+    memory: Memory
+    snapshot: Snapshot
+    decisions: tuple[Decision, ...] = ()
+    version: int = FORMAT
+
+    @property
+    def has_decisions(self) -> bool:
+        """Whether the format holds what was decided."""
+        return self.version > WITHOUT_DECISIONS
+
+    @property
+    def of_before(self) -> bool:
+        """Whether an older engine decided, so that this one may decide otherwise on the same inputs."""
+        return self.version < FORMAT
+
 
 _TOKENS: Final = Whole(0, 10**15)
 _ANY: Final = Real(-1e18, 1e18)
@@ -46,27 +89,10 @@ class _Version(msgspec.Struct):
     version: int = FORMAT
 
 
-class _Models(msgspec.Struct, frozen=True):
-    """What the queueing analyzer remembered, while it had a memory of its own."""
-
-    models: tuple[DemandMemory, ...] = ()
-
-
-class _OwnMemory(msgspec.Struct, frozen=True):
-    """A memory with that of the queueing analyzer in it."""
-
-    queueing: _Models = _Models()
-
-
-class _Past(msgspec.Struct):
-    """What a recording of before has in another place."""
-
-    memory: _OwnMemory = _OwnMemory()
-
-
 _version: Final = msgspec.json.Decoder(_Version)
-_past: Final = msgspec.json.Decoder(_Past)
 _decoder: Final = msgspec.json.Decoder(Recording)
+_parts: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_models: Final = msgspec.json.Decoder(tuple[DemandMemory, ...])
 
 
 def read_recording(data: bytes) -> Recording:
@@ -82,7 +108,11 @@ def read_recording(data: bytes) -> Recording:
         expected = f"{', '.join(str(each) for each in READ[:-1])} or {FORMAT}"
         raise msgspec.ValidationError(f"it has format {shown(version)}{newer}: expected {expected}")
     recording = wire.decode(_decoder, data)
-    own = wire.decode(_past, data).memory.queueing.models
+    # The queueing analyzer once had a memory of its own.
+    past: bytes | msgspec.Raw = data
+    for name in ("memory", "queueing"):
+        past = wire.decode(_parts, past).get(name, b"{}")
+    own = wire.decode(_models, wire.decode(_parts, past).get("models", b"[]"))
     if own:
         entries = {entry.key: entry for entry in (*own, *recording.memory.demand)}
         memory = replace(recording.memory, demand=tuple(entries[key] for key in sorted(entries)))
@@ -91,10 +121,9 @@ def read_recording(data: bytes) -> Recording:
         field = name.rpartition(".")[2]
         border = _ANY if isinstance(number, float) else _WHOLES.get(field, REPLICAS)
         border.read(number, key=name, in_force="nothing of it")
-    keys = Counter(variant.key for variant in recording.snapshot.variants)
-    twice = next((key for key, count in keys.items() if count > 1), None)
-    if twice is not None:
-        raise msgspec.ValidationError(f"the variant {shown(str(twice))} is in it more than once")
+    for key, count in Counter(variant.key for variant in recording.snapshot.variants).items():
+        if count > 1:
+            raise msgspec.ValidationError(f"the variant {shown(str(key))} is in it more than once")
     return recording
 
 

@@ -1,17 +1,17 @@
 """The scale-from-zero loop: looks at the gateways while something is at zero, and starts what is waited for.
 
-Every pool is read by a task of its own, one at a time per pool, and backs off on its own: a pool whose picker is
-broken or slow does not delay the others. An exception about one model or pool concerns that one alone. With nothing at
-zero the loop sleeps until a cache says otherwise.
+Every pool is read by a task of its own and backs off on its own: a pool whose picker is broken or slow does not delay
+the others. An exception about one model or pool concerns that one alone. With nothing at zero the loop sleeps until a
+cache changes.
 
 The loop keeps which models are at rest, and the pools in front of them. A change of a cache names the models that it
 may concern, and only those are looked at again. All models with a variant at zero are looked at twice a minute: a claim
 of another controller may end without any change.
 
-Starting is three things: the ledger gets the decision, so that series and status say so before any autoscaler looks
-again; the activation is noted, so that a cycle that still sees zero replicas does not take it back; and the scale
-subresource is written, once, with the version of the target it was decided on. The write waits for Prometheus to
-have the number, though not for long: an autoscaler that reads zero there takes a target back that it finds running.
+A start takes three steps. The ledger gets the decision, so that series and status show it before any autoscaler looks
+again. The activation is noted, so that a cycle that still sees zero replicas does not take it back. And the scale
+subresource is written once, with the version of the target that was decided on. The write waits a short time for
+Prometheus to have the number: an autoscaler that still reads zero there scales a running target back to zero.
 """
 
 from __future__ import annotations
@@ -19,25 +19,27 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Final, TypeAlias
+from typing import Final
 
 from wva import log
 from wva.clock import Clock
 from wva.collect.pools import Pool
+from wva.collect.troubles import Troubles
 from wva.decide.start import Budget, Refusal, activate
 from wva.instruments import Instruments
 from wva.kube.backoff import Backoff
 from wva.kube.errors import ApiError
 from wva.model.decision import Decision
-from wva.model.failures import cause_of
-from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason
+from wva.model.trouble import UNTROUBLED, Trouble, TroubleReason, cause_of
 from wva.model.variant import ModelKey, Variant, VariantKey
+from wva.publish.ledger import Ledger
 from wva.publish.obstacles import FAILED_EVENT, REFUSED_EVENT
-from wva.scale_from_zero.activations import ACTIVATION_SECONDS, Activations
-from wva.scale_from_zero.gateway_queue import GatewayError
+from wva.scale_from_zero.at_rest import AtRest
+from wva.scale_from_zero.gateway import GatewayError, GatewayQueues
+from wva.scale_from_zero.starts import ACTIVATION_SECONDS, Activations, Starter
 from wva.slices import Slices
 
 POLL_SECONDS: Final = 0.25
@@ -72,9 +74,6 @@ class _PoolState:
     """How many requests wait, by model id, of the last answer; only models for which some do. Empty after an error."""
 
 
-Models: TypeAlias = dict[ModelKey, list[Variant]]
-
-
 @dataclass(frozen=True, slots=True)
 class _Resting:
     """A model of which nothing runs: its variants, and the pools in front of them."""
@@ -83,62 +82,36 @@ class _Resting:
     pools: frozenset[Pool]
 
 
-@dataclass(frozen=True, slots=True)
-class _FailedStart:
-    """A start that was published and not written. Until ``until`` (monotonic seconds) it is the only one to try."""
-
-    key: VariantKey
-    until: float
-
-
 class ScaleFromZero:
-    """Runs the loop."""
+    """Keeps which models are at rest, reads their pools, and starts variants."""
 
     def __init__(
         self,
         *,
-        at_zero: Callable[[], set[ModelKey]],
-        marked: Callable[[], set[ModelKey]],
-        variants: Callable[[float, Iterable[ModelKey]], Awaitable[Iterable[Variant]]],
-        pools_of: Callable[[Variant], list[Pool]],
-        waiting: Callable[[Pool], Awaitable[Mapping[str, float]]],
-        budget: Callable[[ModelKey], Budget | None],
-        scale: Callable[[VariantKey, int], Awaitable[None]],
-        seen: Callable[[Decision], Awaitable[None]],
-        publish: Callable[[Decision], None],
-        announce: Callable[[VariantKey, str, str, str], None],
-        report: Callable[[Pool, str], None],
-        hinder: Callable[[VariantKey, Trouble], None],
-        changed: asyncio.Event,
+        at_rest: AtRest,
+        queues: GatewayQueues,
+        starter: Starter,
         activations: Activations,
+        troubles: Troubles,
+        ledger: Ledger,
+        budget: Callable[[], Budget | None],
+        announce: Callable[[VariantKey, str, str, str], None],
         clock: Clock,
         instruments: Instruments,
     ) -> None:
         """Look at nothing yet.
 
-        ``at_zero`` returns the models with a variant at zero, ``marked`` those to look at again since it was called
-        last. ``variants`` returns the variants of some models at a time (seconds since the epoch), ``pools_of`` the
-        pools in front of a variant. ``waiting`` reads a pool (raises GatewayError). ``budget`` returns the GPUs for a
-        model, None when they are not limited. ``scale`` writes the scale subresource of a variant's target (raises
-        ApiError). ``seen`` returns once autoscalers can see what was published, or after a short while all the same.
-        ``publish`` takes a decision into the ledger, ``announce`` records an event. ``report`` takes why a pool cannot
-        be read, empty when it can or when no variant needs it any more. ``hinder`` takes what keeps a variant from
-        being started. ``changed`` is set whenever variants, targets or pools have changed.
+        ``budget`` returns the GPUs that can be given out, None while they are not limited. ``announce`` records an
+        event on a variant: type, reason, message.
         """
-        self._at_zero = at_zero
-        self._marked = marked
-        self._variants = variants
-        self._pools_of = pools_of
-        self._waiting = waiting
-        self._budget = budget
-        self._scale = scale
-        self._seen = seen
-        self._publish = publish
-        self._announce = announce
-        self._report = report
-        self._tell_hindrance = hinder
-        self._changed = changed
+        self._at_rest = at_rest
+        self._queues = queues
+        self._starter = starter
         self._activations = activations
+        self._troubles = troubles
+        self._ledger = ledger
+        self._budget = budget
+        self._announce = announce
         self._clock = clock
         self._instruments = instruments
         self._logger = log.get("scale_from_zero")
@@ -152,119 +125,98 @@ class ScaleFromZero:
         self._unsettled: set[ModelKey] = set()
         """Models to look at again whatever the caches say: what was started is not shown yet, or the look failed."""
         self._look_at_all = -math.inf
-        self._failed_starts: dict[ModelKey, _FailedStart] = {}
+        self._failed_starts: dict[ModelKey, tuple[VariantKey, float]] = {}
+        """The start of a model that was published and not written: the only one to try until then (monotonic)."""
         self._refused: dict[ModelKey, tuple[str, ...]] = {}
         self._hindered: dict[VariantKey, float] = {}
         self._throttle = log.Throttle()
 
     async def run(self) -> None:
-        """Look, and start what is waited for, until cancelled."""
-        async with asyncio.TaskGroup() as group:
+        """Read the gateways and start what is waited for, until cancelled."""
+        changed = self._at_rest.changed
+        async with self._queues, asyncio.TaskGroup() as group:
             while True:
-                self._changed.clear()
+                changed.clear()
                 now = self._clock.monotonic()
                 await self._look_at_changed(now)
-                self._forget_others()
+                # Pools without a variant at zero are forgotten, and what was wrong with them.
+                for gone in self._states.keys() - self._wanted.keys():
+                    self._troubles.report(gone, "")
+                    if not self._states[gone].running:
+                        self._take(self._states.pop(gone), {})
                 pause_seconds = max(POLL_SECONDS, _PAUSE_PER_LOOK * (self._clock.monotonic() - now))
-                self._release(self._no_longer_resting(), before=now - _TOLD_SECONDS)
-                for pool, state in self._due(now):
-                    state.running, state.asked, state.due = True, now, now
-                    group.create_task(self._look(pool, state))
+                if self._hindered:
+                    at_rest = {key for one in self._resting.values() for key in one.variants}
+                    self._release(self._hindered.keys() - at_rest, before=now - _TOLD_SECONDS)
+                # Of each namespace a few pools are read at this turn: those that have waited longest.
+                states = [(pool, self._states.setdefault(pool, _PoolState())) for pool in self._order]
+                due = [(pool, state) for pool, state in states if not state.running and state.due <= now]
+                turn: Counter[str] = Counter()
+                for pool, state in sorted(due, key=lambda one: one[1].due):
+                    turn[pool.namespace] += 1
+                    if turn[pool.namespace] <= _POOLS_PER_NAMESPACE:
+                        state.running, state.asked, state.due = True, now, now
+                        group.create_task(self._look(pool, state))
                 if self._wanted:
                     await self._clock.sleep(pause_seconds)
                 else:
                     again = bool(self._activations) or bool(self._hindered)
-                    await self._clock.wait(self._changed, _RECHECK_SECONDS if again else None)
+                    await self._clock.wait(changed, _RECHECK_SECONDS if again else None)
                     if (early := now + pause_seconds - self._clock.monotonic()) > 0:
                         # A thousand changes in a row are no reason to look a thousand times.
                         await self._clock.sleep(early)
 
-    def _due(self, now: float) -> list[tuple[Pool, _PoolState]]:
-        """Return the pools to read at this turn: of each namespace a few, those that have waited longest."""
-        states = [(pool, self._states.setdefault(pool, _PoolState())) for pool in self._order]
-        due = [(pool, state) for pool, state in states if not state.running and state.due <= now]
-        due.sort(key=lambda one: one[1].due)
-        turn: Counter[str] = Counter()
-        chosen = []
-        for pool, state in due:
-            turn[pool.namespace] += 1
-            if turn[pool.namespace] <= _POOLS_PER_NAMESPACE:
-                chosen.append((pool, state))
-        return chosen
-
     async def _look_at_changed(self, now: float) -> None:
-        """Bring ``_resting`` and ``_wanted`` in step with the models that may be another story."""
-        marked = self._marked() | self._unsettled
+        """Bring ``_resting`` and ``_wanted`` up to date for the models that may have changed."""
+        marked = self._at_rest.take_marked() | self._unsettled
         if now >= self._look_at_all:
-            marked |= self._at_zero() | self._resting.keys()
+            marked |= self._at_rest.all() | self._resting.keys()
             self._look_at_all = now + _LOOK_AT_ALL_SECONDS
         if not marked:
             return
         self._unsettled = set()
         try:
-            await self._look_at(marked)
+            models, slices = await self._models(marked), Slices()
+            for model in marked:
+                variants = models.get(model, [])
+                if any(variant.key in self._activations for variant in variants):
+                    self._unsettled.add(model)
+                resting = None  # something of it runs, or it is gone
+                if variants and not any(variant.active for variant in variants):
+                    pools: set[Pool] = set()
+                    for variant in variants:
+                        pools.update(self._pools(variant))
+                        await slices.rest()
+                    resting = _Resting(frozenset(variant.key for variant in variants), frozenset(pools))
+                before = self._resting.pop(model, None)
+                if resting is None:
+                    self._failed_starts.pop(model, None)
+                else:
+                    self._resting[model] = resting
+                old, new = (frozenset() if one is None else one.pools for one in (before, resting))
+                for pool in new - old:
+                    self._wanted.setdefault(pool, set()).add(model)
+                for pool in old - new:
+                    self._wanted[pool].discard(model)
+                    if not self._wanted[pool]:
+                        del self._wanted[pool]
+                await slices.rest()
         except BaseException:
             self._unsettled |= marked  # the loop is started again, and begins with them
             raise
-
-    async def _look_at(self, marked: set[ModelKey]) -> None:
-        models, slices = await self._models(marked), Slices()
-        for model in marked:
-            variants = models.get(model, [])
-            if any(variant.key in self._activations for variant in variants):
-                self._unsettled.add(model)
-            pools: set[Pool] = set()
-            runs = not variants or any(variant.active for variant in variants)
-            for variant in () if runs else variants:
-                pools.update(self._pools(variant))
-                await slices.rest()
-            keys = frozenset(variant.key for variant in variants)
-            self._rest(model, None if runs else _Resting(keys, frozenset(pools)))
-            await slices.rest()
         if len(self._order) != len(self._wanted) or any(pool not in self._wanted for pool in self._order):
             self._order = sorted(self._wanted)
 
-    def _rest(self, model: ModelKey, now: _Resting | None) -> None:
-        """Take what a look has found of a model; None: something of it runs, or it is gone."""
-        before = self._resting.pop(model, None)
-        if now is not None and before == now:
-            self._resting[model] = now
-            return
-        if now is None:
-            self._failed_starts.pop(model, None)
-        else:
-            self._resting[model] = now
-        old, new = (frozenset() if one is None else one.pools for one in (before, now))
-        for pool in new - old:
-            self._wanted.setdefault(pool, set()).add(model)
-        for pool in old - new:
-            self._wanted[pool].discard(model)
-            if not self._wanted[pool]:
-                del self._wanted[pool]
-
-    def _no_longer_resting(self) -> set[VariantKey]:
-        """Return the variants that something hindered, and that are not at rest any more."""
-        if not self._hindered:
-            return set()
-        return self._hindered.keys() - {key for one in self._resting.values() for key in one.variants}
-
-    def _forget_others(self) -> None:
-        """Forget the pools without a variant at zero, and what was wrong with them."""
-        for gone in self._states.keys() - self._wanted.keys():
-            self._report(gone, "")
-            if not self._states[gone].running:
-                self._take(self._states.pop(gone), {})
-
-    async def _models(self, models: Iterable[ModelKey]) -> Models:
-        found: Models = {}
-        for variant in await self._variants(self._clock.now(), models):
+    async def _models(self, models: Iterable[ModelKey]) -> dict[ModelKey, list[Variant]]:
+        found: dict[ModelKey, list[Variant]] = {}
+        for variant in await self._at_rest.variants_of(models, self._clock.now()):
             found.setdefault(variant.model, []).append(variant)
         return found
 
     def _pools(self, variant: Variant) -> list[Pool]:
         """Return the pools in front of a variant, none if they cannot be told."""
         try:
-            return self._pools_of(variant)
+            return self._at_rest.pools_of(variant)
         except Exception as error:  # noqa: BLE001 - the other variants have theirs
             self._fail(variant.model, [variant], error)
             return []
@@ -275,10 +227,19 @@ class ScaleFromZero:
         A failure is an answer, too: other pools of the same models may have waited for it.
         """
         try:
-            await self._read(pool, state)
+            try:
+                self._take(state, await self._queues.waiting(pool))
+            except Exception as error:  # noqa: BLE001 - it is a failure of this pool, whatever it is
+                self._failed(pool, state, error)
+            else:
+                self._instruments.gateway_reads.labels("success").inc()
+                if state.error:
+                    self._logger.info("gateway_answers_again", pool=str(pool))
+                state.error = ""
+                self._troubles.report(pool, "")
             started = await self._start(pool)
         except Exception as error:  # noqa: BLE001 - the other pools are read all the same
-            self._failed_unexpectedly(pool, state, error)
+            self._failed(pool, state, error)
         else:
             if started and not state.error:
                 state.backoff.reset()
@@ -287,21 +248,6 @@ class ScaleFromZero:
                 state.due = now + state.backoff.next(now)
         finally:
             state.running = False
-
-    async def _read(self, pool: Pool, state: _PoolState) -> None:
-        """Take what a pool answers, or why it does not."""
-        try:
-            self._take(state, await self._waiting(pool))
-        except GatewayError as error:
-            self._failed(pool, state, str(error))
-        except Exception as error:  # noqa: BLE001 - it is a failure of this pool like any other
-            self._failed_unexpectedly(pool, state, error)
-        else:
-            self._instruments.gateway_reads.labels("success").inc()
-            if state.error:
-                self._logger.info("gateway_answers_again", pool=str(pool))
-            state.error = ""
-            self._report(pool, "")
 
     def _take(self, state: _PoolState, waiting: Mapping[str, float]) -> None:
         """Take what a pool has answered."""
@@ -313,22 +259,21 @@ class ScaleFromZero:
         state.asked = None
         self._asked_for.update(state.waiting.keys())
 
-    def _failed_unexpectedly(self, pool: Pool, state: _PoolState, error: Exception) -> None:
-        cause = f"unexpected {cause_of(error)}"
-        if self._throttle.permits(pool, cause, self._clock.monotonic()):
-            self._logger.error("gateway_failed", pool=str(pool), cause=cause, exc_info=error)
-        self._failed(pool, state, cause)
-
-    def _failed(self, pool: Pool, state: _PoolState, reason: str) -> None:
+    def _failed(self, pool: Pool, state: _PoolState, error: Exception) -> None:
+        """Note why a pool was not read, and when to read it again."""
+        now, reason = self._clock.monotonic(), str(error)
+        if not isinstance(error, GatewayError):  # an error in this program
+            reason = f"unexpected {cause_of(error)}"
+            if self._throttle.permits(pool, reason, now):
+                self._logger.error("gateway_failed", pool=str(pool), cause=reason, exc_info=error)
         self._instruments.gateway_reads.labels("error").inc()
-        now = self._clock.monotonic()
         state.due = now + state.backoff.next(now)
         self._take(state, {})
         if reason != state.error:
             self._logger.warning("gateway_not_read", pool=str(pool), reason=reason)
         state.error = reason
         if pool in self._wanted:
-            self._report(pool, reason)
+            self._troubles.report(pool, reason)
 
     async def _start(self, pool: Pool) -> bool:
         """Start the models behind the pool that have requests waiting; tell whether every write succeeded.
@@ -342,11 +287,18 @@ class ScaleFromZero:
         wanted: dict[ModelKey, dict[Pool, float]] = {}
         slices = Slices()
         for model in list(self._wanted.get(pool, ())):
-            if model.model_id not in self._asked_for and not self._is_hindered(model):
+            resting = self._resting.get(model)
+            hindered = resting is not None and not self._hindered.keys().isdisjoint(resting.variants)
+            if model.model_id not in self._asked_for and not hindered:
                 continue
-            queues = self._queues(model)
-            if queues is not None and (any(queues.values()) or self._is_hindered(model)):
-                wanted[model] = queues
+            # While the answer of another pool is still to come, that one starts the model. A picker that takes longer
+            # than one poll is not waited for.
+            latest = self._clock.monotonic() - POLL_SECONDS
+            states = {one: self._states[one] for one in (resting.pools if resting else ()) if one in self._states}
+            if all(state.asked is None or state.asked <= latest for state in states.values()):
+                queues = {one: state.waiting.get(model.model_id, 0.0) for one, state in states.items()}
+                if any(queues.values()) or hindered:
+                    wanted[model] = queues
             await slices.rest()
         models = await self._models(wanted) if wanted else {}
         for model, queues in sorted(wanted.items(), key=itemgetter(0)):
@@ -357,59 +309,41 @@ class ScaleFromZero:
                 continue
             try:
                 # Two pools may have one picker, so their queues are not added up.
-                answer = activate(behind, max(queues.values(), default=0.0), self._budget(model))
+                answer = activate(behind, max(queues.values(), default=0.0), self._budget())
             except Exception as error:  # noqa: BLE001 - the other models behind the pool are started all the same
                 self._fail(model, behind, error)
                 continue
             if isinstance(answer, Refusal):
                 self._refuse(model, behind, answer)
-            elif answer is None:
+                continue
+            if answer is None:
                 self._release((variant.key for variant in behind), before=self._clock.monotonic() - _TOLD_SECONDS)
-            elif not self._another_is_under_way(answer, variants):
-                self._refused.pop(model, None)
-                starts.append(answer)
-                # At once: another pool of the same model must not start it a second time.
-                self._activations.note(answer.key, answer.desired, self._clock.now())
-                self._unsettled.add(model)
+                continue
+            # The number of a start that could not be written is published, and a scaler may obey it. So a start of
+            # another variant of the model would be one too many.
+            failed, until = self._failed_starts.get(model, (answer.key, 0.0))
+            under_way = failed != answer.key and any(variant.key == failed for variant in variants)
+            if under_way and self._clock.monotonic() < until:
+                continue
+            self._refused.pop(model, None)
+            starts.append(answer)
+            # At once: another pool of the same model must not start it a second time.
+            self._activations.note(answer.key, answer.desired, self._clock.now())
+            self._unsettled.add(model)
         return all(await asyncio.gather(*(self._activate(decision) for decision in starts)))
-
-    def _queues(self, model: ModelKey) -> dict[Pool, float] | None:
-        """Return how many requests wait for a model at rest, by pool; None while the answer of a pool is still to come.
-
-        A picker that takes longer than one poll is not waited for.
-        """
-        resting, latest = self._resting.get(model), self._clock.monotonic() - POLL_SECONDS
-        states = {one: self._states[one] for one in (resting.pools if resting else ()) if one in self._states}
-        if any(state.asked is not None and state.asked > latest for state in states.values()):
-            return None
-        return {one: state.waiting.get(model.model_id, 0.0) for one, state in states.items()}
-
-    def _another_is_under_way(self, start: Decision, variants: Iterable[Variant]) -> bool:
-        """Tell whether another variant of the model was to be started and could not be written.
-
-        Its number is published, and a scaler may obey it, so a second variant would be one too many.
-        """
-        failed = self._failed_starts.get(start.model)
-        if failed is None or failed.key == start.key or self._clock.monotonic() >= failed.until:
-            return False
-        return any(variant.key == failed.key for variant in variants)
-
-    def _is_hindered(self, model: ModelKey) -> bool:
-        resting = self._resting.get(model)
-        return bool(self._hindered) and resting is not None and any(key in self._hindered for key in resting.variants)
 
     async def _activate(self, decision: Decision) -> bool:
         """Publish, then write; tell whether the write succeeded. What is published stays: a scaler may obey it."""
         key = decision.key
-        self._publish(decision)
-        await self._seen(decision)
+        self._ledger.record([decision])
+        await self._starter.wait_visible(key, decision.desired)
         try:
-            await self._scale(key, decision.desired)
+            await self._starter.scale(key, decision.desired)
         except Exception as error:  # noqa: BLE001 - the other targets are scaled all the same
             expected = isinstance(error, ApiError)
             reason = str(error) if expected else cause_of(error)
             self._activations.forget(key)
-            self._failed_starts[decision.model] = _FailedStart(key, self._clock.monotonic() + ACTIVATION_SECONDS)
+            self._failed_starts[decision.model] = (key, self._clock.monotonic() + ACTIVATION_SECONDS)
             self._instruments.activations.labels("error").inc()
             exception = {} if expected else {"exc_info": error}
             self._logger.warning("activation_failed", variant=str(key), reason=reason, **exception)
@@ -437,7 +371,7 @@ class ScaleFromZero:
             self._announce(variant.key, "Warning", REFUSED_EVENT, message)
 
     def _fail(self, model: ModelKey, variants: Iterable[Variant], error: Exception) -> None:
-        """Say that a model cannot be started because of an error of our own."""
+        """Say that a model cannot be started because of an error in this program."""
         cause = f"starting from zero failed: {cause_of(error)}"
         if self._throttle.permits(model, cause, self._clock.monotonic()):
             self._logger.error("model_failed", model=str(model), cause=cause, exc_info=error)
@@ -446,10 +380,10 @@ class ScaleFromZero:
 
     def _hinder(self, key: VariantKey, trouble: Trouble) -> None:
         self._hindered[key] = self._clock.monotonic()
-        self._tell_hindrance(key, trouble)
+        self._troubles.hinder(key, trouble)
 
     def _release(self, keys: Iterable[VariantKey], *, before: float = math.inf) -> None:
         """Say that nothing hinders these variants, unless something did after ``before`` (monotonic seconds)."""
         for key in [key for key in keys if self._hindered.get(key, math.inf) < before]:
             del self._hindered[key]
-            self._tell_hindrance(key, UNTROUBLED)
+            self._troubles.hinder(key, UNTROUBLED)

@@ -6,8 +6,6 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,7 +48,7 @@ class Address:
         sockets: list[socket.socket] = []
         try:
             if self.host is None:
-                return [_everywhere(self.port, backlog)]
+                return [self._everywhere(backlog)]
             loop = asyncio.get_running_loop()
             found = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
             port = self.port
@@ -60,38 +58,25 @@ class Address:
         except (OSError, UnicodeError) as error:
             for listening in sockets:
                 listening.close()
-            raise AddressError(
-                f"cannot listen on {self.host or ''}:{self.port} for {name}: {_reason(error)}"
-            ) from error
+            if isinstance(error, OSError) and error.errno is not None and not isinstance(error, socket.gaierror):
+                reason = os.strerror(error.errno)  # the library adds the address, which the message has already
+            else:
+                reason = str(getattr(error, "strerror", None) or error)
+            raise AddressError(f"cannot listen on {self.host or ''}:{self.port} for {name}: {reason}") from error
         return sockets
 
-
-def _reason(error: OSError | UnicodeError) -> str:
-    """Return the system's own words; the library adds the address, which the message has already."""
-    if isinstance(error, OSError) and error.errno is not None and not isinstance(error, socket.gaierror):
-        return os.strerror(error.errno)
-    return str(getattr(error, "strerror", None) or error)
+    def _everywhere(self, backlog: int) -> socket.socket:
+        """Listen on every interface, with one socket for both families where there is IPv6."""
+        if socket.has_dualstack_ipv6():
+            try:
+                return _listening(("", self.port), socket.AF_INET6, backlog, dual=True)
+            except OSError as error:
+                if error.errno not in _NO_IPV6:  # the kernel knows IPv6, but the machine may have none
+                    raise
+        return _listening(("", self.port), socket.AF_INET, backlog)
 
 
 def _listening(place: tuple[str, int], family: int, backlog: int, *, dual: bool = False) -> socket.socket:
     listening = socket.create_server(place, family=family, backlog=backlog, dualstack_ipv6=dual)
     listening.setblocking(False)
     return listening
-
-
-def _everywhere(port: int, backlog: int) -> socket.socket:
-    """Listen on every interface, with one socket for both families where there is IPv6."""
-    if socket.has_dualstack_ipv6():
-        with _unless_without_ipv6():
-            return _listening(("", port), socket.AF_INET6, backlog, dual=True)
-    return _listening(("", port), socket.AF_INET, backlog)
-
-
-@contextmanager
-def _unless_without_ipv6() -> Iterator[None]:
-    """Go on when the kernel knows IPv6 but the machine has none."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _NO_IPV6:
-            raise

@@ -8,25 +8,33 @@ directory, and a watch on the file itself never fires there.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import ssl
 import stat
-from collections.abc import Callable
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, Protocol
+from typing import ClassVar, Final
 
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from wva import log
 from wva.clock import Clock
 from wva.instruments import Instruments
-from wva.serve.pem import load_pair, self_signed
 
 RELOAD_SECONDS: Final = 10.0
 RENEWAL_CHECK_SECONDS: Final = 3600.0
 RENEW_BEFORE: Final = timedelta(days=30)
+_VALIDITY: Final = timedelta(days=365)
+_CLOCK_SKEW: Final = timedelta(minutes=10)
 _WARN_BEFORE: Final = timedelta(days=7)
 _WARN_SHARE: Final = 0.2
 _MAX_BYTES: Final = 1024 * 1024
@@ -49,19 +57,6 @@ class CertificateFiles:
     key: Path
 
 
-class ServingCertificate(Protocol):
-    """Where a server gets its TLS context from."""
-
-    @property
-    def context(self) -> ssl.SSLContext:
-        """The context for the next handshake."""
-        ...
-
-    async def run(self, clock: Clock) -> None:
-        """Keep it good until cancelled."""
-        ...
-
-
 def server_context() -> ssl.SSLContext:
     """Return a TLS 1.2+ server context without a certificate, speaking HTTP/1.1 only."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -73,7 +68,7 @@ def server_context() -> ssl.SSLContext:
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded:
+class _Pair:
     """One usable pair: its context and when it is valid."""
 
     context: ssl.SSLContext
@@ -81,25 +76,47 @@ class _Loaded:
     not_after: datetime
 
     @staticmethod
-    def of(certificate: bytes, key: bytes) -> _Loaded:
+    def of(certificate: bytes, key: bytes) -> _Pair:
         """Load a pair (PEM). Raises ValueError or OSError (ssl.SSLError is one) when it cannot be used."""
         leaf = x509.load_pem_x509_certificates(certificate)[0]
         context = server_context()
         load_pair(context, certificate, key)
-        return _Loaded(context, leaf.not_valid_before_utc, leaf.not_valid_after_utc)
+        return _Pair(context, leaf.not_valid_before_utc, leaf.not_valid_after_utc)
 
 
-class _Expiry:
-    """Says that the certificate in force runs out: as a metric all the time, in the log once for each state."""
+class ServingCertificate(ABC):
+    """Where a server gets its TLS context from."""
 
-    def __init__(self, instruments: Instruments) -> None:
-        self._gauge = instruments.certificate_expiry
+    period_seconds: ClassVar[float]
+
+    def __init__(self, pair: _Pair, *, instruments: Instruments, now: Now) -> None:
+        """Begin with a pair. ``now`` tells wall-clock seconds since the epoch."""
+        self._pair = pair
+        self._now = now
+        self._expires = instruments.certificate_expiry
         self._logger = log.get("certs")
         self._told = ""
+        self._watch_expiry(_time(now))
 
-    def watch(self, pair: _Loaded, now: datetime) -> None:
-        """Look at the certificate in force."""
-        self._gauge.set(pair.not_after.timestamp())
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The context for the next handshake."""
+        return self._pair.context
+
+    async def run(self, clock: Clock) -> None:
+        """Keep it good until cancelled."""
+        while True:
+            await clock.sleep(self.period_seconds)
+            self.poll()
+
+    @abstractmethod
+    def poll(self) -> None:
+        """Look whether another pair has to be in force."""
+
+    def _watch_expiry(self, now: datetime) -> None:
+        """Say that the certificate in force runs out: as a metric all the time, in the log once for each state."""
+        pair = self._pair
+        self._expires.set(pair.not_after.timestamp())
         margin = min(_WARN_BEFORE, (pair.not_after - pair.not_before) * _WARN_SHARE)
         state = "expired" if now >= pair.not_after else "expiring" if now >= pair.not_after - margin else ""
         if state == self._told:
@@ -107,47 +124,36 @@ class _Expiry:
         self._told = state
         expires = pair.not_after.isoformat()
         if state == "expired":
-            self._logger.error("certificate_expired", expires=expires, in_force="this certificate, for want of another")
+            self._logger.error(
+                "certificate_expired", expires=expires, in_force="this certificate, because there is no other"
+            )
         elif state:
             self._logger.warning("certificate_expiring", expires=expires, expected="a newer pair in the files")
 
 
-class SelfSignedCertificate:
+class SelfSignedCertificate(ServingCertificate):
     """A self-signed certificate, new at each start and again before it runs out."""
+
+    period_seconds = RENEWAL_CHECK_SECONDS
 
     def __init__(self, dns_names: list[str], *, instruments: Instruments, now: Now) -> None:
         """Make the first one. ``now`` tells wall-clock seconds since the epoch."""
         self._names = dns_names
-        self._now = now
-        self._expiry = _Expiry(instruments)
-        self._pair = self._make()
-
-    @property
-    def context(self) -> ssl.SSLContext:
-        """The context for the next handshake."""
-        return self._pair.context
-
-    async def run(self, clock: Clock) -> None:
-        """Renew until cancelled."""
-        while True:
-            await clock.sleep(RENEWAL_CHECK_SECONDS)
-            self.poll()
+        super().__init__(_Pair.of(*self_signed(dns_names, now=_time(now))), instruments=instruments, now=now)
 
     def poll(self) -> None:
         """Make a new one if the one in force runs out soon."""
-        if _time(self._now) >= self._pair.not_after - RENEW_BEFORE:
-            self._pair = self._make()
-            log.get("certs").info("certificate_renewed", expires=self._pair.not_after.isoformat())
-
-    def _make(self) -> _Loaded:
         now = _time(self._now)
-        pair = _Loaded.of(*self_signed(self._names, now=now))
-        self._expiry.watch(pair, now)
-        return pair
+        if now >= self._pair.not_after - RENEW_BEFORE:
+            self._pair = _Pair.of(*self_signed(self._names, now=now))
+            self._watch_expiry(now)
+            self._logger.info("certificate_renewed", expires=self._pair.not_after.isoformat())
 
 
-class ReloadingCertificate:
-    """A certificate that follows its files."""
+class ReloadingCertificate(ServingCertificate):
+    """A certificate that follows its files. A pair that does not load is reported, and the last good one kept."""
+
+    period_seconds = RELOAD_SECONDS
 
     def __init__(self, files: CertificateFiles, *, instruments: Instruments, now: Now) -> None:
         """Load the pair. Raises CertificateError when it cannot be used.
@@ -155,25 +161,10 @@ class ReloadingCertificate:
         ``now`` tells wall-clock seconds since the epoch.
         """
         self._files = files
-        self._now = now
         self._reloads = instruments.certificate_reloads
-        self._logger = log.get("certs")
-        self._expiry = _Expiry(instruments)
-        self._seen = _read_pair(files)
         self._rejected: object = None
-        self._pair = self._load(self._seen)
-        self._expiry.watch(self._pair, _time(now))
-
-    @property
-    def context(self) -> ssl.SSLContext:
-        """The context for the next handshake."""
-        return self._pair.context
-
-    async def run(self, clock: Clock) -> None:
-        """Follow the files until cancelled. A pair that does not load is reported and the last good one kept."""
-        while True:
-            await clock.sleep(RELOAD_SECONDS)
-            self.poll()
+        self._seen = _read_pair(files)
+        super().__init__(self._load(self._seen), instruments=instruments, now=now)
 
     def poll(self) -> None:
         """Load the pair if its bytes changed."""
@@ -181,36 +172,30 @@ class ReloadingCertificate:
         try:
             current = _read_pair(self._files)
             if current != self._seen:
-                self._take(current, now)
+                pair = self._load(current)
+                outside = now < pair.not_before or now >= pair.not_after
+                if outside and self._pair.not_before <= now < self._pair.not_after:
+                    valid = f"{pair.not_before.isoformat()} to {pair.not_after.isoformat()}"
+                    raise CertificateError(
+                        f"{self._files.certificate} is valid from {valid} only, and now is {now.isoformat()}"
+                    )
+                self._pair, self._seen = pair, current
+                self._reloads.labels(result="success").inc()
+                path, expires = str(self._files.certificate), pair.not_after.isoformat()
+                self._logger.info("certificate_reloaded", path=path, expires=expires)
             self._rejected = None
         except CertificateError as error:
-            self._reject(error)
-        self._expiry.watch(self._pair, now)
+            # A pair is reported once for each reason, not at every look.
+            reason = str(error).partition(", and now is ")[0]
+            if reason != self._rejected:
+                self._rejected = reason
+                self._reloads.labels(result="rejected").inc()
+                self._logger.error("certificate_rejected", reason=str(error), in_force="the last good certificate")  # noqa: TRY400 - expected
+        self._watch_expiry(now)
 
-    def _take(self, current: tuple[bytes, bytes], now: datetime) -> None:
-        pair = self._load(current)
-        outside = now < pair.not_before or now >= pair.not_after
-        if outside and self._pair.not_before <= now < self._pair.not_after:
-            valid = f"{pair.not_before.isoformat()} to {pair.not_after.isoformat()}"
-            raise CertificateError(
-                f"{self._files.certificate} is valid from {valid} only, and now is {now.isoformat()}"
-            )
-        self._pair, self._seen = pair, current
-        self._reloads.labels(result="success").inc()
-        self._logger.info("certificate_reloaded", path=str(self._files.certificate), expires=pair.not_after.isoformat())
-
-    def _reject(self, error: CertificateError) -> None:
-        """Report a pair once for each reason, not at every look."""
-        reason = str(error).partition(", and now is ")[0]
-        if reason == self._rejected:
-            return
-        self._rejected = reason
-        self._reloads.labels(result="rejected").inc()
-        self._logger.error("certificate_rejected", reason=str(error), in_force="the last good certificate")
-
-    def _load(self, pair: tuple[bytes, bytes]) -> _Loaded:
+    def _load(self, pair: tuple[bytes, bytes]) -> _Pair:
         try:
-            return _Loaded.of(*pair)
+            return _Pair.of(*pair)
         except (ValueError, OSError) as error:  # ssl.SSLError is an OSError
             names = f"{self._files.certificate} and {self._files.key}"
             raise CertificateError(f"{names} are not a certificate and its private key: {error}") from error
@@ -243,3 +228,57 @@ def _read(path: Path) -> bytes:
     if len(data) > _MAX_BYTES:
         raise CertificateError(f"cannot read {path}: larger than {_MAX_BYTES} bytes")
     return data
+
+
+def self_signed(dns_names: list[str], *, now: datetime) -> tuple[bytes, bytes]:
+    """Return certificate and key (PEM) for localhost, 127.0.0.1 and ``dns_names``, valid for a year."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "wva-metrics")])
+    alternatives: list[x509.GeneralName] = [x509.DNSName(entry) for entry in ["localhost", *dns_names]]
+    alternatives.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + _VALIDITY)
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem_key = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM), pem_key
+
+
+def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Load certificate and key (PEM) into ``context``. Raises ssl.SSLError when they are no pair, OSError.
+
+    An encrypted key is one that does not load: without the empty password OpenSSL would ask for it on the terminal.
+    """
+    with _as_file(certificate) as chain, _as_file(key) as private:
+        context.load_cert_chain(chain, private, password="")
+
+
+@contextmanager
+def _as_file(data: bytes) -> Iterator[str]:
+    """Give the path of a file with ``data`` that only this process can find: OpenSSL loads from files only.
+
+    An anonymous file in memory touches no disk and works on a read-only file system. Where the system has no such
+    files, it is one in a private temporary folder.
+    """
+    if hasattr(os, "memfd_create"):
+        with os.fdopen(os.memfd_create("wva-certificate"), "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            yield f"/proc/self/fd/{stream.fileno()}"
+    else:
+        with tempfile.TemporaryDirectory(prefix="wva-cert-") as folder:
+            path = Path(folder, "pem")
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+                stream.write(data)
+            yield str(path)

@@ -20,8 +20,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
-from wva.publish.leader_collector import Head
-from wva.publish.series import SeriesText
+from wva.publish.metrics import Family, SeriesText
 from wva.serve.gate import Gate, plain
 from wva.serve.http import Handler
 from wva.slices import Slices, beside
@@ -30,7 +29,6 @@ ProbeCheck: TypeAlias = Callable[[], list[str]]
 """Returns what is wrong, one line per reason; empty when nothing is."""
 JsonPage: TypeAlias = Callable[[], object]
 _Page: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.Response]]
-_Refusal: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.Response | None]]
 
 METRICS_PATH: Final = "/metrics"
 _READ: Final = frozenset({"GET", "HEAD"})
@@ -62,34 +60,34 @@ def metrics_handler(
     ``gate`` None lets all clients in. ``series`` has the text of the families about variants. Without it they are
     rendered like all others.
     """
-    known: dict[str, _Page] = {path: _json(page) for path, page in (pages or {}).items()}
-    known[METRICS_PATH] = partial(_exposition, registry, series)
-    if gate is None:
-        return _serve(known, _all_pass)
-    return _serve(known, lambda request: gate.refusal(request, pages=known))
+    known: dict[str, _Page] = {METRICS_PATH: partial(_exposition, registry, series)}
+
+    async def send_json(page: JsonPage, _: web.BaseRequest) -> web.Response:
+        return web.Response(body=msgspec.json.encode(page()), content_type="application/json")
+
+    for path, page in (pages or {}).items():
+        known[path] = partial(send_json, page)
+    return _serve(known, gate)
 
 
 def probes_handler(not_ready: ProbeCheck, *, unhealthy: ProbeCheck = list) -> Handler:
     """Return what serves ``/healthz`` and ``/readyz`` to all clients."""
-    pages = {"/healthz": _probe(unhealthy, "unhealthy"), "/readyz": _probe(not_ready, "not ready")}
-    return _serve(pages, _all_pass)
 
-
-def _probe(check: ProbeCheck, state: str) -> _Page:
-    async def respond(_: web.BaseRequest) -> web.Response:
+    async def probe(check: ProbeCheck, state: str, _: web.BaseRequest) -> web.Response:
         reasons = check()
         if reasons:
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, "\n".join(f"{state}: {reason}" for reason in reasons))
         return plain(HTTPStatus.OK, "ok")
 
-    return respond
+    pages = {"/healthz": partial(probe, unhealthy, "unhealthy"), "/readyz": partial(probe, not_ready, "not ready")}
+    return _serve(pages, None)
 
 
-def _serve(pages: Mapping[str, _Page], refusal: _Refusal) -> Handler:
+def _serve(pages: Mapping[str, _Page], gate: Gate | None) -> Handler:
     """Return a handler that asks the gate first and looks for the page then, by the same path."""
 
     async def handle(request: web.BaseRequest) -> web.Response:
-        refused = await refusal(request)
+        refused = None if gate is None else await gate.refusal(request, pages=pages)
         if refused is not None:
             return refused
         page = pages.get(request.path)
@@ -102,23 +100,6 @@ def _serve(pages: Mapping[str, _Page], refusal: _Refusal) -> Handler:
     return handle
 
 
-async def _all_pass(_: web.BaseRequest) -> web.Response | None:
-    return None
-
-
-def _json(page: JsonPage) -> _Page:
-    async def respond(_: web.BaseRequest) -> web.Response:
-        return web.Response(body=msgspec.json.encode(page()), content_type="application/json")
-
-    return respond
-
-
-def _known_versions(accept: str) -> str:
-    """Return an Accept header without the formats in unknown versions: the library takes any text for one."""
-    ranges = [entry for entry in accept.split(",") if set(_VERSION.findall(entry)) <= _VERSIONS]
-    return ",".join(ranges)
-
-
 class _Collected:
     """Families that have been collected, in the form that the library renders."""
 
@@ -129,23 +110,21 @@ class _Collected:
         return self._families
 
 
-async def _collect(registry: CollectorRegistry, *, left_out: frozenset[str]) -> list[Metric]:
-    """Return the families, and let other tasks run between them: for thousands of variants each takes a while."""
+async def _exposition(registry: CollectorRegistry, series: SeriesText | None, request: web.BaseRequest) -> web.Response:
+    """Return the page in the format and encoding that the scraper asks for."""
+    # Formats in unknown versions are left out: the library takes any text for one.
+    accept = request.headers.get("Accept", "").split(",")
+    known = ",".join(entry for entry in accept if set(_VERSION.findall(entry)) <= _VERSIONS)
+    encode, content_type = choose_encoder(known)
+    headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
+    zipped = gzip_accepted(request.headers.get("Accept-Encoding", ""))
+    left_out = frozenset(head.name for head in series.heads) if series is not None else frozenset()
+    # Other tasks run between the families: for thousands of variants each takes a while.
     slices, families = Slices(), []
     for family in registry.collect():
         if family.name not in left_out:
             families.append(family)
         await slices.rest()
-    return families
-
-
-async def _exposition(registry: CollectorRegistry, series: SeriesText | None, request: web.BaseRequest) -> web.Response:
-    """Return the page in the format and encoding that the scraper asks for."""
-    encode, content_type = choose_encoder(_known_versions(request.headers.get("Accept", "")))
-    headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
-    zipped = gzip_accepted(request.headers.get("Accept-Encoding", ""))
-    left_out = frozenset(head.name for head in series.heads) if series is not None else frozenset()
-    families = await _collect(registry, left_out=left_out)
     about_variants = [] if series is None else await series.page(partial(_heading, encode))
 
     def render() -> tuple[bytes, bool]:
@@ -163,6 +142,6 @@ async def _exposition(registry: CollectorRegistry, series: SeriesText | None, re
     return web.Response(body=body, headers=headers)
 
 
-def _heading(encode: Callable[[_Collected], bytes], head: Head) -> bytes:
+def _heading(encode: Callable[[_Collected], bytes], head: Family) -> bytes:
     """Return what stands above the series of a family."""
     return encode(_Collected([Metric(head.name, head.help, head.type)])).removesuffix(_END)

@@ -1,4 +1,6 @@
-"""Asks the API server who a client is and what it may do: one review in, its status out, or ReviewFailed.
+"""Asks the API server who a client is and what it may do, and remembers answers for a while.
+
+One review in, its status out, or ReviewFailed.
 
 The reviews go out through a client without write guard: a standby serves ``/metrics`` too, and a review changes
 nothing. The API server's own words never leave this module: they may quote what was sent, and that was a token.
@@ -7,20 +9,21 @@ nothing. The API server's own words never leave this module: they may quote what
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from wva import log
+from wva.api.core import SubjectAccessReview, TokenReview
 from wva.api.kinds import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from wva.api.meta import KubeObject
 from wva.api.resource import Resource
-from wva.api.reviews import SubjectAccessReview, TokenReview
 from wva.instruments import Instruments
 from wva.kube.backoff import Backoff
+from wva.kube.client import KubeClient
 from wva.kube.errors import ApiError, TooManyRequests, Unavailable, Unreachable
-from wva.serve.throttle import Throttled
+from wva.serve.throttle import Latest, Throttled
 
 REVIEW_SECONDS: Final = 5.0
 """Two reviews fit into the ten seconds that a scrape usually has."""
@@ -30,18 +33,12 @@ _TRANSIENT: Final = (TooManyRequests, Unavailable, Unreachable)
 _TELL_EVERY_SECONDS: Final = 60.0
 
 R = TypeVar("R", bound=KubeObject)
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 class ReviewFailed(Exception):  # noqa: N818 - it says what happened
     """The API server could not be asked, or refused to answer; the message has status and reason only."""
-
-
-class Creator(Protocol):
-    """The part of the Kubernetes client that is used here."""
-
-    async def create(self, resource: Resource[R], namespace: str, body: Mapping[str, object]) -> R:
-        """Create an object and return the answer. Raises ApiError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,9 @@ class Identity:
 class Reviews:
     """Both reviews, a few at a time."""
 
-    def __init__(self, client: Creator, *, instruments: Instruments, timeout_seconds: float = REVIEW_SECONDS) -> None:
+    def __init__(
+        self, client: KubeClient, *, instruments: Instruments, timeout_seconds: float = REVIEW_SECONDS
+    ) -> None:
         """Ask through ``client``; ``timeout_seconds`` limits one review with its retries and its wait for a turn."""
         self._client = client
         self._instruments = instruments
@@ -113,7 +112,16 @@ class Reviews:
         started = loop.time()
         try:
             async with asyncio.timeout(self._timeout_seconds), self._turns:
-                return await self._try(resource, body)
+                backoff, attempts = Backoff(base_seconds=0.1, cap_seconds=1.0), 1
+                while True:
+                    try:
+                        return await self._client.create(resource, "", body)
+                    except _TRANSIENT as error:  # it may be better in a moment
+                        if attempts == _ATTEMPTS:
+                            raise
+                        pause_seconds = backoff.next(loop.time(), retry_after_seconds=error.retry_after_seconds)
+                    attempts += 1
+                    await asyncio.sleep(pause_seconds)
         except TimeoutError:
             raise self._failed(review, f"no answer in {self._timeout_seconds:g} s") from None
         except ApiError as error:
@@ -121,17 +129,6 @@ class Reviews:
             raise self._failed(review, f"{error.status} {error.reason}".strip()) from None
         finally:
             self._instruments.endpoint_review_duration.labels(review=review).observe(loop.time() - started)
-
-    async def _try(self, resource: Resource[R], body: Mapping[str, object]) -> R:
-        """Ask; what may be better in a moment is asked again."""
-        backoff = Backoff(base_seconds=0.1, cap_seconds=1.0)
-        loop = asyncio.get_running_loop()
-        for _ in range(_ATTEMPTS - 1):
-            try:
-                return await self._client.create(resource, "", body)
-            except _TRANSIENT as error:
-                await asyncio.sleep(backoff.next(loop.time(), retry_after_seconds=error.retry_after_seconds))
-        return await self._client.create(resource, "", body)
 
     def _failed(self, review: str, reason: str) -> ReviewFailed:
         """Count a failure, and tell it now and then."""
@@ -144,3 +141,52 @@ class Reviews:
 
     def _count(self, review: str, outcome: str) -> None:
         self._instruments.endpoint_reviews.labels(review=review, outcome=outcome).inc()
+
+
+class ReviewCache(Generic[K, V]):
+    """Answers that are good for a while, at most ``capacity``: the one that was not used for longest goes first.
+
+    However many clients want the same answer at a time, it is asked for once.
+    """
+
+    def __init__(self, *, capacity: int, monotonic: Callable[[], float]) -> None:
+        """Start empty; ``monotonic`` tells seconds."""
+        self._monotonic = monotonic
+        self._kept: Latest[K, tuple[V, float]] = Latest(capacity)
+        self._asked: dict[K, asyncio.Future[V | BaseException]] = {}
+
+    def __len__(self) -> int:
+        """Return how many answers are kept, outdated ones included."""
+        return len(self._kept)
+
+    async def get(self, key: K, ask: Callable[[], Awaitable[tuple[V, float]]]) -> tuple[V, bool]:
+        """Return the answer and whether it was there already; else ask, and let all who come meanwhile wait for it.
+
+        ``ask`` returns an answer and for how many seconds it may be used again. What it raises is raised to all callers
+        that wait, and not kept. If the asking one is cancelled, the next of those who wait asks again.
+        """
+        while True:
+            kept = self._kept.get(key)
+            if kept is not None and self._monotonic() < kept[1]:
+                self._kept.move_to_end(key)
+                return kept[0], True
+            running = self._asked.get(key)
+            if running is None:
+                break
+            outcome = await asyncio.shield(running)
+            if isinstance(outcome, Exception):
+                raise outcome
+            if not isinstance(outcome, BaseException):
+                return outcome, True
+        running = self._asked[key] = asyncio.get_running_loop().create_future()
+        try:
+            answer, seconds = await ask()
+        except BaseException as error:
+            running.set_result(error)
+            raise
+        else:
+            running.set_result(answer)
+            self._kept[key] = answer, self._monotonic() + seconds
+            return answer, False
+        finally:
+            del self._asked[key]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 CAPACITY: Final = 1024
 TELL_EVERY_SECONDS: Final = 60.0
@@ -25,24 +26,20 @@ class Throttled(Exception):  # noqa: N818 - called after what happened
         self.retry_after_seconds = retry_after_seconds
 
 
-class Recent(Generic[K]):
-    """The keys that were added last, at most ``capacity``."""
+class Latest(OrderedDict[K, V]):
+    """The entries that were set last, at most ``capacity``."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         """Start empty."""
-        self._keys: OrderedDict[K, None] = OrderedDict()
+        super().__init__()
         self._capacity = capacity
 
-    def __contains__(self, key: K) -> bool:
-        """Tell whether a key is among them."""
-        return key in self._keys
-
-    def add(self, key: K) -> None:
-        """Make a key the latest."""
-        self._keys[key] = None
-        self._keys.move_to_end(key)
-        if len(self._keys) > self._capacity:
-            self._keys.popitem(last=False)
+    def __setitem__(self, key: K, value: V) -> None:
+        """Make an entry the latest; the oldest one goes when there are too many."""
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self._capacity:
+            self.popitem(last=False)
 
 
 class Buckets(Generic[K]):
@@ -55,18 +52,15 @@ class Buckets(Generic[K]):
         self._burst = burst
         self._per_second = per_second
         self._monotonic = monotonic
-        self._capacity = capacity
-        self._levels: OrderedDict[K, tuple[float, float]] = OrderedDict()
+        self._levels: Latest[K, tuple[float, float]] = Latest(capacity)
 
     def take(self, key: K) -> None:
         """Take one from the bucket of ``key``. Raises Throttled when it is empty; then nothing is taken."""
         now = self._monotonic()
-        level, at = self._levels.pop(key, (self._burst, now))
+        level, at = self._levels.get(key, (self._burst, now))
         level = min(self._burst, level + (now - at) * self._per_second)
         enough = level >= 1.0
         self._levels[key] = (level - 1.0 if enough else level, now)
-        if len(self._levels) > self._capacity:
-            self._levels.popitem(last=False)
         if not enough:
             raise Throttled((1.0 - level) / self._per_second)
 
@@ -77,15 +71,12 @@ class Refusals:
     def __init__(self, *, monotonic: Callable[[], float], capacity: int = CAPACITY) -> None:
         """Start with nothing refused; ``monotonic`` tells seconds."""
         self._monotonic = monotonic
-        self._capacity = capacity
-        self._told: OrderedDict[str, tuple[float, int]] = OrderedDict()
+        self._told: Latest[str, tuple[float, int]] = Latest(capacity)
 
     def count(self, caller: str) -> int:
         """Count a refused request; return how many to log now, 0 when this is not the time."""
         now = self._monotonic()
-        told_at, silent = self._told.pop(caller, (now - TELL_EVERY_SECONDS, 0))
+        told_at, silent = self._told.get(caller, (now - TELL_EVERY_SECONDS, 0))
         due = now - told_at >= TELL_EVERY_SECONDS
         self._told[caller] = (now, 0) if due else (told_at, silent + 1)
-        if len(self._told) > self._capacity:
-            self._told.popitem(last=False)
         return silent + 1 if due else 0

@@ -88,9 +88,15 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* The one expression for the Deployment that is scaled. */}}
 {{- define "wva.target" -}}
 {{- default (printf "%s-decode" .Values.llmd.modelName) .Values.llmd.deploymentName }}
+{{- end }}
+
+{{/* The one expression for what is scaled: the variant and its scaler name the same object. */}}
+{{- define "wva.targetReference" -}}
+apiVersion: {{ ternary "leaderworkerset.x-k8s.io/v1" "apps/v1" (eq .Values.llmd.targetKind "LeaderWorkerSet") }}
+kind: {{ .Values.llmd.targetKind }}
+name: {{ include "wva.target" . | quote }}
 {{- end }}
 
 {{- define "wva.variant" -}}

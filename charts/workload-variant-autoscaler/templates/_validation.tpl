@@ -30,6 +30,9 @@
 {{- if and .Values.wva.limitedMode .Values.wva.namespaceScoped }}
 {{- $problems = append $problems "wva.limitedMode needs the nodes, which a controller with wva.namespaceScoped=true may not read: set one of them to false" }}
 {{- end }}
+{{- if and (include "wva.controller" .) .Values.va.enabled (ne .Values.llmd.targetKind "Deployment") (not (has .Values.llmd.targetKind .Values.wva.targetKinds)) }}
+{{- $problems = append $problems (printf "llmd.targetKind is %s, which wva.targetKinds does not have: add it, so that the controller may scale this kind" .Values.llmd.targetKind) }}
+{{- end }}
 {{- if gt (int .Values.hpa.minReplicas) (int .Values.hpa.maxReplicas) }}
 {{- $problems = append $problems (printf "hpa.minReplicas is %d, above hpa.maxReplicas %d" (int .Values.hpa.minReplicas) (int .Values.hpa.maxReplicas)) }}
 {{- end }}

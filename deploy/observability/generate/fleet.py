@@ -6,8 +6,8 @@ from typing import Final
 
 from deploy.observability.generate.grafana import (
     Dashboard,
-    Query,
-    Row,
+    PanelExpression,
+    PanelRow,
     Variable,
     graph,
     stat,
@@ -24,54 +24,54 @@ _HELD: Final = of_variants("wva_desired_reason", f'{_CHOSEN}, held="true"')
 _LIMITED: Final = of_variants("wva_desired_limited_replicas", _CHOSEN)
 _SETTLING: Final = of_variants("wva_settling_since_timestamp_seconds", _CHOSEN)
 
-_NOW: Final = Row(
+_NOW: Final = PanelRow(
     "Now",
     (
-        stat("Variants", "Variants that the controllers decide on.", Query(f"count({_DESIRED})")),
+        stat("Variants", "Variants that the controllers decide on.", PanelExpression(f"count({_DESIRED})")),
         stat(
             "Models",
             "Models that they serve, counted in each namespace.",
-            Query(f"count(group by (exported_namespace, model_name) (wva_variant_cost{{{_CHOSEN}}}))"),
+            PanelExpression(f"count(group by (exported_namespace, model_name) (wva_variant_cost{{{_CHOSEN}}}))"),
         ),
-        stat("Replicas", "Replicas that exist.", Query(f"sum({_CURRENT})")),
-        stat("Desired", "Replicas that should exist.", Query(f"sum({_DESIRED})")),
+        stat("Replicas", "Replicas that exist.", PanelExpression(f"sum({_CURRENT})")),
+        stat("Desired", "Replicas that should exist.", PanelExpression(f"sum({_DESIRED})")),
         stat(
             "Cost",
             "Cost of the replicas that exist, in the unit of spec.variantCost.",
-            Query(f"sum({cost(_CHOSEN)})"),
+            PanelExpression(f"sum({cost(_CHOSEN)})"),
         ),
         stat(
             "On their way",
             "Variants whose replicas have not come to the desired number yet.",
-            Query(count_or_zero(_SETTLING)),
+            PanelExpression(count_or_zero(_SETTLING)),
         ),
         stat(
             "Held",
             "Variants whose number is kept because their data does not allow a change.",
-            Query(count_or_zero(_HELD)),
+            PanelExpression(count_or_zero(_HELD)),
             defaults=warning_above(1),
         ),
         stat(
             "Limited",
             "Variants that would have more replicas if it were not for their maximum or the GPU budget.",
-            Query(count_or_zero(_LIMITED)),
+            PanelExpression(count_or_zero(_LIMITED)),
             defaults=warning_above(1),
         ),
     ),
 )
-_OVER_TIME: Final = Row(
+_OVER_TIME: Final = PanelRow(
     "Over time",
     (
         steps(
             "Replicas",
             "All replicas that exist, and all that should.",
-            Query(f"sum({_CURRENT})", "current"),
-            Query(f"sum({_DESIRED})", "desired"),
+            PanelExpression(f"sum({_CURRENT})", "current"),
+            PanelExpression(f"sum({_DESIRED})", "desired"),
         ),
         graph(
             "Replicas by accelerator",
             "Replicas that exist, by the accelerator of their variant.",
-            Query(
+            PanelExpression(
                 f"sum by (accelerator_type) ({of_variants('wva_current_replicas', _CHOSEN, 'accelerator_type')})",
                 "{{accelerator_type}}",
             ),
@@ -81,7 +81,7 @@ _OVER_TIME: Final = Row(
         graph(
             "Cost by model",
             "Cost of the replicas that exist, in the unit of spec.variantCost.",
-            Query(
+            PanelExpression(
                 f"sum by (exported_namespace, model_name) ({cost(_CHOSEN)})", "{{exported_namespace}} {{model_name}}"
             ),
             stacked=True,
@@ -91,7 +91,7 @@ _OVER_TIME: Final = Row(
             "Changes of the desired number",
             "How often the number of a variant changed within the window of a rate. Many changes that take each other "
             "back are a sign of thresholds that are too close to the load.",
-            Query(
+            PanelExpression(
                 f"sum by ({VARIANT}) (changes(wva_desired_replicas{{{_CHOSEN}}}{WINDOW}))",
                 "{{exported_namespace}}/{{variant_name}}",
             ),
@@ -99,21 +99,21 @@ _OVER_TIME: Final = Row(
         ),
     ),
 )
-_VARIANTS: Final = Row(
+_VARIANTS: Final = PanelRow(
     "Variants",
     (
         table(
             "Variants",
             "Every variant with its numbers. The reasons are explained in docs/conditions.md.",
             (
-                ("Current", Query(_CURRENT)),
-                ("Desired", Query(_DESIRED)),
-                ("Maximum", Query(of_variants("wva_maximum_replicas", _CHOSEN))),
+                ("Current", PanelExpression(_CURRENT)),
+                ("Desired", PanelExpression(_DESIRED)),
+                ("Maximum", PanelExpression(of_variants("wva_maximum_replicas", _CHOSEN))),
                 (
                     "Cost per replica",
-                    Query(of_variants("wva_variant_cost", _CHOSEN, "model_name", "accelerator_type")),
+                    PanelExpression(of_variants("wva_variant_cost", _CHOSEN, "model_name", "accelerator_type")),
                 ),
-                ("", Query(of_variants("wva_desired_reason", _CHOSEN, "reason", "held"))),
+                ("", PanelExpression(of_variants("wva_desired_reason", _CHOSEN, "reason", "held"))),
             ),
         ),
     ),

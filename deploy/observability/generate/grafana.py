@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class PanelExpression:
     """One PromQL expression; ``legend`` may name labels as ``{{label}}``. A table takes the values of now only."""
 
     expression: str
@@ -34,7 +34,7 @@ class Panel:
     kind: str
     title: str
     description: str
-    queries: Sequence[Query]
+    queries: Sequence[PanelExpression]
     unit: str
     width: int
     height: int
@@ -72,7 +72,7 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PanelRow:
     """A headline and the panels under it."""
 
     title: str
@@ -139,7 +139,7 @@ class Dashboard:
     title: str
     description: str
     variables: Sequence[TextBox | Variable]
-    rows: Sequence[Row]
+    rows: Sequence[PanelRow]
 
     def document(self) -> Json:
         """Return the JSON of the dashboard."""
@@ -190,7 +190,9 @@ _LINK: Final[Json] = {
 }
 
 
-def stat(title: str, description: str, *queries: Query, unit: str = "short", defaults: Json | None = None) -> Panel:
+def stat(
+    title: str, description: str, *queries: PanelExpression, unit: str = "short", defaults: Json | None = None
+) -> Panel:
     """Return a panel with the values of now as large numbers; eight fit side by side."""
     options = {
         "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
@@ -202,7 +204,7 @@ def stat(title: str, description: str, *queries: Query, unit: str = "short", def
 
 
 def graph(
-    title: str, description: str, *queries: Query, unit: str = "short", stacked: bool = False, width: int = 8
+    title: str, description: str, *queries: PanelExpression, unit: str = "short", stacked: bool = False, width: int = 8
 ) -> Panel:
     """Return a panel with lines over time; stacked where the sum means something."""
     custom: Json = {"lineWidth": 1, "fillOpacity": 25 if stacked else 5, "showPoints": "never", "spanNulls": False}
@@ -225,7 +227,7 @@ def graph(
     )
 
 
-def steps(title: str, description: str, *queries: Query, unit: str = "short", width: int = 12) -> Panel:
+def steps(title: str, description: str, *queries: PanelExpression, unit: str = "short", width: int = 12) -> Panel:
     """Return a graph of whole numbers that jump: no slope between two of them."""
     panel = graph(title, description, *queries, unit=unit, width=width)
     panel.defaults["custom"]["lineInterpolation"] = "stepAfter"
@@ -233,7 +235,7 @@ def steps(title: str, description: str, *queries: Query, unit: str = "short", wi
     return panel
 
 
-def states(title: str, description: str, query: Query, *, width: int = 24, height: int = 8) -> Panel:
+def states(title: str, description: str, query: PanelExpression, *, width: int = 24, height: int = 8) -> Panel:
     """Return a band per series that is filled while its value is 1."""
     defaults = {
         "custom": {"fillOpacity": 80, "lineWidth": 0, "spanNulls": False},
@@ -246,7 +248,7 @@ def states(title: str, description: str, query: Query, *, width: int = 24, heigh
     )
 
 
-def table(title: str, description: str, columns: Sequence[tuple[str, Query]]) -> Panel:
+def table(title: str, description: str, columns: Sequence[tuple[str, PanelExpression]]) -> Panel:
     """Return a table with one row per label set: the labels, then the value of each query under its title.
 
     At least two queries. Without a title it is the labels of a query that say something, and its value is not shown.
@@ -298,7 +300,7 @@ def _letter(position: int) -> str:
     return chr(ord("A") + position)
 
 
-def _laid_out(rows: Sequence[Row]) -> list[Json]:
+def _laid_out(rows: Sequence[PanelRow]) -> list[Json]:
     """Return headlines and panels with numbers and places; a panel that does not fit begins a new line."""
     placed: list[Json] = []
     y = 0

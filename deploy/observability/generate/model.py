@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from deploy.observability.generate.grafana import Dashboard, Query, Row, Variable, graph, stat, steps
+from deploy.observability.generate.grafana import Dashboard, PanelExpression, PanelRow, Variable, graph, stat, steps
 from deploy.observability.generate.queries import CONTROLLER, TARGET, WINDOW, cost, of_model, quantile, rate_by
 
 _CHOSEN: Final = f'{CONTROLLER}, exported_namespace=~"$namespace"'
@@ -13,10 +13,12 @@ _ENGINES: Final = f'namespace=~"$namespace", {_MODELS}'
 _NAME: Final = "{{exported_namespace}}/{{variant_name}}"
 
 
-def _quantiles(*histograms: str) -> list[Query]:
+def _quantiles(*histograms: str) -> list[PanelExpression]:
     """Return three quantiles of a histogram; vLLM has renamed some, so the first name that is there counts."""
     return [
-        Query(" or ".join(quantile(share, histogram, _ENGINES) for histogram in histograms), f"{share * 100:g} %")
+        PanelExpression(
+            " or ".join(quantile(share, histogram, _ENGINES) for histogram in histograms), f"{share * 100:g} %"
+        )
         for share in (0.5, 0.95, 0.99)
     ]
 
@@ -25,51 +27,55 @@ def _mean(metric: str, chosen: str) -> str:
     return f"avg(max by (namespace, pod) ({metric}{{{chosen}}}))"
 
 
-_NOW: Final = Row(
+_NOW: Final = PanelRow(
     "Now",
     (
         stat(
             "Replicas",
             "Replicas of the model's variants that exist.",
-            Query(f"sum({of_model('wva_current_replicas', _CHOSEN, _MODELS)})"),
+            PanelExpression(f"sum({of_model('wva_current_replicas', _CHOSEN, _MODELS)})"),
         ),
         stat(
             "Desired",
             "Replicas that should exist.",
-            Query(f"sum({of_model('wva_desired_replicas', _CHOSEN, _MODELS)})"),
+            PanelExpression(f"sum({of_model('wva_desired_replicas', _CHOSEN, _MODELS)})"),
         ),
         stat(
             "Cost",
             "Cost of the replicas that exist, in the unit of spec.variantCost.",
-            Query(f"sum({cost(_CHOSEN, _MODELS)})"),
+            PanelExpression(f"sum({cost(_CHOSEN, _MODELS)})"),
         ),
         stat(
             "KV cache",
             "Mean share of the KV cache that is in use.",
-            Query(_mean("vllm:kv_cache_usage_perc", _ENGINES)),
+            PanelExpression(_mean("vllm:kv_cache_usage_perc", _ENGINES)),
             unit="percentunit",
         ),
         stat(
             "Waiting",
             "Requests that wait in the queues of the engines.",
-            Query(f"sum(vllm:num_requests_waiting{{{_ENGINES}}})"),
+            PanelExpression(f"sum(vllm:num_requests_waiting{{{_ENGINES}}})"),
         ),
-        stat("Running", "Requests that are being computed.", Query(f"sum(vllm:num_requests_running{{{_ENGINES}}})")),
+        stat(
+            "Running",
+            "Requests that are being computed.",
+            PanelExpression(f"sum(vllm:num_requests_running{{{_ENGINES}}})"),
+        ),
         stat(
             "First token",
             "95 % of the requests have their first token within this time.",
-            Query(quantile(0.95, "vllm:time_to_first_token_seconds", _ENGINES)),
+            PanelExpression(quantile(0.95, "vllm:time_to_first_token_seconds", _ENGINES)),
             unit="s",
         ),
         stat(
             "Requests",
             "Finished requests per second.",
-            Query(f"sum(rate(vllm:request_success_total{{{_ENGINES}}}{WINDOW}))"),
+            PanelExpression(f"sum(rate(vllm:request_success_total{{{_ENGINES}}}{WINDOW}))"),
             unit="reqps",
         ),
     ),
 )
-_USERS: Final = Row(
+_USERS: Final = PanelRow(
     "What users see",
     (
         graph(
@@ -87,52 +93,52 @@ _USERS: Final = Row(
         graph(
             "Finished requests",
             "Per second, by the reason why they ended.",
-            Query(rate_by("finished_reason", "vllm:request_success_total", _ENGINES), "{{finished_reason}}"),
+            PanelExpression(rate_by("finished_reason", "vllm:request_success_total", _ENGINES), "{{finished_reason}}"),
             unit="reqps",
             stacked=True,
         ),
     ),
 )
-_ENGINE_ROW: Final = Row(
+_ENGINE_ROW: Final = PanelRow(
     "Engines",
     (
         graph(
             "KV cache",
             "Share of the KV cache in use: mean and fullest replica. One of the two signals that saturation is judged "
             "by.",
-            Query(_mean("vllm:kv_cache_usage_perc", _ENGINES), "mean"),
-            Query(f"max(vllm:kv_cache_usage_perc{{{_ENGINES}}})", "fullest"),
+            PanelExpression(_mean("vllm:kv_cache_usage_perc", _ENGINES), "mean"),
+            PanelExpression(f"max(vllm:kv_cache_usage_perc{{{_ENGINES}}})", "fullest"),
             unit="percentunit",
         ),
         graph(
             "Queue",
             "Requests that wait in a replica: mean and longest queue. The other signal.",
-            Query(_mean("vllm:num_requests_waiting", _ENGINES), "mean"),
-            Query(f"max(vllm:num_requests_waiting{{{_ENGINES}}})", "longest"),
+            PanelExpression(_mean("vllm:num_requests_waiting", _ENGINES), "mean"),
+            PanelExpression(f"max(vllm:num_requests_waiting{{{_ENGINES}}})", "longest"),
         ),
         graph(
             "KV cache by replica",
             "Share of the KV cache in use, for each pod.",
-            Query(f"max by (namespace, pod) (vllm:kv_cache_usage_perc{{{_ENGINES}}})", "{{pod}}"),
+            PanelExpression(f"max by (namespace, pod) (vllm:kv_cache_usage_perc{{{_ENGINES}}})", "{{pod}}"),
             unit="percentunit",
         ),
         graph(
             "Requests in the engines",
             "Requests that are being computed, and requests that wait.",
-            Query(f"sum(vllm:num_requests_running{{{_ENGINES}}})", "running"),
-            Query(f"sum(vllm:num_requests_waiting{{{_ENGINES}}})", "waiting"),
+            PanelExpression(f"sum(vllm:num_requests_running{{{_ENGINES}}})", "running"),
+            PanelExpression(f"sum(vllm:num_requests_waiting{{{_ENGINES}}})", "waiting"),
             stacked=True,
         ),
         graph(
             "Tokens",
             "Tokens per second of the requests that finished, in and out.",
-            Query(f"sum(rate(vllm:request_prompt_tokens_sum{{{_ENGINES}}}{WINDOW}))", "prompt"),
-            Query(f"sum(rate(vllm:request_generation_tokens_sum{{{_ENGINES}}}{WINDOW}))", "generated"),
+            PanelExpression(f"sum(rate(vllm:request_prompt_tokens_sum{{{_ENGINES}}}{WINDOW}))", "prompt"),
+            PanelExpression(f"sum(rate(vllm:request_generation_tokens_sum{{{_ENGINES}}}{WINDOW}))", "generated"),
         ),
         graph(
             "Prefix cache",
             "Share of the prompt's tokens that were found in the prefix cache.",
-            Query(
+            PanelExpression(
                 f"sum(rate(vllm:prefix_cache_hits_total{{{_ENGINES}}}{WINDOW}))"
                 f" / (sum(rate(vllm:prefix_cache_queries_total{{{_ENGINES}}}{WINDOW})) > 0)",
                 "hits",
@@ -141,30 +147,30 @@ _ENGINE_ROW: Final = Row(
         ),
     ),
 )
-_REPLICAS: Final = Row(
+_REPLICAS: Final = PanelRow(
     "Replicas",
     (
         steps(
             "Replicas by variant",
             "Replicas that exist.",
-            Query(of_model("wva_current_replicas", _CHOSEN, _MODELS), _NAME),
+            PanelExpression(of_model("wva_current_replicas", _CHOSEN, _MODELS), _NAME),
         ),
         steps(
             "Desired by variant",
             "Replicas that should exist: the cheapest variant grows first, the dearest shrinks first.",
-            Query(of_model("wva_desired_replicas", _CHOSEN, _MODELS), _NAME),
+            PanelExpression(of_model("wva_desired_replicas", _CHOSEN, _MODELS), _NAME),
         ),
         graph(
             "Cost by variant",
             "Cost of the replicas that exist, in the unit of spec.variantCost.",
-            Query(cost(_CHOSEN, _MODELS), _NAME),
+            PanelExpression(cost(_CHOSEN, _MODELS), _NAME),
             stacked=True,
             width=12,
         ),
         graph(
             "Coverage",
             "Share of the replicas that report both signals. Below 100 % nothing shrinks.",
-            Query(of_model("wva_coverage_ratio", _CHOSEN, _MODELS), _NAME),
+            PanelExpression(of_model("wva_coverage_ratio", _CHOSEN, _MODELS), _NAME),
             unit="percentunit",
             width=12,
         ),

@@ -6,8 +6,8 @@ from typing import Final
 
 from deploy.observability.generate.grafana import (
     Dashboard,
-    Query,
-    Row,
+    PanelExpression,
+    PanelRow,
     graph,
     stat,
     states,
@@ -28,25 +28,25 @@ from deploy.observability.generate.queries import (
 _PROCESS: Final = "{{namespace}} {{instance}}"
 _HELD: Final = f'{CONTROLLER}, held="true"'
 
-_NOW: Final = Row(
+_NOW: Final = PanelRow(
     "Now",
     (
         stat(
             "Leaders",
             "Processes that lead: one for each controller.",
-            Query(f"sum(wva_leader{{{CONTROLLER}}})"),
+            PanelExpression(f"sum(wva_leader{{{CONTROLLER}}})"),
             defaults=warning_below(1),
         ),
         stat(
             "Last cycle",
             "Time since the last cycle that succeeded.",
-            Query(f"time() - max(wva_last_cycle_timestamp_seconds{{{CONTROLLER}}})"),
+            PanelExpression(f"time() - max(wva_last_cycle_timestamp_seconds{{{CONTROLLER}}})"),
             unit="s",
         ),
         stat(
             "Prometheus",
             "Whether the last round of queries was answered.",
-            Query(f"min(wva_prometheus_up{{{CONTROLLER}}} and wva_leader{{{CONTROLLER}}} == 1)"),
+            PanelExpression(f"min(wva_prometheus_up{{{CONTROLLER}}} and wva_leader{{{CONTROLLER}}} == 1)"),
             defaults={
                 **warning_below(1),
                 "mappings": [{"type": "value", "options": {"0": {"text": "no answer"}, "1": {"text": "answers"}}}],
@@ -55,59 +55,61 @@ _NOW: Final = Row(
         stat(
             "Held",
             "Variants whose number is kept because their data does not allow a change.",
-            Query(count_or_zero(of_variants("wva_desired_reason", _HELD))),
+            PanelExpression(count_or_zero(of_variants("wva_desired_reason", _HELD))),
             defaults=warning_above(1),
         ),
         stat(
             "Rejected entries",
             "Entries of ConfigMaps that are not in force.",
-            Query(f"sum(max by (namespace, job, config_map) (wva_config_invalid_entries{{{CONTROLLER}}}))"),
+            PanelExpression(f"sum(max by (namespace, job, config_map) (wva_config_invalid_entries{{{CONTROLLER}}}))"),
             defaults=warning_above(1),
         ),
         stat(
             "Left to others",
             "Variants that the controller leaves to another one that decides on them.",
-            Query(f"sum(wva_variants_left{{{CONTROLLER}}})"),
+            PanelExpression(f"sum(wva_variants_left{{{CONTROLLER}}})"),
         ),
         stat(
             "Protected",
             "Processes that show /metrics to every client: 0 is right.",
-            Query(f"count(wva_endpoint_secure{{{CONTROLLER}}} == 0) or vector(0)"),
+            PanelExpression(f"count(wva_endpoint_secure{{{CONTROLLER}}} == 0) or vector(0)"),
             defaults=warning_above(1),
         ),
         stat(
             "Certificate",
             "Time until the first certificate of /metrics runs out.",
-            Query(f"min((wva_certificate_expiry_timestamp_seconds{{{CONTROLLER}}} > 0) - time())"),
+            PanelExpression(f"min((wva_certificate_expiry_timestamp_seconds{{{CONTROLLER}}} > 0) - time())"),
             unit="s",
             defaults=warning_below(259200),
         ),
     ),
 )
-_DATA: Final = Row(
+_DATA: Final = PanelRow(
     "Data",
     (
         graph(
             "Samples",
             "Samples per second that cycles looked at, by state. Only fresh ones change a number.",
-            Query(rate_by("state", "wva_samples_total", CONTROLLER), "{{state}}"),
+            PanelExpression(rate_by("state", "wva_samples_total", CONTROLLER), "{{state}}"),
             stacked=True,
         ),
         graph(
             "Samples ignored",
             "Samples per second that belong to no ready replica of a known variant, by cause.",
-            Query(rate_by("cause", "wva_samples_ignored_total", CONTROLLER), "{{cause}}"),
+            PanelExpression(rate_by("cause", "wva_samples_ignored_total", CONTROLLER), "{{cause}}"),
         ),
         graph(
             "Coverage",
             "Share of the replicas that report both signals: the variant with the least.",
-            Query(f"min by (exported_namespace) (wva_coverage_ratio{{{CONTROLLER}}})", "{{exported_namespace}}"),
+            PanelExpression(
+                f"min by (exported_namespace) (wva_coverage_ratio{{{CONTROLLER}}})", "{{exported_namespace}}"
+            ),
             unit="percentunit",
         ),
         graph(
             "Held variants",
             "Variants whose number is kept, by reason; docs/conditions.md explains each.",
-            Query(
+            PanelExpression(
                 or_none(
                     f"count by (reason) ({of_variants('wva_desired_reason', _HELD, 'reason')})",
                     "reason",
@@ -120,19 +122,21 @@ _DATA: Final = Row(
         graph(
             "Holds",
             "Holds per second and variant, by reason.",
-            Query(rate_by("reason", "wva_holds_total", CONTROLLER), "{{reason}}"),
+            PanelExpression(rate_by("reason", "wva_holds_total", CONTROLLER), "{{reason}}"),
             width=12,
         ),
     ),
 )
-_LOOP: Final = Row(
+_LOOP: Final = PanelRow(
     "Loop",
     (
-        states("Leader", "Which process leads.", Query(f"wva_leader{{{CONTROLLER}}} == 1", _PROCESS), width=12),
+        states(
+            "Leader", "Which process leads.", PanelExpression(f"wva_leader{{{CONTROLLER}}} == 1", _PROCESS), width=12
+        ),
         steps(
             "Rejected entries",
             "Entries of ConfigMaps that are not in force, by ConfigMap.",
-            Query(
+            PanelExpression(
                 f"max by (namespace, job, config_map) (wva_config_invalid_entries{{{CONTROLLER}}})",
                 "{{namespace}} {{config_map}}",
             ),
@@ -140,99 +144,101 @@ _LOOP: Final = Row(
         graph(
             "Time since the last cycle",
             "Since the last cycle that succeeded, with the interval as configured.",
-            Query(
+            PanelExpression(
                 f"time() - (wva_last_cycle_timestamp_seconds{{{CONTROLLER}}} > 0)",
                 f"{_PROCESS} since the last cycle",
             ),
-            Query(f"wva_cycle_interval_seconds{{{CONTROLLER}}} > 0", f"{_PROCESS} interval"),
+            PanelExpression(f"wva_cycle_interval_seconds{{{CONTROLLER}}} > 0", f"{_PROCESS} interval"),
             unit="s",
         ),
         graph(
             "Duration of a cycle",
             "95 % of the cycles spend less than this in each stage.",
-            Query(quantile(0.95, "wva_cycle_duration_seconds", CONTROLLER, "stage"), "{{stage}}"),
+            PanelExpression(quantile(0.95, "wva_cycle_duration_seconds", CONTROLLER, "stage"), "{{stage}}"),
             unit="s",
         ),
         graph(
             "Cycles",
             "Cycles per second by result.",
-            Query(rate_by("result", "wva_cycles_total", CONTROLLER), "{{result}}"),
+            PanelExpression(rate_by("result", "wva_cycles_total", CONTROLLER), "{{result}}"),
             unit="ops",
         ),
         graph(
             "Reconciles",
             "Reconciles per second by controller and result.",
-            Query(rate_by("controller, result", "wva_reconciles_total", CONTROLLER), "{{controller}} {{result}}"),
+            PanelExpression(
+                rate_by("controller, result", "wva_reconciles_total", CONTROLLER), "{{controller}} {{result}}"
+            ),
             unit="ops",
         ),
         graph(
             "Work queues",
             "Keys that wait.",
-            Query(f"sum by (queue) (wva_workqueue_depth{{{CONTROLLER}}})", "{{queue}}"),
+            PanelExpression(f"sum by (queue) (wva_workqueue_depth{{{CONTROLLER}}})", "{{queue}}"),
         ),
         graph(
             "Writes",
             "Status patches and events per second, by result. Conflicts are tried again.",
-            Query(rate_by("result", "wva_status_patches_total", CONTROLLER), "patch {{result}}"),
-            Query(rate_by("result", "wva_events_recorded_total", CONTROLLER), "event {{result}}"),
+            PanelExpression(rate_by("result", "wva_status_patches_total", CONTROLLER), "patch {{result}}"),
+            PanelExpression(rate_by("result", "wva_events_recorded_total", CONTROLLER), "event {{result}}"),
             unit="ops",
         ),
     ),
 )
-_OTHERS: Final = Row(
+_OTHERS: Final = PanelRow(
     "What it asks of others",
     (
         graph(
             "Queries of Prometheus",
             "Per second by result: at least four per cycle and hundred namespaces, however many models there are.",
-            Query(rate_by("result", "wva_prometheus_queries_total", CONTROLLER), "{{result}}"),
+            PanelExpression(rate_by("result", "wva_prometheus_queries_total", CONTROLLER), "{{result}}"),
             unit="reqps",
         ),
         graph(
             "Duration of a query",
             "How long Prometheus takes to answer.",
-            Query(quantile(0.5, "wva_prometheus_query_duration_seconds", CONTROLLER), "50 %"),
-            Query(quantile(0.95, "wva_prometheus_query_duration_seconds", CONTROLLER), "95 %"),
+            PanelExpression(quantile(0.5, "wva_prometheus_query_duration_seconds", CONTROLLER), "50 %"),
+            PanelExpression(quantile(0.95, "wva_prometheus_query_duration_seconds", CONTROLLER), "95 %"),
             unit="s",
         ),
         graph(
             "Kept answers",
             "Looks into the cache of Prometheus' answers per second, by result.",
-            Query(rate_by("result", "wva_prometheus_cache_lookups_total", CONTROLLER), "{{result}}"),
+            PanelExpression(rate_by("result", "wva_prometheus_cache_lookups_total", CONTROLLER), "{{result}}"),
             unit="ops",
         ),
         graph(
             "Requests to the API server",
             "Per second, by verb and status; 0 is no answer.",
-            Query(rate_by("verb, code", "wva_kubernetes_requests_total", CONTROLLER), "{{verb}} {{code}}"),
+            PanelExpression(rate_by("verb, code", "wva_kubernetes_requests_total", CONTROLLER), "{{verb}} {{code}}"),
             unit="reqps",
         ),
         graph(
             "Watches",
             "Watch streams that ended and were opened again, per second and cause.",
-            Query(or_none(rate_by("cause", "wva_watch_restarts_total", CONTROLLER), "cause"), "{{cause}}"),
+            PanelExpression(or_none(rate_by("cause", "wva_watch_restarts_total", CONTROLLER), "cause"), "{{cause}}"),
             unit="ops",
         ),
         graph(
             "Objects in the caches",
             "What the controller knows, by resource.",
-            Query(f"max by (resource) (wva_cache_objects{{{CONTROLLER}}})", "{{resource}}"),
+            PanelExpression(f"max by (resource) (wva_cache_objects{{{CONTROLLER}}})", "{{resource}}"),
         ),
         graph(
             "Scrapes",
             "Requests per second to /metrics and the probes, by status.",
-            Query(rate_by("server, code", "wva_endpoint_requests_total", CONTROLLER), "{{server}} {{code}}"),
+            PanelExpression(rate_by("server, code", "wva_endpoint_requests_total", CONTROLLER), "{{server}} {{code}}"),
             unit="reqps",
         ),
         graph(
             "Processor",
             "Processor time that the processes take, in cores.",
-            Query(rate_by("namespace, instance", "process_cpu_seconds_total", CONTROLLER), _PROCESS),
+            PanelExpression(rate_by("namespace, instance", "process_cpu_seconds_total", CONTROLLER), _PROCESS),
         ),
         graph(
             "Memory",
             "Memory of the processes.",
-            Query(f"process_resident_memory_bytes{{{CONTROLLER}}}", _PROCESS),
+            PanelExpression(f"process_resident_memory_bytes{{{CONTROLLER}}}", _PROCESS),
             unit="bytes",
         ),
     ),

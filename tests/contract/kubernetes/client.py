@@ -24,8 +24,8 @@ _TIMEOUT_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came back."""
+class ClientAnswer:
+    """The answer of the server."""
 
     status: int
     body: Any
@@ -37,7 +37,7 @@ class Answer:
         return self.body
 
     def refused(self, status: int, reason: str) -> Any:
-        """Return the Status body of a refusal, after checking that it is a well-formed one."""
+        """Return the Status body of a refusal, and check that it is well-formed."""
         assert self.status == status, (self.status, self.body)
         body = self.body
         assert {key: body[key] for key in ("kind", "apiVersion", "metadata", "status", "code")} == {
@@ -56,7 +56,7 @@ class Answer:
         return {(cause.get("field", ""), cause.get("reason", "")) for cause in self.body["details"]["causes"]}
 
 
-class Stream:
+class WatchStream:
     """An open watch."""
 
     def __init__(self, content: aiohttp.StreamReader) -> None:
@@ -88,7 +88,7 @@ class Stream:
         return found
 
 
-class Client:
+class ContractClient:
     """Requests to one API server."""
 
     def __init__(
@@ -102,7 +102,7 @@ class Client:
 
     async def request(
         self, method: str, path: str, body: Any = None, *, content: str = "application/json", **query: Any
-    ) -> Answer:
+    ) -> ClientAnswer:
         """Send one request; a text as body goes out as it is."""
         data = body if isinstance(body, str) or body is None else json.dumps(body)
         sent = {**self._headers, **({"Content-Type": content} if data is not None else {})}
@@ -117,32 +117,32 @@ class Client:
         ) as response:
             text = await response.text()
             parsed = json.loads(text) if response.content_type == "application/json" else text
-            return Answer(
+            return ClientAnswer(
                 response.status, parsed, {name: ", ".join(response.headers.getall(name)) for name in response.headers}
             )
 
-    async def get(self, path: str, **query: Any) -> Answer:
+    async def get(self, path: str, **query: Any) -> ClientAnswer:
         """Send a GET."""
         return await self.request("GET", path, **query)
 
-    async def post(self, path: str, body: Any, **query: Any) -> Answer:
+    async def post(self, path: str, body: Any, **query: Any) -> ClientAnswer:
         """Send a POST."""
         return await self.request("POST", path, body, **query)
 
-    async def put(self, path: str, body: Any, **query: Any) -> Answer:
+    async def put(self, path: str, body: Any, **query: Any) -> ClientAnswer:
         """Send a PUT."""
         return await self.request("PUT", path, body, **query)
 
-    async def patch(self, path: str, body: Any, *, content: str = MERGE, **query: Any) -> Answer:
+    async def patch(self, path: str, body: Any, *, content: str = MERGE, **query: Any) -> ClientAnswer:
         """Send a PATCH, a merge patch unless ``content`` says otherwise."""
         return await self.request("PATCH", path, body, content=content, **query)
 
-    async def delete(self, path: str, body: Any = None, **query: Any) -> Answer:
+    async def delete(self, path: str, body: Any = None, **query: Any) -> ClientAnswer:
         """Send a DELETE."""
         return await self.request("DELETE", path, body, **query)
 
     @asynccontextmanager
-    async def watch(self, path: str, **query: Any) -> AsyncIterator[Stream]:
+    async def watch(self, path: str, **query: Any) -> AsyncIterator[WatchStream]:
         """Open a watch; it ends after 15 seconds unless the query says otherwise."""
         params = {"watch": "1", "timeoutSeconds": "15", **{name: str(value) for name, value in query.items()}}
         timeout = aiohttp.ClientTimeout(total=None, sock_read=_TIMEOUT_SECONDS)
@@ -150,4 +150,4 @@ class Client:
             self._url + path, params=params, headers=self._headers, ssl=self._ssl, timeout=timeout
         ) as response:
             assert response.status == 200, await response.text()
-            yield Stream(response.content)
+            yield WatchStream(response.content)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.contract.kubernetes.client import Client
+from tests.contract.kubernetes.client import ContractClient
 from tests.contract.kubernetes.documents import core, leases
 from tests.contract.kubernetes.registry import expectation
 
@@ -43,8 +43,8 @@ def event(namespace: str, name: str, **more: Any) -> dict[str, Any]:
 
 
 @expectation
-async def a_lease_is_taken_by_one(client: Client, namespace: str) -> None:
-    """The second to create it is refused, and so is the second to replace the version both have read."""
+async def a_lease_is_taken_by_one(client: ContractClient, namespace: str) -> None:
+    """The second client that creates the lease is refused, and so is the second that replaces one version."""
     created = (await client.post(leases(namespace), lease("l", "a"))).ok()
     assert created["spec"]["renewTime"] == "2026-01-01T00:00:05.123456Z"
     (await client.post(leases(namespace), lease("l", "b"))).refused(409, "AlreadyExists")
@@ -57,8 +57,8 @@ async def a_lease_is_taken_by_one(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def a_lease_is_checked(client: Client, namespace: str) -> None:
-    """No blind replacement of an existing one, no duration of zero, no time that is none; a PUT may create."""
+async def a_lease_is_checked(client: ContractClient, namespace: str) -> None:
+    """A lease needs a version to be replaced, a positive duration and valid times; a PUT may create it."""
     (await client.post(leases(namespace), lease("l", "a"))).ok()
     answer = await client.put(leases(namespace, "l"), lease("l", "b"))
     answer.refused(422, "Invalid")
@@ -71,7 +71,7 @@ async def a_lease_is_checked(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def events_are_written_counted_and_found(client: Client, namespace: str) -> None:
+async def events_are_written_counted_and_found(client: ContractClient, namespace: str) -> None:
     """An Event belongs to the namespace of its object, its count can be patched, and fields select it."""
     path = core(namespace, "events")
     (await client.post(path, event(namespace, "e1"))).ok()
@@ -86,7 +86,7 @@ async def events_are_written_counted_and_found(client: Client, namespace: str) -
 
 
 @expectation
-async def pods_are_pending_and_selected_by_phase_and_node(client: Client, namespace: str) -> None:
+async def pods_are_pending_and_selected_by_phase_and_node(client: ContractClient, namespace: str) -> None:
     """A new pod is Pending whatever it says; phase and node select."""
     path = core(namespace, "pods")
     spec = {"containers": [{"name": "main", "image": "none:1"}], "schedulerName": "nobody"}
@@ -104,7 +104,7 @@ async def pods_are_pending_and_selected_by_phase_and_node(client: Client, namesp
 
 
 @expectation
-async def the_server_answers_about_itself(client: Client, namespace: str) -> None:
+async def the_server_answers_about_itself(client: ContractClient, namespace: str) -> None:
     """Version, health and the core's discovery are there."""
     assert (await client.get("/version")).ok()["major"] == "1"
     for path in ("/healthz", "/livez", "/readyz"):
@@ -121,8 +121,8 @@ async def the_server_answers_about_itself(client: Client, namespace: str) -> Non
 
 
 @expectation
-async def access_is_reviewed(client: Client, namespace: str) -> None:
-    """An administrator may do everything; a token nobody knows is nobody's."""
+async def access_is_reviewed(client: ContractClient, namespace: str) -> None:
+    """An administrator may do everything; a token that the server does not know belongs to no user."""
     attributes = {"namespace": namespace, "verb": "patch", "group": "apps", "resource": "deployments"}
     body = {
         "apiVersion": "authorization.k8s.io/v1",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.contract.kubernetes.client import MERGE, STRATEGIC, Client
+from tests.contract.kubernetes.client import MERGE, STRATEGIC, ContractClient
 from tests.contract.kubernetes.documents import (
     GROUP,
     deployment,
@@ -24,7 +24,7 @@ ALLOCATION = {"accelerator": "L4", "at": "2026-01-01T00:00:00Z"}
 
 
 @expectation
-async def a_definition_makes_its_kind_discoverable(client: Client, namespace: str) -> None:
+async def a_definition_makes_its_kind_discoverable(client: ContractClient, namespace: str) -> None:
     """The kind appears in discovery with its subresources, and its lists name their items' kind."""
     await served(client)
     document = (await client.get(f"/apis/{GROUP}/v1")).ok()
@@ -43,7 +43,7 @@ async def a_definition_makes_its_kind_discoverable(client: Client, namespace: st
 
 
 @expectation
-async def a_custom_object_must_say_what_it_is(client: Client, namespace: str) -> None:
+async def a_custom_object_must_say_what_it_is(client: ContractClient, namespace: str) -> None:
     """Unlike built-in kinds, custom ones are refused without kind and apiVersion."""
     await served(client)
     (await client.post(widgets(namespace), {"metadata": {"name": "a"}, "spec": {"model": "m"}})).refused(
@@ -52,7 +52,7 @@ async def a_custom_object_must_say_what_it_is(client: Client, namespace: str) ->
 
 
 @expectation
-async def defaults_fill_in_and_unknown_fields_go(client: Client, namespace: str) -> None:
+async def defaults_fill_in_and_unknown_fields_go(client: ContractClient, namespace: str) -> None:
     """Defaults apply inside present objects only; what the schema does not name is dropped with a warning."""
     await served(client)
     spec = {"model": "m", "unknown": {"x": 1}, "limits": {}, "free": {"any": {"thing": 1}}, "note": None}
@@ -94,7 +94,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 
 @expectation
-async def the_schema_is_enforced_with_causes(client: Client, namespace: str) -> None:
+async def the_schema_is_enforced_with_causes(client: ContractClient, namespace: str) -> None:
     """What breaks the schema is 422 with the path of the field and the kind of mistake."""
     await served(client)
     for spec, field, reason in REFUSED:
@@ -114,7 +114,7 @@ async def the_schema_is_enforced_with_causes(client: Client, namespace: str) -> 
 
 
 @expectation
-async def status_and_spec_do_not_mix(client: Client, namespace: str) -> None:
+async def status_and_spec_do_not_mix(client: ContractClient, namespace: str) -> None:
     """Each endpoint writes its own part; only the spec moves the generation."""
     await served(client)
     path = widgets(namespace, "a")
@@ -141,7 +141,7 @@ async def status_and_spec_do_not_mix(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def status_patches_are_validated_and_versioned(client: Client, namespace: str) -> None:
+async def status_patches_are_validated_and_versioned(client: ContractClient, namespace: str) -> None:
     """A status without its required fields is 422, an outdated version 409, and neither changes anything."""
     await served(client)
     path = widgets(namespace, "a")
@@ -161,7 +161,7 @@ async def status_patches_are_validated_and_versioned(client: Client, namespace: 
 
 
 @expectation
-async def status_can_be_replaced(client: Client, namespace: str) -> None:
+async def status_can_be_replaced(client: ContractClient, namespace: str) -> None:
     """A PUT on the status takes the status and nothing else."""
     await served(client)
     path = widgets(namespace, "a")
@@ -176,7 +176,7 @@ async def status_can_be_replaced(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def custom_objects_are_replaced_by_version_only(client: Client, namespace: str) -> None:
+async def custom_objects_are_replaced_by_version_only(client: ContractClient, namespace: str) -> None:
     """A PUT without a resourceVersion is 422."""
     await served(client)
     (await client.post(widgets(namespace), widget("a"))).ok()
@@ -186,7 +186,7 @@ async def custom_objects_are_replaced_by_version_only(client: Client, namespace:
 
 
 @expectation
-async def strategic_patches_are_for_built_in_kinds(client: Client, namespace: str) -> None:
+async def strategic_patches_are_for_built_in_kinds(client: ContractClient, namespace: str) -> None:
     """Custom resources answer 415."""
     await served(client)
     (await client.post(widgets(namespace), widget("a"))).ok()
@@ -196,7 +196,7 @@ async def strategic_patches_are_for_built_in_kinds(client: Client, namespace: st
 
 
 @expectation
-async def scale_of_a_custom_object(client: Client, namespace: str) -> None:
+async def scale_of_a_custom_object(client: ContractClient, namespace: str) -> None:
     """The Scale shows and sets the declared fields; without a wanted number there is none to show."""
     await served(client)
     path = widgets(namespace, "a")
@@ -216,7 +216,7 @@ async def scale_of_a_custom_object(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def scale_of_a_deployment(client: Client, namespace: str) -> None:
+async def scale_of_a_deployment(client: ContractClient, namespace: str) -> None:
     """GET, PATCH and PUT of the Scale; zero is written as absent, an old version conflicts."""
     path = deployments(namespace, "d")
     (await client.post(deployments(namespace), deployment("d", replicas=3))).ok()
@@ -238,7 +238,7 @@ async def scale_of_a_deployment(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def scale_of_a_stateful_set(client: Client, namespace: str) -> None:
+async def scale_of_a_stateful_set(client: ContractClient, namespace: str) -> None:
     """As of a Deployment: one is the default, zero is written as absent, a patch of an old version conflicts."""
     path = stateful_sets(namespace, "s")
     created = (await client.post(stateful_sets(namespace), stateful_set("s"))).ok()
@@ -255,7 +255,7 @@ async def scale_of_a_stateful_set(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def most_of_a_stateful_set_is_fixed(client: Client, namespace: str) -> None:
+async def most_of_a_stateful_set_is_fixed(client: ContractClient, namespace: str) -> None:
     """Replicas and template may change, the selector and the Service may not."""
     path = stateful_sets(namespace, "f")
     (await client.post(stateful_sets(namespace), stateful_set("f", replicas=0))).ok()
@@ -268,8 +268,8 @@ async def most_of_a_stateful_set_is_fixed(client: Client, namespace: str) -> Non
 
 
 @expectation
-async def a_definition_can_go_again(client: Client, namespace: str) -> None:
-    """A kind of its own comes with its definition and goes with it, objects and all."""
+async def a_definition_can_go_again(client: ContractClient, namespace: str) -> None:
+    """If a definition is deleted, its kind and all objects of the kind are deleted with it."""
     name = "".join(letter for letter in namespace if letter.isalnum())
     group = f"{name}.example.com"
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.contract.kubernetes.client import Client
+from tests.contract.kubernetes.client import ContractClient
 
 GROUP = "contract.example.com"
 _ATTEMPTS = 200
@@ -145,7 +145,7 @@ def _definition() -> dict[str, Any]:
     }
 
 
-async def served(client: Client) -> None:
+async def served(client: ContractClient) -> None:
     """Install the contract's custom resource and wait until it is served."""
     answer = await client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _definition())
     assert answer.status in (201, 409), answer

@@ -7,7 +7,17 @@ held to the same list, so that a test that passes on the one means something on 
 from __future__ import annotations
 
 from tests.contract.kubernetes import cluster, custom, objects, ownership, reviews, streams
-from tests.contract.kubernetes.client import Client
-from tests.contract.kubernetes.registry import EXPECTATIONS, Expectation
+from tests.contract.kubernetes.client import ContractClient
+from tests.contract.kubernetes.registry import EXPECTATIONS, ApiExpectation
 
-__all__ = ["EXPECTATIONS", "Client", "Expectation", "cluster", "custom", "objects", "ownership", "reviews", "streams"]
+__all__ = [
+    "EXPECTATIONS",
+    "ApiExpectation",
+    "ContractClient",
+    "cluster",
+    "custom",
+    "objects",
+    "ownership",
+    "reviews",
+    "streams",
+]

@@ -1,17 +1,17 @@
-"""Expectations about objects of any kind: create, read, replace, merge, delete, and how all of that is refused."""
+"""Expectations about objects of any kind: create, read, replace, merge, delete, and the refusals of each."""
 
 # An expectation states what holds; it is no command.
 # ruff: noqa: D401
 
 from __future__ import annotations
 
-from tests.contract.kubernetes.client import JSON_PATCH, Client
+from tests.contract.kubernetes.client import JSON_PATCH, ContractClient
 from tests.contract.kubernetes.documents import config_map, core, deployment, deployments
 from tests.contract.kubernetes.registry import embedded_only, expectation
 
 
 @expectation
-async def create_stamps_and_get_returns_the_same(client: Client, namespace: str) -> None:
+async def create_stamps_and_get_returns_the_same(client: ContractClient, namespace: str) -> None:
     """A created object carries what the server sets, and is read back unchanged."""
     answer = await client.post(core(namespace, "configmaps"), config_map("a", labels={"x": "y"}))
     assert answer.status == 201
@@ -26,7 +26,7 @@ async def create_stamps_and_get_returns_the_same(client: Client, namespace: str)
 
 
 @expectation
-async def list_has_a_version_and_sorted_items_without_kind(client: Client, namespace: str) -> None:
+async def list_has_a_version_and_sorted_items_without_kind(client: ContractClient, namespace: str) -> None:
     """A list carries its own version; items of built-in kinds do not repeat their kind."""
     for name in ("b", "a"):
         (await client.post(core(namespace, "configmaps"), config_map(name, labels={"c": "1"}))).ok()
@@ -40,20 +40,20 @@ async def list_has_a_version_and_sorted_items_without_kind(client: Client, names
 
 
 @expectation
-async def an_empty_list_has_an_empty_array(client: Client, namespace: str) -> None:
+async def an_empty_list_has_an_empty_array(client: ContractClient, namespace: str) -> None:
     """Nothing found is an empty array, and a namespace that does not exist is just as empty."""
     assert (await client.get(core(namespace, "secrets"), labelSelector="no=such")).ok()["items"] == []
     assert (await client.get(core("does-not-exist", "configmaps"))).ok()["items"] == []
 
 
 @expectation
-async def list_at_version_zero_is_served(client: Client, namespace: str) -> None:
+async def list_at_version_zero_is_served(client: ContractClient, namespace: str) -> None:
     """``resourceVersion=0`` asks for any version."""
     assert (await client.get(core(namespace, "configmaps"), resourceVersion=0)).ok()["kind"] == "ConfigMapList"
 
 
 @expectation
-async def label_selectors_select(client: Client, namespace: str) -> None:
+async def label_selectors_select(client: ContractClient, namespace: str) -> None:
     """Equality, inequality, sets and existence; a malformed selector is 400."""
     path = core(namespace, "configmaps")
     for name, labels in (("a", {"s": "1", "t": "x"}), ("b", {"s": "2", "t": "y"}), ("c", {"s": "3"})):
@@ -74,7 +74,7 @@ async def label_selectors_select(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def field_selectors_select(client: Client, namespace: str) -> None:
+async def field_selectors_select(client: ContractClient, namespace: str) -> None:
     """Name and namespace work everywhere; an unknown field is 400."""
     path = core(namespace, "configmaps")
     for name in ("a", "b"):
@@ -87,7 +87,7 @@ async def field_selectors_select(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def lists_come_in_pages(client: Client, namespace: str) -> None:
+async def lists_come_in_pages(client: ContractClient, namespace: str) -> None:
     """``limit`` cuts a list, ``continue`` leads on, and later pages show the state of the first one."""
     path = core(namespace, "configmaps")
     for number in range(5):
@@ -108,8 +108,8 @@ async def lists_come_in_pages(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def replace_with_an_old_version_conflicts(client: Client, namespace: str) -> None:
-    """Two writers who read the same version: the second is refused with 409."""
+async def replace_with_an_old_version_conflicts(client: ContractClient, namespace: str) -> None:
+    """If two clients write after reading the same version, the second write is refused with 409."""
     path = core(namespace, "configmaps", "a")
     created = (await client.post(core(namespace, "configmaps"), config_map("a"))).ok()
     replaced = (await client.put(path, {**created, "data": {"key": "first"}})).ok()
@@ -122,7 +122,7 @@ async def replace_with_an_old_version_conflicts(client: Client, namespace: str) 
 
 
 @expectation
-async def replace_without_a_version_overwrites_where_the_kind_allows(client: Client, namespace: str) -> None:
+async def replace_without_a_version_overwrites_where_the_kind_allows(client: ContractClient, namespace: str) -> None:
     """ConfigMaps may be replaced blindly; a replaced object that does not exist is 404."""
     (await client.post(core(namespace, "configmaps"), config_map("a"))).ok()
     replaced = (await client.put(core(namespace, "configmaps", "a"), config_map("a", {"other": "1"}))).ok()
@@ -132,7 +132,7 @@ async def replace_without_a_version_overwrites_where_the_kind_allows(client: Cli
 
 
 @expectation
-async def merge_patch_merges_and_null_removes(client: Client, namespace: str) -> None:
+async def merge_patch_merges_and_null_removes(client: ContractClient, namespace: str) -> None:
     """A merge patch changes what it names, removes what it nulls, and leaves the rest."""
     path = core(namespace, "configmaps", "a")
     (await client.post(core(namespace, "configmaps"), config_map("a", {"keep": "1", "drop": "2"}))).ok()
@@ -142,7 +142,7 @@ async def merge_patch_merges_and_null_removes(client: Client, namespace: str) ->
 
 
 @expectation
-async def merge_patch_with_an_old_version_conflicts(client: Client, namespace: str) -> None:
+async def merge_patch_with_an_old_version_conflicts(client: ContractClient, namespace: str) -> None:
     """A patch that carries a resourceVersion is refused when it is not the current one."""
     path = core(namespace, "configmaps", "a")
     created = (await client.post(core(namespace, "configmaps"), config_map("a"))).ok()
@@ -153,7 +153,7 @@ async def merge_patch_with_an_old_version_conflicts(client: Client, namespace: s
 
 
 @expectation
-async def a_write_that_changes_nothing_takes_no_version(client: Client, namespace: str) -> None:
+async def a_write_that_changes_nothing_takes_no_version(client: ContractClient, namespace: str) -> None:
     """Writing what is there already leaves the resourceVersion alone."""
     path = core(namespace, "configmaps", "a")
     created = (await client.post(core(namespace, "configmaps"), config_map("a"))).ok()
@@ -162,7 +162,7 @@ async def a_write_that_changes_nothing_takes_no_version(client: Client, namespac
 
 
 @expectation
-async def json_patch_operates(client: Client, namespace: str) -> None:
+async def json_patch_operates(client: ContractClient, namespace: str) -> None:
     """Operations apply in order; a failing test changes nothing and is 422."""
     path = core(namespace, "configmaps", "a")
     (await client.post(core(namespace, "configmaps"), config_map("a", labels={"x/y": "1"}))).ok()
@@ -180,7 +180,7 @@ async def json_patch_operates(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def generate_name_completes_the_name(client: Client, namespace: str) -> None:
+async def generate_name_completes_the_name(client: ContractClient, namespace: str) -> None:
     """``generateName`` gives distinct names with five more characters."""
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "gen-"}}
     names = {(await client.post(core(namespace, "configmaps"), body)).ok()["metadata"]["name"] for _ in range(3)}
@@ -189,7 +189,7 @@ async def generate_name_completes_the_name(client: Client, namespace: str) -> No
 
 
 @expectation
-async def refusals_are_status_objects(client: Client, namespace: str) -> None:
+async def refusals_are_status_objects(client: ContractClient, namespace: str) -> None:
     """404, 409 and 422 say in a Status what is wrong with which object."""
     path = core(namespace, "configmaps")
     body = (await client.get(core(namespace, "configmaps", "zz"))).refused(404, "NotFound")
@@ -214,7 +214,7 @@ async def refusals_are_status_objects(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def senseless_requests_are_refused(client: Client, namespace: str) -> None:
+async def senseless_requests_are_refused(client: ContractClient, namespace: str) -> None:
     """Bad bodies are 400, other media types 415, verbs in the wrong place 405, unknown resources 404."""
     path = core(namespace, "configmaps")
     (await client.post(path, '{"half')).refused(400, "BadRequest")
@@ -230,14 +230,14 @@ async def senseless_requests_are_refused(client: Client, namespace: str) -> None
 
 
 @expectation
-async def a_version_on_create_is_refused(client: Client, namespace: str) -> None:
-    """Nobody may choose the version of a new object."""
+async def a_version_on_create_is_refused(client: ContractClient, namespace: str) -> None:
+    """A client cannot choose the version of a new object."""
     answer = await client.post(core(namespace, "configmaps"), config_map("a", resourceVersion="7"))
     answer.refused(500, "")
 
 
 @expectation
-async def dry_run_keeps_nothing(client: Client, namespace: str) -> None:
+async def dry_run_keeps_nothing(client: ContractClient, namespace: str) -> None:
     """A dry run answers like the real thing and stores nothing."""
     path = core(namespace, "configmaps")
     assert (await client.post(path, config_map("dry"), dryRun="All")).status == 201
@@ -250,8 +250,8 @@ async def dry_run_keeps_nothing(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def delete_answers_success_and_the_object_is_gone(client: Client, namespace: str) -> None:
-    """A deletion names what it deleted; the second one finds nothing."""
+async def delete_answers_success_and_the_object_is_gone(client: ContractClient, namespace: str) -> None:
+    """A deletion names the deleted object; a second deletion finds nothing."""
     path = core(namespace, "configmaps", "a")
     uid = (await client.post(core(namespace, "configmaps"), config_map("a"))).ok()["metadata"]["uid"]
     body = (await client.delete(path)).ok()
@@ -261,8 +261,8 @@ async def delete_answers_success_and_the_object_is_gone(client: Client, namespac
 
 
 @expectation
-async def delete_minds_its_preconditions(client: Client, namespace: str) -> None:
-    """An object of another uid or version than expected stays."""
+async def delete_minds_its_preconditions(client: ContractClient, namespace: str) -> None:
+    """The server deletes no object whose uid or version differs from the expected one."""
     path = core(namespace, "configmaps", "a")
     (await client.post(core(namespace, "configmaps"), config_map("a"))).ok()
     for condition in ({"uid": "another"}, {"resourceVersion": "1"}):
@@ -272,7 +272,7 @@ async def delete_minds_its_preconditions(client: Client, namespace: str) -> None
 
 
 @expectation
-async def finalizers_hold_a_deleted_object(client: Client, namespace: str) -> None:
+async def finalizers_hold_a_deleted_object(client: ContractClient, namespace: str) -> None:
     """With a finalizer the object is only marked; removing the finalizer lets it go."""
     path = core(namespace, "configmaps", "a")
     body = config_map("a", finalizers=["contract.example.com/hold"])
@@ -287,7 +287,7 @@ async def finalizers_hold_a_deleted_object(client: Client, namespace: str) -> No
 
 
 @expectation
-async def delete_collection_deletes_what_is_selected(client: Client, namespace: str) -> None:
+async def delete_collection_deletes_what_is_selected(client: ContractClient, namespace: str) -> None:
     """The deletion of a collection takes a selector."""
     path = core(namespace, "configmaps")
     for name, label in (("a", "1"), ("b", "1"), ("c", "2")):
@@ -298,7 +298,7 @@ async def delete_collection_deletes_what_is_selected(client: Client, namespace: 
 
 
 @expectation
-async def an_immutable_config_map_stays(client: Client, namespace: str) -> None:
+async def an_immutable_config_map_stays(client: ContractClient, namespace: str) -> None:
     """Its data cannot change, nor can it become mutable again; its labels can."""
     path = core(namespace, "configmaps", "a")
     (await client.post(core(namespace, "configmaps"), {**config_map("a"), "immutable": True})).ok()
@@ -312,8 +312,8 @@ async def an_immutable_config_map_stays(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def identity_cannot_be_patched(client: Client, namespace: str) -> None:
-    """Name, namespace and uid of an object are not up for change."""
+async def identity_cannot_be_patched(client: ContractClient, namespace: str) -> None:
+    """A patch cannot change name, namespace and uid of an object."""
     path = core(namespace, "configmaps", "a")
     (await client.post(core(namespace, "configmaps"), config_map("a"))).ok()
     (await client.patch(path, {"metadata": {"name": "b"}})).refused(400, "BadRequest")
@@ -326,15 +326,15 @@ async def identity_cannot_be_patched(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def label_values_are_checked(client: Client, namespace: str) -> None:
-    """What is no label value is refused."""
+async def label_values_are_checked(client: ContractClient, namespace: str) -> None:
+    """A value that is not a valid label value is refused."""
     answer = await client.post(core(namespace, "configmaps"), config_map("a", labels={"x": "not a value"}))
     answer.refused(422, "Invalid")
     assert answer.causes() == {("metadata.labels", "FieldValueInvalid")}
 
 
 @expectation
-async def a_deployment_has_defaults_and_a_fixed_selector(client: Client, namespace: str) -> None:
+async def a_deployment_has_defaults_and_a_fixed_selector(client: ContractClient, namespace: str) -> None:
     """One replica by default; the selector must fit the template and cannot change."""
     created = (await client.post(deployments(namespace), deployment("d"))).ok()
     assert created["spec"]["replicas"] == 1
@@ -351,7 +351,7 @@ async def a_deployment_has_defaults_and_a_fixed_selector(client: Client, namespa
 
 
 @expectation
-async def a_namespace_names_itself_and_is_active(client: Client, namespace: str) -> None:
+async def a_namespace_names_itself_and_is_active(client: ContractClient, namespace: str) -> None:
     """A namespace carries its name as a label, and its phase."""
     body = (await client.get(f"/api/v1/namespaces/{namespace}")).ok()
     assert body["metadata"]["labels"]["kubernetes.io/metadata.name"] == namespace
@@ -359,8 +359,8 @@ async def a_namespace_names_itself_and_is_active(client: Client, namespace: str)
 
 
 @embedded_only("the contents are removed by the namespace controller, some seconds later")
-async def a_deleted_namespace_takes_its_contents_along(client: Client, namespace: str) -> None:
-    """Nothing is left of it, at once."""
+async def a_deleted_namespace_takes_its_contents_along(client: ContractClient, namespace: str) -> None:
+    """The server deletes all objects of the namespace at once."""
     (await client.post(core(namespace, "configmaps"), config_map("a"))).ok()
     (await client.delete(f"/api/v1/namespaces/{namespace}")).ok()
     assert (await client.get(core(namespace, "configmaps"))).ok()["items"] == []
@@ -368,8 +368,8 @@ async def a_deleted_namespace_takes_its_contents_along(client: Client, namespace
 
 
 @embedded_only("dependents are removed by the garbage collector, some seconds later")
-async def dependents_go_with_their_owner(client: Client, namespace: str) -> None:
-    """A dependent goes with its last owner, at once."""
+async def dependents_go_with_their_owner(client: ContractClient, namespace: str) -> None:
+    """The server deletes a dependent as soon as its last owner is gone."""
     path = core(namespace, "configmaps")
     owners = []
     for name in ("o1", "o2"):

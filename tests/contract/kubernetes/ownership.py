@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.contract.kubernetes.client import APPLY, STRATEGIC, Answer, Client
+from tests.contract.kubernetes.client import APPLY, STRATEGIC, ClientAnswer, ContractClient
 from tests.contract.kubernetes.documents import (
     GROUP,
     config_map,
@@ -21,13 +21,13 @@ from tests.contract.kubernetes.documents import (
 from tests.contract.kubernetes.registry import embedded_only, expectation
 
 
-async def apply(client: Client, path: str, body: Any, manager: str, **query: Any) -> Answer:
+async def apply(client: ContractClient, path: str, body: Any, manager: str, **query: Any) -> ClientAnswer:
     """Apply ``body`` as ``manager``."""
     return await client.patch(path, body, content=APPLY, fieldManager=manager, **query)
 
 
 @expectation
-async def strategic_merge_knows_lists(client: Client, namespace: str) -> None:
+async def strategic_merge_knows_lists(client: ContractClient, namespace: str) -> None:
     """Containers and their environment merge by name; directives delete; finalizers unite."""
     path = deployments(namespace, "d")
     (await client.post(deployments(namespace), deployment("d"))).ok()
@@ -51,7 +51,7 @@ async def strategic_merge_knows_lists(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def conditions_merge_by_type(client: Client, namespace: str) -> None:
+async def conditions_merge_by_type(client: ContractClient, namespace: str) -> None:
     """A strategic patch of one condition leaves the others alone."""
     path = core(namespace, "pods", "p")
     spec = {"containers": [{"name": "main", "image": "none:1"}], "schedulerName": "nobody"}
@@ -66,7 +66,7 @@ async def conditions_merge_by_type(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def apply_creates_and_repeats_quietly(client: Client, namespace: str) -> None:
+async def apply_creates_and_repeats_quietly(client: ContractClient, namespace: str) -> None:
     """The first apply creates with 201, the same again is 200 and takes no version."""
     path = core(namespace, "configmaps", "a")
     first = await apply(client, path, config_map("a"), "one")
@@ -80,7 +80,7 @@ async def apply_creates_and_repeats_quietly(client: Client, namespace: str) -> N
 
 
 @expectation
-async def apply_conflicts_unless_forced(client: Client, namespace: str) -> None:
+async def apply_conflicts_unless_forced(client: ContractClient, namespace: str) -> None:
     """Another manager's field with another value conflicts; force takes it over; equal values are shared."""
     path = core(namespace, "configmaps", "a")
     (await apply(client, path, config_map("a", {"x": "1", "y": "1"}), "one")).ok()
@@ -96,8 +96,8 @@ async def apply_conflicts_unless_forced(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def apply_removes_what_is_given_up(client: Client, namespace: str) -> None:
-    """A field that its only manager no longer applies goes; one that another manager shares stays."""
+async def apply_removes_what_is_given_up(client: ContractClient, namespace: str) -> None:
+    """A field goes if its only manager no longer applies it; a field that another manager shares stays."""
     path = core(namespace, "configmaps", "a")
     (await apply(client, path, config_map("a", {"x": "1", "y": "1", "z": "1"}), "one")).ok()
     (await apply(client, path, config_map("a", {"y": "1"}), "two")).ok()
@@ -110,8 +110,8 @@ async def apply_removes_what_is_given_up(client: Client, namespace: str) -> None
 
 
 @expectation
-async def apply_conflicts_with_ordinary_writers(client: Client, namespace: str) -> None:
-    """A field that somebody patched belongs to them."""
+async def apply_conflicts_with_ordinary_writers(client: ContractClient, namespace: str) -> None:
+    """A field that a client patched belongs to that client."""
     path = core(namespace, "configmaps", "a")
     (await apply(client, path, config_map("a", {"x": "1"}), "one")).ok()
     (await client.patch(path, {"data": {"x": "2"}}, fieldManager="editor")).ok()
@@ -121,8 +121,8 @@ async def apply_conflicts_with_ordinary_writers(client: Client, namespace: str) 
 
 
 @expectation
-async def apply_knows_the_scale_subresource(client: Client, namespace: str) -> None:
-    """Whoever scales owns the number of replicas."""
+async def apply_knows_the_scale_subresource(client: ContractClient, namespace: str) -> None:
+    """The client that scales a target owns the number of replicas."""
     path = deployments(namespace, "d")
     (await apply(client, path, deployment("d", replicas=1), "owner")).ok()
     (await client.patch(f"{path}/scale", {"spec": {"replicas": 4}}, fieldManager="scaler")).ok()
@@ -134,7 +134,7 @@ async def apply_knows_the_scale_subresource(client: Client, namespace: str) -> N
 
 
 @expectation
-async def apply_on_a_custom_object(client: Client, namespace: str) -> None:
+async def apply_on_a_custom_object(client: ContractClient, namespace: str) -> None:
     """Maps merge field by field, defaults come back, a schema's keyed lists merge by their keys."""
     await served(client)
     path = widgets(namespace, "a")
@@ -168,7 +168,7 @@ async def apply_on_a_custom_object(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def apply_needs_a_manager_and_a_typed_object(client: Client, namespace: str) -> None:
+async def apply_needs_a_manager_and_a_typed_object(client: ContractClient, namespace: str) -> None:
     """Without fieldManager 422, without kind 400, with managedFields 400; YAML is read."""
     path = core(namespace, "configmaps", "a")
     answer = await client.patch(path, config_map("a"), content=APPLY)
@@ -182,7 +182,7 @@ async def apply_needs_a_manager_and_a_typed_object(client: Client, namespace: st
 
 
 @expectation
-async def apply_is_validated(client: Client, namespace: str) -> None:
+async def apply_is_validated(client: ContractClient, namespace: str) -> None:
     """An applied object that breaks its schema is refused, and status needs an object to belong to."""
     await served(client)
     (await apply(client, widgets(namespace, "a"), widget("a", {}), "one")).refused(422, "Invalid")
@@ -191,8 +191,8 @@ async def apply_is_validated(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def an_object_made_without_apply_resists_it(client: Client, namespace: str) -> None:
-    """What was created otherwise conflicts when a manager applies another value."""
+async def an_object_made_without_apply_resists_it(client: ContractClient, namespace: str) -> None:
+    """A field that a client wrote without apply conflicts when a manager applies another value."""
     path = core(namespace, "configmaps", "a")
     (await client.post(core(namespace, "configmaps"), config_map("a", {"x": "1"}))).ok()
     (await apply(client, path, config_map("a", {"x": "2"}), "one")).refused(409, "Conflict")
@@ -202,8 +202,8 @@ async def an_object_made_without_apply_resists_it(client: Client, namespace: str
 
 
 @embedded_only("the real server tracks ownership from the first write on")
-async def ownership_is_tracked_from_the_first_apply(client: Client, namespace: str) -> None:
-    """Objects that nobody applied carry no managedFields, which keeps them small."""
+async def ownership_is_tracked_from_the_first_apply(client: ContractClient, namespace: str) -> None:
+    """Objects without any apply carry no managedFields, which keeps them small."""
     path = core(namespace, "configmaps", "a")
     created = (await client.post(core(namespace, "configmaps"), config_map("a"))).ok()
     assert "managedFields" not in created["metadata"]

@@ -1,38 +1,38 @@
-"""The list of expectations: functions that hold against any server that claims to be a Kubernetes API."""
+"""The list of expectations: functions that check any server that claims to be a Kubernetes API."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from tests.contract.kubernetes.client import Client
+from tests.contract.kubernetes.client import ContractClient
 
-Check = Callable[[Client, str], Awaitable[None]]
+Check = Callable[[ContractClient, str], Awaitable[None]]
 
 
 @dataclass(frozen=True)
-class Expectation:
-    """One thing that the API does. ``embedded_only`` says why it cannot be asked of a real server."""
+class ApiExpectation:
+    """One thing that the API does. ``embedded_only`` says why a test cannot ask a real server for it."""
 
     name: str
     check: Check
     embedded_only: str = ""
 
 
-EXPECTATIONS: list[Expectation] = []
+EXPECTATIONS: list[ApiExpectation] = []
 
 
 def expectation(check: Check) -> Check:
     """Add a check to the contract."""
-    EXPECTATIONS.append(Expectation(check.__name__, check))
+    EXPECTATIONS.append(ApiExpectation(check.__name__, check))
     return check
 
 
 def embedded_only(reason: str) -> Callable[[Check], Check]:
-    """Add a check that only the embedded server can be asked for, because of ``reason``."""
+    """Add a check that a test can only ask of the embedded server, because of ``reason``."""
 
     def add(check: Check) -> Check:
-        EXPECTATIONS.append(Expectation(check.__name__, check, reason))
+        EXPECTATIONS.append(ApiExpectation(check.__name__, check, reason))
         return check
 
     return add

@@ -1,4 +1,4 @@
-"""Expectations about reviews: whose a token is, for whom it is good, and what somebody may do."""
+"""Expectations about reviews: which user a token belongs to, for which audiences, and what a user may do."""
 
 # An expectation states what holds; it is no command.
 # ruff: noqa: D401
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.contract.kubernetes.client import Answer, Client
+from tests.contract.kubernetes.client import ClientAnswer, ContractClient
 from tests.contract.kubernetes.documents import core
 from tests.contract.kubernetes.registry import expectation
 
@@ -16,19 +16,19 @@ ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 METRICS = {"nonResourceAttributes": {"path": "/metrics-of-nobody", "verb": "get"}}
 
 
-async def account(client: Client, namespace: str, name: str = "reader") -> dict[str, Any]:
+async def account(client: ContractClient, namespace: str, name: str = "reader") -> dict[str, Any]:
     """Create a ServiceAccount."""
     body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
     return dict((await client.post(core(namespace, "serviceaccounts"), body)).ok())
 
 
-async def issued(client: Client, namespace: str, **spec: Any) -> Answer:
+async def issued(client: ContractClient, namespace: str, **spec: Any) -> ClientAnswer:
     """Ask for a token of the ServiceAccount."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     return await client.post(f"{core(namespace, 'serviceaccounts')}/reader/token", body)
 
 
-async def whose(client: Client, token: str, **spec: Any) -> dict[str, Any]:
+async def whose(client: ContractClient, token: str, **spec: Any) -> dict[str, Any]:
     """Return the status of a review of a token."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token, **spec}}
     answer = await client.post(TOKENS, body)
@@ -36,15 +36,15 @@ async def whose(client: Client, token: str, **spec: Any) -> dict[str, Any]:
     return dict(answer.body["status"])
 
 
-async def access(client: Client, **spec: Any) -> Answer:
-    """Ask what somebody may do."""
+async def access(client: ContractClient, **spec: Any) -> ClientAnswer:
+    """Ask what a user may do."""
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
     return await client.post(ACCESS, body)
 
 
 @expectation
-async def a_token_of_a_service_account_is_its(client: Client, namespace: str) -> None:
-    """The review names user, uid, groups, something extra, and the API server's own audiences."""
+async def a_token_of_a_service_account_is_its(client: ContractClient, namespace: str) -> None:
+    """The review names user, uid, groups, an extra field, and the API server's own audiences."""
     uid = (await account(client, namespace))["metadata"]["uid"]
     status = (await issued(client, namespace)).ok()["status"]
     assert status["expirationTimestamp"]
@@ -59,8 +59,8 @@ async def a_token_of_a_service_account_is_its(client: Client, namespace: str) ->
 
 
 @expectation
-async def a_token_is_good_for_its_audiences_only(client: Client, namespace: str) -> None:
-    """One for somebody else is nobody's here; who asks for an audience learns whether it is good for that."""
+async def a_token_is_good_for_its_audiences_only(client: ContractClient, namespace: str) -> None:
+    """A token for another audience is invalid here; a review for an audience says whether the token is good for it."""
     await account(client, namespace)
     token = (await issued(client, namespace, audiences=["one", "two"])).ok()["status"]["token"]
     refused = await whose(client, token)
@@ -72,8 +72,8 @@ async def a_token_is_good_for_its_audiences_only(client: Client, namespace: str)
 
 
 @expectation
-async def tokens_are_issued_for_ten_minutes_at_least(client: Client, namespace: str) -> None:
-    """And for a ServiceAccount that exists."""
+async def tokens_are_issued_for_ten_minutes_at_least(client: ContractClient, namespace: str) -> None:
+    """The ServiceAccount has to exist."""
     (await issued(client, namespace)).refused(404, "NotFound")
     await account(client, namespace)
     answer = await issued(client, namespace, expirationSeconds=60)
@@ -82,8 +82,8 @@ async def tokens_are_issued_for_ten_minutes_at_least(client: Client, namespace: 
 
 
 @expectation
-async def a_review_is_about_something(client: Client, namespace: str) -> None:
-    """A token, a subject, and one thing that it wants."""
+async def a_review_is_about_something(client: ContractClient, namespace: str) -> None:
+    """A review needs a token, or a user and exactly one kind of access."""
     assert namespace
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": ""}}
     (await client.post(TOKENS, body)).refused(400, "BadRequest")
@@ -99,8 +99,8 @@ async def a_review_is_about_something(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def rights_are_those_of_user_and_groups(client: Client, namespace: str) -> None:
-    """Nobody may read a page of nobody; whoever is in the group of masters may."""
+async def rights_are_those_of_user_and_groups(client: ContractClient, namespace: str) -> None:
+    """A user without rights may not read the page; a user in the group of masters may."""
     stranger = {"user": f"stranger-of-{namespace}", "uid": "u1", "extra": {"scopes": ["a", "b"]}}
     answer = await access(client, **stranger, groups=["system:authenticated"], **METRICS)
     assert answer.status == 201

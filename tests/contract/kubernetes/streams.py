@@ -1,11 +1,11 @@
-"""Expectations about watches: what arrives, from where on, and how a stream ends."""
+"""Expectations about watches: which events arrive, from which version on, and how a stream ends."""
 
 # An expectation states what holds; it is no command.
 # ruff: noqa: D401
 
 from __future__ import annotations
 
-from tests.contract.kubernetes.client import Client
+from tests.contract.kubernetes.client import ContractClient
 from tests.contract.kubernetes.documents import config_map, core, served, widget, widgets
 from tests.contract.kubernetes.registry import embedded_only, expectation
 
@@ -14,7 +14,7 @@ WATCHED = {"watched": "yes"}
 
 
 @expectation
-async def a_watch_from_a_list_sees_what_follows(client: Client, namespace: str) -> None:
+async def a_watch_from_a_list_sees_what_follows(client: ContractClient, namespace: str) -> None:
     """ADDED, MODIFIED, DELETED with growing versions; the deletion carries the last state and its own version."""
     path = core(namespace, "configmaps")
     (await client.post(path, config_map("before", labels=WATCHED))).ok()
@@ -41,7 +41,7 @@ async def a_watch_from_a_list_sees_what_follows(client: Client, namespace: str) 
 
 
 @expectation
-async def a_watch_without_a_version_starts_with_what_exists(client: Client, namespace: str) -> None:
+async def a_watch_without_a_version_starts_with_what_exists(client: ContractClient, namespace: str) -> None:
     """Unset and 0 both begin with ADDED events for the present state."""
     path = core(namespace, "configmaps")
     (await client.post(path, config_map("a", labels=WATCHED))).ok()
@@ -57,8 +57,8 @@ async def a_watch_without_a_version_starts_with_what_exists(client: Client, name
 
 
 @expectation
-async def a_watch_replays_after_its_version(client: Client, namespace: str) -> None:
-    """What happened between the list and the watch is not lost, and nothing older is repeated."""
+async def a_watch_replays_after_its_version(client: ContractClient, namespace: str) -> None:
+    """Events between the list and the watch arrive, and no older event is repeated."""
     path = core(namespace, "configmaps")
     first = (await client.post(path, config_map("a", labels=WATCHED))).ok()
     (await client.patch(f"{path}/a", {"data": {"key": "2"}})).ok()
@@ -68,7 +68,7 @@ async def a_watch_replays_after_its_version(client: Client, namespace: str) -> N
 
 
 @expectation
-async def a_watch_for_a_name_hears_of_nothing_else(client: Client, namespace: str) -> None:
+async def a_watch_for_a_name_hears_of_nothing_else(client: ContractClient, namespace: str) -> None:
     """A field selector on the name, over all namespaces: list and watch have the objects of that name and no others."""
     path, name = core(namespace, "configmaps"), f"named-{namespace}"
     query = {"fieldSelector": f"metadata.name={name}"}
@@ -96,7 +96,7 @@ async def a_watch_for_a_name_hears_of_nothing_else(client: Client, namespace: st
 
 
 @expectation
-async def a_selector_makes_objects_appear_and_disappear(client: Client, namespace: str) -> None:
+async def a_selector_makes_objects_appear_and_disappear(client: ContractClient, namespace: str) -> None:
     """An object that leaves the selection looks deleted, in its last selected state and with the new version."""
     path = core(namespace, "configmaps")
     version = (await client.get(path)).ok()["metadata"]["resourceVersion"]
@@ -115,7 +115,7 @@ async def a_selector_makes_objects_appear_and_disappear(client: Client, namespac
 
 
 @expectation
-async def a_watch_of_one_name_and_of_all_namespaces(client: Client, namespace: str) -> None:
+async def a_watch_of_one_name_and_of_all_namespaces(client: ContractClient, namespace: str) -> None:
     """A field selector narrows a watch to one object, a path without namespace widens it to all."""
     path = core(namespace, "configmaps")
     (await client.post(path, config_map("a", labels={"run": namespace}))).ok()
@@ -128,7 +128,7 @@ async def a_watch_of_one_name_and_of_all_namespaces(client: Client, namespace: s
 
 
 @expectation
-async def custom_objects_are_watched_alike(client: Client, namespace: str) -> None:
+async def custom_objects_are_watched_alike(client: ContractClient, namespace: str) -> None:
     """Status and scale writes arrive as MODIFIED of the whole object."""
     await served(client)
     path = widgets(namespace)
@@ -143,7 +143,7 @@ async def custom_objects_are_watched_alike(client: Client, namespace: str) -> No
 
 
 @expectation
-async def a_held_object_is_modified_then_deleted(client: Client, namespace: str) -> None:
+async def a_held_object_is_modified_then_deleted(client: ContractClient, namespace: str) -> None:
     """With a finalizer the deletion shows as MODIFIED first; the last finalizer's removal as DELETED only."""
     path = core(namespace, "configmaps")
     body = config_map("a", finalizers=["contract.example.com/hold"])
@@ -160,7 +160,7 @@ async def a_held_object_is_modified_then_deleted(client: Client, namespace: str)
 
 
 @expectation
-async def a_watch_ends_in_order_at_its_time_out(client: Client, namespace: str) -> None:
+async def a_watch_ends_in_order_at_its_time_out(client: ContractClient, namespace: str) -> None:
     """The stream just ends; a bookmark before that tells the version to go on from."""
     path = core(namespace, "configmaps")
     (await client.post(path, config_map("a"))).ok()
@@ -174,7 +174,7 @@ async def a_watch_ends_in_order_at_its_time_out(client: Client, namespace: str) 
 
 
 @expectation
-async def no_bookmarks_unless_asked_for(client: Client, namespace: str) -> None:
+async def no_bookmarks_unless_asked_for(client: ContractClient, namespace: str) -> None:
     """Without ``allowWatchBookmarks`` a quiet stream says nothing."""
     version = (await client.get(core(namespace, "secrets"))).ok()["metadata"]["resourceVersion"]
     async with client.watch(core(namespace, "secrets"), resourceVersion=version, timeoutSeconds=2) as stream:
@@ -182,7 +182,7 @@ async def no_bookmarks_unless_asked_for(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def a_streamed_list_marks_its_end(client: Client, namespace: str) -> None:
+async def a_streamed_list_marks_its_end(client: ContractClient, namespace: str) -> None:
     """``sendInitialEvents`` gives the state as ADDED events, then a bookmark that says so."""
     path = core(namespace, "configmaps")
     (await client.post(path, config_map("a"))).ok()
@@ -200,8 +200,8 @@ async def a_streamed_list_marks_its_end(client: Client, namespace: str) -> None:
 
 
 @expectation
-async def a_list_from_the_future_is_refused(client: Client, namespace: str) -> None:
-    """A version that does not exist yet is a time-out that says why."""
+async def a_list_from_the_future_is_refused(client: ContractClient, namespace: str) -> None:
+    """A list at a version that does not exist yet gets a time-out that says why."""
     answer = await client.get(core(namespace, "configmaps"), resourceVersion=10**12)
     body = answer.refused(504, "Timeout")
     assert {cause["reason"] for cause in body["details"]["causes"]} == {"ResourceVersionTooLarge"}
@@ -209,8 +209,8 @@ async def a_list_from_the_future_is_refused(client: Client, namespace: str) -> N
 
 
 @expectation
-async def a_list_that_is_not_older_than_a_version(client: Client, namespace: str) -> None:
-    """At least what was known at that version, in one piece or in pages."""
+async def a_list_that_is_not_older_than_a_version(client: ContractClient, namespace: str) -> None:
+    """The list has at least the state of that version, in one piece or in pages."""
     path = core(namespace, "configmaps")
     for name in ("a", "b", "c"):
         created = (await client.post(path, config_map(name, labels=WATCHED))).ok()
@@ -229,7 +229,7 @@ async def a_list_that_is_not_older_than_a_version(client: Client, namespace: str
 
 
 @expectation
-async def a_list_from_the_cache_has_no_pages(client: Client, namespace: str) -> None:
+async def a_list_from_the_cache_has_no_pages(client: ContractClient, namespace: str) -> None:
     """With version 0 a limit is ignored; a client that wants pages asks for the newest state."""
     path = core(namespace, "configmaps")
     for name in ("a", "b", "c"):
@@ -242,8 +242,8 @@ async def a_list_from_the_cache_has_no_pages(client: Client, namespace: str) -> 
 
 
 @expectation
-async def a_list_that_is_not_older_than_the_future_is_refused(client: Client, namespace: str) -> None:
-    """The server waits some seconds for its cache to get there, and then says when to come again."""
+async def a_list_that_is_not_older_than_the_future_is_refused(client: ContractClient, namespace: str) -> None:
+    """The server waits some seconds for its cache, and then says when to ask again."""
     path = core(namespace, "configmaps")
     for pages in ({}, {"limit": 500}):
         query = {"resourceVersion": 10**12, "resourceVersionMatch": "NotOlderThan", **pages}
@@ -253,15 +253,15 @@ async def a_list_that_is_not_older_than_the_future_is_refused(client: Client, na
 
 
 @expectation
-async def a_condition_on_the_version_needs_one(client: Client, namespace: str) -> None:
-    """What the version has to match is refused without a version, and so is a condition that does not exist."""
+async def a_condition_on_the_version_needs_one(client: ContractClient, namespace: str) -> None:
+    """A match condition needs a version; unknown conditions are refused."""
     path = core(namespace, "configmaps")
     (await client.get(path, resourceVersionMatch="NotOlderThan")).refused(422, "Invalid")
     (await client.get(path, resourceVersion=1, resourceVersionMatch="Roughly")).refused(422, "Invalid")
 
 
 @embedded_only("a real server keeps its watch cache as long as it runs, whatever etcd forgets")
-async def a_forgotten_version_is_gone(client: Client, namespace: str) -> None:
+async def a_forgotten_version_is_gone(client: ContractClient, namespace: str) -> None:
     """A watch from before the history is HTTP 200 with one ERROR event that carries 410 Expired."""
     path = core(namespace, "configmaps")
     created = (await client.post(path, config_map("a"))).ok()

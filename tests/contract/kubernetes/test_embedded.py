@@ -1,10 +1,10 @@
-"""The contract of the Kubernetes API, held by the embedded server."""
+"""The embedded server keeps the contract of the Kubernetes API."""
 
 import aiohttp
 import pytest
 
-from tests.contract.kubernetes.expectations import EXPECTATIONS, Client, Expectation
-from wva.sim.apiserver import ApiServer, ServerOptions, StoreOptions, User
+from tests.contract.kubernetes.expectations import EXPECTATIONS, ApiExpectation, ContractClient
+from wva.sim.apiserver import EmbeddedApiServer, ServerOptions, StoreOptions, User
 
 TOKEN = "contract"
 NAMESPACE = "contract-1"
@@ -13,16 +13,16 @@ HISTORY = 100
 
 @pytest.fixture
 async def client():
-    """Serve an empty cluster that wants a token, and give a client that has it."""
+    """Serve an empty cluster that asks for a token, and return a client that has the token."""
     options = ServerOptions(store=StoreOptions(history_limit=HISTORY))
-    async with ApiServer(options=options) as api, aiohttp.ClientSession() as session:
+    async with EmbeddedApiServer(options=options) as api, aiohttp.ClientSession() as session:
         api.access.tokens[TOKEN] = User("admin", ("system:masters", "system:authenticated"))
         api.access.authorize = lambda user, _: "system:masters" in user.groups
         api.store.create("namespaces", {"metadata": {"name": NAMESPACE}})
-        yield Client(session, api.url, token=TOKEN)
+        yield ContractClient(session, api.url, token=TOKEN)
 
 
 @pytest.mark.parametrize("expectation", EXPECTATIONS, ids=lambda expectation: expectation.name)
-async def test_expectation(client: Client, expectation: Expectation):
+async def test_expectation(client: ContractClient, expectation: ApiExpectation):
     """The embedded server does what the contract says."""
     await expectation.check(client, NAMESPACE)

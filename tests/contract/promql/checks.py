@@ -1,10 +1,10 @@
-"""Holding an answer of the HTTP API against an expectation; both runners of the contract use it."""
+"""Compares an answer of the HTTP API with an expectation; both runners of the contract use it."""
 
 from __future__ import annotations
 
 import math
 
-from tests.contract.promql.expectations import Expectation
+from tests.contract.promql.expectations import QueryExpectation
 from tests.contract.promql.scope import Result, scoped
 
 TARGET_LABELS = frozenset({"job", "instance"})
@@ -36,7 +36,7 @@ def assert_vector(actual: Result, expected: Result, *, suffix: str, query: str) 
         assert same, f"{query}: {dict(key)} is {actual[key]}, expected {value}"
 
 
-def assert_expectation(expectation: Expectation, body: dict, *, base_seconds: int, suffix: str) -> None:
+def assert_expectation(expectation: QueryExpectation, body: dict, *, base_seconds: int, suffix: str) -> None:
     """Assert that the answer to an expectation's query is the expected one."""
     times = expectation.result.keys() if expectation.times_are_absolute else expectation.times
     expected = {key: value + base_seconds * (key in times) for key, value in expectation.result.items()}

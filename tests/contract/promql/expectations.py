@@ -1,4 +1,4 @@
-"""What any Prometheus must answer on the contract's history, the embedded one and the real one alike.
+"""The answers that any Prometheus must give on the contract's history, the embedded one and the real one alike.
 
 Among the queries is every text that the original controller sends, and the grouped forms that WVA sends. A shared
 server holds other tests' series too, so the runner makes the names of namespaces, models and jobs unique (``scoped``)
@@ -26,7 +26,7 @@ from wva.collect.retention import Window
 
 
 @dataclass(frozen=True)
-class Expectation:
+class QueryExpectation:
     """A query at an offset and its vector: value by labels, the target's own labels left out."""
 
     query: str
@@ -59,47 +59,47 @@ _QUEUE_BYTES = "inference_extension_flow_control_queue_bytes"
 
 ORIGINAL_QUERIES = [
     # The peak at 525 s is inside the minute up to 570 s, and not inside the one up to 585 s: ranges are left-open.
-    Expectation(f"max by (pod) (max_over_time({_KV}{{{_SELECTED}}}[1m]))", 570, by_pod(a_0=0.9, a_1=0.25)),
-    Expectation(f"max by (pod) (max_over_time({_KV}{{{_SELECTED}}}[1m]))", 584.999, by_pod(a_0=0.9, a_1=0.25)),
-    Expectation(f"max by (pod) (max_over_time({_KV}{{{_SELECTED}}}[1m]))", 585, by_pod(a_0=0.4, a_1=0.25)),
+    QueryExpectation(f"max by (pod) (max_over_time({_KV}{{{_SELECTED}}}[1m]))", 570, by_pod(a_0=0.9, a_1=0.25)),
+    QueryExpectation(f"max by (pod) (max_over_time({_KV}{{{_SELECTED}}}[1m]))", 584.999, by_pod(a_0=0.9, a_1=0.25)),
+    QueryExpectation(f"max by (pod) (max_over_time({_KV}{{{_SELECTED}}}[1m]))", 585, by_pod(a_0=0.4, a_1=0.25)),
     # A NaN in the window does not hide the numbers beside it.
-    Expectation(f"max by (pod) (max_over_time(vllm:num_requests_waiting{{{_SELECTED}}}[1m]))", 600, by_pod(a_0=9)),
-    Expectation(
+    QueryExpectation(f"max by (pod) (max_over_time(vllm:num_requests_waiting{{{_SELECTED}}}[1m]))", 600, by_pod(a_0=9)),
+    QueryExpectation(
         f"max by (pod, num_gpu_blocks, block_size) (vllm:cache_config_info{{{_SELECTED}}})",
         600,
         {},
     ),
-    Expectation(
+    QueryExpectation(
         f"max by (pod) (rate(vllm:request_generation_tokens_sum{{{_SELECTED}}}[5m])"
         f" / rate(vllm:request_generation_tokens_count{{{_SELECTED}}}[5m]))",
         600,
         by_pod(a_0=150, a_1=math.nan),
     ),
-    Expectation(
+    QueryExpectation(
         f"max by (pod) (rate(vllm:request_prompt_tokens_sum{{{_SELECTED}}}[5m])"
         f" / rate(vllm:request_prompt_tokens_count{{{_SELECTED}}}[5m]))",
         600,
         by_pod(a_0=500),
     ),
-    Expectation(
+    QueryExpectation(
         f"max by (pod) (rate(vllm:prefix_cache_hits{{{_SELECTED}}}[5m])"
         f" / rate(vllm:prefix_cache_queries{{{_SELECTED}}}[5m]))",
         600,
         {},
     ),
-    Expectation(
+    QueryExpectation(
         f'sum({_QUEUE_SIZE}{{target_model_name="llama"}}) or '
         f'sum({_QUEUE_SIZE}{{model_name="llama",target_model_name=""}})',
         600,
         {_ONLY: 9},
     ),
-    Expectation(
+    QueryExpectation(
         f'sum({_QUEUE_SIZE}{{target_model_name="qwen"}}) or '
         f'sum({_QUEUE_SIZE}{{model_name="qwen",target_model_name=""}})',
         600,
         {_ONLY: 6},
     ),
-    Expectation(
+    QueryExpectation(
         f'sum({_QUEUE_BYTES}{{target_model_name="qwen"}}) or '
         f'sum({_QUEUE_BYTES}{{model_name="qwen",target_model_name=""}})',
         600,
@@ -107,64 +107,64 @@ ORIGINAL_QUERIES = [
     ),
     # 285 requests since the restart, 300 before it of which the window of 10 min holds all but none, extrapolated by
     # nothing: the samples at 15 s and 600 s span 585 s of 600 s, and the counter at 15 s was 15, so 0 is 15 s before.
-    Expectation(
+    QueryExpectation(
         'sum(increase(vllm:request_success_total{namespace="team-a",model_name="llama",pod="a-0"}[10m]))',
         600,
         {_ONLY: (285 - 15 + 300) * 600 / 585},
     ),
-    Expectation(
+    QueryExpectation(
         'sum(increase(vllm:request_success_total{namespace="team-b",model_name="qwen"}[10m]))', 600, {_ONLY: 0}
     ),
-    Expectation('sum(increase(vllm:request_success_total{namespace="team-a",model_name="none"}[1s]))', 600, {}),
+    QueryExpectation('sum(increase(vllm:request_success_total{namespace="team-a",model_name="none"}[1s]))', 600, {}),
 ]
 
 GROUPED_QUERIES = [
     # b-0 ended at 200 s with 0.75; a minute's window sees it until before 260 s, the look-back until before 500 s.
-    Expectation(
+    QueryExpectation(
         f"max by (namespace, model_name, pod) (max_over_time({_KV}{{{_BOTH}}}[1m]))",
         259.999,
         {_GROUP_A0: 0.4, _GROUP_A1: 0.25, _GROUP_B0: 0.75},
     ),
-    Expectation(
+    QueryExpectation(
         f"max by (namespace, model_name, pod) (max_over_time({_KV}{{{_BOTH}}}[1m]))",
         260,
         {_GROUP_A0: 0.4, _GROUP_A1: 0.25},
     ),
-    Expectation(
+    QueryExpectation(
         f"max by (namespace, model_name, pod) (timestamp({_KV}{{{_BOTH}}}))",
         499.999,
         {_GROUP_A0: 495, _GROUP_A1: 495, _GROUP_B0: 200},
         times_are_absolute=True,
     ),
-    Expectation(
+    QueryExpectation(
         f"max by (namespace, model_name, pod) (timestamp({_KV}{{{_BOTH}}}))",
         500,
         {_GROUP_A0: 495, _GROUP_A1: 495},
         times_are_absolute=True,
     ),
     # Any function in between, and the time is that of the evaluation.
-    Expectation(
+    QueryExpectation(
         f'max by (pod) (timestamp(abs({_KV}{{namespace="team-b"}})))',
         300,
         by_pod(b_0=300),
         times_are_absolute=True,
     ),
-    Expectation(
+    QueryExpectation(
         'count by (namespace, pod) (vllm:cache_config_info{namespace="team-a"}) > 1',
         600,
         {labels(namespace="team-a", pod="a-1"): 2},
     ),
-    Expectation(
+    QueryExpectation(
         f'count by (namespace, model_name, pod, engine) ({_KV}{{namespace=~"team-a"}}) > 1',
         600,
         {},
     ),
-    Expectation(
+    QueryExpectation(
         f'count by (namespace, model_name, pod) ({_KV}{{namespace=~"team-a"}}) > 1',
         600,
         {_GROUP_A1: 2},
     ),
-    Expectation(
+    QueryExpectation(
         'max by (namespace, pod, num_gpu_blocks, block_size) (vllm:cache_config_info{namespace=~"team-a"})',
         600,
         {
@@ -173,7 +173,7 @@ GROUPED_QUERIES = [
         },
     ),
     # a-1 began at 540 with 1000: nothing is made up for the time before it began but half a step.
-    Expectation(
+    QueryExpectation(
         f"sum by (namespace, model_name) (increase(vllm:request_success_total{{{_BOTH}}}[2m]))",
         600,
         {
@@ -181,7 +181,7 @@ GROUPED_QUERIES = [
             labels(namespace="team-b", model_name="qwen"): 0,
         },
     ),
-    Expectation(
+    QueryExpectation(
         'sum by (namespace, model_name) (rate(vllm:prefix_cache_hits_total{namespace="team-a"}[5m]))'
         ' / sum by (namespace, model_name) (rate(vllm:prefix_cache_queries_total{namespace="team-a"}[5m]))',
         600,
@@ -213,8 +213,8 @@ def _config(pod: str, engine: str, blocks: str) -> dict[str, str]:
 
 SENT_QUERIES = [
     # Every text that WVA sends, as it sends it.
-    Expectation(_KV_QUERY.text, 600, {_GROUP_A0: 0.4, _GROUP_A1: 0.25}),
-    Expectation(
+    QueryExpectation(_KV_QUERY.text, 600, {_GROUP_A0: 0.4, _GROUP_A1: 0.25}),
+    QueryExpectation(
         engine_signals(_NAMESPACES).text,
         600,
         {
@@ -236,7 +236,7 @@ SENT_QUERIES = [
             **_signals(EngineSignal.INTER_TOKEN_LATENCY, (_A0_ONLY, 0.02), (_A1_ONLY, 0.03)),
         },
     ),
-    Expectation(
+    QueryExpectation(
         engine_counters(_NAMESPACES).text,
         600,
         {
@@ -264,7 +264,7 @@ SENT_QUERIES = [
         },
         times=tuple(_signals(CounterSignal.TIME, (_A0_ONLY, 600), (_A1_ONLY, 600))),
     ),
-    Expectation(
+    QueryExpectation(
         scheduler_queue(_NAMESPACES).text,
         600,
         {
@@ -276,7 +276,7 @@ SENT_QUERIES = [
         },
         times=(_QUEUE_TIME, _ALIAS_TIME),
     ),
-    Expectation(
+    QueryExpectation(
         request_query(_NAMESPACES, Window(300)).text,
         600,
         {
@@ -293,159 +293,165 @@ SENT_QUERIES = [
 
 SEMANTICS = [
     # Selectors
-    Expectation(f'{_KV}{{namespace="team-b"}}', 100, {labels(metric=_KV, **B0): 0.5}),
-    Expectation(f'{_KV}{{namespace="team-b"}}', -1, {}),
-    Expectation(f'{{__name__=~"{_KV}|nothing",namespace!~"team-a|$"}}', 100, {labels(metric=_KV, **B0): 0.5}),
-    Expectation(
+    QueryExpectation(f'{_KV}{{namespace="team-b"}}', 100, {labels(metric=_KV, **B0): 0.5}),
+    QueryExpectation(f'{_KV}{{namespace="team-b"}}', -1, {}),
+    QueryExpectation(f'{{__name__=~"{_KV}|nothing",namespace!~"team-a|$"}}', 100, {labels(metric=_KV, **B0): 0.5}),
+    QueryExpectation(
         f'{_QUEUE_SIZE}{{model_name=~"qw.*",target_model_name=""}}',
         100,
         {labels(metric=_QUEUE_SIZE, model_name="qwen"): 6},
     ),
-    Expectation(f'{_KV}{{namespace="team-b",engine!="0"}}', 100, {}),
-    Expectation(f'{_KV}{{namespace="team-b"}} offset 3m', 380, {labels(metric=_KV, **B0): 0.75}),
-    Expectation(f'max_over_time({_KV}{{pod="a-0",namespace="team-a"}}[1m] offset 1m)', 630, {labels(**A0): 0.9}),
-    Expectation('count(contract_text{namespace="team-a",text=~"two.l.*"})', 600, {_ONLY: 1}),
+    QueryExpectation(f'{_KV}{{namespace="team-b",engine!="0"}}', 100, {}),
+    QueryExpectation(f'{_KV}{{namespace="team-b"}} offset 3m', 380, {labels(metric=_KV, **B0): 0.75}),
+    QueryExpectation(f'max_over_time({_KV}{{pod="a-0",namespace="team-a"}}[1m] offset 1m)', 630, {labels(**A0): 0.9}),
+    QueryExpectation('count(contract_text{namespace="team-a",text=~"two.l.*"})', 600, {_ONLY: 1}),
     # Counters
-    Expectation(
+    QueryExpectation(
         'rate(vllm:request_success_total{namespace="team-a",pod="a-0"}[1m])',
         330,
         {labels(**A0): (300 - 285 + 15) / 45 * (45 + 7.5 * 0 + 15) / 60},
     ),
-    Expectation('irate(vllm:request_success_total{namespace="team-a",pod="a-0"}[1m])', 315, {labels(**A0): 0}),
-    Expectation('irate(vllm:request_success_total{namespace="team-a",pod="a-0"}[1m])', 330, {labels(**A0): 1}),
-    Expectation(
+    QueryExpectation('irate(vllm:request_success_total{namespace="team-a",pod="a-0"}[1m])', 315, {labels(**A0): 0}),
+    QueryExpectation('irate(vllm:request_success_total{namespace="team-a",pod="a-0"}[1m])', 330, {labels(**A0): 1}),
+    QueryExpectation(
         'delta(vllm:num_requests_waiting{namespace="team-a",pod="a-0"}[2m])', 240, {labels(**A0): 2 * 120 / 105}
     ),
     # Of a series that began within the window, the rate of its last step is the rate.
-    Expectation(
+    QueryExpectation(
         'sum by (pod) ((rate(vllm:request_success_total{namespace="team-a"}[1m])'
         ' and vllm:request_success_total{namespace="team-a"} offset 1m)'
         ' or irate(vllm:request_success_total{namespace="team-a"}[1m]))',
         570,
         by_pod(a_0=1, a_1=1),
     ),
-    Expectation('increase(vllm:request_success_total{namespace="team-a",pod="a-1"}[1m])', 554, {}),
-    Expectation(
+    QueryExpectation('increase(vllm:request_success_total{namespace="team-a",pod="a-1"}[1m])', 554, {}),
+    QueryExpectation(
         'increase(vllm:request_success_total{namespace="team-a",pod="a-1"}[1m])', 555, {labels(**A1): 15 * 1.5}
     ),
     # An end far from the edge is continued by half a step, a young counter back to its zero, a gauge beyond it.
-    Expectation('increase(contract_ended_total{namespace="team-a"}[2m])', 320, {labels(**A0): 90 + 10 + 7.5}),
-    Expectation('increase(contract_young_total{namespace="team-a"}[1m])', 345, {labels(**A0): 30 * (45 + 3) / 45}),
-    Expectation('delta(contract_young_total{namespace="team-a"}[1m])', 345, {labels(**A0): 30 * (45 + 15) / 45}),
+    QueryExpectation('increase(contract_ended_total{namespace="team-a"}[2m])', 320, {labels(**A0): 90 + 10 + 7.5}),
+    QueryExpectation('increase(contract_young_total{namespace="team-a"}[1m])', 345, {labels(**A0): 30 * (45 + 3) / 45}),
+    QueryExpectation('delta(contract_young_total{namespace="team-a"}[1m])', 345, {labels(**A0): 30 * (45 + 15) / 45}),
     # The rest of the functions over a range
-    Expectation(f'min_over_time({_KV}{{namespace="team-a",pod="a-0"}}[1m])', 540, {labels(**A0): 0.4}),
-    Expectation(f'avg_over_time({_KV}{{namespace="team-a",pod="a-0"}}[1m])', 540, {labels(**A0): 0.525}),
-    Expectation(f'sum_over_time({_KV}{{namespace="team-a",pod="a-0"}}[1m])', 540, {labels(**A0): 2.1}),
-    Expectation(f'count_over_time({_KV}{{namespace="team-a",pod="a-0"}}[1m])', 540, {labels(**A0): 4}),
-    Expectation(f'last_over_time({_KV}{{namespace="team-b"}}[5m])', 499, {labels(metric=_KV, **B0): 0.75}),
-    Expectation(f'max_over_time({_KV}{{namespace="team-a",engine="1"}}[1m])', 600, {labels(**A1_SECOND): math.nan}),
-    Expectation('sum_over_time(contract_cancelling{namespace="team-a"}[1m])', 30, {labels(**A0): 1}),
-    Expectation('avg_over_time(contract_cancelling{namespace="team-a"}[1m])', 30, {labels(**A0): 1 / 3}),
+    QueryExpectation(f'min_over_time({_KV}{{namespace="team-a",pod="a-0"}}[1m])', 540, {labels(**A0): 0.4}),
+    QueryExpectation(f'avg_over_time({_KV}{{namespace="team-a",pod="a-0"}}[1m])', 540, {labels(**A0): 0.525}),
+    QueryExpectation(f'sum_over_time({_KV}{{namespace="team-a",pod="a-0"}}[1m])', 540, {labels(**A0): 2.1}),
+    QueryExpectation(f'count_over_time({_KV}{{namespace="team-a",pod="a-0"}}[1m])', 540, {labels(**A0): 4}),
+    QueryExpectation(f'last_over_time({_KV}{{namespace="team-b"}}[5m])', 499, {labels(metric=_KV, **B0): 0.75}),
+    QueryExpectation(
+        f'max_over_time({_KV}{{namespace="team-a",engine="1"}}[1m])', 600, {labels(**A1_SECOND): math.nan}
+    ),
+    QueryExpectation('sum_over_time(contract_cancelling{namespace="team-a"}[1m])', 30, {labels(**A0): 1}),
+    QueryExpectation('avg_over_time(contract_cancelling{namespace="team-a"}[1m])', 30, {labels(**A0): 1 / 3}),
     # Subqueries: steps at multiples of the step, the range left-open.
-    Expectation("count_over_time(vector(1)[5m:30s])", 600, {_ONLY: 10}),
-    Expectation("sum_over_time(vector(time() % 30)[5m:30s])", 600, {_ONLY: 0}),
-    Expectation(f'max_over_time(sum by (pod) ({_KV}{{namespace="team-a",pod="a-0"}})[5m:15s])', 600, by_pod(a_0=0.9)),
-    Expectation(f'count_over_time((max ({_KV}{{namespace="team-b"}}))[1m:30s] offset 5m)', 600, {_ONLY: 2}),
-    Expectation(f'count_over_time((max ({_KV}{{namespace="team-b"}}))[1m:30s])', 600, {}),
+    QueryExpectation("count_over_time(vector(1)[5m:30s])", 600, {_ONLY: 10}),
+    QueryExpectation("sum_over_time(vector(time() % 30)[5m:30s])", 600, {_ONLY: 0}),
+    QueryExpectation(
+        f'max_over_time(sum by (pod) ({_KV}{{namespace="team-a",pod="a-0"}})[5m:15s])', 600, by_pod(a_0=0.9)
+    ),
+    QueryExpectation(f'count_over_time((max ({_KV}{{namespace="team-b"}}))[1m:30s] offset 5m)', 600, {_ONLY: 2}),
+    QueryExpectation(f'count_over_time((max ({_KV}{{namespace="team-b"}}))[1m:30s])', 600, {}),
     # Aggregation and NaN
-    Expectation(f'max ({_KV}{{namespace="team-a"}})', 600, {_ONLY: 0.4}),
-    Expectation(f'min ({_KV}{{namespace="team-a"}})', 600, {_ONLY: 0.25}),
-    Expectation(f'sum ({_KV}{{namespace="team-a"}})', 600, {_ONLY: math.nan}),
-    Expectation(f'avg by (engine) ({_KV}{{namespace="team-a",engine="0"}})', 600, {labels(engine="0"): 0.325}),
-    Expectation(
+    QueryExpectation(f'max ({_KV}{{namespace="team-a"}})', 600, {_ONLY: 0.4}),
+    QueryExpectation(f'min ({_KV}{{namespace="team-a"}})', 600, {_ONLY: 0.25}),
+    QueryExpectation(f'sum ({_KV}{{namespace="team-a"}})', 600, {_ONLY: math.nan}),
+    QueryExpectation(f'avg by (engine) ({_KV}{{namespace="team-a",engine="0"}})', 600, {labels(engine="0"): 0.325}),
+    QueryExpectation(
         f'group without (engine, pod, job, instance) ({_KV}{{namespace="team-a"}})',
         600,
         {labels(namespace="team-a", model_name="llama"): 1},
     ),
-    Expectation(f'topk(1, {_KV}{{namespace="team-a"}})', 600, {labels(metric=_KV, **A0): 0.4}),
-    Expectation(f'bottomk(1, {_KV}{{namespace="team-a"}})', 600, {labels(metric=_KV, **A1): 0.25}),
+    QueryExpectation(f'topk(1, {_KV}{{namespace="team-a"}})', 600, {labels(metric=_KV, **A0): 0.4}),
+    QueryExpectation(f'bottomk(1, {_KV}{{namespace="team-a"}})', 600, {labels(metric=_KV, **A1): 0.25}),
     # Operators
-    Expectation(
+    QueryExpectation(
         'label_replace(contract_pod_info{pod="a-0",namespace="team-a"}, "node", "old", "", "")'
         ' * on (pod) group_left (node, namespace) label_replace(contract_pod_info{namespace="team-a"}, '
         '"namespace", "", "", "")',
         600,
         {labels(pod="a-0", node="n-0"): 1},
     ),
-    Expectation(
+    QueryExpectation(
         f'{_KV}{{namespace="team-a",engine="0"}} * on (pod) group_left (node) contract_pod_info',
         600,
         {labels(**A0, node="n-0"): 0.4, labels(**A1, node="n-1"): 0.25},
     ),
-    Expectation(
+    QueryExpectation(
         f'contract_pod_info{{namespace="team-a"}} - on (pod) {_KV}{{namespace="team-a",engine="0"}}',
         600,
         by_pod(a_0=0.6, a_1=0.75),
     ),
-    Expectation(f'{_KV}{{namespace="team-a"}} > 0.3', 600, {labels(metric=_KV, **A0): 0.4}),
-    Expectation(f'{_KV}{{namespace="team-a",engine="0"}} > bool 0.3', 600, {labels(**A0): 1, labels(**A1): 0}),
-    Expectation(f'0.3 < {_KV}{{namespace="team-a"}}', 600, {labels(metric=_KV, **A0): 0.4}),
-    Expectation(
+    QueryExpectation(f'{_KV}{{namespace="team-a"}} > 0.3', 600, {labels(metric=_KV, **A0): 0.4}),
+    QueryExpectation(f'{_KV}{{namespace="team-a",engine="0"}} > bool 0.3', 600, {labels(**A0): 1, labels(**A1): 0}),
+    QueryExpectation(f'0.3 < {_KV}{{namespace="team-a"}}', 600, {labels(metric=_KV, **A0): 0.4}),
+    QueryExpectation(
         f'{_KV}{{namespace="team-a",engine="0"}} and on (pod) contract_pod_info{{node="n-1"}}',
         600,
         {labels(metric=_KV, **A1): 0.25},
     ),
-    Expectation(
+    QueryExpectation(
         f'{_KV}{{namespace="team-a",engine="0"}} unless on (pod) contract_pod_info{{node="n-1"}}',
         600,
         {labels(metric=_KV, **A0): 0.4},
     ),
-    Expectation(f'sum by (pod) ({_KV}{{namespace="team-a"}}) / 0', 600, by_pod(a_0=math.inf, a_1=math.nan)),
-    Expectation("-vector(2) ^ 2", 600, {_ONLY: -4}),
-    Expectation("vector(7) % 4 + 2 * 3", 600, {_ONLY: 9}),
+    QueryExpectation(f'sum by (pod) ({_KV}{{namespace="team-a"}}) / 0', 600, by_pod(a_0=math.inf, a_1=math.nan)),
+    QueryExpectation("-vector(2) ^ 2", 600, {_ONLY: -4}),
+    QueryExpectation("vector(7) % 4 + 2 * 3", 600, {_ONLY: 9}),
     # Functions of an instant vector
-    Expectation('absent(vllm:nothing{namespace="team-a",pod=~"x"})', 600, {labels(namespace="team-a"): 1}),
-    Expectation(f'absent({_KV}{{namespace="team-a"}})', 600, {}),
-    Expectation(f'vector(scalar({_KV}{{namespace="team-b"}}))', 600, {_ONLY: math.nan}),
-    Expectation(f'clamp_max(clamp_min({_KV}{{namespace="team-b"}}, 0.6), 0.65)', 100, {labels(**B0): 0.6}),
-    Expectation("round(vector(2.5)) + ceil(vector(1.2)) + floor(vector(1.8)) + abs(vector(-1))", 600, {_ONLY: 7}),
-    Expectation("round(vector(7), 5)", 600, {_ONLY: 5}),
-    Expectation("vector(time())", 600, {_ONLY: 600}, times_are_absolute=True),
-    Expectation('label_replace(vector(1), "deployment", "$1", "", "()")', 600, {_ONLY: 1}),
-    Expectation(
+    QueryExpectation('absent(vllm:nothing{namespace="team-a",pod=~"x"})', 600, {labels(namespace="team-a"): 1}),
+    QueryExpectation(f'absent({_KV}{{namespace="team-a"}})', 600, {}),
+    QueryExpectation(f'vector(scalar({_KV}{{namespace="team-b"}}))', 600, {_ONLY: math.nan}),
+    QueryExpectation(f'clamp_max(clamp_min({_KV}{{namespace="team-b"}}, 0.6), 0.65)', 100, {labels(**B0): 0.6}),
+    QueryExpectation("round(vector(2.5)) + ceil(vector(1.2)) + floor(vector(1.8)) + abs(vector(-1))", 600, {_ONLY: 7}),
+    QueryExpectation("round(vector(7), 5)", 600, {_ONLY: 5}),
+    QueryExpectation("vector(time())", 600, {_ONLY: 600}, times_are_absolute=True),
+    QueryExpectation('label_replace(vector(1), "deployment", "$1", "", "()")', 600, {_ONLY: 1}),
+    QueryExpectation(
         'sum by (set, ordinal) (label_replace(label_replace(contract_pod_info{namespace="team-a"}, '
         '"set", "${1}", "pod", "(.*)-([0-9]+)"), "ordinal", "$2", "pod", "(.*)-([0-9]+)"))',
         600,
         {labels(set="a", ordinal="0"): 1, labels(set="a", ordinal="1"): 1},
     ),
     # 4 a step: 1 up to 0.1 s, 2 up to 1 s, 1 up to 10 s; the third of four lies at the end of the second bucket.
-    Expectation(
+    QueryExpectation(
         'histogram_quantile(0.75, rate(vllm:time_to_first_token_seconds_bucket{namespace="team-a"}[5m]))',
         600,
         {labels(**A0): 1.0},
     ),
-    Expectation(
+    QueryExpectation(
         'histogram_quantile(0.5, sum by (le) (rate(vllm:time_to_first_token_seconds_bucket{namespace="team-a"}[5m])))',
         600,
         {_ONLY: 0.1 + 0.9 / 2},
     ),
-    Expectation(
+    QueryExpectation(
         'histogram_quantile(0.9, contract_bucket{kind="falling",namespace="team-a"})',
         600,
         {labels(namespace="team-a", kind="falling"): 2.4},
     ),
-    Expectation(
+    QueryExpectation(
         'histogram_quantile(0.25, contract_bucket{kind="negative",namespace="team-a"})',
         600,
         {labels(namespace="team-a", kind="negative"): -1},
     ),
-    Expectation(
+    QueryExpectation(
         'histogram_quantile(0.9, contract_bucket{kind="negative",namespace="team-a"})',
         600,
         {labels(namespace="team-a", kind="negative"): 1},
     ),
     # NaN comes last whichever end is asked for; bounds of clamp may contradict each other.
-    Expectation(
+    QueryExpectation(
         f'topk(2, {_KV}{{namespace="team-a",pod="a-1"}})',
         600,
         {labels(metric=_KV, **A1): 0.25, labels(metric=_KV, **A1_SECOND): math.nan},
     ),
-    Expectation(f'bottomk(1, {_KV}{{namespace="team-a",pod="a-1"}})', 600, {labels(metric=_KV, **A1): 0.25}),
-    Expectation(f'topk(1, {_KV}{{namespace="team-a",pod="a-1"}})', 600, {labels(metric=_KV, **A1): 0.25}),
-    Expectation("clamp(vector(5), 3, 2)", 600, {}),
-    Expectation("clamp(vector(5), 2, 3)", 600, {_ONLY: 3}),
-    Expectation("ceil(vector(-0.3)) + 1 / ceil(vector(-0.3))", 600, {_ONLY: -math.inf}),
-    Expectation('avg(vector(1e308) or on (x) label_replace(vector(1e308), "x", "y", "", ""))', 600, {_ONLY: 1e308}),
+    QueryExpectation(f'bottomk(1, {_KV}{{namespace="team-a",pod="a-1"}})', 600, {labels(metric=_KV, **A1): 0.25}),
+    QueryExpectation(f'topk(1, {_KV}{{namespace="team-a",pod="a-1"}})', 600, {labels(metric=_KV, **A1): 0.25}),
+    QueryExpectation("clamp(vector(5), 3, 2)", 600, {}),
+    QueryExpectation("clamp(vector(5), 2, 3)", 600, {_ONLY: 3}),
+    QueryExpectation("ceil(vector(-0.3)) + 1 / ceil(vector(-0.3))", 600, {_ONLY: -math.inf}),
+    QueryExpectation(
+        'avg(vector(1e308) or on (x) label_replace(vector(1e308), "x", "y", "", ""))', 600, {_ONLY: 1e308}
+    ),
 ]
 
 EXPECTATIONS = [*ORIGINAL_QUERIES, *GROUPED_QUERIES, *SENT_QUERIES, *SEMANTICS]

@@ -12,8 +12,8 @@ from tests.contract.promql.scope import Result, by_pod, labels
 
 
 @dataclass(frozen=True)
-class Live:
-    """A page, and per query what must be answered once it has been scraped."""
+class LivePage:
+    """A page, and the answer to each query once the page has been scraped."""
 
     page: str
     holds: dict[str, Result]
@@ -25,7 +25,7 @@ class LiveScenario:
 
     name: str
     target_labels: dict[str, str]
-    steps: list[Live]
+    steps: list[LivePage]
     honor_labels: bool = False
     gone: dict[str, Result] = field(default_factory=dict)
     """What must hold after the target itself has gone."""
@@ -41,7 +41,7 @@ SCENARIOS = [
         name="a series that vanishes is gone at once, a range still holds its samples",
         target_labels=_TARGET,
         steps=[
-            Live(
+            LivePage(
                 'contract_gauge{pod="a-0"} 1\ncontract_gauge{pod="a-1"} 2\n',
                 {
                     f"sum by (pod) ({_LIVE_A1})": by_pod(a_1=2),
@@ -49,7 +49,7 @@ SCENARIOS = [
                     'sum by (namespace) (scrape_samples_scraped{job="contract-job"})': {labels(namespace="team-a"): 2},
                 },
             ),
-            Live(
+            LivePage(
                 'contract_gauge{pod="a-0"} 1\n',
                 {
                     f"sum by (pod) ({_LIVE_A1})": {},
@@ -58,7 +58,7 @@ SCENARIOS = [
                     f"sum by (pod) ({_LIVE_A0})": by_pod(a_0=1),
                 },
             ),
-            Live(
+            LivePage(
                 'contract_gauge{pod="a-0"} 1\ncontract_gauge{pod="a-1"} 3\n',
                 {f"sum by (pod) ({_LIVE_A1})": by_pod(a_1=3)},
             ),
@@ -73,11 +73,11 @@ SCENARIOS = [
         name="a failed scrape says so and ends every series of the target",
         target_labels=_TARGET,
         steps=[
-            Live(
+            LivePage(
                 'contract_gauge{pod="a-0"} 1\n',
                 {_UP: {labels(namespace="team-a"): 1}, f"sum by (pod) ({_LIVE_A0})": by_pod(a_0=1)},
             ),
-            Live(
+            LivePage(
                 "this is not a page of metrics {\n",
                 {
                     _UP: {labels(namespace="team-a"): 0},
@@ -86,7 +86,7 @@ SCENARIOS = [
                     'sum by (namespace) (scrape_samples_scraped{job="contract-job"})': {labels(namespace="team-a"): 0},
                 },
             ),
-            Live(
+            LivePage(
                 'contract_gauge{pod="a-0"} 5\n',
                 {_UP: {labels(namespace="team-a"): 1}, f"sum by (pod) ({_LIVE_A0})": by_pod(a_0=5)},
             ),
@@ -96,7 +96,7 @@ SCENARIOS = [
         name="labels of the target win, those of the sample become exported",
         target_labels=_TARGET,
         steps=[
-            Live(
+            LivePage(
                 'contract_gauge{namespace="mine",exported_namespace="older",pod="p"} 1\n',
                 {
                     'sum without (job, instance) (contract_gauge{namespace="team-a"})': {
@@ -116,7 +116,7 @@ SCENARIOS = [
         target_labels=_TARGET,
         honor_labels=True,
         steps=[
-            Live(
+            LivePage(
                 'contract_gauge{namespace="team-b",empty=""} 1\nup{pod="p"} 0\n',
                 {
                     'sum without (job, instance) (contract_gauge{job="contract-job"})': {labels(namespace="team-b"): 1},

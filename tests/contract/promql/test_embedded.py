@@ -1,10 +1,10 @@
-"""The contract of PromQL, held by the embedded Prometheus over its HTTP API."""
+"""The embedded Prometheus keeps the contract of PromQL over its HTTP API."""
 
 import aiohttp
 import pytest
 
 from tests.contract.promql.checks import assert_expectation, assert_vector, vector
-from tests.contract.promql.expectations import ERRORS, EXPECTATIONS, ErrorExpectation, Expectation
+from tests.contract.promql.expectations import ERRORS, EXPECTATIONS, ErrorExpectation, QueryExpectation
 from tests.contract.promql.history import history_page
 from tests.contract.promql.live import SCENARIOS, LiveScenario
 from tests.contract.promql.scope import scoped
@@ -32,7 +32,7 @@ async def history():
 
 
 @pytest.mark.parametrize("expectation", EXPECTATIONS, ids=lambda expectation: expectation.query[:80])
-async def test_query_on_the_history(history, expectation: Expectation):
+async def test_query_on_the_history(history, expectation: QueryExpectation):
     """The answer is that of the contract."""
     status, body = await history(expectation.query, expectation.at_seconds)
     assert status == 200, body

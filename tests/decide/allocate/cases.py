@@ -8,7 +8,7 @@ from wva.model.variant import ModelKey, VariantKey
 
 
 def offer(name, price=10.0, capacity=1.0, present=0, **others):
-    """Return a variant; what exists is what is asked for, unless it is said otherwise."""
+    """Return a variant; all replicas that it asks for exist, unless the test says otherwise."""
     others.setdefault("existing", present)
     others.setdefault("limits", ())
     return Offer(VariantKey("ns", name), price, capacity, present, **others)
@@ -35,17 +35,17 @@ def numbers(plan: Plan) -> dict[str, int]:
 
 
 def limits(plan: Plan) -> dict[str, tuple[str, int]]:
-    """Return who limits whom by how much, by the names of the variants."""
+    """Return which limit cuts which variant by how many replicas, by the names of the variants."""
     return {key.name: (limit.by, limit.fewer) for key, limit in plan.limits.items()}
 
 
 def missing(plan: Plan) -> dict[str, float]:
-    """Return what is missing by the ids of the models."""
+    """Return the missing capacity by the ids of the models."""
     return {key.model_id: lack for key, lack in plan.missing.items()}
 
 
 def alone(need, *offers, policy=AllocationPolicy(), **others):  # noqa: B008 - it is frozen
-    """Return the numbers of one model where GPUs are no limit."""
+    """Return the numbers of one model that no limit of GPUs applies to."""
     return numbers(allocate([want("m", need, *offers, **others)], policy=policy))
 
 

@@ -22,7 +22,7 @@ INFINITY = highspy.kHighsInf
 
 
 @dataclass(frozen=True)
-class Sizes:
+class FleetSizes:
     """How large a random fleet may be."""
 
     models: int = 5
@@ -36,8 +36,8 @@ def stock_of(free: Mapping[str, int]) -> Stock:
     return Stock(dict(free), Inventory())
 
 
-def random_fleet(seed: int, sizes: Sizes = Sizes()) -> tuple[list[Want], Stock]:
-    """Return models and a stock that is about as often too small for them as it is not."""
+def random_fleet(seed: int, sizes: FleetSizes = FleetSizes()) -> tuple[list[Want], Stock]:
+    """Return models and a stock; in about half of the cases the stock is too small for them."""
     draw = random.Random(seed)
     pools = [f"pool {place}" for place in range(draw.randint(1, sizes.pools))]
     names = [*pools, "quota"] if draw.random() < 0.3 else pools
@@ -46,7 +46,7 @@ def random_fleet(seed: int, sizes: Sizes = Sizes()) -> tuple[list[Want], Stock]:
     return wants, stock_of({name: draw.randint(0, int(scale) + 1) for name in names})
 
 
-def _random_want(draw: random.Random, place: int, names: Sequence[str], sizes: Sizes) -> Want:
+def _random_want(draw: random.Random, place: int, names: Sequence[str], sizes: FleetSizes) -> Want:
     pools = [name for name in names if name != "quota"]
     in_quota = "quota" in names and draw.random() < 0.5
     offers = []
@@ -75,7 +75,7 @@ def _random_want(draw: random.Random, place: int, names: Sequence[str], sizes: S
 
 
 @dataclass(frozen=True)
-class Answer:
+class SolverAnswer:
     """What the solver found: the capacity of each need that is covered, and the price with the moves."""
 
     covered: dict[ModelKey, float]
@@ -83,7 +83,7 @@ class Answer:
 
 
 def ceiling_of(offer: Offer) -> int:
-    """Return the most replicas, also where there is no ceiling."""
+    """Return the most replicas that an offer may have, also if it has no ceiling."""
     return 2**31 - 1 if offer.ceiling is None else offer.ceiling
 
 
@@ -104,7 +104,7 @@ def price_of(wants: Sequence[Want], numbers: Mapping[VariantKey, int], policy: A
 
 
 def free_after_floors(wants: Sequence[Want], stock: Stock) -> dict[str, int]:
-    """Return the GPUs that are free once the floors have theirs."""
+    """Return the GPUs that are free once the replicas of the floors have theirs."""
     free = dict(stock.free)
     for want in sorted(wants, key=lambda want: (want.priority, -want.weight, want.key)):
         for offer in want.offers:
@@ -164,7 +164,7 @@ def exact(
     policy: AllocationPolicy = AllocationPolicy(),  # noqa: B008 - it is frozen
     *,
     presolve: bool = True,
-) -> Answer:
+) -> SolverAnswer:
     """Return what the integer solver finds, for the policy that serves one model after another.
 
     With presolve, HiGHS 1.15 takes a worse answer for the best one, about once in 3,000 fleets. Without, it takes five
@@ -191,7 +191,7 @@ def exact(
         program.row({covered[want.key]: 1.0}, share - 1e-8, INFINITY)
     values = program.solve(prices)
     assert values is not None
-    return Answer(found, sum(price * values[column] for column, price in prices.items()))
+    return SolverAnswer(found, sum(price * values[column] for column, price in prices.items()))
 
 
 def _column(
@@ -220,7 +220,7 @@ def _column(
 
 
 def _holes(program: Program, number: int, bounds: tuple[int, int], kept: set[int], offer: Offer) -> None:
-    """Leave out the numbers that the scaler would ignore: one of several ranges is chosen."""
+    """Exclude the numbers that the scaler would ignore: the program chooses one of several ranges."""
     low, high = bounds
     ranges = [
         (low, offer.existing - offer.step),

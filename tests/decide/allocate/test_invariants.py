@@ -1,4 +1,4 @@
-"""What holds for every plan, whatever the numbers."""
+"""What is true of every plan, whatever the numbers."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def check_bounds(wants, stock, plan):
 
 @given(SEEDS, POLICIES)
 def test_bounds_and_limits_are_kept(seed, policy):
-    """By every policy, with and without effort."""
+    """Every policy keeps bounds and limits, with effort and without."""
     wants, stock = random_fleet(seed)
     check_bounds(wants, stock, allocate(wants, stock, policy))
 
 
 @given(hostile_fleets(), POLICIES)
 def test_hostile_numbers_finish_quickly(fleet, policy):
-    """And keep bounds and limits too."""
+    """The allocator keeps bounds and limits with hostile numbers, too."""
     wants, stock = fleet
     before = time.thread_time()
     plan = allocate(wants, stock, policy)
@@ -96,7 +96,7 @@ def test_hostile_numbers_finish_quickly(fleet, policy):
 
 @given(SEEDS, st.randoms(use_true_random=False), POLICIES)
 def test_the_order_of_models_and_variants_does_not_matter(seed, shuffle, policy):
-    """Names do."""
+    """The names of models and variants decide, not their order."""
     wants, stock = random_fleet(seed)
     mixed = [replace(want, offers=tuple(shuffle.sample(want.offers, len(want.offers)))) for want in wants]
     shuffle.shuffle(mixed)
@@ -105,7 +105,7 @@ def test_the_order_of_models_and_variants_does_not_matter(seed, shuffle, policy)
 
 @given(SEEDS, st.floats(0, 100), st.floats(0, 100))
 def test_more_need_never_gives_less_capacity(seed, need, more):
-    """To one model alone."""
+    """This holds for a model that is alone."""
     wants, stock = random_fleet(seed)
     found = []
     for each in (need, need + more):
@@ -117,7 +117,7 @@ def test_more_need_never_gives_less_capacity(seed, need, more):
 
 @given(SEEDS)
 def test_a_plan_is_the_answer_to_itself(seed):
-    """If it is carried out, nothing changes any more, but for the steps of scalers, which begin anew at each number."""
+    """If a plan is carried out, the next plan is the same, except for the steps of scalers."""
     drawn, _ = random_fleet(seed)
     wants = [replace(want, offers=tuple(replace(offer, step=1) for offer in want.offers)) for want in drawn]
     first = allocate(wants).numbers
@@ -133,7 +133,7 @@ def test_a_plan_is_the_answer_to_itself(seed):
 
 @given(SEEDS, SEEDS)
 def test_models_that_share_nothing_do_not_change_each_other(seed, other):
-    """Whatever else is in the fleet."""
+    """Models that share no limit get the same, whatever other models are in the fleet."""
     wants, stock = random_fleet(seed)
     others, _ = random_fleet(other)
     strangers = [

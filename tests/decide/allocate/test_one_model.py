@@ -1,4 +1,4 @@
-"""What one model gets where GPUs are no limit."""
+"""What the allocator gives to one model when no limit of GPUs applies."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ LARGEST = 2**31 - 1
 
 
 def test_the_variant_with_the_lowest_price_per_capacity_grows_first():
-    """What the cheapest may not have goes to the next."""
+    """When the cheapest variant is at its maximum, the next one grows."""
     large, small = offer("large", 40, 300, 2, floor=1), offer("small", 10, 100, 2, floor=1, ceiling=4)
     assert alone(1300, large, small) == {"large": 3, "small": 4}
     assert alone(300, large, small) == {"large": 1, "small": 1}
 
 
 def test_the_dearest_replica_goes_first():
-    """With a replica as the unit of capacity, price alone decides."""
+    """Each replica is one unit of capacity here, so price alone decides."""
     assert alone(3, offer("large", 20, 1, 2), offer("small", 5, 1, 2, ceiling=2)) == {"large": 1, "small": 2}
 
 
@@ -33,7 +33,7 @@ def test_a_price_per_capacity_beats_a_price_per_replica():
 
 
 def test_nothing_is_needed():
-    """Floors stay."""
+    """The variants keep their floors."""
     assert alone(0, offer("a", present=3), offer("b", present=2, floor=1)) == {"a": 0, "b": 1}
     assert alone(-5, offer("a", present=3)) == {"a": 0}
     assert alone(5) == {}
@@ -67,7 +67,7 @@ class TestMoves:
         assert alone(1, offer("new", 18), offer("there", 20, present=1)) == {"new": 1, "there": 0}
 
     def test_the_share_is_part_of_the_policy(self):
-        """At no cost every saving is taken, at the price of a replica none of less than half."""
+        """At a share of 0 the allocator takes every saving; at a share of 1 it takes none below half of the price."""
         both = offer("new", 19), offer("there", 20, present=1)
         assert alone(1, *both, policy=AllocationPolicy(move_share=0.0)) == {"new": 1, "there": 0}
         dear = offer("new", 10.5), offer("there", 20, present=1)
@@ -79,27 +79,27 @@ class TestMoves:
 
 
 class TestTies:
-    """The price is the same: most capacity, then fewest moves, then equal numbers, then names."""
+    """Ties at the same price: first the most capacity, then the fewest moves, then equal numbers, then names."""
 
     def test_most_capacity(self):
-        """Two for 20 or one for 40: what carries more."""
+        """Of two replicas for 20 and one for 40, the allocator takes what carries more."""
         assert alone(2, offer("a", 20, 1), offer("b", 40, 2.5)) == {"a": 0, "b": 1}
         assert alone(2, offer("a", 20, 1.2), offer("b", 40, 2)) == {"a": 2, "b": 0}
 
     def test_a_dearer_plan_never_wins_by_capacity(self):
-        """However much it carries."""
+        """A dearer plan does not win, however much it carries."""
         assert alone(1, offer("a", 20, 1), offer("b", 20.1, 1000)) == {"a": 1, "b": 0}
 
     def test_fewest_moves(self):
-        """One replica more of 40 rather than two of 20."""
+        """The allocator adds one replica of 40 rather than two of 20."""
         assert alone(2, offer("a", 20, 1), offer("b", 40, 2)) == {"a": 0, "b": 1}
 
     def test_names(self):
-        """Of two that differ in nothing else, the first by name."""
+        """Of two variants that differ in nothing else, the allocator takes the first by name."""
         assert alone(1, offer("b", gpus=2), offer("a")) == {"a": 1, "b": 0}
 
     def test_equal_variants_stay_equal(self):
-        """A change is shared among them. Who begins with more keeps more."""
+        """Equal variants share a change. A variant that begins with more replicas keeps more."""
         assert alone(7, offer("a", present=1), offer("b", present=1), offer("c", present=1)) == {"a": 3, "b": 2, "c": 2}
         assert alone(4, offer("a", present=3), offer("b", present=3)) == {"a": 2, "b": 2}
         assert alone(8, offer("a", present=1), offer("b", present=5)) == {"a": 3, "b": 5}
@@ -113,7 +113,7 @@ class TestTies:
         assert alone(46, offer("a", **large), offer("b", **large)) == {"a": 23, "b": 23}
 
     def test_equal_variants_stay_apart_where_a_scaler_would_not_follow(self):
-        """Two replicas more are one change for one of them, and none for both."""
+        """One variant gets both replicas; if each got one, the scalers would ignore the changes."""
         large = {"present": 20, "step": 2}
         assert alone(42, offer("a", **large), offer("b", **large)) == {"a": 22, "b": 20}
 
@@ -127,12 +127,12 @@ class TestBounds:
         assert (numbers(plan), limits(plan), missing(plan)) == ({"a": 10}, {"a": ("HPA ns/a", 5)}, {"m": 5})
 
     def test_a_ceiling_that_keeps_nothing_away_is_not_named(self):
-        """The sibling takes the rest."""
+        """The sibling covers the rest of the need."""
         plan = allocate([want("m", 15, offer("a", ceiling=10), offer("b", 20))])
         assert (numbers(plan), limits(plan), missing(plan)) == ({"a": 10, "b": 5}, {}, {})
 
     def test_nobody_is_named_where_no_ceiling_is_in_the_way(self):
-        """Nobody knows what the variant carries."""
+        """The variant's capacity is unknown, so the plan names no ceiling."""
         plan = allocate([want("m", 15, offer("a", capacity=0, present=2))])
         assert (numbers(plan), limits(plan), missing(plan)) == ({"a": 2}, {}, {"m": 15})
 
@@ -156,11 +156,11 @@ class TestBounds:
         assert alone(0, offer("a", present=10, step=2, floor=11)) == {"a": 11}
 
     def test_a_small_step_goes_to_a_sibling_if_that_is_cheaper(self):
-        """Four of 10 or one of 25."""
+        """Four replicas of 10 cost more than one of 25, so the sibling gets the replica."""
         assert alone(31, offer("a", present=30, step=4), offer("b", 25)) == {"a": 30, "b": 1}
 
     def test_a_variant_of_unknown_capacity_keeps_its_number(self):
-        """It neither grows nor shrinks, and covers nothing that counts."""
+        """The variant neither grows nor shrinks, and the allocator counts none of its capacity."""
         unknown = offer("u", 5, 0, present=3)
         assert alone(4, unknown, offer("a")) == {"a": 4, "u": 3}
         assert alone(0, unknown) == {"u": 3}
@@ -171,44 +171,44 @@ class TestLastReplica:
     """A model that may not go to zero."""
 
     def test_the_cheapest_replica_stays(self):
-        """Whatever it carries."""
+        """The cheapest replica stays, whatever it carries."""
         assert alone(0, offer("a", 20, 1, 1), offer("b", 10, 5, 1), keeps_one=True) == {"a": 0, "b": 1}
         assert alone(0, offer("a", 20, 7, 1), keeps_one=True) == {"a": 1}
         assert alone(3, offer("a", present=1), keeps_one=True) == {"a": 3}
 
     def test_it_is_started_if_there_is_none(self):
-        """The cheapest one."""
+        """The allocator starts the cheapest replica."""
         assert alone(0, offer("a", 20), offer("b", 10), keeps_one=True) == {"a": 0, "b": 1}
 
     def test_a_replica_of_unknown_capacity_is_one(self):
-        """The model keeps it anyway."""
+        """A replica of unknown capacity counts as the last replica, and the model keeps it anyway."""
         assert alone(0, offer("u", 5, 0, 1), offer("a"), keeps_one=True) == {"a": 0, "u": 1}
         assert alone(0, offer("u", 5, 0, 0), offer("a"), keeps_one=True) == {"a": 1, "u": 0}
         assert alone(0, offer("u", 5, 0, 0), keeps_one=True) == {"u": 0}
 
 
 class TestHostileNumbers:
-    """No number takes long, none raises an error."""
+    """With any numbers the allocator is quick and raises no error."""
 
     def test_replicas_that_cost_nothing_are_not_asked_for_without_end(self):
-        """As many as are needed, and the most capable."""
+        """The allocator takes as many free replicas as the need takes, of the most capable variant."""
         assert alone(5, offer("a", 0), offer("b", 10)) == {"a": 5, "b": 0}
         assert alone(5, offer("a", 0, 1), offer("b", 0, 5)) == {"a": 0, "b": 1}
 
     @pytest.mark.parametrize("need", [1e300, float("inf"), 1e30])
     def test_a_need_beyond_all_replicas(self, need):
-        """All that Kubernetes can count."""
+        """The allocator gives as many replicas as Kubernetes can count."""
         plan = allocate([want("m", need, offer("a"), offer("b", 20, 2))])
         assert numbers(plan) == {"a": LARGEST, "b": LARGEST}
         assert missing(plan)["m"] > 0
 
     def test_very_many_replicas(self):
-        """The best number of many is found without counting up to it."""
+        """The allocator finds the best of many numbers without counting up to it."""
         found = alone(4e9, offer("a", 10, 1), offer("b", 10, 1.5, ceiling=2_000_000_000))
         assert found == {"a": pytest.approx(10**9), "b": 2 * 10**9}
 
     def test_prices_and_capacities_of_any_size(self):
-        """They are brought into a range."""
+        """The allocator brings prices and capacities into a range."""
         assert alone(3, offer("a", float("nan"), 1), offer("b", 1, 1)) == {"a": 0, "b": 3}
         assert alone(3, offer("a", float("inf"), 1)) == {"a": 3}
         assert alone(3, offer("a", -7, 1), offer("b", 1, 1)) == {"a": 0, "b": 3}
@@ -221,7 +221,7 @@ class TestHostileNumbers:
         assert alone(1e19, many, offer("few", 1, 110, ceiling=3)) == {"many": 10**9, "few": 3}
 
     def test_very_many_variants(self):
-        """The best fractions of replicas, rounded up. No one has so many."""
+        """The allocator takes the best fractions of replicas and rounds them up. No real model has so many variants."""
         offers = [offer(f"v{place}", 100 + place, 10 + place * 0.01, ceiling=2) for place in range(1500)]
         plan = allocate([want("m", 3000, *offers)])
         assert 0 < plan.gap < 0.01

@@ -1,4 +1,4 @@
-"""Who gets GPUs that do not suffice for all, and what everyone is told about it."""
+"""Which model gets GPUs when there are too few for all, and what each decision says about it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wva.model.records import replace
 
 
 def test_what_fits_stays_as_it_is():
-    """Enough GPUs change nothing."""
+    """If there are enough GPUs, the limit changes nothing."""
     plan = shared(stock(a=3), want("m", 3, on("a", "v")))
     assert (numbers(plan), limits(plan), missing(plan)) == ({"v": 3}, {}, {})
 
@@ -25,13 +25,13 @@ def test_whole_replicas_only():
 
 
 def test_the_rest_goes_to_the_next_variant():
-    """Other GPUs are free."""
+    """The next variant uses other GPUs, which are free."""
     plan = shared(stock(a=1, b=5), want("m", 3, on("a", "cheap"), on("b", "dear", 30)))
     assert (numbers(plan), limits(plan), missing(plan)) == ({"cheap": 1, "dear": 2}, {"cheap": ("a", 2)}, {})
 
 
 def test_a_model_that_lacks_much_gets_what_the_gpus_carry_most_of():
-    """Five variants of one pool, of which the GPUs suffice for a part."""
+    """Five variants share one pool whose GPUs carry only a part of the need."""
     wants, _ = random_fleet(47740)
     plan = allocate([replace(wants[0], need=113.0)], stock(**{"pool 0": 33}))
     assert (numbers(plan)["m0-v3"], numbers(plan)["m0-v4"]) == (7, 16)
@@ -85,45 +85,45 @@ def test_the_page_s_example_of_the_limiter():
 
 
 def test_what_exists_is_never_cut():
-    """Not even where there are fewer GPUs than are used."""
+    """The allocator keeps existing replicas even if they use more GPUs than there are."""
     plan = shared(stock(a=0), want("m", 5, on("a", "v", present=3)), want("n", 9, on("a", "w", present=4), priority=1))
     assert numbers(plan) == {"v": 3, "w": 4}
 
 
 def test_what_is_asked_for_but_does_not_exist_needs_gpus():
-    """It competes with all others."""
+    """Replicas that do not exist yet compete for GPUs with all others."""
     late = on("a", "late", present=3, existing=1)
     plan = shared(stock(a=1), want("m", 3, late), want("n", 1, on("a", "first"), priority=1))
     assert (numbers(plan), limits(plan)) == ({"first": 1, "late": 1}, {"late": ("a", 2)})
 
 
 def test_a_shrink_frees_nothing_yet():
-    """GPUs are free when the pods are gone."""
+    """GPUs become free only when the pods are gone."""
     plan = shared(stock(a=0), want("m", 0, on("a", "v", present=3)), want("n", 2, on("a", "w")))
     assert numbers(plan) == {"v": 0, "w": 0}
 
 
 def test_floors_come_without_us():
-    """The scaler brings them about, so their GPUs are gone, however few there are."""
+    """The scaler starts the replicas of the floor anyway, so the allocator counts their GPUs as taken."""
     plan = shared(stock(a=3), want("m", 0, on("a", "v", floor=2)), want("n", 2, on("a", "w")))
     assert numbers(plan) == {"v": 2, "w": 1}
     assert numbers(shared(stock(a=1), want("m", 4, on("a", "v", floor=2)))) == {"v": 2}
 
 
 def test_every_limit_counts():
-    """The tightest one is named."""
+    """The plan names the tightest limit."""
     plan = shared(stock(a=9, quota=2), want("m", 5, on(("a", "quota"), "v")), want("n", 3, on("a", "w")))
     assert (numbers(plan), limits(plan)) == ({"v": 2, "w": 3}, {"v": ("quota", 3)})
 
 
 def test_a_limit_that_nobody_knows_has_nothing():
-    """There are no such GPUs."""
+    """A limit without a known number has no free GPUs."""
     plan = shared(stock(), want("m", 2, on("H900", "v", present=1)))
     assert (numbers(plan), limits(plan)) == ({"v": 1}, {"v": ("H900", 1)})
 
 
 def test_a_number_that_is_kept_needs_gpus_too():
-    """It is not known what its replicas carry, but each of them needs a GPU."""
+    """WVA does not know what the replicas carry, but each of them needs a GPU."""
     unknown = on("a", "u", 5, 0, 4, existing=2)
     plan = shared(stock(a=1), want("m", 1, unknown), want("n", 1, on("a", "w")))
     assert (numbers(plan), limits(plan)) == ({"u": 3, "w": 0}, {"u": ("a", 1), "w": ("a", 1)})
@@ -136,25 +136,25 @@ def test_a_number_that_is_kept_needs_gpus_too():
 
 
 def test_a_step_that_the_gpus_do_not_suffice_for():
-    """Two replicas more would be seen by the scaler, one is not."""
+    """The scaler would act on two replicas more, but ignores one."""
     plan = shared(stock(a=1), want("m", 12, on("a", "v", present=10, step=2)))
     assert (numbers(plan), limits(plan)) == ({"v": 10}, {"v": ("a", 2)})
 
 
 def test_the_last_replica_needs_gpus():
-    """Without any, a model that shall keep one gets none."""
+    """Without free GPUs, a model that should keep one replica gets none."""
     plan = shared(stock(), want("m", 0, on("a", "v"), keeps_one=True))
     assert (numbers(plan), limits(plan), missing(plan)) == ({"v": 0}, {"v": ("a", 1)}, {})
 
 
 def test_a_model_with_enough_other_gpus_leaves_the_scarce_ones():
-    """Its own GPUs cost more, but the others need the cheap ones."""
+    """The model's own GPUs cost more, but the other models need the cheap ones."""
     plan = shared(stock(a=1), want("m", 2, on("a", "m-a"), offer("m-b", 90), priority=1), want("n", 1, on("a", "n")))
     assert (numbers(plan), missing(plan)) == ({"m-a": 0, "m-b": 2, "n": 1}, {})
 
 
 def test_very_many_variants():
-    """They are rounded, and stay within the GPUs."""
+    """The allocator rounds the numbers and stays within the GPUs."""
     offers = [on("a", f"v{place:03}", 100 + place, 10 + place * 0.01, ceiling=2) for place in range(150)]
     plan = shared(stock(a=100), want("m", 3000, *offers), want("n", 50, on("a", "w"), priority=1))
     assert sum(numbers(plan).values()) <= 100
@@ -194,21 +194,21 @@ def test_a_large_group():
 
 
 class TestUnknownInventory:
-    """The number of GPUs is not known."""
+    """WVA does not know the number of GPUs."""
 
     def test_nothing_grows_beyond_what_is_asked_for(self):
-        """What was granted before stays granted."""
+        """Replicas that WVA granted before stay granted."""
         plan = shared(Stock(), want("m", 5, on("gpu-limiter inventory", "v", present=3, existing=1)))
         assert numbers(plan) == {"v": 3}
         assert limits(plan) == {"v": ("gpu-limiter inventory", 2)}
 
     def test_a_number_that_is_kept_is_no_growth(self):
-        """It was granted before."""
+        """WVA granted the number before, so it is no growth."""
         plan = shared(Stock(), want("m", 5, on("gpu-limiter inventory", "u", 5, 0, 4, existing=2)))
         assert (numbers(plan), limits(plan)) == ({"u": 4}, {})
 
     def test_another_variant_does_not_grow_instead(self):
-        """All of them draw from what is not known."""
+        """All variants of the model use GPUs whose number is unknown."""
         names = "gpu-limiter inventory"
         plan = shared(Stock(), want("m", 3, on(names, "v", present=1), on(names, "w", 20, present=1, floor=2)))
         assert numbers(plan) == {"v": 1, "w": 2}
@@ -227,7 +227,7 @@ def chat_code_batch():
 
 
 class TestBestEffort:
-    """What is shared as a whole comes first, the rest by the policy."""
+    """First the models that can be served completely get their GPUs, then the policy shares the rest."""
 
     @pytest.mark.parametrize(
         ("sharing", "delayed", "expected"),
@@ -258,12 +258,12 @@ class TestBestEffort:
         ],
     )
     def test_two(self, sharing, delayed, expected):
-        """2 GPUs A100 are free: none of chat and code fits completely, batch does."""
+        """2 GPUs A100 are free: too few for chat or code completely, enough for batch."""
         plan = shared(stock(A100=2), *chat_code_batch(), sharing=sharing, delayed=delayed)
         assert numbers(plan) == expected
 
     def test_turns_go_on_while_anyone_can_take_one(self):
-        """A model that has all it can use drops out, and so does one that finds no GPUs of its own."""
+        """A model that has all it can use takes no more turns, and neither does one that finds no GPUs of its own."""
         wants = (
             want("m", 50, on(A, "m"), priority=1),
             want("n", 2, on(A, "n"), priority=2),
@@ -274,20 +274,20 @@ class TestBestEffort:
 
     @pytest.mark.parametrize("sharing", [SharingRule.NONE, SharingRule.ROUND_ROBIN])
     def test_a_model_that_has_what_it_needs_is_left_out(self, sharing):
-        """It has its replicas, and takes no turn."""
+        """The model has its replicas, and takes no turn."""
         wants = (want("m", 1, on(A, "m", present=1)), want("n", 3, on(A, "n")))
         plan = shared(stock(A100=2), *wants, sharing=sharing)
         assert numbers(plan) == {"m": 1, "n": 0 if sharing is SharingRule.NONE else 2}
 
     def test_turns_within_each_priority(self):
-        """The first class is served before the second, but both after what fits completely."""
+        """All models that fit completely come first, then the first class, then the second."""
         wants = [want(name, 5, on(A, name), priority=1 + place // 2) for place, name in enumerate("mnop")]
         plan = shared(stock(A100=4), *wants, sharing=SharingRule.PRIORITY_ROUND_ROBIN, delayed=True)
         assert numbers(plan) == {"m": 2, "n": 2, "o": 0, "p": 0}
 
 
 class TestScore:
-    """What is missing times the weight is made equal."""
+    """The policy makes the missing capacity times the weight equal."""
 
     def wants(self):
         """Return the models of the page's example."""
@@ -312,18 +312,18 @@ class TestScore:
         assert numbers(shared(stock(A100=free), *self.wants(), sharing=SharingRule.SCORE)) == expected
 
     def test_a_model_without_weight_comes_last(self):
-        """It gets what the others leave."""
+        """A model without weight gets what the others leave."""
         wants = (want("m", 3, on(A, "m"), weight=0.0), want("n", 3, on(A, "n")))
         assert numbers(shared(stock(A100=4), *wants, sharing=SharingRule.SCORE)) == {"m": 1, "n": 3}
 
     def test_very_many_replicas(self):
-        """Not one by one."""
+        """The allocator does not share very many replicas one by one."""
         wants = (want("m", 3e9, on(A, "m")), want("n", 3e9, on(A, "n")))
         plan = shared(stock(A100=2 * 10**9), *wants, sharing=SharingRule.SCORE)
         assert numbers(plan) == {"m": pytest.approx(10**9, rel=1e-5), "n": pytest.approx(10**9, rel=1e-5)}
 
     def test_without_effort(self):
-        """The turns are the same: they become smaller as less is left, so there are not many."""
+        """The turns are the same without effort; each is smaller than the last, so there are not many."""
         wants = (want("m", 90, on(A, "m")), want("n", 90, on(A, "n")))
         plan = shared(stock(A100=100), *wants, sharing=SharingRule.SCORE, effort=0)
         assert numbers(plan) == {"m": 50, "n": 50}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wva.decide.allocate import UNLIMITED, Stock
-from wva.decide.allocate.stock import UNKNOWN_STOCK
+from wva.decide.allocate.records import UNKNOWN_STOCK
 from wva.model.inventory import AcceleratorPool, GpuQuota, Inventory, UnknownInventory
 from wva.model.variant import ModelKey, Variant, VariantKey
 
@@ -30,7 +30,7 @@ def test_free_is_what_no_pod_has():
 
 
 def test_pods_that_wait_for_a_node_have_theirs_first():
-    """Those that found none for long and those that were created just now are the same pods."""
+    """Pods that found no node for long and pods that were created just now are the same pods, counted once."""
     waiting = variant(unplaced_pods=2, unschedulable_pods=1, gpus_per_replica=2)
     assert Stock.of(INVENTORY, [waiting]).free["gpu-limiter A100"] == 2
     many = variant(unplaced_pods=9, gpus_per_replica=0)
@@ -48,14 +48,14 @@ def test_a_variant_takes_from_its_pool_and_the_quotas_of_its_namespace():
 
 
 def test_gpus_that_do_not_exist():
-    """Nothing is free under their name."""
+    """No GPUs are free under the name of an unknown accelerator."""
     stock = Stock.of(INVENTORY, [])
     assert stock.limits_of(variant(accelerator="H900")) == ("gpu-limiter H900",)
     assert stock.limits_of(variant(accelerator="")) == ("gpu-limiter unknown",)
 
 
 def test_an_unknown_inventory_allows_no_growth_or_all():
-    """As the policy says."""
+    """The policy says whether a model may grow without a known inventory."""
     assert Stock.of(None, []).limits_of(variant()) == (UNKNOWN_STOCK,)
     assert Stock.of(None, []).frozen
     assert Stock.of(None, [], unknown=UnknownInventory.UNLIMITED) is UNLIMITED

@@ -1,4 +1,4 @@
-"""Pods that serve a steady rate of equal requests, and what they tell of it.
+"""Pods that serve a steady rate of equal requests, and the reports of these pods.
 
 A step takes ``BASE + SLOPE * batch`` seconds, and a prompt interrupts it for ``PER_TOKEN`` seconds per token.
 """
@@ -31,8 +31,8 @@ def batch_at(rate: float, prompt: float = PROMPT) -> float:
 
 
 @dataclass
-class Pod:
-    """One pod: its counters run on at the rate that it gets; it tells of them unless it is silent."""
+class ReportingPod:
+    """One pod: its counters go on at the rate that it gets, and it reports them unless it is silent."""
 
     name: str
     ready_since: float | None = NOW
@@ -44,7 +44,7 @@ class Pod:
     arrived: float = 0.0
 
     def serve(self, rate: float, seconds: float) -> None:
-        """Get requests at this rate for some seconds. What it has in progress is at its mean at once."""
+        """Serve requests at this rate for some seconds; the number in progress is at its mean at once."""
         now = batch_at(rate, self.prompt)
         finished = max(0.0, rate * seconds + self.batch - now)
         self.arrived += finished + now - self.batch
@@ -64,7 +64,7 @@ class Pod:
         )
 
     def told(self, name: str = "a", *, silent: bool = False) -> ReplicaMetrics:
-        """Return what is known of the pod."""
+        """Return what WVA knows of the pod."""
         if silent:
             return ReplicaMetrics(self.name, VariantKey("ns", name), ready_since=self.ready_since)
         held = self.batch * (self.prompt + ANSWER / 2.0)
@@ -100,7 +100,7 @@ def readings(
     *,
     now: float = NOW,
 ) -> ModelReadings:
-    """Return a model whose pods tell this; ``queue``: requests at the gateway, None if not known."""
+    """Return a model whose pods report this; ``queue`` has the requests at the gateway, None if unknown."""
     each = []
     for one in variants:
         pods = tuple(told.get(one.key, ()))
@@ -113,10 +113,10 @@ def readings(
 
 
 @dataclass
-class Model:
+class PodsOfModel:
     """Pods of one variant that share a rate evenly."""
 
-    pods: list[Pod] = field(default_factory=lambda: [Pod("a-0"), Pod("a-1")])
+    pods: list[ReportingPod] = field(default_factory=lambda: [ReportingPod("a-0"), ReportingPod("a-1")])
     now: float = NOW
 
     def serve(self, rate: float, seconds: float = 15.0) -> None:

@@ -1,4 +1,4 @@
-"""Decisions on the demand analyzer: what lost scrapes and new pods do to them."""
+"""Decisions of the demand analyzer when scrapes are lost and pods are new."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.builders import NOW, variant
-from tests.decide.measure.pods import Model, Pod, fresh
+from tests.decide.measure.pods import PodsOfModel, ReportingPod, fresh
 from tests.timing import times_as_long
 from wva.decide.pipeline import decide
 from wva.model.decision import Decision, Reason
@@ -23,14 +23,14 @@ from wva.model.vllm_parameters import VllmParameters
 POLICY = Policy(saturation=SaturationPolicy(analyzer_name=Analyzer.DEMAND))
 
 
-def told(pod: Pod, *, silent: bool) -> ReplicaMetrics:
-    """Return what is known of a pod: nothing but that it is Ready where its scrape was lost."""
+def told(pod: ReportingPod, *, silent: bool) -> ReplicaMetrics:
+    """Return what WVA knows of a pod; if its scrape was lost, only that it is Ready."""
     known = pod.told(silent=silent)
     return known if silent else replace(known, kv_usage=fresh(0.1), queue_length=fresh(0.0))
 
 
-def cycle(model: Model, memory: Memory, silent: set[int]) -> tuple[Decision, Memory]:
-    """Decide on the pods of a model, of which some are silent."""
+def cycle(model: PodsOfModel, memory: Memory, silent: set[int]) -> tuple[Decision, Memory]:
+    """Decide on the pods of a model, some of which are silent."""
     replicas = [told(pod, silent=place in silent) for place, pod in enumerate(model.pods)]
     one = replace(variant("a", replicas=len(model.pods)), parameters=VllmParameters())
     (decision,), memory = decide(Snapshot.of([one], replicas), memory, POLICY, model.now)
@@ -38,8 +38,8 @@ def cycle(model: Model, memory: Memory, silent: set[int]) -> tuple[Decision, Mem
 
 
 def test_lost_scrapes_keep_no_replicas() -> None:
-    """A pod that misses a scrape counts as it did before: in each cycle one of ten does, and the model shrinks."""
-    model, memory, desired = Model([Pod(f"a-{place}") for place in range(10)]), Memory(), 10
+    """In each cycle one pod of ten misses a scrape. WVA counts it as before, and the model shrinks."""
+    model, memory, desired = PodsOfModel([ReportingPod(f"a-{place}") for place in range(10)]), Memory(), 10
     for turn in range(60):
         model.serve(4.0)
         decision, memory = cycle(model, memory, {turn % 10})
@@ -48,8 +48,8 @@ def test_lost_scrapes_keep_no_replicas() -> None:
 
 
 def test_a_cycle_in_which_no_pod_tells_forgets_nothing() -> None:
-    """What was foreseen of a model goes on where it was."""
-    model, memory = Model(), Memory()
+    """What WVA foresees of a model continues from the cycle before."""
+    model, memory = PodsOfModel(), Memory()
     for _ in range(20):
         model.serve(4.0)
         _, memory = cycle(model, memory, set())
@@ -59,8 +59,8 @@ def test_a_cycle_in_which_no_pod_tells_forgets_nothing() -> None:
     assert later.foreseen[0].begun is not None
 
 
-def lying(model: Model, memory: Memory, lie: Mapping[str, float]) -> tuple[Decision, Memory]:
-    """Decide on the pods of a model, the first of which tells something else, too."""
+def lying(model: PodsOfModel, memory: Memory, lie: Mapping[str, float]) -> tuple[Decision, Memory]:
+    """Decide on the pods of a model; the first one also reports something untrue."""
     known = told(model.pods[0], silent=False)
     assert known.engine is not None
     assert known.counters is not None
@@ -77,8 +77,8 @@ def lying(model: Model, memory: Memory, lie: Mapping[str, float]) -> tuple[Decis
     "lie", [{"finished": 1e14}, {"running": 1e15}, {"waiting": 1e15}, {"finished": 1e14, "waiting": 1e15}], ids=str
 )
 def test_one_scrape_that_is_not_true_costs_a_known_number_and_is_forgotten(lie: dict[str, float]) -> None:
-    """At most 16 times what serves; a few minutes later demand is what it was, neither more nor none."""
-    model, memory = Model(), Memory()
+    """The number is 16 times what serves at most; a few minutes later the demand is the true one again."""
+    model, memory = PodsOfModel(), Memory()
     for _ in range(20):
         model.serve(8.0)
         _, memory = cycle(model, memory, set())
@@ -94,8 +94,8 @@ def test_one_scrape_that_is_not_true_costs_a_known_number_and_is_forgotten(lie: 
 
 @pytest.mark.parametrize("lie", [{"aborted": 1e14}, {"at": NOW + 1e9}], ids=str)
 def test_counters_that_cannot_be_count_as_a_lost_scrape(lie: dict[str, float]) -> None:
-    """More aborts than ends, and a scrape that is yet to come."""
-    model, memory, honest = Model(), Memory(), 0
+    """More aborts than ends cannot be true, nor can a scrape that is yet to come."""
+    model, memory, honest = PodsOfModel(), Memory(), 0
     for turn in range(30):
         model.serve(8.0)
         before = memory.demand
@@ -109,8 +109,8 @@ def test_counters_that_cannot_be_count_as_a_lost_scrape(lie: dict[str, float]) -
 
 
 def test_a_pod_that_lies_of_its_cache_does_not_speak_for_the_others() -> None:
-    """The capacity of a replica is that of most of them, and of the smaller where it is one against one."""
-    model, memory = Model([Pod("a-0"), Pod("a-1"), Pod("a-2")]), Memory()
+    """The capacity of a replica is that of most pods, or the smaller one of two."""
+    model, memory = PodsOfModel([ReportingPod("a-0"), ReportingPod("a-1"), ReportingPod("a-2")]), Memory()
     for _ in range(20):
         model.serve(8.0)
         honest, memory = cycle(model, memory, set())
@@ -120,8 +120,8 @@ def test_a_pod_that_lies_of_its_cache_does_not_speak_for_the_others() -> None:
 
 
 def test_a_pod_that_never_starts_tells_nothing_of_starts() -> None:
-    """One has been crashing for three days: what is ordered, and when it goes, is what it would be without it."""
-    model, memory, others = Model(), Memory(), Memory()
+    """One pod has been crashing for three days; WVA orders and removes what it would without that pod."""
+    model, memory, others = PodsOfModel(), Memory(), Memory()
     for rate in [4.0] * 20 + [0.5] * 30:
         model.serve(rate)
         replicas = [told(pod, silent=False) for pod in model.pods]
@@ -134,15 +134,17 @@ def test_a_pod_that_never_starts_tells_nothing_of_starts() -> None:
 
 
 def test_a_model_without_counters_says_so_with_the_cause() -> None:
-    """The percentage analyzer decides, and the decision tells why."""
-    silent = [replace(told(pod, silent=True), kv_usage=fresh(0.1), queue_length=fresh(0.0)) for pod in Model().pods]
+    """The percentage analyzer decides, and the decision says why."""
+    silent = [
+        replace(told(pod, silent=True), kv_usage=fresh(0.1), queue_length=fresh(0.0)) for pod in PodsOfModel().pods
+    ]
     silent[1] = replace(silent[1], counters_detail="no counter finished")
     (decision,), _ = decide(Snapshot.of([variant("a", replicas=2)], silent), Memory(), POLICY, NOW)
     assert "demand is not known: no Ready pod tells anything (a-1: no counter finished)" in decision.steps[0].reason
 
 
 def test_many_models_without_counters_cost_no_more_each() -> None:
-    """What the percentage analyzer remembers is put together once."""
+    """WVA puts the memory of the percentage analyzer together only once."""
 
     def first_cycle(count: int) -> object:
         models = [replace(variant(f"v{number}"), model=ModelKey("ns", f"m{number}")) for number in range(count)]
@@ -155,8 +157,8 @@ def test_many_models_without_counters_cost_no_more_each() -> None:
 
 
 def test_a_pod_that_is_long_ready_is_not_new() -> None:
-    """While another one starts, an old pod that misses a scrape is not taken for one that does not report yet."""
-    model = Model([Pod("a-0"), Pod("a-1"), Pod("a-2", ready_since=NOW + 300.0)])
+    """While another pod starts, WVA does not take an old pod that misses a scrape for a new one."""
+    model = PodsOfModel([ReportingPod("a-0"), ReportingPod("a-1"), ReportingPod("a-2", ready_since=NOW + 300.0)])
     model.serve(4.0, 310.0)
     replicas = [told(pod, silent=place != 1) for place, pod in enumerate(model.pods)]
     one = replace(variant("a", replicas=3, desired=3, settling_since=model.now - 60.0), parameters=VllmParameters())
@@ -166,8 +168,8 @@ def test_a_pod_that_is_long_ready_is_not_new() -> None:
 
 
 def test_nothing_shrinks_in_the_first_cycle() -> None:
-    """A controller that starts anew remembers no demand: a lull of one cycle takes no replica away."""
-    model = Model([Pod(f"a-{place}") for place in range(6)])
+    """A controller that starts anew remembers no demand, so a lull of one cycle takes no replica away."""
+    model = PodsOfModel([ReportingPod(f"a-{place}") for place in range(6)])
     model.serve(4.0)
     decision, memory = cycle(model, Memory(), set())
     assert (decision.desired, decision.reason) == (6, Reason.SHRINK_UNSAFE)

@@ -11,8 +11,7 @@ from wva.decide.measure.demand import Observations
 from wva.decide.measure.need import Need
 from wva.decide.progress import Moment, progress_of
 from wva.decide.trust import ModelReadings, VariantReadings, believe
-from wva.model.demand import Foresight, Slot
-from wva.model.memory import Memory, ModelMemory, VariantMemory
+from wva.model.memory import Foresight, Memory, ModelMemory, Slot, VariantMemory
 from wva.model.metrics import EngineSignals, ReplicaMetrics, SampleState
 from wva.model.policy import Analyzer, Policy, QueueingOverride, QueueingPolicy, QueueingRules, SaturationPolicy
 from wva.model.records import replace
@@ -57,7 +56,7 @@ def told_at(replica: ReplicaMetrics, now: float) -> ReplicaMetrics:
 
 
 def steady(snapshot: Snapshot, policy: Policy, *, now: float = NOW) -> Memory:
-    """Return what is remembered a minute after a cycle with the same reports, and after an hour of the same load."""
+    """Return the memory a minute after a cycle with the same reports, and after an hour of the same load."""
     snapshot = replace(snapshot, replicas=tuple(told_at(each, now - 60) for each in snapshot.replicas))
     models, _ = believe(snapshot, Memory(), policy, now - 60)
     observations = Observations(Memory())
@@ -82,7 +81,7 @@ def steady(snapshot: Snapshot, policy: Policy, *, now: float = NOW) -> Memory:
 
 
 @dataclass
-class Analysis:
+class ModelCycles:
     """Cycles of one model, a minute apart; memory and published numbers go from one to the next."""
 
     policy: Policy = KNOWN
@@ -117,7 +116,7 @@ class Analysis:
         return need
 
     def twice(self, pods: dict[Variant, list[ReplicaMetrics]], **fields: Any) -> Need:
-        """Return the need after two cycles of the same: it takes two to know what arrives."""
+        """Return the need after two equal cycles, because WVA needs two to know what arrives."""
         self.cycle(pods, **fields)
         return self.cycle(pods, **fields)
 

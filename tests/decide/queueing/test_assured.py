@@ -9,12 +9,21 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.golden.original.queues import Queue as ChainQueue
+from tests.golden.original.queues import BoundedQueue as ChainQueue
 from tests.golden.original.service import IterationTime, RequestSize
 from tests.golden.original.sizing import perform
-from wva.decide.measure.demand_engine import Engine
-from wva.decide.queueing.assured import ATTAINMENT, ITL, SEQUENCES, TTFT, assure
-from wva.decide.queueing.service import Service, Target, known_service, learned_service
+from wva.decide.measure.demand_engine import EngineModel
+from wva.decide.measure.queueing_formulas import (
+    ATTAINMENT,
+    ITL,
+    SEQUENCES,
+    TTFT,
+    ServiceTimes,
+    Target,
+    assure,
+    known_service,
+    learned_service,
+)
 from wva.model.service import PerformanceProfile
 
 A100 = PerformanceProfile(20.58, 0.41, 5.2, 0.1)
@@ -23,14 +32,16 @@ L40S = IterationTime(22.7, 0.067, 1.5e-4)
 SHORT = RequestSize(100, 178)
 
 
-def queue(parameters: PerformanceProfile | IterationTime, batch: int, request: RequestSize = SHORT) -> Service | None:
+def queue(
+    parameters: PerformanceProfile | IterationTime, batch: int, request: RequestSize = SHORT
+) -> ServiceTimes | None:
     """Return a replica; None where its parameters cannot be true."""
     prompt, answer = request.input_tokens, request.output_tokens
     if isinstance(parameters, PerformanceProfile):
         return known_service(parameters, prompt, answer, float(batch))
     held = request.resident or prompt + answer / 2
     slope, prefill = parameters.beta + parameters.gamma * held, parameters.beta * prompt
-    engine = Engine(parameters.alpha / 1000, slope / 1000, prefill / 1000, answer, 1.0, 1.0, 0.0, 0.0, "")
+    engine = EngineModel(parameters.alpha / 1000, slope / 1000, prefill / 1000, answer, 1.0, 1.0, 0.0, 0.0, "")
     return learned_service(engine, float(batch))
 
 
@@ -40,7 +51,7 @@ def one(parameters, batch, target, request=SHORT, pooled=1.0):
     return found
 
 
-def share_in_time(replica: Service, rate: float, target: float, *, requests: int = 20_000) -> float:
+def share_in_time(replica: ServiceTimes, rate: float, target: float, *, requests: int = 20_000) -> float:
     """Return which share of Poisson arrivals sees a first token in time, one event after the other."""
     dice = random.Random(1)
     # In the known form n counts the request itself, which the times of a request among others have already.
@@ -78,7 +89,7 @@ def share_in_time(replica: Service, rate: float, target: float, *, requests: int
     ],
 )
 def test_the_share_that_is_asked_for_is_in_time(parameters, batch, request_size, ttft):
-    """From a batch of one to one of a hundred; and the rate is not half of what would do."""
+    """This holds for batches of one to a hundred; 1.6 times the rate would be too much."""
     found = one(parameters, batch, Target(ttft), request_size)
     replica = queue(parameters, batch, request_size)
     assert share_in_time(replica, found.rate, ttft) >= ATTAINMENT
@@ -102,7 +113,7 @@ def test_the_size_of_a_request_bounds_the_sequences_and_slows_them_down():
 
 
 def test_targets_out_of_reach_say_so():
-    """A request alone takes longer; the rate is that at the limit that is left."""
+    """A single request alone takes longer than the target; the rate is that at the other limit."""
     found = one(L40S, 122, Target(1000, 20), RequestSize(1024, 512))
     assert not found.feasible
     assert found.least_ttft < 1000
@@ -112,20 +123,20 @@ def test_targets_out_of_reach_say_so():
 
 
 def test_several_replicas_may_be_used_more():
-    """A router evens out what one alone would have to provide for."""
+    """A router evens out the load, so each of several replicas needs less reserve than a single one."""
     target = Target(1000, 50)
     assert one(L40S, 122, target, RequestSize(1024, 512), 4).rate > one(L40S, 122, target, RequestSize(1024, 512)).rate
 
 
 def test_no_target_leaves_the_sequences():
-    """0 is no target."""
+    """A target of 0 is no target."""
     found = one(H100, 16, Target())
     assert found.limit == SEQUENCES
     assert found.feasible
 
 
 def test_nothing_to_size():
-    """No queue, no answer."""
+    """Without a queue there is no answer."""
     assert assure([], [], []) == []
 
 

@@ -1,4 +1,4 @@
-"""numpy costs a process 20 MB: whoever does not select the queueing analyzer does not pay."""
+"""A controller that does not use the queueing analyzer does not load numpy, which takes 20 MB."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 PROGRAM = """
 import sys
 import wva.app.application, wva.cli.main, wva.decide.pipeline
-import wva.decide.queueing.service, wva.decide.measure.need
+import wva.decide.measure.need
 from tests.decide.story import Story
 from tests.builders import variant
 decisions = Story().cycle(variant("a", replicas=2), a=[(0.9, 6.0), (0.5, 0.0)])
@@ -20,6 +20,6 @@ assert "numpy" in sys.modules
 
 
 def test_capacity_only_does_not_import_numpy():
-    """The whole program is imported and decides; only the door to the queueing analyzer brings numpy in."""
+    """The test imports the whole program and decides; only the import of the queueing analyzer loads numpy."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=100, check=False)  # noqa: S603 - this interpreter, a constant program
     assert done.returncode == 0, done.stderr

@@ -7,14 +7,13 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wva.decide.queueing.assured import Assured
-from wva.decide.queueing.mixing import MISSED_BY_SLOW, Kind, usage
+from wva.decide.measure.queueing_formulas import MISSED_BY_SLOW, Assured, FleetVariant, usage
 
 
 def kind(used, size, base, slope, cost, *, lowest=0, highest=math.inf):
     """Return a variant of which a share may be in use; 0 where the targets are out of reach."""
     one = Assured(1.0, used or 0.5, 0.0, 0.0, 0.0, 0.0, "ITL", used > 0, base, slope, size)
-    return Kind(one, cost, lowest, highest)
+    return FleetVariant(one, cost, lowest, highest)
 
 
 FAST = kind(0.5, 256, 5_000, 60, 40)
@@ -22,22 +21,22 @@ SLOW = kind(0.02, 120, 11_000, 200, 20)
 
 
 def test_one_variant_is_used_as_far_as_it_may():
-    """Nothing to compare with."""
+    """There is no other variant to compare with."""
     assert usage([FAST], 10) == 0.5
 
 
 def test_variants_that_may_be_used_alike_stay_together():
-    """The difference is not worth leaving one out."""
+    """The difference is too small to leave a variant out."""
     assert usage([FAST, kind(0.48, 120, 11_000, 200, 20)], 10) == 0.48
 
 
 def test_a_slow_variant_that_can_go_is_left_out():
-    """It would keep the fast ones from being used."""
+    """The slow variant would keep the fast ones from being used fully."""
     assert usage([FAST, SLOW], 10) == 0.5
 
 
 def test_few_requests_go_to_slow_replicas_that_must_stay():
-    """The others are used less, until the slow one's share may miss the targets."""
+    """The other variants are used less, until the slow one's share may miss the targets."""
     stays = kind(0.02, 120, 11_000, 200, 20, lowest=1)
     found = usage([FAST, stays], 20)
     assert 0.02 < found < 0.5
@@ -45,14 +44,14 @@ def test_few_requests_go_to_slow_replicas_that_must_stay():
 
 
 def test_a_variant_that_never_meets_the_targets_counts_for_nothing():
-    """Also where its last replica must stay: it cannot be helped."""
+    """This also holds if its last replica must stay."""
     assert usage([FAST, kind(0.0, 120, 11_000, 200, 20, lowest=1)], 20) == 0.5
     assert usage([kind(0.0, 120, 11_000, 200, 20)], 20) == 0
     assert usage([], 20) == 0
 
 
 def test_a_variant_at_its_maximum_leaves_the_rest_to_the_slow_one():
-    """The fast one alone cannot carry it."""
+    """The fast variant alone cannot carry the load."""
     assert usage([kind(0.5, 256, 5_000, 60, 40, highest=1), SLOW], 12) == 0.02
 
 

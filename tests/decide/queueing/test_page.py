@@ -1,4 +1,4 @@
-"""The page about the queueing model agrees with the code: its example is computed, its numbers are compared."""
+"""The page about the queueing model agrees with the code: the tests compute its example and compare its numbers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import re
 from pathlib import Path
 
 from tests.builders import variant
-from tests.decide.queueing.samples import A100, H100, MODEL, PREMIUM, UNTUNED, Analysis, pod
+from tests.decide.queueing.samples import A100, H100, MODEL, PREMIUM, UNTUNED, ModelCycles, pod
 from wva.decide.allocate import UNLIMITED, AllocationPolicy, Offer, SharingRule, Stock, Want, allocate
 from wva.decide.measure.queueing import BELIEVED_SHARE, DEFAULT_BATCH, KV_SHARE, RELAXED
-from wva.decide.queueing.assured import ATTAINMENT, DEVIATIONS, MISSED
-from wva.decide.queueing.mixing import MISSED_BY_SLOW, WORTH
+from wva.decide.measure.queueing_formulas import ATTAINMENT, DEVIATIONS, MISSED, MISSED_BY_SLOW, WORTH
 from wva.model.inventory import AcceleratorPool, Inventory
 from wva.model.optimizers import BestEffort
 from wva.model.policy import DEFAULT_SLO_MULTIPLIER, Policy
@@ -28,13 +27,13 @@ def cycles():
 
 
 def computed():
-    """Return what the code says of the example, one line per minute."""
+    """Return what the code gives for the example, one line per minute."""
     policy = Policy(
         service_targets=(PREMIUM,),
         profiles=(replace(A100, accelerator="A100"), replace(H100, accelerator="H100")),
         queueing=UNTUNED,
     )
-    analysis = Analysis(policy)
+    analysis = ModelCycles(policy)
     lines = []
     for minute, small, large, answered, waiting in cycles():
         pods = {
@@ -60,7 +59,7 @@ def computed():
 
 
 def test_the_worked_example_is_what_the_code_computes():
-    """The block below the table."""
+    """The block below the table is the output of the code."""
     printed = re.findall(r"```\n(.*?)```", PAGE.split("### Example")[1], re.DOTALL)[0].splitlines()
     assert computed() == printed
 

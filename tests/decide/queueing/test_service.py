@@ -7,13 +7,13 @@ import math
 import pytest
 
 from wva.decide.amounts import LARGEST
-from wva.decide.measure.demand_engine import Engine
-from wva.decide.queueing.service import Target, bounded, known_batch, known_service, learned_service
+from wva.decide.measure.demand_engine import EngineModel
+from wva.decide.measure.queueing_formulas import Target, bounded, known_batch, known_service, learned_service
 from wva.model.records import replace
 from wva.model.service import MAX_BATCH_SIZE, PerformanceProfile
 
 PROFILE = PerformanceProfile(20.58, 0.41, 5.2, 0.1)
-ENGINE = Engine(
+ENGINE = EngineModel(
     base=0.02,
     slope=0.0003,
     prefill=0.064,

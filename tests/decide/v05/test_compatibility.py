@@ -1,4 +1,4 @@
-"""``compatibility: v0.5`` brings back three things, and only these."""
+"""``compatibility: v0.5`` brings back three things of v0.5, and only these."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def old() -> Story:
 
 
 def test_the_old_arithmetic_decides():
-    """The cheapest grows; the reason text is the old one with the numbers behind it."""
+    """The cheapest variant grows; the reason has the old text, followed by the numbers."""
     decisions = old().cycle(
         variant("a", cost=20, desired=1), variant("b", cost=5, desired=1), a=[(0.75, 2)], b=[(0.75, 2)]
     )
@@ -42,17 +42,17 @@ def test_an_unreached_number_blocks_the_whole_model():
 
 @pytest.mark.parametrize("report", [(None, 0), (0.0, None), (stale(0.95), 0), (INVALID, 0)])
 def test_a_sample_that_is_not_fresh_counts_as_idle(report):
-    """Beside a fresh one: the pair shrinks on half a report."""
+    """The other sample is fresh: the pair shrinks although only one replica reports."""
     assert old().cycle(variant(replicas=2, desired=2), a=[IDLE, report])["a"].desired == 1
 
 
 def test_a_pod_without_fresh_samples_is_no_replica():
-    """One report for two replicas: in transition, nothing happens."""
+    """Two replicas have one report, so the variant is in transition, and nothing happens."""
     assert old().cycle(variant(replicas=2, desired=2), a=[FULL, SILENT])["a"].desired == 2
 
 
 def test_a_pod_that_reports_nothing_but_nan_counts_as_idle():
-    """The original read NaN as 0; two of them shrink."""
+    """The original read NaN as 0, so one of the two idle replicas goes."""
     assert old().cycle(variant(replicas=2, desired=2), a=[(INVALID, INVALID)] * 2)["a"].desired == 1
 
 
@@ -66,7 +66,7 @@ def test_without_any_decision_the_status_is_published():
 
 
 def test_without_any_decision_a_status_of_zero_is_published():
-    """The old trap, for comparison only."""
+    """The original did this, too; the test is here for comparison only."""
     given = variant(replicas=2, desired=0, status_accelerator="H100")
     decision = old().cycle(given, failure="refused")["a"]
     assert (decision.desired, decision.reason, decision.source) == (0, Reason.PROMETHEUS_ERROR, Source.PREVIOUS_DESIRED)
@@ -82,31 +82,31 @@ def test_without_any_decision_and_status_what_exists_is_published(status):
 
 
 def test_a_variant_without_samples_is_left_out_of_its_model():
-    """The others decide without it; it keeps the number in its status."""
+    """The other variants are decided without it; it keeps the number in its status."""
     decisions = old().cycle(variant("a", desired=1), variant("b", desired=2, ready_replicas=0), a=[FULL])
     assert numbers(decisions) == {"a": 2, "b": 2}
     assert reasons(decisions) == {"a": "SaturationOnlyMode", "b": "MetricsMissing"}
 
 
 def test_nobody_grows_while_all_have_pending_replicas():
-    """All pods report, but the Deployment does not count one of them as ready yet."""
+    """All pods report, but the Deployment does not count one of them as Ready yet."""
     assert old().cycle(variant(desired=1, ready_replicas=0), a=[FULL])["a"].desired == 1
 
 
 def test_bounds_hold_in_compatibility_mode_too():
-    """Numbers out of reach are not among the things brought back."""
+    """The mode does not bring back numbers that the scaler cannot reach."""
     decision = old().cycle(variant(replicas=2, desired=2, minimum=2), a=[IDLE] * 2)["a"]
     assert (decision.desired, decision.reason) == (2, Reason.BOUNDED)
 
 
 def test_a_variant_without_accelerator_gets_its_number():
-    """Neither is the silence about variants without a label."""
+    """The original published nothing for variants without a label; the mode does not bring that back."""
     decision = old().cycle(variant(desired=1, accelerator=""), a=[TIGHT])["a"]
     assert (decision.desired, decision.accelerator) == (2, UNKNOWN_ACCELERATOR)
 
 
 def test_the_mode_can_be_left_and_entered():
-    """Memory is kept alike: an unfinished number is carried over."""
+    """Both modes keep the same memory, so the next engine continues an unfinished number."""
     story = old()
     story.cycle(variant(desired=1), a=[FULL])
     story.policy = policy()
@@ -114,6 +114,6 @@ def test_the_mode_can_be_left_and_entered():
 
 
 def test_an_empty_analysis_asks_for_nothing():
-    """No replicas, no wish, no permission, no targets."""
+    """Without replicas the analysis has no wish to grow, no permission to shrink, and no targets."""
     analysis = analyze([(variant("b", replicas=2), []), (variant("a"), [])], SaturationPolicy())
     assert (analysis.loads, analysis.shortage, analysis.may_shrink, targets(analysis)) == ((), "", False, {})

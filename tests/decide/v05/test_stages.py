@@ -1,4 +1,4 @@
-"""Enforcer and GPU limiter of ``compatibility: v0.5``, and what the mode shares with the engine of today."""
+"""The enforcer and GPU limiter of ``compatibility: v0.5``, and what the mode shares with today's engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ OLD = Policy(compatibility=Compatibility.V0_5)
 SHARED = {
     "wva.decide.amounts",
     "wva.decide.failed",
-    "wva.decide.outcome",
     "wva.decide.progress",
     "wva.decide.trust",
     "wva.decide.wording",
@@ -45,7 +44,7 @@ def limited(*pools: AcceleratorPool) -> Story:
 
 
 def test_the_old_enforcer_knows_finished_requests_only():
-    """A model busy with its first long request is taken for idle, an unknown count for busy."""
+    """The enforcer takes a model with its first long request for idle, and an unknown count for busy."""
     old = resting(enabled=True)
     decision = old.cycle(variant(replicas=2, desired=2), a=[FULL] * 2)["a"]
     assert (decision.desired, decision.reason) == (0, Reason.IDLE)
@@ -56,7 +55,7 @@ def test_the_old_enforcer_knows_finished_requests_only():
 
 
 def test_the_old_limiter_counts_only_the_replicas_it_decides_on():
-    """What others use does not count, and neither an unreadable inventory nor no target limits."""
+    """GPUs of other pods do not count, and without an inventory or a target nothing is limited."""
     old = limited(AcceleratorPool("A100", 3, 3))
     grown = {"replicas": 2, "desired": 2}
     assert old.cycle(variant(**grown), a=[FULL] * 2)["a"].desired == 3
@@ -67,7 +66,7 @@ def test_the_old_limiter_counts_only_the_replicas_it_decides_on():
 
 
 def test_the_old_limiter_never_looked_further():
-    """What it cuts is lost, although the sibling has GPUs."""
+    """The denied replicas are lost, although the sibling has GPUs."""
     old = limited(AcceleratorPool("A100", 1, 0), AcceleratorPool("H100", 9, 0))
     cheap, dear = variant("cheap", desired=1, cost=1), variant("dear", desired=1, cost=50, accelerator="H100")
     decisions = old.cycle(cheap, dear, cheap=[FULL], dear=[FULL])
@@ -76,7 +75,7 @@ def test_the_old_limiter_never_looked_further():
 
 
 def test_a_model_that_raises_is_held_and_its_gpus_are_not_given_away(monkeypatch):
-    """Its replicas and those that were granted to it count; what it asks for beyond does not."""
+    """The model's replicas and the replicas that it was granted count; the rest that it asks for does not."""
     original = engine.decide_model
 
     def broken(model, *args):
@@ -97,14 +96,14 @@ def test_a_model_that_raises_is_held_and_its_gpus_are_not_given_away(monkeypatch
 
 
 def test_a_number_above_the_maximum_names_who_set_it():
-    """The bound is that of the scaler, and so is its name."""
+    """The scaler has the bound, so the message names the scaler."""
     decision = Story(OLD).cycle(variant(desired=1, maximum=1), a=[FULL])["a"]
     assert (decision.desired, decision.reason, decision.limits[0].limited_by) == (1, Reason.BOUNDED, "the scaler")
     assert decision.message.startswith("2 is above the maximum 1 of the scaler; saturation-only mode: scale-up")
 
 
 def test_a_silent_pod_of_an_unfinished_growth_keeps_the_clock():
-    """As without the mode: it belongs to the change that made it, until the deadline."""
+    """The silent pod belongs to the unfinished growth until the deadline, as without the mode."""
     story = Story(OLD)
     story.cycle(variant(desired=1), a=[FULL])
     coming = variant(replicas=2, desired=2, ready_replicas=1)
@@ -116,7 +115,7 @@ def test_a_silent_pod_of_an_unfinished_growth_keeps_the_clock():
 
 @pytest.mark.parametrize(("load", "words"), [(BUSY, "0 saturated"), (FULL, "1 saturated"), (IDLE, "0 saturated")])
 def test_the_first_step_says_what_was_measured(load, words):
-    """In the terms by which is decided."""
+    """The step uses the terms of the arithmetic that decided."""
     step = Story(OLD).cycle(variant(desired=1), a=[load])["a"].steps[0]
     assert (step.stage, words in step.reason) == ("analyze", True)
 

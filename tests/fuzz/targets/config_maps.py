@@ -23,7 +23,7 @@ from wva.config.keys import (
     TargetFields,
 )
 from wva.config.kinds import MapKind
-from wva.config.policy_maps import LivePolicy
+from wva.config.live import LivePolicy
 from wva.decide.pipeline import conclude
 from wva.model.memory import Memory
 from wva.model.snapshot import Snapshot
@@ -87,7 +87,7 @@ def words():
 
 
 def check(data):
-    """No text stops it; numbers of a policy are in range; what is wrong is told in short; a deletion ends it all."""
+    """No text stops the controller; policies are in range, messages are short, and a deletion restores the defaults."""
     steps = _steps(data)
     policy = LivePolicy(_SETTINGS, refusal=lambda _: "")
     built_in = policy.current

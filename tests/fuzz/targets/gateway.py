@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from wva.scale_from_zero.gateway_page import QUEUE_SIZE_METRIC, parse_queues
+from wva.scale_from_zero.gateway import QUEUE_SIZE_METRIC, parse_queues
 
 MOST_BYTES = 1024 * 1024
 """A page may be as large."""

@@ -1,4 +1,4 @@
-"""Bodies of the API server: objects of every kind, lists, lines of a watch, refusals; and what is read of an object."""
+"""Bodies of the API server: objects of every kind, lists, lines of a watch, refusals; and what WVA reads from them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from prometheus_client import CollectorRegistry
 from tests.fuzz.harness import short
 from wva import targets
 from wva.api import kinds
-from wva.api.core import Node, Pod, ResourceQuota, Service
-from wva.api.inference import InferencePool, InferencePoolAlpha
+from wva.api.core import InferencePool, InferencePoolAlpha, Node, Pod, ResourceQuota, Service
 from wva.api.resource import Resource
 from wva.api.scalers import HorizontalPodAutoscaler, ScaledObject
 from wva.api.variantautoscaling import VariantAutoscaling
 from wva.collect.bounds import ScalerStores, bound_problems, bounds_of
-from wva.collect.gpus import GPU_RESOURCES, gpu_count, pod_gpus
-from wva.collect.inventory import without_idle_containers
+from wva.collect.inventory import GPU_RESOURCES, gpu_count, pod_gpus, without_idle_containers
 from wva.collect.surplus import (
     MAX_CONDITIONS,
     MAX_MODEL_ID_CHARACTERS,
@@ -47,7 +45,7 @@ _LOOP = asyncio.new_event_loop()
 
 
 def words():
-    """Return every field that is read, and what else a body may say."""
+    """Return every field that WVA reads, and other things that a body may have."""
     for kind in KINDS:
         yield from _fields(kind.type, set())
     yield from ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR", "type", "object", "items", "continue", "details")
@@ -64,7 +62,7 @@ def words():
 
 
 def _fields(kind, seen):
-    """Yield the names that a struct and those inside have in JSON."""
+    """Yield the names that a struct and its inner structs have in JSON."""
     if kind in seen:
         return
     seen.add(kind)
@@ -83,7 +81,7 @@ def _structs(info):
 
 
 def check(data):
-    """Only DecodeError and ApiError are raised; numbers are in range; one bad body hides nothing that comes after."""
+    """Only DecodeError and ApiError are raised; numbers are in range; one bad body hides no later object."""
     taken = [_object(resource, data) for resource in KINDS]
     _list(data)
     _line(data)
@@ -211,7 +209,7 @@ def _list(data):
 
 
 def _line(data):
-    """Watch a line that is none, one that is an event of anything, and the event after it on the same stream."""
+    """Watch a bad line, an event of any kind, and the event after it on the same stream."""
     for line in (data, b'{"type":"MODIFIED","object":' + data + b"}"):
         if b"\n" in line:
             continue

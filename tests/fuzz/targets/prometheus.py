@@ -1,4 +1,4 @@
-"""Answers of Prometheus: instant vectors, error bodies, and the samples that are read from them."""
+"""Answers of Prometheus: instant vectors, error bodies, and the samples that WVA reads from them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from wva.api.core import Pod
-from wva.collect.answers import InstantVector, PrometheusError, decode_vector, error_reason
-from wva.collect.engines import CounterJoin, EngineJoin
-from wva.collect.queries import (
-    KV_CACHE_USAGE,
-    KV_CACHE_USAGE_TIMESTAMP,
-    QUEUE_LENGTH,
-    QUEUE_LENGTH_TIMESTAMP,
-    CounterSignal,
-    EngineSignal,
-    QueueSignal,
-)
+from wva.collect.queries import BY_PODS, ESSENTIAL_QUERIES, CounterSignal, EngineSignal, QueueSignal
 from wva.collect.replicas import ReplicaJoin
 from wva.collect.samples import Classifier
 from wva.collect.scheduler_queue import SchedulerQueueJoin
@@ -26,6 +16,7 @@ from wva.collect.variants import AcceptedVariant
 from wva.instruments import Instruments
 from wva.model.metrics import Freshness, SampleState
 from wva.model.variant import ModelKey, Variant, VariantKey
+from wva.prometheus.answers import InstantVector, PrometheusError, decode_vector, error_reason
 from wva.slices import at_once
 
 NOW = 1_767_225_600.0
@@ -46,7 +37,7 @@ _FRESHNESS = Freshness(60.0, 300.0)
 
 
 def words():
-    """Return the names of the format, the labels that are read, and values at the edge of what is believed."""
+    """Return the names of the format, the labels that WVA reads, and values at the limits of a sample."""
     yield from ("status", "success", "error", "errorType", "data", "resultType", "vector", "matrix", "result", "metric")
     yield from ("value", "histogram", "warnings", "infos", "namespace", "ns", "pod", "pod_name", "p", "model_name", "m")
     yield from (
@@ -76,7 +67,7 @@ def words():
 
 
 def check(data):
-    """Read a vector or a PrometheusError; each value is one that its signal can have; no text has the secret."""
+    """Read a vector or a PrometheusError; each value is possible for its signal; no text has the secret."""
     told = [error_reason(data, secret=SECRET)]
     try:
         vector = at_once(decode_vector(data, secret=SECRET))
@@ -93,12 +84,8 @@ def check(data):
 
 
 def _replicas(vector):
-    engines = EngineJoin(_VARIANTS, asked=lambda _: True)
-    engines.add(vector)
-    counters = CounterJoin(_VARIANTS, asked=lambda _: True)
-    counters.add(vector)
-    join = ReplicaJoin(_VARIANTS, instruments=_INSTRUMENTS, engines=engines, counters=counters)
-    for query in (KV_CACHE_USAGE, KV_CACHE_USAGE_TIMESTAMP, QUEUE_LENGTH, QUEUE_LENGTH_TIMESTAMP):
+    join = ReplicaJoin(_VARIANTS, instruments=_INSTRUMENTS, wanted={_MODEL: BY_PODS})
+    for query in (*ESSENTIAL_QUERIES, *BY_PODS):
         join.add(query, vector)
     (replica,) = join.replicas(now=NOW, freshness=_FRESHNESS)
     _believable(replica.kv_usage, 1.0)

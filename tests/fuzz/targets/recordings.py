@@ -1,4 +1,4 @@
-"""Recorded cycles, as ``wva decide`` reads them, and the decisions of what was read."""
+"""Recorded cycles, as ``wva decide`` reads them, and the decisions on them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import msgspec
 
 from tests.fuzz.harness import short
 from wva.decide.pipeline import conclude
-from wva.model.recording import FORMAT, Recording
 from wva.model.records import replace
 from wva.numbers import MAX_REPLICAS, NumberError
-from wva.publish.recordings import read_recording
+from wva.publish.recordings import FORMAT, Recording, read_recording
 
 
 def words():
@@ -28,7 +27,7 @@ def words():
 
 
 def check(data):
-    """Nothing but the two declared errors; what was read is written again as it was, and decided on within range."""
+    """Raise only the two declared errors; write the recording as it was; decide on it within range."""
     try:
         recording = read_recording(data)
     except (msgspec.DecodeError, NumberError) as error:

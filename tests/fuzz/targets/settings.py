@@ -7,8 +7,7 @@ import math
 
 from wva.config import Given, Settings, fatal_problems, load
 from wva.config.declare import declarations
-from wva.config.live import LiveSettings
-from wva.config.load import describe, static_changes, summary, unknown_keys
+from wva.config.load import LiveSettings, describe, static_changes, summary, unknown_keys
 
 KEYS = sorted({key for field in declarations(Settings).values() for key in field.keys})
 SECRET = "hunter2"
@@ -39,7 +38,7 @@ def words():
 
 
 def check(data):
-    """Every setting in force is one that its field allows, faults are told in short, and no secret is in print."""
+    """Every setting in force has a value that its field allows, messages are short, and no text has a secret."""
     given = _mapping(data)
     secret = {"PROMETHEUS_BEARER_TOKEN": SECRET + given.get("PROMETHEUS_BEARER_TOKEN", "")}
     sources = Given({}, _BASE, given | secret)

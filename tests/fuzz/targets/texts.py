@@ -15,7 +15,7 @@ from wva.collect.bounds import (
     bound_problems,
     bounds_of,
 )
-from wva.collect.gpus import gpu_count, is_gpu_count
+from wva.collect.inventory import gpu_count, is_gpu_count
 from wva.collect.promql import namespace_matcher, quote, regex_literal, validate_namespace
 from wva.collect.variants import COST, cost_problems, parse_cost
 from wva.godurations import format_promql_duration, parse_bool, parse_duration, parse_positive_duration
@@ -23,7 +23,7 @@ from wva.kube.cache import Store
 from wva.model.inventory import normalize_accelerator
 from wva.numbers import FINITE, MAX_REPLICAS
 from wva.serve.address import Address, AddressError
-from wva.serve.authn import ALLOWED_SECONDS, Authenticator, bearer_token
+from wva.serve.gate import ALLOWED_SECONDS, accepted_seconds, bearer_token
 
 LONGEST_DURATION_SECONDS = 293 * 366 * 86_400
 HIGHEST_PORT = 65535
@@ -159,8 +159,7 @@ def _promql(text):
 def _token(text):
     token = bearer_token([text])
     assert token is None or token in text
-    authenticator = Authenticator(None, monotonic=float, now=float)
-    assert 0 <= authenticator._lifetime(text) <= ALLOWED_SECONDS
+    assert 0 <= accepted_seconds(text, now=0.0) <= ALLOWED_SECONDS
     return token is not None
 
 

@@ -18,7 +18,7 @@ from wva.numbers import MAX_REPLICAS
 
 
 def words():
-    """Return the arguments, and what stands around them."""
+    """Return the arguments, and the words around them."""
     for name in sorted({*_FLAGS, *_NUMBERS, *_TEXTS}):
         yield from (f"--{name}", f"--{name.replace('_', '-')}=")
     yield from ("sh", "/bin/bash", "-c", "'", '"', " ", "\\\n", "vllm serve m", "=", "0", "1", "auto", "0.9", "1e9")

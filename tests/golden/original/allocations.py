@@ -1,4 +1,4 @@
-"""What is to be allocated, as values without numpy: servers, allocations, and what the solvers ask of a system.
+"""The values of an allocation, without numpy: servers, allocations, and what the solvers ask of a system.
 
 A *server* is what serves one model for one service class. An *allocation* gives it replicas on one accelerator.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from tests.golden.original.queues import Queue
+from tests.golden.original.queues import BoundedQueue
 from wva.model.optimizers import BestEffort
 from wva.model.records import replace
 
@@ -18,7 +18,7 @@ NO_ACCELERATOR: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class OriginalLoad:
     """Arriving requests per minute, and their mean tokens."""
 
     per_minute: float
@@ -49,7 +49,7 @@ class Allocation:
     busy: float = 0.0
     rate: float = 0.0
     offered: float = 0.0
-    queue: Queue | None = None
+    queue: BoundedQueue | None = None
     short: float = 0.0
     parts: tuple[Allocation, ...] = ()
 
@@ -65,13 +65,13 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class OriginalServer:
     """One model for one class. ``max_batch`` 0 derives the batch from the profile."""
 
     name: str
     service_class: str
     model: str
-    load: Load
+    load: OriginalLoad
     current: Allocation = field(default_factory=lambda: Allocation(NO_ACCELERATOR, 0))
     keep_accelerator: bool = False
     min_replicas: int = 0
@@ -96,8 +96,8 @@ class Market(Protocol):
         ...
 
     @property
-    def servers(self) -> Mapping[str, Server]:
-        """Everybody who may be served, by name."""
+    def servers(self) -> Mapping[str, OriginalServer]:
+        """All servers that may be served, by name."""
         ...
 
     @property
@@ -105,7 +105,7 @@ class Market(Protocol):
         """Cards that there are, by type."""
         ...
 
-    def rank(self, server: Server) -> int:
+    def rank(self, server: OriginalServer) -> int:
         """Return the priority of a server, 1 the highest."""
         ...
 
@@ -113,6 +113,6 @@ class Market(Protocol):
         """Return in which kind of cards an accelerator is counted."""
         ...
 
-    def cards(self, server: Server, accelerator: str) -> int:
+    def cards(self, server: OriginalServer, accelerator: str) -> int:
         """Return the cards that one replica takes."""
         ...

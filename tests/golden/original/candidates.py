@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tests.golden.original.allocations import NO_ACCELERATOR, Allocation, Server
-from tests.golden.original.queues import QUEUE_TO_BATCH, Queue, parameter_problem
+from tests.golden.original.allocations import NO_ACCELERATOR, Allocation, OriginalServer
+from tests.golden.original.queues import QUEUE_TO_BATCH, BoundedQueue, parameter_problem
 from tests.golden.original.results import Performance
 from tests.golden.original.service import PrefillDecode, RequestSize, derived_batch
 from tests.golden.original.sizing import perform, size
 from tests.golden.original.system import Profile, System, idle, load_problem, transition_value
-from tests.golden.original.targets import Target
+from tests.golden.original.targets import OriginalTarget
 from wva.decide.amounts import rounded_up
 from wva.model.records import replace
 
@@ -32,7 +32,7 @@ from wva.model.records import replace
 class Candidates:
     """What a server could get: allocations sorted by accelerator, and why other accelerators are none."""
 
-    server: Server
+    server: OriginalServer
     allocations: tuple[Allocation, ...]
     dropped: tuple[tuple[str, str], ...] = ()
 
@@ -41,19 +41,19 @@ class Candidates:
 class _Ask:
     """What a server asks of every accelerator; ``required`` are requests per second."""
 
-    server: Server
-    target: Target
+    server: OriginalServer
+    target: OriginalTarget
     request: RequestSize
     required: float
 
 
-class _Pair(NamedTuple):
+class _CandidatePair(NamedTuple):
     """A server and an accelerator that have all that sizing needs."""
 
     ask: _Ask
     profile: Profile
     cost: float
-    queue: Queue
+    queue: BoundedQueue
 
 
 def candidates(system: System) -> tuple[Candidates, ...]:
@@ -105,9 +105,9 @@ def evaluated(allocations: list[Allocation]) -> tuple[Allocation, ...]:
 
 def _pairs(
     system: System,
-) -> tuple[list[_Pair], dict[str, list[Allocation]], dict[str, list[tuple[str, str]]]]:
+) -> tuple[list[_CandidatePair], dict[str, list[Allocation]], dict[str, list[tuple[str, str]]]]:
     """Return the pairs to size, the allocations that need no sizing, and what is no candidate."""
-    pairs: list[_Pair] = []
+    pairs: list[_CandidatePair] = []
     found: dict[str, list[Allocation]] = {}
     dropped: dict[str, list[tuple[str, str]]] = {}
     everything = sorted(system.accelerators)
@@ -132,7 +132,7 @@ def _pairs(
     return pairs, found, dropped
 
 
-def _ask(system: System, server: Server) -> _Ask | str:
+def _ask(system: System, server: OriginalServer) -> _Ask | str:
     """Return what a server asks for, or in words why it can have no candidate at all."""
     service_class = system.classes.get(server.service_class)
     if service_class is None:
@@ -149,7 +149,7 @@ def _ask(system: System, server: Server) -> _Ask | str:
     return _Ask(server, target, request, max(load.per_minute / 60, tokens))
 
 
-def _pair(system: System, ask: _Ask, name: str) -> _Pair | str:
+def _pair(system: System, ask: _Ask, name: str) -> _CandidatePair | str:
     """Return the pair, or in words why there is none."""
     server, request = ask.server, ask.request
     accelerator, profile = system.accelerators.get(name), system.profiles.get((server.model, name))
@@ -164,11 +164,11 @@ def _pair(system: System, ask: _Ask, name: str) -> _Pair | str:
         if server.max_batch > 0
         else derived_batch(profile.max_batch, profile.at_tokens, request.output_tokens)
     )
-    queue = Queue(profile.parameters, request, batch, QUEUE_TO_BATCH * batch)
-    return _Pair(ask, profile, accelerator.cost * profile.units, queue)
+    queue = BoundedQueue(profile.parameters, request, batch, QUEUE_TO_BATCH * batch)
+    return _CandidatePair(ask, profile, accelerator.cost * profile.units, queue)
 
 
-def _idle(pair: _Pair) -> Allocation:
+def _idle(pair: _CandidatePair) -> Allocation:
     """Return what a server without load gets: its minimum, else nothing at all."""
     server, profile = pair.ask.server, pair.profile
     current = server.current
@@ -198,7 +198,7 @@ def _replicas(ask: _Ask, rate: float) -> int:
     return max(rounded_up(ask.required / rate), ask.server.min_replicas)
 
 
-def _allocation(pair: _Pair, rate: float, replicas: int, done: Performance) -> Allocation:
+def _allocation(pair: _CandidatePair, rate: float, replicas: int, done: Performance) -> Allocation:
     """Return a candidate; ``done`` has its latencies and how much it is used."""
     ask, accelerator, cost = pair.ask, pair.profile.accelerator, pair.cost * replicas
     return Allocation(

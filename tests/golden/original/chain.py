@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.golden.original.columns import Columns, Law, Rows, mean_time, take_law
+from tests.golden.original.columns import Law, QueueColumns, Rows, mean_time, take_law
 from tests.golden.original.geometric import Vector, mean_index, power_sum
 
 MS_PER_SECOND: Final = 1000.0
@@ -47,7 +47,7 @@ class Chains:
     powers: NDArray[np.float64]
 
     @staticmethod
-    def of(columns: Columns) -> Chains:
+    def of(columns: QueueColumns) -> Chains:
         """Prepare usable queues; all in one block, so they should not differ much in batch size."""
         law, size = columns.law, columns.size
         states = np.arange(1, int(size.max()) + 1, dtype=np.float64)
@@ -97,9 +97,9 @@ class Chains:
         logarithms: Vector = np.log((law.base + law.slope * self.size) / (law.base + law.slope) / self.size)
         return logarithms
 
-    def steady(self, log_load: Vector) -> Steady:
+    def steady(self, log_load: Vector) -> SteadyState:
         """Return the steady state of every row at its load."""
-        return Steady(self, log_load)
+        return SteadyState(self, log_load)
 
     def head(self, log_load: Vector, peak: Vector) -> tuple[Vector, Vector]:
         """Return the sum of the weights below the full batch and that of weight * state, both relative to a peak."""
@@ -124,7 +124,7 @@ class Chains:
         return found
 
 
-class Steady:
+class SteadyState:
     """Mean values per row at a load, each computed when it is asked for: a search asks for one latency only.
 
     Rates in requests per second, times in ms.

@@ -11,8 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.golden.original.geometric import Vector
-from tests.golden.original.queues import MAX_BATCH, MAX_QUEUE, Queue
-from tests.golden.original.service import LONGEST, SHORTEST, IterationTime, Mean, PrefillDecode, RequestSize, ServiceLaw
+from tests.golden.original.queues import MAX_BATCH, MAX_QUEUE, BoundedQueue
+from tests.golden.original.service import (
+    LONGEST,
+    SHORTEST,
+    IterationTime,
+    LinearMean,
+    PrefillDecode,
+    RequestSize,
+    ServiceLaw,
+)
 
 CELLS: Final = 1 << 16
 """States evaluated together: half a megabyte per array stays in the processor's cache."""
@@ -23,7 +31,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class QueueColumns:
     """Service laws, batch sizes and room to wait of queues; ``usable`` tells which of them can be evaluated."""
 
     law: Law
@@ -32,14 +40,14 @@ class Columns:
     usable: Mask
 
     @staticmethod
-    def of(queues: Sequence[Queue]) -> Columns:
+    def of(queues: Sequence[BoundedQueue]) -> QueueColumns:
         """Return the columns of queues, also of unusable ones."""
         numbers = chain.from_iterable([_row(queue) for queue in queues])
         data = np.fromiter(numbers, np.float64, 9 * len(queues)).reshape(len(queues), 9)
-        return Columns.of_numbers(data[:, :6], size=data[:, 6], room=data[:, 7], late=data[:, 8] > 0)
+        return QueueColumns.of_numbers(data[:, :6], size=data[:, 6], room=data[:, 7], late=data[:, 8] > 0)
 
     @staticmethod
-    def of_numbers(numbers: NDArray[np.float64], *, size: Vector, room: Vector, late: Mask) -> Columns:
+    def of_numbers(numbers: NDArray[np.float64], *, size: Vector, room: Vector, late: Mask) -> QueueColumns:
         """Return the columns of queues given by numbers: alpha, beta, gamma, delta, prompt and answer in each row.
 
         ``late`` are the rows in the parameterisation that can be estimated, which has no delta.
@@ -51,14 +59,14 @@ class Columns:
         usable &= (numbers[:, :4] <= LONGEST).all(axis=1)
         usable &= (size >= 1) & (size <= MAX_BATCH) & (room >= 0) & (room <= MAX_QUEUE)
         usable &= (one >= SHORTEST) & (one <= LONGEST) & (all_of_them >= SHORTEST) & (all_of_them <= LONGEST)
-        return Columns(law, size, room, usable)
+        return QueueColumns(law, size, room, usable)
 
-    def take(self, rows: Rows) -> Columns:
+    def take(self, rows: Rows) -> QueueColumns:
         """Return some of the queues."""
-        return Columns(take_law(self.law, rows), self.size[rows], self.room[rows], self.usable[rows])
+        return QueueColumns(take_law(self.law, rows), self.size[rows], self.room[rows], self.usable[rows])
 
 
-def blocks(columns: Columns, rows: Rows) -> Iterator[Rows]:
+def blocks(columns: QueueColumns, rows: Rows) -> Iterator[Rows]:
     """Yield rows that fit together: batch sizes within a factor of two, and not more states than ``CELLS``."""
     order = rows[np.argsort(columns.size[rows], kind="stable")]
     sizes = columns.size[order]
@@ -77,18 +85,18 @@ def take_law(law: Law, rows: Rows) -> Law:
     return ServiceLaw(
         law.base[rows],
         law.slope[rows],
-        Mean(prefill.constant[rows], prefill.batch[rows], prefill.serving[rows]),
-        Mean(decode.constant[rows], decode.batch[rows], decode.serving[rows]),
+        LinearMean(prefill.constant[rows], prefill.batch[rows], prefill.serving[rows]),
+        LinearMean(decode.constant[rows], decode.batch[rows], decode.serving[rows]),
         law.first_decode[rows],
     )
 
 
-def mean_time(mean: Mean, batch: Vector, serving: Vector) -> Vector:
+def mean_time(mean: LinearMean, batch: Vector, serving: Vector) -> Vector:
     """Return mean times in ms at mean batches and mean numbers in service."""
     return mean.constant + mean.batch * batch + mean.serving * serving
 
 
-def _row(queue: Queue) -> tuple[float, ...]:
+def _row(queue: BoundedQueue) -> tuple[float, ...]:
     parameters, request = queue.parameters, queue.request
     late, delta = (0.0, parameters.delta) if isinstance(parameters, PrefillDecode) else (1.0, 0.0)
     return (
@@ -120,8 +128,10 @@ def _either(chosen: Mask, first: Law, second: Law) -> Law:
     def pick(one: Vector, other: Vector) -> Vector:
         return np.where(chosen, one, other)
 
-    def means(one: Mean, other: Mean) -> Mean:
-        return Mean(pick(one.constant, other.constant), pick(one.batch, other.batch), pick(one.serving, other.serving))
+    def means(one: LinearMean, other: LinearMean) -> LinearMean:
+        return LinearMean(
+            pick(one.constant, other.constant), pick(one.batch, other.batch), pick(one.serving, other.serving)
+        )
 
     return ServiceLaw(
         pick(first.base, second.base),

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.golden.original.observation import Reports, usable
-from tests.golden.original.observed import Observation
+from tests.golden.original.observed import ObservedReplica
 from tests.golden.original.service import IterationTime
 from wva.model.records import replace
 
@@ -47,7 +47,7 @@ class KalmanState:
     innovation: tuple[float, ...] = ()
 
 
-def guess(seen: Observation) -> IterationTime | None:
+def guess(seen: ObservedReplica) -> IterationTime | None:
     """Return the original's first guess from one observation; None where it makes no sense."""
     alpha = BASE_SHARE * seen.itl
     slope = (seen.ttft - alpha) / seen.input_tokens
@@ -59,7 +59,7 @@ def guess(seen: Observation) -> IterationTime | None:
     return IterationTime(alpha, beta, gamma) if min(alpha, beta, gamma) > 0 else None
 
 
-def update(state: KalmanState, seen: Sequence[Observation], *, bounds_from: IterationTime) -> KalmanState:
+def update(state: KalmanState, seen: Sequence[ObservedReplica], *, bounds_from: IterationTime) -> KalmanState:
     """Return the state after the observations of one cycle, which all share its noise; the last one is reported.
 
     The bounds are a hundredth to a hundredfold of ``bounds_from``. Without a usable observation nothing changes; a
@@ -92,7 +92,7 @@ def update(state: KalmanState, seen: Sequence[Observation], *, bounds_from: Iter
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One observation: state and covariance before, what was not expected, and how it depends on the state."""
+    """One observation: state and covariance before, the residuals, and their dependence on the state."""
 
     x: Array
     covariance: Array
@@ -112,7 +112,7 @@ class _Step:
         return x, (np.eye(3) - gain @ self.jacobian) @ self.covariance, nis
 
 
-def _linearised(seen: Observation, x: Array) -> tuple[Array, Array]:
+def _linearised(seen: ObservedReplica, x: Array) -> tuple[Array, Array]:
     """Return residuals and derivatives (central differences, 1 % steps) at a state."""
     steps = _STEP * x
     rows = np.concatenate((x[None, :], x + np.diag(steps), x - np.diag(steps)))

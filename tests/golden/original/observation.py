@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.golden.original.chain import Chains
-from tests.golden.original.columns import Columns, Rows, blocks
+from tests.golden.original.columns import QueueColumns, Rows, blocks
 from tests.golden.original.geometric import Vector
-from tests.golden.original.observed import Observation
+from tests.golden.original.observed import ObservedReplica
 from tests.golden.original.queues import MAX_BATCH, QUEUE_TO_BATCH, size_problem
 from tests.golden.original.service import LONGEST, SHORTEST, RequestSize
 
@@ -28,7 +28,7 @@ class Reports:
     latencies: Matrix
 
     @staticmethod
-    def of(observations: Sequence[Observation]) -> Reports:
+    def of(observations: Sequence[ObservedReplica]) -> Reports:
         """Return the columns of observations."""
         rows = np.array(
             [
@@ -50,7 +50,7 @@ class Reports:
         """
         count = len(self.rates)
         numbers = np.concatenate((parameters, np.zeros((count, 1)), self.sizes), axis=1)
-        columns = Columns.of_numbers(
+        columns = QueueColumns.of_numbers(
             numbers, size=self.batches, room=QUEUE_TO_BATCH * self.batches, late=np.ones(count, dtype=np.bool_)
         )
         found = np.empty((count, 2))
@@ -63,7 +63,7 @@ class Reports:
         return np.nan_to_num(found, copy=False, nan=LONGEST, posinf=LONGEST)
 
 
-def usable(seen: Observation) -> bool:
+def usable(seen: ObservedReplica) -> bool:
     """Tell whether an observation can be explained at all."""
     size = RequestSize(seen.input_tokens, seen.output_tokens)
     positive = all(0 < value <= LONGEST for value in (seen.rate, seen.input_tokens, seen.output_tokens))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class ObservedReplica:
     """What a replica did in a cycle: requests per second, mean tokens per request, mean latencies in ms.
 
     ``batch`` is the largest number of requests that it computes at once; ``time`` in seconds since the epoch.

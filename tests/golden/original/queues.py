@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from tests.golden.original.service import LONGEST, SHORTEST, Parameters, RequestSize
-from tests.golden.original.service import Queue as Replica
+from tests.golden.original.service import ServiceQueue as Replica
 from wva.model.service import MAX_BATCH_SIZE
 
 MAX_BATCH: Final = MAX_BATCH_SIZE
@@ -18,7 +18,7 @@ QUEUE_TO_BATCH: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Queue(Replica):
+class BoundedQueue(Replica):
     """One replica: at most ``max_batch`` requests in service, at most ``max_queue`` waiting, the others are lost."""
 
     max_queue: int

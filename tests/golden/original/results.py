@@ -17,7 +17,7 @@ class Where(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class RateLimit:
     """The highest rate (requests per second) at which a target is met, and where that is.
 
     ``flat``: no usable rate changes the latency. ``best`` is the latency in ms at the lowest rate.
@@ -58,8 +58,8 @@ class Sizing:
 
     rate: float | None
     problem: str = ""
-    ttft: Limit | None = None
-    itl: Limit | None = None
+    ttft: RateLimit | None = None
+    itl: RateLimit | None = None
     tps_rate: float = math.nan
     lowest_rate: float = math.nan
     highest_rate: float = math.nan

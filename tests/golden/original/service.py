@@ -38,7 +38,7 @@ class RequestSize:
 
 
 @dataclass(frozen=True, slots=True)
-class Mean:
+class LinearMean:
     """A mean time in ms, linear in the two ways to count what is being computed.
 
     ``batch`` goes with the mean batch that a request is computed in, ``serving`` with the mean number in service.
@@ -58,8 +58,8 @@ class ServiceLaw:
 
     base: float
     slope: float
-    prefill: Mean
-    decode: Mean
+    prefill: LinearMean
+    decode: LinearMean
     first_decode: float
 
 
@@ -82,8 +82,8 @@ class PrefillDecode:
         return ServiceLaw(
             base=start + steps * self.alpha,
             slope=growth + steps * self.beta,
-            prefill=Mean(start, growth, nothing),
-            decode=Mean(self.alpha, self.beta, nothing),
+            prefill=LinearMean(start, growth, nothing),
+            decode=LinearMean(self.alpha, self.beta, nothing),
             first_decode=nothing,
         )
 
@@ -111,8 +111,8 @@ class IterationTime:
         return ServiceLaw(
             base=prefill + answer * decode,
             slope=service_slope,
-            prefill=Mean(prefill, nothing, prefill_slope),
-            decode=Mean(decode, service_slope / answer, -prefill_slope / answer),
+            prefill=LinearMean(prefill, nothing, prefill_slope),
+            decode=LinearMean(decode, service_slope / answer, -prefill_slope / answer),
             first_decode=nothing + 1,
         )
 
@@ -131,7 +131,7 @@ def derived_batch(max_batch: int, at_tokens: int, output_tokens: float) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class ServiceQueue:
     """One replica: it computes at most ``max_batch`` requests at once, the others wait."""
 
     parameters: Parameters

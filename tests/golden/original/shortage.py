@@ -1,4 +1,4 @@
-"""What servers get when there are not enough cards for all of them: the policies of best effort."""
+"""What servers get if there are too few cards for all of them: the policies of best effort."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from tests.golden.original.allocations import Allocation, Market, Server
+from tests.golden.original.allocations import Allocation, Market, OriginalServer
 from wva.model.optimizers import BestEffort
 
 
@@ -15,13 +15,13 @@ from wva.model.optimizers import BestEffort
 class Leftover:
     """A server that could not be served in full, with its candidates, the best first."""
 
-    server: Server
+    server: OriginalServer
     rank: int
     options: tuple[Allocation, ...]
 
 
 @dataclass(slots=True)
-class Stock:
+class FreeCards:
     """Cards that are still free, per type; a type without a count has none."""
 
     system: Market
@@ -31,14 +31,14 @@ class Stock:
         """Start with the whole capacity."""
         self.free = dict(self.system.capacity)
 
-    def affordable(self, server: Server, allocation: Allocation) -> int:
+    def affordable(self, server: OriginalServer, allocation: Allocation) -> int:
         """Return how many replicas there are cards for; an allocation on several accelerators is all or nothing."""
         if allocation.parts:
             return allocation.replicas if self._fits(server, allocation.parts) else 0
         cards = max(1, self.system.cards(server, allocation.accelerator))
         return max(0, self.free.get(self.type_of(allocation), 0)) // cards
 
-    def take(self, server: Server, allocation: Allocation, replicas: int) -> bool:
+    def take(self, server: OriginalServer, allocation: Allocation, replicas: int) -> bool:
         """Take the cards of some replicas; return whether they were there."""
         if self.affordable(server, allocation) < replicas:
             return False
@@ -48,13 +48,13 @@ class Stock:
             self._deduct(server, allocation, replicas)
         return True
 
-    def _fits(self, server: Server, parts: Sequence[Allocation]) -> bool:
+    def _fits(self, server: OriginalServer, parts: Sequence[Allocation]) -> bool:
         asked: Counter[str] = Counter()
         for part in parts:
             asked[self.type_of(part)] += part.replicas * self.system.cards(server, part.accelerator)
         return all(self.free.get(kind, 0) >= count for kind, count in asked.items())
 
-    def _deduct(self, server: Server, allocation: Allocation, replicas: int) -> None:
+    def _deduct(self, server: OriginalServer, allocation: Allocation, replicas: int) -> None:
         self.free[self.type_of(allocation)] -= replicas * self.system.cards(server, allocation.accelerator)
 
     def type_of(self, allocation: Allocation) -> str:
@@ -63,9 +63,9 @@ class Stock:
 
 
 def best_effort(
-    policy: BestEffort, leftovers: Sequence[Leftover], *, stock: Stock, chosen: dict[str, Allocation]
+    policy: BestEffort, leftovers: Sequence[Leftover], *, stock: FreeCards, chosen: dict[str, Allocation]
 ) -> None:
-    """Add what the policy gives to those left over to ``chosen``."""
+    """Add what the policy gives to the remaining servers to ``chosen``."""
     if policy is BestEffort.PRIORITY_EXHAUSTIVE:
         _exhaustive(leftovers, stock, chosen)
     elif policy is BestEffort.ROUND_ROBIN:
@@ -75,8 +75,8 @@ def best_effort(
             _round_robin(list(level), stock, chosen)
 
 
-def _exhaustive(leftovers: Sequence[Leftover], stock: Stock, chosen: dict[str, Allocation]) -> None:
-    """Give each in turn as much as there is of the first candidate that there is anything of."""
+def _exhaustive(leftovers: Sequence[Leftover], stock: FreeCards, chosen: dict[str, Allocation]) -> None:
+    """Give each server in turn as many replicas as possible of its first candidate that has any cards."""
     for leftover in leftovers:
         for option in leftover.options:
             replicas = min(stock.affordable(leftover.server, option), option.replicas)
@@ -86,7 +86,7 @@ def _exhaustive(leftovers: Sequence[Leftover], stock: Stock, chosen: dict[str, A
                 break
 
 
-def _round_robin(leftovers: Sequence[Leftover], stock: Stock, chosen: dict[str, Allocation]) -> None:
+def _round_robin(leftovers: Sequence[Leftover], stock: FreeCards, chosen: dict[str, Allocation]) -> None:
     """Give one replica to each in turn until no server can have another one, or wants one."""
     picked: dict[str, tuple[Allocation, int]] = {}
     active = list(leftovers)
@@ -104,7 +104,7 @@ def _round_robin(leftovers: Sequence[Leftover], stock: Stock, chosen: dict[str, 
 
 
 def _whole_rounds(
-    active: Sequence[tuple[Leftover, Allocation, int]], stock: Stock, picked: dict[str, tuple[Allocation, int]]
+    active: Sequence[tuple[Leftover, Allocation, int]], stock: FreeCards, picked: dict[str, tuple[Allocation, int]]
 ) -> None:
     """Take at once the rounds in which every server gets its replica: there may be as many as GPUs.
 
@@ -121,5 +121,5 @@ def _whole_rounds(
         picked[leftover.server.name] = option, given + rounds
 
 
-def _first(leftover: Leftover, stock: Stock) -> Allocation | None:
+def _first(leftover: Leftover, stock: FreeCards) -> Allocation | None:
     return next((option for option in leftover.options if stock.affordable(leftover.server, option) > 0), None)

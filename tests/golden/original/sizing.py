@@ -17,13 +17,13 @@ from typing import Final, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.golden.original.chain import Chains, Steady
-from tests.golden.original.columns import Columns, Mask, Rows, blocks
+from tests.golden.original.chain import Chains, SteadyState
+from tests.golden.original.columns import Mask, QueueColumns, Rows, blocks
 from tests.golden.original.geometric import Vector
-from tests.golden.original.queues import Queue
-from tests.golden.original.results import Limit, Performance, Sizing, Where
+from tests.golden.original.queues import BoundedQueue
+from tests.golden.original.results import Performance, RateLimit, Sizing, Where
 from tests.golden.original.roots import Bracket, find_roots
-from tests.golden.original.targets import Target
+from tests.golden.original.targets import OriginalTarget
 
 EPSILON: Final = 0.001
 """How far the usable rates stay away from zero and from saturation, as a share."""
@@ -48,10 +48,10 @@ class Sizings(Sequence[Sizing]):
     ``rates`` are the requests per second within the targets, NaN where there is none.
     """
 
-    def __init__(self, queues: Sequence[Queue], targets: Sequence[Target]) -> None:
+    def __init__(self, queues: Sequence[BoundedQueue], targets: Sequence[OriginalTarget]) -> None:
         """Size every queue for its target; both are as long."""
         self._queues, self._targets = queues, targets
-        columns = Columns.of(queues)
+        columns = QueueColumns.of(queues)
         numbers = chain.from_iterable([(target.ttft, target.itl, target.tps) for target in targets])
         wanted = np.fromiter(numbers, np.float64, 3 * len(targets)).reshape(len(targets), 3)
         self._usable = columns.usable & (np.isfinite(wanted) & (wanted >= 0)).all(axis=1)
@@ -86,20 +86,20 @@ class Sizings(Sequence[Sizing]):
         return self._blocks[block][1].sizing(row, self._targets[index])
 
 
-def size(queues: Sequence[Queue], targets: Sequence[Target]) -> Sizings:
+def size(queues: Sequence[BoundedQueue], targets: Sequence[OriginalTarget]) -> Sizings:
     """Return for each queue and its target the highest rate; one that cannot be evaluated says why."""
     if len(queues) != len(targets):
         raise ValueError(f"{len(queues)} queues and {len(targets)} targets")
     return Sizings(queues, targets)
 
 
-def perform(queues: Sequence[Queue], rates: Sequence[float]) -> tuple[Performance | None, ...]:
+def perform(queues: Sequence[BoundedQueue], rates: Sequence[float]) -> tuple[Performance | None, ...]:
     """Return what each queue does at an arrival rate in requests per second.
 
     None for a queue with a problem, or at a rate that is not a positive number. Rates above what a replica can serve
     are answered: what it cannot take is lost.
     """
-    columns = Columns.of(queues)
+    columns = QueueColumns.of(queues)
     chains = ((rows, Chains.of(columns.take(rows))) for rows in blocks(columns, np.flatnonzero(columns.usable)))
     found = _evaluated(chains, np.array(rates, dtype=np.float64)).tolist()
     return tuple(None if math.isnan(row[0]) else Performance(*row) for row in found)
@@ -116,7 +116,7 @@ def _evaluated(chains: Iterable[tuple[Rows, Chains]], rates: Vector) -> NDArray[
     return found
 
 
-def _means(steady: Steady) -> NDArray[np.float64]:
+def _means(steady: SteadyState) -> NDArray[np.float64]:
     return np.stack([getattr(steady, name) for name in _PERFORMANCE], axis=1)
 
 
@@ -132,7 +132,7 @@ class _Search:
     flat: Mask
     best: Vector
 
-    def limit(self, row: int) -> Limit:
+    def limit(self, row: int) -> RateLimit:
         """Return the limit of one row."""
         if not self.wanted[row]:
             where = Where.NO_TARGET
@@ -140,7 +140,7 @@ class _Search:
             where = Where.INFEASIBLE
         else:
             where = Where.UNCONSTRAINED if self.slack[row] else Where.INTERIOR
-        return Limit(float(self.rate[row]), where, bool(self.flat[row]), float(self.best[row]))
+        return RateLimit(float(self.rate[row]), where, bool(self.flat[row]), float(self.best[row]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class _Block:
     ends: tuple[Vector, Vector]
     tps_load: Vector
     feasible: Mask
-    steady: Steady
+    steady: SteadyState
 
     @staticmethod
     def of(chains: Chains, wanted: NDArray[np.float64]) -> _Block:
@@ -168,7 +168,7 @@ class _Block:
         load = np.minimum(np.minimum(ttft.load, itl.load), tps)
         return _Block(chains, ttft, itl, ends, tps, ttft.feasible & itl.feasible, chains.steady(load))
 
-    def sizing(self, row: int, target: Target) -> Sizing:
+    def sizing(self, row: int, target: OriginalTarget) -> Sizing:
         """Return the sizing of one row."""
         ttft, itl = self.ttft.limit(row), self.itl.limit(row)
         one = self.chains.take(np.array([row], dtype=np.intp))
@@ -233,7 +233,7 @@ def _log(times: Vector) -> Vector:
     return logarithms
 
 
-def _infeasible(ttft: Limit, itl: Limit, target: Target) -> str:
+def _infeasible(ttft: RateLimit, itl: RateLimit, target: OriginalTarget) -> str:
     words = []
     for name, limit, wanted in (("TTFT", ttft, target.ttft), ("ITL", itl, target.itl)):
         if limit.where is Where.INFEASIBLE:
@@ -242,7 +242,7 @@ def _infeasible(ttft: Limit, itl: Limit, target: Target) -> str:
     return "; ".join(words)
 
 
-def _target_problem(target: Target) -> str:
+def _target_problem(target: OriginalTarget) -> str:
     """Return in words what is wrong with a target, empty if nothing is."""
     for name, value in (("TTFT", target.ttft), ("ITL", target.itl), ("TPS", target.tps)):
         if not (math.isfinite(value) and value >= 0):

@@ -14,7 +14,7 @@ from tests.golden.original.allocations import NO_ACCELERATOR, Allocation
 from tests.golden.original.candidates import Candidates, candidates, evaluated
 from tests.golden.original.solvers import solve
 from tests.golden.original.system import System
-from tests.golden.original.trace import Plan, server_head, server_line, type_lines
+from tests.golden.original.trace import ReplicaPlan, server_head, server_line, type_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,9 @@ def _server_line(system: System, solution: Solution, options: Candidates) -> str
     return server_line(head, plan_of(allocation, load.per_minute), accelerator=allocation.accelerator, target=target)
 
 
-def plan_of(allocation: Allocation, per_minute: float) -> Plan:
-    """Return an allocation as what it does with the requests that arrive per minute."""
-    return Plan(
+def plan_of(allocation: Allocation, per_minute: float) -> ReplicaPlan:
+    """Return an allocation as a plan: what its replicas do with the requests that arrive per minute."""
+    return ReplicaPlan(
         allocation.replicas,
         allocation.batch,
         allocation.cost,

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from tests.golden.original.allocations import NO_ACCELERATOR, Allocation, Market, Server
-from tests.golden.original.shortage import Leftover, Stock, best_effort
+from tests.golden.original.allocations import NO_ACCELERATOR, Allocation, Market, OriginalServer
+from tests.golden.original.shortage import FreeCards, Leftover, best_effort
 from wva.model.records import replace
 
 Allocations = dict[str, Allocation]
@@ -36,10 +36,10 @@ def _cheapest(allocation: Allocation) -> tuple[float, float, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """A server that waits for capacity, and the candidate it would like next; ``everything`` is for best effort."""
+class _WaitingServer:
+    """A server that waits for capacity, and the candidate that it wants next; ``everything`` is for best effort."""
 
-    server: Server
+    server: OriginalServer
     rank: int
     options: tuple[Allocation, ...]
     everything: tuple[Allocation, ...]
@@ -47,7 +47,7 @@ class _Entry:
 
     @property
     def wanted(self) -> Allocation:
-        """The candidate it would like next."""
+        """The candidate that the server wants next."""
         return self.options[self.position]
 
     @property
@@ -60,15 +60,15 @@ class _Entry:
         return self.rank, -regret, -self.wanted.value
 
 
-def _entry(system: Market, name: str, options: Sequence[Allocation]) -> _Entry:
+def _entry(system: Market, name: str, options: Sequence[Allocation]) -> _WaitingServer:
     server, everything = system.servers[name], tuple(sorted(options, key=_cheapest))
-    return _Entry(server, system.rank(server), tuple(_whole(everything)), everything)
+    return _WaitingServer(server, system.rank(server), tuple(_whole(everything)), everything)
 
 
 def _greedy(system: Market, options: Mapping[str, Sequence[Allocation]]) -> Allocations:
     entries = [_entry(system, name, options[name]) for name in sorted(options) if options[name]]
     entries.sort(key=lambda entry: entry.urgency)
-    stock = Stock(system)
+    stock = FreeCards(system)
     chosen: Allocations = {}
     if system.options.delayed:
         best_effort(system.options.best_effort, _allocate(entries, stock, chosen), stock=stock, chosen=chosen)
@@ -78,8 +78,8 @@ def _greedy(system: Market, options: Mapping[str, Sequence[Allocation]]) -> Allo
     return chosen
 
 
-def _allocate(entries: list[_Entry], stock: Stock, chosen: Allocations) -> list[Leftover]:
-    """Serve the entries in order; who does not fit anywhere is left over."""
+def _allocate(entries: list[_WaitingServer], stock: FreeCards, chosen: Allocations) -> list[Leftover]:
+    """Serve the entries in order; a server that fits nowhere is left over."""
     leftovers = []
     while entries:
         entry = entries.pop(0)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.golden.original.allocations import Allocation, Load, Options, Server
+from tests.golden.original.allocations import Allocation, Options, OriginalLoad, OriginalServer
 from tests.golden.original.service import Parameters
-from tests.golden.original.targets import Target
+from tests.golden.original.targets import OriginalTarget
 
 LOWEST_PRIORITY: Final = 100
 _PENALTY: Final = 0.1
@@ -52,7 +52,7 @@ class ServiceClass:
 
     name: str
     priority: int
-    targets: Mapping[str, Target]
+    targets: Mapping[str, OriginalTarget]
 
     @property
     def rank(self) -> int:
@@ -67,11 +67,11 @@ class System:
     accelerators: Mapping[str, Accelerator]
     profiles: Mapping[tuple[str, str], Profile]
     classes: Mapping[str, ServiceClass]
-    servers: Mapping[str, Server]
+    servers: Mapping[str, OriginalServer]
     capacity: Mapping[str, int] = field(default_factory=dict)
     options: Options = field(default_factory=Options)
 
-    def rank(self, server: Server) -> int:
+    def rank(self, server: OriginalServer) -> int:
         """Return the priority of a server; one of an unknown class comes last."""
         known = self.classes.get(server.service_class)
         return LOWEST_PRIORITY if known is None else known.rank
@@ -80,7 +80,7 @@ class System:
         """Return in which kind of cards an accelerator is counted."""
         return self.accelerators[accelerator].type
 
-    def cards(self, server: Server, accelerator: str) -> int:
+    def cards(self, server: OriginalServer, accelerator: str) -> int:
         """Return the cards that one replica takes."""
         return self.profiles[server.model, accelerator].units * self.accelerators[accelerator].multiplicity
 
@@ -92,7 +92,7 @@ def transition_value(current: Allocation, accelerator: str, *, replicas: int, co
     return _PENALTY * (current.cost + cost) + (cost - current.cost)
 
 
-def load_problem(load: Load) -> str:
+def load_problem(load: OriginalLoad) -> str:
     """Return in words what is wrong with a load, empty if nothing is."""
     for name, value in (
         ("arrival rate", load.per_minute),
@@ -104,7 +104,7 @@ def load_problem(load: Load) -> str:
     return ""
 
 
-def idle(load: Load) -> bool:
+def idle(load: OriginalLoad) -> bool:
     """Tell whether there is nothing to compute."""
     return load.per_minute == 0 or load.output_tokens == 0
 

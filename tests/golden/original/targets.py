@@ -20,7 +20,7 @@ MOST_ITL: Final = 500.0
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class OriginalTarget:
     """Wanted time to first token and inter-token latency in ms, and tokens per second; 0 means no target."""
 
     ttft: float = 0.0
@@ -29,7 +29,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class ServedTraffic:
     """What a busy replica serves: requests per second, mean tokens, mean latencies in ms."""
 
     rate: float
@@ -39,7 +39,7 @@ class Traffic:
     itl: float
 
     @staticmethod
-    def mean(parts: Sequence[Traffic]) -> Traffic | None:
+    def mean(parts: Sequence[ServedTraffic]) -> ServedTraffic | None:
         """Return the sum of the rates and the means weighted with them; None without any traffic."""
         total = math.fsum(part.rate for part in parts)
         if not total > 0:
@@ -48,23 +48,23 @@ class Traffic:
         means = [
             math.fsum(part.rate * row[n] for part, row in zip(parts, values, strict=True)) / total for n in range(4)
         ]
-        return Traffic(total, *means)
+        return ServedTraffic(total, *means)
 
 
-def derived_target(multiplier: float, parameters: Iterable[Parameters], traffic: Traffic) -> Target:
+def derived_target(multiplier: float, parameters: Iterable[Parameters], traffic: ServedTraffic) -> OriginalTarget:
     """Return the loosest of the targets that the parameters imply, without parameters one from observed latencies."""
     targets = [_implied(multiplier, each, traffic) for each in parameters]
     if targets:
-        return Target(max(each.ttft for each in targets), max(each.itl for each in targets))
+        return OriginalTarget(max(each.ttft for each in targets), max(each.itl for each in targets))
     if traffic.ttft > 0 and traffic.itl > 0:
-        return Target(min(HEADROOM * traffic.ttft, MOST_TTFT), min(HEADROOM * traffic.itl, MOST_ITL))
-    return Target()
+        return OriginalTarget(min(HEADROOM * traffic.ttft, MOST_TTFT), min(HEADROOM * traffic.itl, MOST_ITL))
+    return OriginalTarget()
 
 
-def _implied(multiplier: float, parameters: Parameters, traffic: Traffic) -> Target:
+def _implied(multiplier: float, parameters: Parameters, traffic: ServedTraffic) -> OriginalTarget:
     prompt, answer = traffic.input_tokens, traffic.output_tokens
     alpha, beta, gamma = parameters.alpha, parameters.beta, parameters.gamma
     iteration = multiplier * alpha
     if isinstance(parameters, PrefillDecode):
-        return Target(iteration + multiplier * gamma + parameters.delta * prompt, iteration + beta)
-    return Target(iteration + (beta + gamma) * prompt, iteration + beta + gamma * (prompt + (answer + 1) / 2))
+        return OriginalTarget(iteration + multiplier * gamma + parameters.delta * prompt, iteration + beta)
+    return OriginalTarget(iteration + (beta + gamma) * prompt, iteration + beta + gamma * (prompt + (answer + 1) / 2))

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.golden.original.chain import Chains
-from tests.golden.original.columns import Columns
-from tests.golden.original.queues import Queue, parameter_problem
+from tests.golden.original.columns import QueueColumns
+from tests.golden.original.queues import BoundedQueue, parameter_problem
 from tests.golden.original.results import Performance
 from tests.golden.original.service import IterationTime, PrefillDecode, RequestSize
 from tests.golden.original.sizing import perform, size
-from tests.golden.original.targets import Target
+from tests.golden.original.targets import OriginalTarget
 
 SAMPLE = PrefillDecode(20.58, 0.41, 5.2, 0.1)
 
 
-def one(queue: Queue, rate: float) -> Performance:
+def one(queue: BoundedQueue, rate: float) -> Performance:
     """Return what a queue does at a rate it can be evaluated at."""
     (found,) = perform([queue], [rate])
     assert found is not None
@@ -30,7 +30,7 @@ def one(queue: Queue, rate: float) -> Performance:
 
 def test_worked_example_with_known_parameters():
     """Two requests in service at most, two waiting at most, and 8 requests/s arrive."""
-    found = one(Queue(PrefillDecode(10, 2, 20, 0.05), RequestSize(100, 11), 2, 2), 8.0)
+    found = one(BoundedQueue(PrefillDecode(10, 2, 20, 0.05), RequestSize(100, 11), 2, 2), 8.0)
     assert found.throughput == pytest.approx(7.24208, rel=1e-6)
     assert (found.wait + found.service) == pytest.approx(208.2285, abs=1e-4)
     assert found.service == pytest.approx(162.8268, abs=1e-4)
@@ -45,7 +45,7 @@ def test_worked_example_with_known_parameters():
 
 def test_worked_example_with_estimated_parameters():
     """With these parameters the time to first token includes the first decode step."""
-    found = one(Queue(IterationTime(8, 0.05, 0.0005), RequestSize(128, 64), 2, 2), 2.0)
+    found = one(BoundedQueue(IterationTime(8, 0.05, 0.0005), RequestSize(128, 64), 2, 2), 2.0)
     assert found.throughput == pytest.approx(1.879041, rel=1e-6)
     assert found.serving == pytest.approx(1.051441, abs=1e-6)
     assert (found.prefill, found.itl) == (pytest.approx(14.703405, abs=1e-6), pytest.approx(8.513425, abs=1e-6))
@@ -53,7 +53,7 @@ def test_worked_example_with_estimated_parameters():
     assert found.ttft == pytest.approx(144.618491, abs=1e-4)
 
 
-def direct(queue: Queue, rate: float) -> tuple[float, float, float, float]:
+def direct(queue: BoundedQueue, rate: float) -> tuple[float, float, float, float]:
     """Return throughput, wait, requests in service and loss from the probabilities of all states, one by one."""
     law = queue.parameters.law(queue.request)
     logs = [0.0]
@@ -73,7 +73,7 @@ parameters = st.builds(
     PrefillDecode, st.floats(0.1, 100), st.floats(0, 5), st.floats(0, 500), st.floats(0, 0.1)
 ) | st.builds(IterationTime, st.floats(0.1, 100), st.floats(0, 1), st.floats(0, 1e-2))
 queues = st.builds(
-    Queue,
+    BoundedQueue,
     parameters,
     st.builds(RequestSize, st.sampled_from([0.0, 1.0, 128.5, 4000.0]), st.sampled_from([1.0, 2.0, 64.0, 900.5])),
     st.integers(1, 40),
@@ -113,16 +113,16 @@ def test_what_holds_for_every_queue(queue, load):
 
 def test_a_hundred_thousand_at_once():
     """The largest batch is evaluated and sized in bounded time: the states are counted once, not per step."""
-    queue = Queue(PrefillDecode(7.47, 0.044, 15.415, 0.000337), RequestSize(512, 256), 100_000, 1_000_000)
-    (sizing,) = size([queue], [Target(2000, 500)])
+    queue = BoundedQueue(PrefillDecode(7.47, 0.044, 15.415, 0.000337), RequestSize(512, 256), 100_000, 1_000_000)
+    (sizing,) = size([queue], [OriginalTarget(2000, 500)])
     assert sizing.performance.itl == pytest.approx(500, rel=1e-6)
     assert sizing.performance.ttft < 2000
 
 
 def test_queues_of_all_kinds_and_sizes_together_are_as_alone():
-    """Both parameterisations and very different batches in one call; the order is that of the arguments."""
-    many = [Queue(SAMPLE, RequestSize(100, 178), batch, 10 * batch) for batch in (1000, 1, 64, 3, 2000)] + [
-        Queue(IterationTime(8, 0.05, 5e-4), RequestSize(128, 64), batch, 100) for batch in (500, 2)
+    """Both parameterisations and very different batches in one call give what each gives alone, in the same order."""
+    many = [BoundedQueue(SAMPLE, RequestSize(100, 178), batch, 10 * batch) for batch in (1000, 1, 64, 3, 2000)] + [
+        BoundedQueue(IterationTime(8, 0.05, 5e-4), RequestSize(128, 64), batch, 100) for batch in (500, 2)
     ]
     rates = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
     for queue, rate, found in zip(many, rates, perform(many, rates), strict=True):
@@ -132,25 +132,40 @@ def test_queues_of_all_kinds_and_sizes_together_are_as_alone():
 @pytest.mark.parametrize(
     ("queue", "words"),
     [
-        (Queue(PrefillDecode(math.nan, 1), RequestSize(1, 1), 1, 1), "alpha is nan, expected a number from 0 to 1e+12"),
-        (Queue(PrefillDecode(1, -1), RequestSize(1, 1), 1, 1), "beta is -1, expected a number from 0 to 1e+12"),
-        (Queue(PrefillDecode(1, 1, 1, math.inf), RequestSize(1, 1), 1, 1), "delta is inf, expected a number from"),
-        (Queue(IterationTime(1, 1, -0.5), RequestSize(1, 1), 1, 1), "gamma is -0.5, expected a number from 0 to 1e+12"),
-        (Queue(PrefillDecode(0, 0), RequestSize(1, 1), 1, 1), "a request would take 0 ms, expected 1e-06 to 1e+12"),
-        (Queue(PrefillDecode(1, 4e307), RequestSize(1, 1), 9, 1), "beta is 4e+307, expected a number from 0 to 1e+12"),
-        (Queue(PrefillDecode(1, 1e9), RequestSize(1, 1e300), 9, 1), "a request would take 1e+309 ms"),
-        (Queue(SAMPLE, RequestSize(-1, 1), 1, 1), "input tokens -1, expected a number of at least 0"),
-        (Queue(SAMPLE, RequestSize(math.nan, 1), 1, 1), "input tokens nan, expected a number of at least 0"),
-        (Queue(SAMPLE, RequestSize(1, 0), 1, 1), "output tokens 0, expected a number of at least 1"),
-        (Queue(SAMPLE, RequestSize(1, 1), 0, 1), "batch size 0, expected 1 to 100000"),
-        (Queue(SAMPLE, RequestSize(1, 1), 100_001, 1), "batch size 100001, expected 1 to 100000"),
-        (Queue(SAMPLE, RequestSize(1, 1), 1, -1), "queue size -1, expected 0 to 1000000"),
+        (
+            BoundedQueue(PrefillDecode(math.nan, 1), RequestSize(1, 1), 1, 1),
+            "alpha is nan, expected a number from 0 to 1e+12",
+        ),
+        (BoundedQueue(PrefillDecode(1, -1), RequestSize(1, 1), 1, 1), "beta is -1, expected a number from 0 to 1e+12"),
+        (
+            BoundedQueue(PrefillDecode(1, 1, 1, math.inf), RequestSize(1, 1), 1, 1),
+            "delta is inf, expected a number from",
+        ),
+        (
+            BoundedQueue(IterationTime(1, 1, -0.5), RequestSize(1, 1), 1, 1),
+            "gamma is -0.5, expected a number from 0 to 1e+12",
+        ),
+        (
+            BoundedQueue(PrefillDecode(0, 0), RequestSize(1, 1), 1, 1),
+            "a request would take 0 ms, expected 1e-06 to 1e+12",
+        ),
+        (
+            BoundedQueue(PrefillDecode(1, 4e307), RequestSize(1, 1), 9, 1),
+            "beta is 4e+307, expected a number from 0 to 1e+12",
+        ),
+        (BoundedQueue(PrefillDecode(1, 1e9), RequestSize(1, 1e300), 9, 1), "a request would take 1e+309 ms"),
+        (BoundedQueue(SAMPLE, RequestSize(-1, 1), 1, 1), "input tokens -1, expected a number of at least 0"),
+        (BoundedQueue(SAMPLE, RequestSize(math.nan, 1), 1, 1), "input tokens nan, expected a number of at least 0"),
+        (BoundedQueue(SAMPLE, RequestSize(1, 0), 1, 1), "output tokens 0, expected a number of at least 1"),
+        (BoundedQueue(SAMPLE, RequestSize(1, 1), 0, 1), "batch size 0, expected 1 to 100000"),
+        (BoundedQueue(SAMPLE, RequestSize(1, 1), 100_001, 1), "batch size 100001, expected 1 to 100000"),
+        (BoundedQueue(SAMPLE, RequestSize(1, 1), 1, -1), "queue size -1, expected 0 to 1000000"),
     ],
 )
 def test_what_cannot_be_evaluated_says_why(queue, words):
-    """Nothing spins, nothing overflows: the others are evaluated as before."""
-    good = Queue(SAMPLE, RequestSize(100, 178), 4, 40)
-    sizings = size([queue, good], [Target(500, 24)] * 2)
+    """Such a queue causes no endless loop and no overflow; the others are evaluated as before."""
+    good = BoundedQueue(SAMPLE, RequestSize(100, 178), 4, 40)
+    sizings = size([queue, good], [OriginalTarget(500, 24)] * 2)
     assert sizings[0].rate is None
     if "309" not in words:
         assert sizings[0].problem.startswith(words)
@@ -161,17 +176,17 @@ def test_what_cannot_be_evaluated_says_why(queue, words):
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf])
 def test_a_rate_that_is_no_rate_has_no_answer(rate):
     """Zero, negative, not a number, infinite."""
-    assert perform([Queue(SAMPLE, RequestSize(100, 178), 4, 40)], [rate]) == (None,)
+    assert perform([BoundedQueue(SAMPLE, RequestSize(100, 178), 4, 40)], [rate]) == (None,)
 
 
 def test_parameters_speak_for_themselves():
-    """A parameterisation without a problem has none to tell."""
+    """A parameterisation without a problem reports none."""
     assert parameter_problem(SAMPLE) == ""
-    assert Queue(SAMPLE, RequestSize(1, 1), 1, 1).problem() == ""
-    assert np.isfinite(one(Queue(SAMPLE, RequestSize(0, 1), 1, 0), 1.0).ttft)
+    assert BoundedQueue(SAMPLE, RequestSize(1, 1), 1, 1).problem() == ""
+    assert np.isfinite(one(BoundedQueue(SAMPLE, RequestSize(0, 1), 1, 0), 1.0).ttft)
 
 
 def test_a_load_next_to_nothing_has_a_logarithm():
     """Warnings are errors here: no rate is so small that it becomes 0 on the way."""
-    chains = Chains.of(Columns.of([Queue(SAMPLE, RequestSize(128, 64), 8, 8)]))
+    chains = Chains.of(QueueColumns.of([BoundedQueue(SAMPLE, RequestSize(128, 64), 8, 8)]))
     assert np.isfinite(chains.log_load(np.array([5e-324]))).all()

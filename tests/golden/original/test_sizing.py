@@ -9,19 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.golden.original import roots
-from tests.golden.original.queues import Queue
+from tests.golden.original.queues import BoundedQueue
 from tests.golden.original.results import Where
 from tests.golden.original.service import PrefillDecode, RequestSize
 from tests.golden.original.sizing import perform, size
-from tests.golden.original.targets import Target
+from tests.golden.original.targets import OriginalTarget
 from tests.golden.original.test_chain import SAMPLE, queues
 
-A100 = Queue(SAMPLE, RequestSize(100, 178), 4, 40)
+A100 = BoundedQueue(SAMPLE, RequestSize(100, 178), 4, 40)
 
 
 def test_worked_example():
     """The time to first token limits the rate, the inter-token latency never does."""
-    (found,) = size([A100], [Target(500, 24)])
+    (found,) = size([A100], [OriginalTarget(500, 24)])
     assert found.rate == pytest.approx(0.5475938, rel=1e-6)
     assert (found.ttft.where, found.itl.where) == (Where.INTERIOR, Where.UNCONSTRAINED)
     assert found.lowest_rate == pytest.approx(2.680656e-4, rel=1e-6)
@@ -31,10 +31,10 @@ def test_worked_example():
 
 @pytest.mark.parametrize(
     ("target", "which", "flat"),
-    [(Target(10, 24), "TTFT is 15.2", False), (Target(500, 20), "ITL is 20.99", False)],
+    [(OriginalTarget(10, 24), "TTFT is 15.2", False), (OriginalTarget(500, 20), "ITL is 20.99", False)],
 )
 def test_a_target_below_the_idle_latency_is_infeasible(target, which, flat):
-    """No rate meets it, and the words say which and how far off."""
+    """No rate meets the target, and the message says which target and how far off it is."""
     (found,) = size([A100], [target])
     assert found.rate is None
     assert found.performance is None
@@ -49,7 +49,7 @@ def test_a_target_below_the_idle_latency_is_infeasible(target, which, flat):
 )
 def test_a_flat_latency_is_met_at_every_rate_or_at_none(itl, feasible, where):
     """With one request at a time the inter-token latency does not depend on the rate."""
-    (found,) = size([Queue(SAMPLE, RequestSize(100, 178), 1, 10)], [Target(0, itl)])
+    (found,) = size([BoundedQueue(SAMPLE, RequestSize(100, 178), 1, 10)], [OriginalTarget(0, itl)])
     assert (found.rate is not None) is feasible
     assert (found.itl.where, found.itl.flat) == (where, True)
     assert found.problem == ("" if feasible else "ITL is 20.99 ms at any rate, target 20 ms")
@@ -57,21 +57,23 @@ def test_a_flat_latency_is_met_at_every_rate_or_at_none(itl, feasible, where):
 
 def test_tokens_per_second_keep_a_tenth_in_reserve():
     """A throughput target caps the rate at nine tenths of the highest."""
-    (free,), (capped,) = size([A100], [Target()]), size([A100], [Target(tps=1)])
+    (free,), (capped,) = size([A100], [OriginalTarget()]), size([A100], [OriginalTarget(tps=1)])
     assert capped.tps_rate == pytest.approx(0.9 * free.highest_rate)
     assert capped.rate < free.rate
 
 
 def test_both_targets_that_cannot_be_met_are_named():
-    """Nobody fixes one only to learn of the other."""
-    (found,) = size([A100], [Target(1, 1)])
+    """A user who mends one target should not learn of the other only then."""
+    (found,) = size([A100], [OriginalTarget(1, 1)])
     assert "TTFT is" in found.problem
     assert "; ITL is" in found.problem
 
 
-@pytest.mark.parametrize("target", [Target(ttft=-1), Target(itl=math.nan), Target(tps=math.inf)])
+@pytest.mark.parametrize(
+    "target", [OriginalTarget(ttft=-1), OriginalTarget(itl=math.nan), OriginalTarget(tps=math.inf)]
+)
 def test_a_target_that_is_no_number_is_refused(target):
-    """With its name and what was expected."""
+    """The message names the target and what was expected."""
     (found,) = size([A100], [target])
     assert found.rate is None
     assert "expected a number of at least 0" in found.problem
@@ -79,13 +81,13 @@ def test_a_target_that_is_no_number_is_refused(target):
 
 def test_a_prompt_of_nothing_has_a_first_token_at_once():
     """Without input tokens an idle replica answers in no time, which is no error."""
-    (found,) = size([Queue(PrefillDecode(20, 0.4), RequestSize(0, 100), 8, 80)], [Target(ttft=5)])
+    (found,) = size([BoundedQueue(PrefillDecode(20, 0.4), RequestSize(0, 100), 8, 80)], [OriginalTarget(ttft=5)])
     assert found.performance.ttft == pytest.approx(5, rel=1e-9)
 
 
 def test_sizings_are_a_sequence():
     """They have a length, an order, slices, and an end."""
-    found = size([A100] * 3, [Target(500, 24)] * 3)
+    found = size([A100] * 3, [OriginalTarget(500, 24)] * 3)
     assert len(found) == 3
     assert found[-1] == found[0]
     assert list(found) == list(found[0:3])
@@ -98,18 +100,18 @@ def test_sizings_are_a_sequence():
 def test_a_search_ends_within_its_steps(monkeypatch):
     """With three steps the answer is coarse, but it is inside the usable range."""
     monkeypatch.setattr(roots, "MAX_ITERATIONS", 3)
-    (found,) = size([A100], [Target(500, 24)])
+    (found,) = size([A100], [OriginalTarget(500, 24)])
     assert found.lowest_rate < found.rate < found.highest_rate
 
 
 @given(queues, st.floats(0, 1), st.floats(0, 1))
 def test_the_rate_meets_the_targets_and_no_higher_one_does(queue, ttft_share, itl_share):
     """At the rate both latencies are within their targets; a thousandth above it one of them is not."""
-    (free,) = size([queue], [Target()])
+    (free,) = size([queue], [OriginalTarget()])
     low, high = perform([queue, queue], [free.lowest_rate, free.highest_rate])
     ttft = low.ttft + ttft_share * (high.ttft - low.ttft)
     itl = low.itl + itl_share * (high.itl - low.itl)
-    (found,) = size([queue], [Target(ttft, itl)])
+    (found,) = size([queue], [OriginalTarget(ttft, itl)])
     assert found.rate is not None
     rate = min(found.ttft.rate, found.itl.rate, found.highest_rate)
     (at,) = perform([queue], [rate])

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.golden.original.allocations import Allocation, BestEffort, Load, Options, Server
+from tests.golden.original.allocations import Allocation, BestEffort, Options, OriginalLoad, OriginalServer
 from tests.golden.original.candidates import candidates
 from tests.golden.original.service import IterationTime, PrefillDecode, derived_batch
 from tests.golden.original.solution import optimize, trace
 from tests.golden.original.solvers import solve
 from tests.golden.original.system import Accelerator, Profile, ServiceClass, System, saturated
-from tests.golden.original.targets import Target
+from tests.golden.original.targets import OriginalTarget
 from wva.model.records import replace
 
 A100 = Accelerator("A100", "NVIDIA-A100-PCIE-80GB", 40.0)
@@ -25,12 +25,12 @@ PERCENTILE = -math.log(0.05)
 
 def system(**changes: object) -> System:
     """Return one server of 40 requests per minute on one accelerator, with two cards."""
-    load = Load(40, 100, 178)
+    load = OriginalLoad(40, 100, 178)
     base = System(
         accelerators={"A100": A100},
         profiles={("default/default", "A100"): replace(SEED, parameters=PrefillDecode(20.58, 0.41, 5.2, 0.1))},
-        classes={"Premium": ServiceClass("Premium", 1, {"default/default": Target(500, 24)})},
-        servers={"s": Server("s", "Premium", "default/default", load)},
+        classes={"Premium": ServiceClass("Premium", 1, {"default/default": OriginalTarget(500, 24)})},
+        servers={"s": OriginalServer("s", "Premium", "default/default", load)},
         capacity={"NVIDIA-A100-PCIE-80GB": 2},
     )
     return replace(base, **changes)
@@ -40,11 +40,11 @@ def test_trace_of_the_integration_guide():
     """The recorded log line: 178 decode steps per request, no prefill, and a wait of 500 ms at the 95th percentile."""
     name = "vllme-deployment:llm-d-sim"
     current = Allocation("A100", 2, 256, cost=80.0)
-    server = Server(
+    server = OriginalServer(
         name,
         "Premium",
         "default/default",
-        Load(40, 0, 179),
+        OriginalLoad(40, 0, 179),
         current,
         keep_accelerator=True,
         min_replicas=1,
@@ -52,7 +52,7 @@ def test_trace_of_the_integration_guide():
     )
     guide = system(
         profiles={("default/default", "A100"): SEED},
-        classes={"Premium": ServiceClass("Premium", 1, {"default/default": Target(500 / PERCENTILE, 24)})},
+        classes={"Premium": ServiceClass("Premium", 1, {"default/default": OriginalTarget(500 / PERCENTILE, 24)})},
         servers={name: server},
     )
     solution = optimize(guide)
@@ -77,11 +77,11 @@ def test_trace_of_the_integration_guide():
         ({"classes": {}}, "A100: service class Premium is not known"),
         ({"profiles": {}}, "A100: no performance parameters of default/default on A100"),
         (
-            {"classes": {"Premium": ServiceClass("Premium", 1, {"ghost": Target(1, 1)})}},
+            {"classes": {"Premium": ServiceClass("Premium", 1, {"ghost": OriginalTarget(1, 1)})}},
             "A100: service class Premium has no target for default/default",
         ),
         (
-            {"servers": {"s": Server("s", "Premium", "default/default", Load(-1, 1, 1))}},
+            {"servers": {"s": OriginalServer("s", "Premium", "default/default", OriginalLoad(-1, 1, 1))}},
             "A100: arrival rate -1, expected a number of at least 0",
         ),
         (
@@ -91,11 +91,11 @@ def test_trace_of_the_integration_guide():
         (
             {
                 "servers": {
-                    "s": Server(
+                    "s": OriginalServer(
                         "s",
                         "Premium",
                         "default/default",
-                        Load(1, 1, 1),
+                        OriginalLoad(1, 1, 1),
                         Allocation("gone", 1),
                         keep_accelerator=True,
                     )
@@ -106,7 +106,7 @@ def test_trace_of_the_integration_guide():
     ],
 )
 def test_what_is_no_candidate_says_why(changes, words):
-    """One server without candidates is named in the trace, and the others go on."""
+    """The trace names a server without candidates, and the other servers get their allocations."""
     one = system()
     other = replace(one.servers["s"], name="t", model="other", service_class="Other")
     broken = system(**changes)
@@ -114,7 +114,7 @@ def test_what_is_no_candidate_says_why(changes, words):
         broken,
         servers={**broken.servers, "t": other},
         profiles={**broken.profiles, ("other", "A100"): one.profiles["default/default", "A100"]},
-        classes={**broken.classes, "Other": ServiceClass("Other", 500, {"other": Target(500, 24)})},
+        classes={**broken.classes, "Other": ServiceClass("Other", 500, {"other": OriginalTarget(500, 24)})},
     )
     solution = optimize(both)
     assert set(solution.allocations) == {"t"}
@@ -123,7 +123,7 @@ def test_what_is_no_candidate_says_why(changes, words):
 
 def test_idle_servers_get_their_minimum_or_nothing():
     """Without load there is nothing to size; broken parameters are no candidate even then."""
-    idle = Server("s", "Premium", "default/default", Load(0, 0, 0), min_replicas=2)
+    idle = OriginalServer("s", "Premium", "default/default", OriginalLoad(0, 0, 0), min_replicas=2)
     (found,) = candidates(system(servers={"s": idle}))[0].allocations
     assert (found.replicas, found.batch, found.cost) == (2, 4, 80)
     limited = Options(unlimited=False)
@@ -161,7 +161,7 @@ def test_accelerators_of_nobody_are_one():
     """An accelerator count of 0 or less counts as 1, and an unknown class comes last."""
     assert replace(SEED, accelerators=0).units == 1
     assert replace(SEED, accelerators=3).units == 3
-    assert system().rank(Server("x", "nobody", "m", Load(1, 1, 1))) == 100
+    assert system().rank(OriginalServer("x", "nobody", "m", OriginalLoad(1, 1, 1))) == 100
 
 
 @st.composite
@@ -179,7 +179,7 @@ def systems(draw: st.DrawFn) -> tuple[System, dict[str, list[Allocation]]]:
         kinds,
         {("m", kind): Profile("m", kind, PrefillDecode(1, 1), 1) for kind in kinds},
         {str(rank): ServiceClass(str(rank), rank, {}) for rank in (1, 2)},
-        {name: Server(name, draw(st.sampled_from("12")), "m", Load(1, 1, 1)) for name in names},
+        {name: OriginalServer(name, draw(st.sampled_from("12")), "m", OriginalLoad(1, 1, 1)) for name in names},
         {"TA": draw(st.integers(0, 8)), "TB": draw(st.integers(0, 8))},
         Options(False, draw(st.sampled_from(list(BestEffort))), draw(st.booleans())),
     )
@@ -188,7 +188,7 @@ def systems(draw: st.DrawFn) -> tuple[System, dict[str, list[Allocation]]]:
 
 @given(systems())
 def test_the_greedy_solver_stays_within_capacity(drawn):
-    """Nobody gets more than asked for, no card is given twice, and without best effort nobody gets a part."""
+    """No server gets more than it asks for, no card is given twice, and without best effort no server gets a part."""
     system_drawn, options = drawn
     found = solve(system_drawn, options)
     taken = {"TA": 0, "TB": 0}

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tests.golden.original.targets import Target
+from tests.golden.original.targets import OriginalTarget
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReplicaPlan:
     """What the replicas of a server would do at the present load.
 
     ``batch`` requests at once per replica, cost of all replicas and its change, mean latencies in ms, ``busy`` the
@@ -38,7 +38,7 @@ class Plan:
         return self.per_minute > self.replicas * self.max_rpm
 
 
-def server_line(head: str, plan: Plan, *, accelerator: str, target: Target) -> str:
+def server_line(head: str, plan: ReplicaPlan, *, accelerator: str, target: OriginalTarget) -> str:
     """Return the line of a server; ``head`` says which one it is."""
     return (
         f"{head}sat={str(plan.saturated).lower()}, alloc={{acc={accelerator}; num={plan.replicas}; "

@@ -1,10 +1,10 @@
-"""A store in a time that stands still, and a server in front of one."""
+"""A store whose clock stands still, and a server in front of such a store."""
 
 import aiohttp
 import pytest
 
 from tests.sim.apiserver.widgets import WIDGETS
-from wva.sim.apiserver import ApiServer, Store
+from wva.sim.apiserver import EmbeddedApiServer, ObjectStore
 
 NOW = 1_700_000_000.0
 
@@ -12,13 +12,13 @@ NOW = 1_700_000_000.0
 @pytest.fixture
 def store():
     """Give an empty store that knows Widgets."""
-    return Store([WIDGETS], now=lambda: NOW)
+    return ObjectStore([WIDGETS], now=lambda: NOW)
 
 
 @pytest.fixture
 async def api():
     """Give a running server that knows Widgets."""
-    async with ApiServer([WIDGETS], now=lambda: NOW) as server:
+    async with EmbeddedApiServer([WIDGETS], now=lambda: NOW) as server:
         yield server
 
 

@@ -21,7 +21,7 @@ async def ask(session, path, method="GET", token="", **more):
 
 
 async def test_configured_tokens_are_required(api, session):
-    """Without a known token there is 401, on every path that is no fault."""
+    """Without a known token the server answers 401."""
     api.access.tokens["good"] = User("somebody")
     for token in ("", "bad"):
         status, body = await ask(session, PODS, token=token)
@@ -30,13 +30,13 @@ async def test_configured_tokens_are_required(api, session):
 
 
 async def test_without_tokens_everybody_is_welcome(session):
-    """The default asks for nothing and allows everything."""
+    """By default the server asks for no token and allows every request."""
     assert (await ask(session, PODS))[0] == 200
     assert (await ask(session, PODS, token="any"))[0] == 200
 
 
 async def test_a_denied_request_says_who_may_not_do_what(api, session):
-    """403 with the sentence of RBAC; what is allowed still works."""
+    """A denied request gets 403 with RBAC's message. Allowed requests still work."""
     api.access.tokens["t"] = User("reader", ("g",))
     seen = []
 
@@ -65,7 +65,7 @@ async def test_a_denied_request_says_who_may_not_do_what(api, session):
 
 
 async def test_access_reviews_ask_the_same_question(api, session):
-    """Self and subject reviews answer what a request would meet."""
+    """Self and subject reviews give the same answer as the request itself."""
     api.access.tokens["t"] = User("me")
     api.access.authorize = lambda user, attributes: (
         attributes.resource != "secrets" and (user.name in {"me", "boss"} or attributes.path == "/metrics")
@@ -87,7 +87,7 @@ async def test_access_reviews_ask_the_same_question(api, session):
 
 
 async def test_token_reviews_know_the_tokens(api, session):
-    """A known token is its user's, another one nobody's."""
+    """A token review names the user of a known token, and rejects any other token."""
     api.access.tokens["good"] = User("somebody", ("a", "b"))
 
     async def review(token):
@@ -124,14 +124,14 @@ async def test_an_ordinary_client_finds_its_way(api, tmp_path):
 
 
 async def test_the_url_is_loopback(api):
-    """The server listens where nobody else can reach it."""
+    """The server listens on loopback only, so that no other machine can reach it."""
     assert api.url.startswith("http://127.0.0.1:")
     async with aiohttp.ClientSession() as session, session.get(f"{api.url}/readyz") as response:
         assert await response.text() == "ok"
 
 
 async def test_an_issued_token_ends(session, api, monkeypatch):
-    """After its time it is nobody's, for reviews and for requests alike."""
+    """After its time, reviews and requests reject the token."""
     now = [1000.0]
     monkeypatch.setattr(api.access, "_now", lambda: now[0])
     api.access.tokens["good"] = User("somebody")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.sim.apiserver.widgets import config_map
 from wva.api.meta import Key
-from wva.sim.apiserver import ApiError, Patch, PatchType, Store, WriteOptions
+from wva.sim.apiserver import ObjectStore, Patch, PatchType, ServedError, WriteOptions
 from wva.sim.apiserver.apply import Writer, apply
 from wva.sim.apiserver.builtin import CONFIG_MAPS, DEPLOYMENTS
 
@@ -16,7 +16,7 @@ data = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.sampled_from(["
 
 
 def config(values, **metadata):
-    """Return what is applied to a ConfigMap."""
+    """Return the body that a manager applies to a ConfigMap."""
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", **metadata}}
     return {**body, "data": values} if values else body
 
@@ -28,21 +28,21 @@ def applied(live, values, manager, *, force=True):
 
 @given(data, data)
 def test_the_last_to_force_gets_its_way(first, second):
-    """After a forced apply all applied values stand, and what only the other one wanted stands beside them."""
+    """A forced apply sets all its values. Values that only the other manager applied stay."""
     live = applied(applied(None, first, "one"), second, "two")
     assert live.get("data", {}) == {**first, **second}
 
 
 @given(data)
 def test_applying_twice_is_applying_once(values):
-    """The second apply changes nothing, not even the record of ownership."""
+    """The second apply changes nothing, not even the owners of fields."""
     live = applied(None, values, "one")
     assert apply(CONFIG_MAPS, live, config(values), Writer("one", "2027-01-01T00:00:00Z")) == live
 
 
 @given(data, data)
 def test_giving_up_leaves_what_others_own(first, second):
-    """Whoever applies nothing any more takes along exactly what nobody else owns."""
+    """If a manager applies an empty object, exactly the values that no other manager owns go."""
     shared = {**first, **second}
     live = applied(applied(None, first, "one"), second, "two")
     left = applied(live, {}, "one")
@@ -52,19 +52,19 @@ def test_giving_up_leaves_what_others_own(first, second):
 
 @given(data, data)
 def test_a_conflict_is_a_different_value_of_another_manager(first, second):
-    """Without force exactly the disagreements are refused."""
+    """Without force, the server refuses exactly the values that differ from another manager's."""
     live = applied(None, first, "one")
     disagreed = {key for key in first.keys() & second.keys() if first[key] != second[key]}
     if not disagreed:
         assert applied(live, second, "two", force=False)["data" if {**first, **second} else "metadata"]
         return
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ServedError) as refused:
         applied(live, second, "two", force=False)
     assert {cause["field"] for cause in refused.value.details["causes"]} == {f".data.{key}" for key in disagreed}
 
 
 def test_items_of_keyed_lists_are_owned_one_by_one():
-    """An item goes when its only owner gives it up, and stays with what others added to it otherwise."""
+    """An item goes when its last owner gives it up. Until then it keeps the fields of the other owners."""
 
     def containers(*items):
         spec = {"spec": {"template": {"spec": {"containers": list(items)}}}} if items else {}
@@ -84,7 +84,7 @@ def test_items_of_keyed_lists_are_owned_one_by_one():
 
 
 def test_an_item_given_up_takes_what_nobody_owns_along():
-    """What the server filled into an item does not keep it alive."""
+    """Defaults that the server set in an item do not keep the item."""
     item = {"name": "x", "image": "1"}
     spec = {"template": {"spec": {"containers": [item]}}}
     one = Writer("one", TIME)
@@ -117,11 +117,11 @@ def test_ordinary_writes_move_ownership_of_what_they_change(store):
 
 
 def test_what_stood_before_the_first_apply_is_defended():
-    """Fields of an object that nobody applied belong to a manager of that name, and resist."""
-    store = Store(now=lambda: 0.0)
+    """Fields set before the first apply belong to ``before-first-apply``. A change without force is a conflict."""
+    store = ObjectStore(now=lambda: 0.0)
     store.create("configmaps", config_map("a", data={"x": "1"}))
     patch = Patch(body=config({"x": "2"}), type=PatchType.APPLY, options=WriteOptions(manager="one"))
-    with pytest.raises(ApiError, match="before-first-apply"):
+    with pytest.raises(ServedError, match="before-first-apply"):
         store.patch("configmaps", A, patch)
     forced = WriteOptions(manager="one", force=True)
     assert store.patch("configmaps", A, Patch(body=config({"x": "2"}), type=PatchType.APPLY, options=forced))[

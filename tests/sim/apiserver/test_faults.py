@@ -1,4 +1,4 @@
-"""Requests that meet a fault: what the client gets instead of the answer."""
+"""Planned faults: what the client gets instead of the answer."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ async def status(session, path=PATH, method="GET", **more):
 
 
 async def test_the_next_requests_are_refused(api, session):
-    """As many as planned, then all is well again; nothing reaches the store."""
+    """The server refuses as many requests as planned, and serves the next. The refused ones change nothing."""
     api.faults.answer(500, times=2)
     body = {"json": {**config_map("a"), "kind": "ConfigMap"}}
     assert [await status(session, method="POST", **body) for _ in range(3)] == [500, 500, 201]
@@ -35,7 +35,7 @@ async def test_too_many_requests_say_when_to_come_back(api, session):
 
 
 async def test_a_proxy_answers_in_plain_text(api, session):
-    """A text goes out as it is, without a Status."""
+    """The client gets the text of the proxy, without a Status."""
     api.faults.answer(503, text="upstream connect error")
     async with session.get(PATH) as response:
         assert (response.status, response.content_type) == (503, "text/plain")
@@ -44,14 +44,14 @@ async def test_a_proxy_answers_in_plain_text(api, session):
 
 @pytest.mark.parametrize(("code", "reason"), [(500, "InternalError"), (503, "ServiceUnavailable"), (403, "Forbidden")])
 async def test_a_fault_has_the_reason_of_its_code(api, session, code, reason):
-    """Status bodies of faults are well formed."""
+    """The Status of a fault has the reason of its HTTP code."""
     api.faults.answer(code)
     async with session.get(PATH) as response:
         assert (await response.json())["reason"] == reason
 
 
 async def test_a_fault_meets_only_what_it_matches(api, session):
-    """Other requests pass, and the fault waits for its own."""
+    """Requests that do not match pass, and the fault stays planned until one matches."""
     api.faults.answer(503, match=matching(verb="patch", resource="configmaps"))
     api.faults.answer(500, match=matching(path="/api/v1/namespaces/default/secrets"))
     api.faults.answer(501, match=matching(resource="widgets.test.example.com", subresource="status"))
@@ -92,7 +92,7 @@ async def test_a_fault_without_end_lasts_until_it_is_cleared(api, session):
 
 
 async def test_a_cache_that_lags_shows_an_old_state(api, session):
-    """Version 0 and versions that it has reached are answered from it, later ones refused; the newest is right."""
+    """The cache answers for version 0 and its own, and refuses later ones. Without a version the answer is new."""
     api.store.create("configmaps", config_map("a"))
     seen = api.store.version
     api.faults.lag()

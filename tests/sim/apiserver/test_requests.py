@@ -3,7 +3,7 @@
 import pytest
 
 from tests.sim.apiserver.widgets import config_map, widget
-from wva.sim.apiserver.requests import RequestInfo, RequestLog, parse
+from wva.sim.apiserver.requests import ApiRequestLog, RequestInfo, parse
 
 WIDGETS = "/apis/test.example.com/v1/namespaces/default/widgets"
 
@@ -40,7 +40,7 @@ def test_a_request_line_is_read(line, expected):
 
 def test_the_log_counts_by_verb_resource_and_subresource():
     """Empty criteria fit everything; an empty subresource means the object itself."""
-    log = RequestLog(limit=2)
+    log = ApiRequestLog(limit=2)
     for subresource in ("", "status", "status"):
         log.add(RequestInfo("patch", "PATCH", "/", "g", "v1", "widgets", "n", "w", subresource))
     log.add(RequestInfo("get", "GET", "/version"))
@@ -55,7 +55,7 @@ def test_the_log_counts_by_verb_resource_and_subresource():
 
 
 async def test_every_request_is_logged_whatever_becomes_of_it(api, session):
-    """Answers, refusals and faults all count."""
+    """The log has answered, refused and faulty requests."""
     api.faults.answer(500)
     for _ in range(2):
         async with session.get(f"{WIDGETS}/a"):
@@ -78,7 +78,7 @@ async def test_kinds_come_in_yaml_too(session):
 
 
 async def test_an_old_continue_token_is_gone(api, session):
-    """Only the latest unfinished lists are kept."""
+    """The server keeps the latest unfinished lists only. An older token gets 410."""
     for name in "ab":
         api.store.create("configmaps", config_map(name))
 
@@ -95,7 +95,7 @@ async def test_an_old_continue_token_is_gone(api, session):
 
 
 async def test_a_dependent_taken_along_does_not_break_a_collection(api, session):
-    """Deleting a collection copes with objects that went with an earlier one."""
+    """A collection can be deleted although one object takes another one of the collection along."""
     owner = api.store.create("configmaps", config_map("a"))
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": owner["metadata"]["uid"]}
     api.store.create("configmaps", config_map("b", ownerReferences=[reference]))

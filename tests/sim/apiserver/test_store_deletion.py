@@ -1,10 +1,10 @@
-"""What a deletion takes along: dependents, namespaces, kinds; and what holds it up."""
+"""Deletion of dependents, namespaces and kinds, and what delays it."""
 
 import pytest
 
 from tests.sim.apiserver.widgets import WIDGETS, config_map, widget
 from wva.api.meta import Key
-from wva.sim.apiserver import ApiError, DeleteOptions, Patch, Store, StoreOptions
+from wva.sim.apiserver import DeleteOptions, ObjectStore, Patch, ServedError, StoreOptions
 
 A, B, C = (Key("default", name) for name in "abc")
 
@@ -29,7 +29,7 @@ def test_dependents_go_down_the_whole_chain(store):
 
 
 def test_a_dependent_with_another_owner_stays(store):
-    """It only loses the reference; the last owner takes it along."""
+    """The dependent only loses the reference. It goes with its last owner."""
     a, b = store.create("configmaps", config_map("a")), store.create("configmaps", config_map("b"))
     store.create("configmaps", config_map("c", ownerReferences=owned_by(a, b)))
     store.delete("configmaps", A)
@@ -39,7 +39,7 @@ def test_a_dependent_with_another_owner_stays(store):
 
 
 def test_an_owner_that_never_was_holds_nothing(store):
-    """A dependent whose other owners do not exist goes with its only living one."""
+    """If a dependent has only one existing owner, it goes with that owner."""
     a = store.create("configmaps", config_map("a"))
     ghost = {"apiVersion": "v1", "kind": "ConfigMap", "name": "ghost", "uid": "none"}
     store.create("configmaps", config_map("b", ownerReferences=[*owned_by(a), ghost]))
@@ -99,14 +99,14 @@ def test_a_marked_object_goes_with_its_last_finalizer_only(store):
 
 
 def test_a_namespace_waits_for_what_is_held_in_it(store):
-    """It is Terminating and takes nothing new until its last object has gone."""
+    """The namespace is Terminating, and the store refuses new objects, until its last object has gone."""
     store.create("namespaces", {"metadata": {"name": "n"}})
     store.create("configmaps", config_map("a", "n"))
     store.create("configmaps", config_map("held", "n", finalizers=["x.example.com/hold"]))
     store.delete("namespaces", Key("", "n"))
     assert [item["metadata"]["name"] for item in store.list("configmaps", namespace="n")] == ["held"]
     assert store.get("namespaces", Key("", "n"))["status"]["phase"] == "Terminating"
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ServedError) as refused:
         store.create("configmaps", config_map("new", "n"))
     assert (refused.value.code, refused.value.reason) == (403, "Forbidden")
     store.patch("configmaps", Key("n", "held"), Patch(body={"metadata": {"finalizers": None}}))
@@ -115,10 +115,10 @@ def test_a_namespace_waits_for_what_is_held_in_it(store):
 
 def test_a_namespace_must_exist_unless_told_otherwise(store):
     """Objects in no-man's-land are refused, or taken when namespaces are not required."""
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ServedError) as refused:
         store.create("configmaps", config_map("a", "nowhere"))
     assert refused.value.code == 404
-    lax = Store(now=lambda: 0.0, options=StoreOptions(require_namespaces=False, namespaces=()))
+    lax = ObjectStore(now=lambda: 0.0, options=StoreOptions(require_namespaces=False, namespaces=()))
     lax.create("configmaps", config_map("a", "nowhere"))
     assert lax.find("configmaps", Key("nowhere", "a")) is not None
 
@@ -141,7 +141,7 @@ def definition(version="v1", **properties):
 
 
 def test_a_definition_serves_its_kind_and_takes_it_away(store):
-    """Its objects can be written from its creation on, follow its changes, and go with it."""
+    """Objects of a kind can be written once its definition exists, follow its changes, and go with it."""
     definitions = "customresourcedefinitions.apiextensions.k8s.io"
     key = Key("", "gadgets.test.example.com")
     store.create(definitions, definition(size={"type": "integer"}))
@@ -177,16 +177,16 @@ def test_a_status_write_forgives_an_outdated_spec(store):
     }
     store.patch(definitions, Key("", "gadgets.test.example.com"), Patch(body=body))
     assert store.patch_status("gadgets.test.example.com", A, {"seen": True})["status"] == {"seen": True}
-    with pytest.raises(ApiError):
+    with pytest.raises(ServedError):
         store.patch("gadgets.test.example.com", A, Patch(body={"spec": {"size": 4}}))
 
 
 def test_an_object_needs_a_name_and_a_namespace(store):
-    """Without them nothing is stored."""
-    with pytest.raises(ApiError) as refused:
+    """The store refuses an object without a name or a namespace."""
+    with pytest.raises(ServedError) as refused:
         store.create(WIDGETS, {"metadata": {"name": "a"}, "spec": {"model": "m"}})
     assert refused.value.code == 400
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ServedError) as refused:
         store.create(WIDGETS, {"metadata": {"namespace": "default"}, "spec": {"model": "m"}})
     assert refused.value.code == 422
     assert store.list(WIDGETS) == []

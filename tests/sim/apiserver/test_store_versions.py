@@ -1,4 +1,4 @@
-"""One write is one version, and everybody hears of it once and in order."""
+"""One write is one version, and each subscriber is told of it once and in order."""
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,7 @@ from tests.sim.apiserver.conftest import NOW
 from tests.sim.apiserver.widgets import WIDGETS, config_map, widget
 from wva.api.kinds import CONFIG_MAPS
 from wva.api.meta import Key
-from wva.sim.apiserver import ApiError, ChangeType, Patch, Store, StoreOptions
+from wva.sim.apiserver import ChangeType, ObjectStore, Patch, ServedError, StoreOptions
 
 A = Key("default", "a")
 
@@ -37,7 +37,7 @@ def test_a_write_without_effect_is_none(store):
 
 
 def test_a_kind_is_named_by_text_spec_or_resource(store):
-    """The store takes what the caller has at hand."""
+    """The store takes the kind in each of these forms."""
     store.create(CONFIG_MAPS, config_map("a"))
     assert store.get("configmaps", A) is store.get(CONFIG_MAPS, A)
     with pytest.raises(LookupError, match="nonsense"):
@@ -45,7 +45,7 @@ def test_a_kind_is_named_by_text_spec_or_resource(store):
 
 
 def test_subscribers_see_changes_in_order_even_when_they_write(store):
-    """A write from inside a notification is told after the one that caused it, to everybody."""
+    """If a subscriber writes when it is notified, all subscribers get this write after the first one."""
     first, second = [], []
 
     def answer(change):
@@ -62,7 +62,7 @@ def test_subscribers_see_changes_in_order_even_when_they_write(store):
 
 
 def test_an_unsubscribed_callback_is_silent(store):
-    """After the end of a subscription nothing comes."""
+    """After the end of a subscription the store calls it no more."""
     changes = []
     end = store.subscribe("configmaps", changes.append)
     store.create("configmaps", config_map("a"))
@@ -106,7 +106,7 @@ def test_equal_seeds_give_equal_identities(seed):
     """Uids and generated names repeat with the seed and differ without."""
 
     def identities(number):
-        store = Store(now=lambda: NOW, options=StoreOptions(seed=number))
+        store = ObjectStore(now=lambda: NOW, options=StoreOptions(seed=number))
         body = {"metadata": {"generateName": "g-", "namespace": "default"}}
         created = [store.create("configmaps", body)["metadata"] for _ in range(3)]
         return [(metadata["uid"], metadata["name"]) for metadata in created]
@@ -118,23 +118,23 @@ def test_equal_seeds_give_equal_identities(seed):
 
 def test_the_history_is_bounded():
     """Changes older than the limit cannot be asked for any more; younger ones can."""
-    store = Store(now=lambda: NOW, options=StoreOptions(history_limit=2))
+    store = ObjectStore(now=lambda: NOW, options=StoreOptions(history_limit=2))
     versions = [int(store.create("configmaps", config_map(name))["metadata"]["resourceVersion"]) for name in "abcd"]
     collection = store.collection("configmaps")
     assert [change.key.name for change in collection.since(versions[1])] == ["c", "d"]
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ServedError) as refused:
         collection.since(versions[0])
     assert (refused.value.code, refused.value.reason) == (410, "Expired")
 
 
 def test_compaction_forgets_up_to_now(store):
-    """After a compaction only the present can be gone on from."""
+    """After a compaction, changes are known only from the present version on."""
     version = store.version
     store.create("configmaps", config_map("a"))
     store.compact()
     collection = store.collection("configmaps")
     assert collection.since(store.version) == []
-    with pytest.raises(ApiError):
+    with pytest.raises(ServedError):
         collection.since(version)
 
 
@@ -143,8 +143,8 @@ operations = st.lists(st.tuples(st.sampled_from(["create", "patch", "delete"]), 
 
 @given(operations)
 def test_the_changes_rebuild_the_state(steps):
-    """Whoever applies all changes holds the same objects as the store, and versions only grow."""
-    store = Store(now=lambda: NOW)
+    """A client that applies all changes has the same objects as the store. Versions only grow."""
+    store = ObjectStore(now=lambda: NOW)
     start, seen, versions = store.version, {}, []
 
     def follow(change):

@@ -1,4 +1,4 @@
-"""Structural schemas: what is dropped, what is filled in, what is refused."""
+"""Structural schemas: which fields are dropped, filled in and refused."""
 
 import pytest
 from hypothesis import given

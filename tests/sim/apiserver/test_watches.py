@@ -9,7 +9,7 @@ import pytest
 
 from tests.sim.apiserver.widgets import WIDGETS, config_map
 from wva.api.meta import Key
-from wva.sim.apiserver import ApiServer, Patch, ServerOptions
+from wva.sim.apiserver import EmbeddedApiServer, Patch, ServerOptions
 from wva.sim.apiserver import collection as collection_module
 from wva.sim.apiserver import watches as watches_module
 from wva.sim.apiserver.selectors import Selection
@@ -65,9 +65,9 @@ async def test_a_bookmark_tells_the_version_of_the_whole_world(api, session):
 
 
 async def test_bookmarks_come_by_themselves_and_only_to_those_who_ask():
-    """They come at the set interval; a watch without them stays silent until its end."""
+    """Bookmarks come at the set interval. A watch that does not ask for them gets none."""
     options = ServerOptions(bookmark_seconds=0.02)
-    async with ApiServer(options=options) as api, aiohttp.ClientSession(api.url) as session:
+    async with EmbeddedApiServer(options=options) as api, aiohttp.ClientSession(api.url) as session:
         version = str(api.store.version)
         async with watching(session, resourceVersion=version, **BOOKMARKS) as response:
             lines = Lines(response)
@@ -99,7 +99,7 @@ async def test_a_cut_watch_breaks(api, session):
 
 
 async def test_a_stalled_watch_says_nothing_and_catches_up(api, session):
-    """No bytes while it is stalled, not even on a new watch or at the end; afterwards everything in order."""
+    """A stalled server sends no bytes, not even on a new watch or at its end. Afterwards all events come in order."""
     async with watching(session, resourceVersion=str(api.store.version), **BOOKMARKS) as response:
         await until(lambda: len(api.watches) == 1)
         api.faults.stall_watches()
@@ -129,7 +129,7 @@ async def test_an_expired_watch_carries_410(api, session):
 
 
 async def test_after_a_compaction_only_new_lists_help(api, session):
-    """A watch from before it is refused in the stream, a continued list by status; the present goes on."""
+    """An older watch gets 410 in its stream, an older list 410 as status. Watches from the present version work."""
     for name in "abc":
         api.store.create("configmaps", config_map(name))
     async with session.get(CONFIG_MAPS, params={"limit": "1"}) as response:
@@ -170,7 +170,7 @@ async def test_a_client_that_does_not_read_is_dropped(api, session, monkeypatch)
 
 
 async def test_many_watchers_cost_one_encoding(api, session, monkeypatch):
-    """However many watches and lists carry a state of an object, it is encoded once."""
+    """The server encodes a state of an object once, for any number of watches and lists."""
     encoded = []
 
     def encode(value):
@@ -189,7 +189,7 @@ async def test_many_watchers_cost_one_encoding(api, session, monkeypatch):
 
 
 def test_watchers_of_a_change_share_its_line(store):
-    """While a change is handed out its event is one and the same text for all; afterwards it is let go."""
+    """All watchers of a change get the same text object. The server drops it afterwards."""
     lines, kept = [], []
 
     def follow(change):
@@ -227,7 +227,7 @@ async def test_the_end_of_a_kind_ends_its_watches(api, session):
 async def test_the_server_stops_with_open_watches():
     """Leaving the server ends its streams promptly, stalled ones too, and its address is gone."""
     async with aiohttp.ClientSession() as session:
-        async with ApiServer() as api:
+        async with EmbeddedApiServer() as api:
             url = api.url
             api.faults.stall_watches()
             response = await watching(session, url + CONFIG_MAPS)

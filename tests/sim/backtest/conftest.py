@@ -7,8 +7,9 @@ from prometheus_client import CollectorRegistry
 
 from tests.collect.doubles import RecordingClock
 from tests.sim.backtest.engines import START, write
-from wva.collect.prometheus import PrometheusClient, PrometheusSettings
 from wva.instruments import Instruments
+from wva.prometheus.client import PrometheusClient
+from wva.prometheus.settings import PrometheusSettings
 from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.prometheus import EmbeddedPrometheus
 

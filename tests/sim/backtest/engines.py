@@ -21,7 +21,7 @@ PROMPT, ANSWER = 900.0, 300.0
 
 
 @dataclass(frozen=True)
-class Load:
+class EngineLoad:
     """What an engine does at one time: requests per second and running, step time, first token, KV usage."""
 
     rate: float
@@ -31,7 +31,7 @@ class Load:
     kv_usage: float
 
 
-def load(parameters: EngineParameters, rate: float) -> Load:
+def load(parameters: EngineParameters, rate: float) -> EngineLoad:
     """Return the steady state of an engine under a rate: running requests and step time that explain each other."""
     running, resident = 0.0, PROMPT + 0.75 * ANSWER
     for _ in range(200):
@@ -46,7 +46,7 @@ def load(parameters: EngineParameters, rate: float) -> Load:
     prefill = decode + parameters.prefill_seconds_per_token * PROMPT
     share = min(rate * prefill, 1.0)
     first = (share * prefill + (1 - share) * decode) / 2 + prefill
-    return Load(rate, running, step, first, running * resident / parameters.kv_cache_tokens)
+    return EngineLoad(rate, running, step, first, running * resident / parameters.kv_cache_tokens)
 
 
 def rates(minutes: int) -> np.ndarray:
@@ -79,7 +79,7 @@ def write(tsdb: Tsdb, engines: dict[str, EngineParameters], *, minutes: int) -> 
 
 
 def _page(
-    pod: str, parameters: EngineParameters, state: Load, counters: dict[str, float]
+    pod: str, parameters: EngineParameters, state: EngineLoad, counters: dict[str, float]
 ) -> Iterator[tuple[dict[str, str], float]]:
     own = {"namespace": NAMESPACE, "pod": pod, "engine": "0"}
     model = own | {"model_name": MODEL}

@@ -9,16 +9,16 @@ import pytest
 
 from tests.sim.backtest.conftest import MINUTES
 from tests.sim.backtest.engines import ANSWER, MODEL, NAMESPACE, PROMPT, START
-from wva.collect.answers import ErrorKind, PrometheusError, RangeSeries
+from wva.prometheus.answers import ErrorKind, PrometheusError, RangeSeries
 from wva.sim.backtest import fetch as module
-from wva.sim.backtest.fetch import MAX_POINTS, Chunk, Span, fetch, visible_models
+from wva.sim.backtest.fetch import MAX_POINTS, Chunk, ModelSpan, fetch, visible_models
 from wva.sim.backtest.history import NoHistoryError, history, start_up_seconds
 from wva.sim.backtest.queries import queries
 
-SPAN = Span(NAMESPACE, MODEL, START, START + 60 * MINUTES - 30)
+SPAN = ModelSpan(NAMESPACE, MODEL, START, START + 60 * MINUTES - 30)
 
 
-class Source:
+class RangeQueries:
     """Answers each range query with one series that has every point; plans come first, and are errors or answers."""
 
     def __init__(self, *plan, most_points=10**9):
@@ -57,45 +57,48 @@ async def test_the_history_of_a_model_is_read(client, clock, tmp_path):
 
 
 async def test_a_chunk_that_is_there_is_not_asked_for_again(tmp_path, clock, monkeypatch):
-    """After an error the same command goes on where it stopped; a file that is damaged is asked for again."""
+    """After an error the same command continues where it stopped. It asks again for a damaged file."""
     monkeypatch.setattr(module, "POINTS_PER_QUERY", 20)
     count = len(queries(NAMESPACE, MODEL, window_seconds=60))
-    broken = Source(*[None] * (count + 3), PrometheusError(ErrorKind.UNAUTHORIZED, "no"))
+    broken = RangeQueries(*[None] * (count + 3), PrometheusError(ErrorKind.UNAUTHORIZED, "no"))
     with pytest.raises(PrometheusError):
         await fetch(broken, SPAN, tmp_path, clock=clock)
-    source = Source()
+    source = RangeQueries()
     seen = []
     chunks = await fetch(source, SPAN, tmp_path, clock=clock, progress=lambda done, of: seen.append((done, of)))
     assert len(chunks) == math.ceil(SPAN.count / 20)
     assert len(source.asked) == count * (len(chunks) - 1)
     assert seen == [(done, len(chunks)) for done in range(len(chunks) + 1)]
-    assert await fetch(Source(PrometheusError(ErrorKind.SERVER, "no")), SPAN, tmp_path, clock=clock) == chunks
+    assert await fetch(RangeQueries(PrometheusError(ErrorKind.SERVER, "no")), SPAN, tmp_path, clock=clock) == chunks
     next(tmp_path.glob("*/*.json")).write_text("{", encoding="utf-8")
-    again = Source()
+    again = RangeQueries()
     assert await fetch(again, SPAN, tmp_path, clock=clock) == chunks
     assert len(again.asked) == count
 
 
 async def test_other_questions_have_other_files(tmp_path, clock):
-    """Another model, or another step."""
-    await fetch(Source(), SPAN, tmp_path, clock=clock)
-    for other in (Span(NAMESPACE, "other", SPAN.start, SPAN.end), Span(NAMESPACE, MODEL, SPAN.start, SPAN.end, 60.0)):
-        source = Source()
+    """Queries about another model, or with another step, have other files."""
+    await fetch(RangeQueries(), SPAN, tmp_path, clock=clock)
+    for other in (
+        ModelSpan(NAMESPACE, "other", SPAN.start, SPAN.end),
+        ModelSpan(NAMESPACE, MODEL, SPAN.start, SPAN.end, 60.0),
+    ):
+        source = RangeQueries()
         await fetch(source, other, tmp_path, clock=clock)
         assert source.asked
 
 
 async def test_another_prometheus_has_other_files(tmp_path, clock):
     """Two clusters may serve a model of the same name."""
-    await fetch(Source(), SPAN, tmp_path, clock=clock, address="http://127.0.0.1:9090")
-    source = Source()
+    await fetch(RangeQueries(), SPAN, tmp_path, clock=clock, address="http://127.0.0.1:9090")
+    source = RangeQueries()
     await fetch(source, SPAN, tmp_path, clock=clock, address="http://127.0.0.1:9091")
     assert source.asked
 
 
 @pytest.mark.parametrize(("signal", "text"), [("interval", "1e-9"), ("current", "1e15")])
 async def test_what_no_controller_publishes_is_no_data(client, clock, tmp_path, signal, text):
-    """An interval or a number of replicas that no run could end with."""
+    """A published interval or number of replicas that is impossible counts as missing."""
     (chunk,) = await fetch(client, SPAN, tmp_path, clock=clock)
     wrong = tuple(
         RangeSeries(series.metric, tuple((at, text) for at, _ in series.values)) for series in chunk.answers[signal]
@@ -106,43 +109,43 @@ async def test_what_no_controller_publishes_is_no_data(client, clock, tmp_path, 
 
 
 async def test_there_is_a_pause_after_each_query_and_a_longer_one_after_a_failure(tmp_path, clock):
-    """Prometheus is in use by others."""
-    source = Source(PrometheusError(ErrorKind.SERVER, "busy"), PrometheusError(ErrorKind.REFUSED, "429"))
+    """The command pauses after each query, because other programs use Prometheus, too."""
+    source = RangeQueries(PrometheusError(ErrorKind.SERVER, "busy"), PrometheusError(ErrorKind.REFUSED, "429"))
     await fetch(source, SPAN, tmp_path, clock=clock)
     assert clock.pauses[:3] == [2.0, 5.0, 0.05]
     assert set(clock.pauses[3:]) == {0.05}
 
 
 async def test_an_answer_that_is_too_large_is_asked_for_in_halves(tmp_path, clock):
-    """Also a query that takes too long; every point is there once."""
-    chunks = await fetch(Source(most_points=30), SPAN, tmp_path, clock=clock)
+    """The command also halves a query that takes too long. It gets every point once."""
+    chunks = await fetch(RangeQueries(most_points=30), SPAN, tmp_path, clock=clock)
     (series,) = chunks[0].answers["running"]
     assert [at for at, _ in series.values] == [SPAN.start + 30 * index for index in range(SPAN.count)]
 
 
 async def test_an_error_that_stays_ends_it(tmp_path, clock):
-    """A wrong token does not become right."""
+    """The command ends after an error that does not pass, such as a wrong token."""
     with pytest.raises(PrometheusError, match="no"):
-        await fetch(Source(PrometheusError(ErrorKind.UNAUTHORIZED, "no")), SPAN, tmp_path, clock=clock)
+        await fetch(RangeQueries(PrometheusError(ErrorKind.UNAUTHORIZED, "no")), SPAN, tmp_path, clock=clock)
     assert clock.pauses == []
 
 
 def test_a_time_without_engines_is_no_history():
-    """It names model and namespace."""
+    """Without reports of engines, the error names model and namespace."""
     with pytest.raises(NoHistoryError, match="no engine of model 'x' in namespace 'prod'"):
-        history(Span("prod", "x", 0.0, 600.0), [])
+        history(ModelSpan("prod", "x", 0.0, 600.0), [])
 
 
 @pytest.mark.parametrize(("start", "end", "words"), [(10.0, 10.0, "before --to"), (0.0, 1e9, "expected --step=")])
 def test_a_span_that_cannot_be_is_refused(start, end, words):
-    """In words that name the flags."""
+    """The error about an impossible span names the flags."""
     with pytest.raises(ValueError, match=words):
-        Span("prod", "x", start, end)
-    assert Span("prod", "x", 0.0, 30.0 * (MAX_POINTS - 1)).count == MAX_POINTS
+        ModelSpan("prod", "x", start, end)
+    assert ModelSpan("prod", "x", 0.0, 30.0 * (MAX_POINTS - 1)).count == MAX_POINTS
 
 
 def test_no_text_leaves_its_place_in_a_query():
-    """A model id may have quotes and ends of lines in it; a namespace may not."""
+    """The query escapes quotes and line ends of a model id. A namespace with them is refused."""
     for text in queries("prod", 'a"} or up{x="\n', window_seconds=60).values():
         assert 'model_name="a"}' not in text
         assert "\n" not in text
@@ -151,7 +154,7 @@ def test_no_text_leaves_its_place_in_a_query():
 
 
 async def test_growth_tells_how_long_a_pod_takes(client, clock, tmp_path):
-    """From the published number to as many pods that report."""
+    """The time runs from a published number until as many pods report."""
     (variant,) = history(SPAN, await fetch(client, SPAN, tmp_path, clock=clock)).variants
     desired = np.full(SPAN.count, 1.0)
     desired[20:] = 2.0

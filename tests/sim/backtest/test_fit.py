@@ -8,22 +8,22 @@ import pytest
 from tests.sim.backtest.conftest import MINUTES, ODD
 from tests.sim.backtest.engines import MODEL, NAMESPACE, START, write
 from wva.model.records import replace
-from wva.sim.backtest.fetch import Span, fetch
+from wva.sim.backtest.fetch import ModelSpan, fetch
 from wva.sim.backtest.fit import ENOUGH_SAMPLES, fit
-from wva.sim.backtest.history import History, history
+from wva.sim.backtest.history import RecordedHistory, history
 from wva.sim.fleet.parameters import PRESETS
 
-SPAN = Span(NAMESPACE, MODEL, START, START + 60 * MINUTES - 30)
+SPAN = ModelSpan(NAMESPACE, MODEL, START, START + 60 * MINUTES - 30)
 
 
 @pytest.fixture
-async def found(client, clock, tmp_path) -> History:
+async def found(client, clock, tmp_path) -> RecordedHistory:
     """Return the history of two engines that no preset is like."""
     return history(SPAN, await fetch(client, SPAN, tmp_path, clock=clock))
 
 
 def test_an_engine_is_found_again(found):
-    """Within a few percent for what the data tell; the errors of all signals are small, and told."""
+    """The fit finds the parameters within a few percent, and reports small errors for all signals."""
     (variant,) = found.variants
     told = fit(variant, found)
     assert told.samples > ENOUGH_SAMPLES
@@ -50,7 +50,7 @@ def test_more_hits_than_queries_are_all_of_them(found):
 
 
 def test_a_size_that_nothing_tells_is_found_by_usage(found):
-    """Engines without cache_config_info."""
+    """Without cache_config_info the fit finds the cache size by its usage."""
     (variant,) = found.variants
     unknown = replace(variant, pods=tuple(replace(pod, kv_cache_tokens=None) for pod in variant.pods))
     told = fit(unknown, found)
@@ -59,7 +59,7 @@ def test_a_size_that_nothing_tells_is_found_by_usage(found):
 
 
 def test_too_little_load_leaves_the_preset(found):
-    """With the reason."""
+    """The fit keeps the preset and names the reason."""
     (variant,) = found.variants
     silent = {
         name: column * 0.0 if name == "ttft_count" else column for name, column in variant.pods[0].signals.items()
@@ -72,7 +72,7 @@ def test_too_little_load_leaves_the_preset(found):
 
 
 async def test_reading_the_cache_is_told_apart_from_sequences(prometheus, client, clock, tmp_path):
-    """What explains the time is found even where its parts cannot be told apart."""
+    """The fit explains the step time even where it cannot separate the two causes."""
     heavy = replace(ODD, kv_read_seconds_per_token=2e-7)
     write(prometheus.tsdb, {"deep-1-a": heavy, "deep-1-b": heavy}, minutes=MINUTES)
     wide = history(SPAN, await fetch(client, SPAN, tmp_path, clock=clock))
@@ -82,7 +82,7 @@ async def test_reading_the_cache_is_told_apart_from_sequences(prometheus, client
 
 
 def test_a_known_model_is_begun_with_its_own_engine(found):
-    """Derived from the GPU and the model, if that explains more than the preset; an unknown GPU is told."""
+    """The fit begins with the engine derived from GPU and model, if this is better than the preset."""
     (variant,) = found.variants
     span = replace(found.span, model_id="org/Llama-3.1-8B-Instruct")
     named = replace(found, span=span)

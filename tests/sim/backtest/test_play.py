@@ -12,7 +12,7 @@ from tests.config.parsing import parse_saturation
 from tests.sim.backtest.conftest import MINUTES
 from tests.sim.backtest.engines import MODEL, NAMESPACE, START
 from wva.model.records import replace
-from wva.sim.backtest.fetch import Span, fetch
+from wva.sim.backtest.fetch import ModelSpan, fetch
 from wva.sim.backtest.fit import fit
 from wva.sim.backtest.history import history
 from wva.sim.backtest.play import AS_RECORDED, AsRecorded, Play, digest
@@ -23,7 +23,7 @@ from wva.sim.rivals.wva import WvaSetup
 from wva.sim.scorecard.card import Card, card
 from wva.sim.stage.scenario import Objectives
 
-SPAN = Span(NAMESPACE, MODEL, START, START + 60 * MINUTES - 30)
+SPAN = ModelSpan(NAMESPACE, MODEL, START, START + 60 * MINUTES - 30)
 EAGER = WvaSetup(policy(kv_spare_trigger=0.6))
 
 
@@ -50,7 +50,7 @@ def result(found, play) -> Card:
 
 
 def test_the_recorded_replicas_are_played(found, play):
-    """As many as ran, when they ran."""
+    """The policy of recorded replicas has as many replicas as ran at each time."""
     figures = play(found.scenario, AS_RECORDED, 1).figures
     half = found.traffic.duration_seconds / 7200
     assert figures.replica_hours["chat"] == pytest.approx(5 * half, rel=0.05)
@@ -58,7 +58,7 @@ def test_the_recorded_replicas_are_played(found, play):
 
 
 def test_another_configuration_is_another_policy(result):
-    """One that wants more room has more replicas."""
+    """A configuration with more spare capacity has more replicas."""
     (part,) = result.parts
     wva, eager = part.cell("wva"), part.cell("eager")
     assert wva is not None
@@ -67,7 +67,7 @@ def test_another_configuration_is_another_policy(result):
 
 
 def test_a_run_is_a_function_of_the_seed(found, play):
-    """The same in another process."""
+    """The run is the same in another process."""
     again = pickle.loads(pickle.dumps(play))  # noqa: S301 - our own
     assert again(found.scenario, "eager", 2) == play(found.scenario, "eager", 2)
     assert digest(again) == digest(play)
@@ -81,7 +81,7 @@ def test_an_unknown_policy_is_no_policy(found, play):
 
 
 def test_page_and_summary_tell_both_sides(found, result, tmp_path):
-    """What ran and what would have; how well the engines fit."""
+    """Page and summary have the recorded and the simulated runs, and the errors of the fit."""
     page, summary = write(found, result, tmp_path, name="backtest")
     text = summary.read_text()
     assert text == "\n".join(markdown(found, result))
@@ -110,7 +110,7 @@ def test_names_of_others_are_text(found, result, tmp_path):
 
 
 def test_what_was_kept_is_played_again(found, play, tmp_path):
-    """The same scenario, from the file."""
+    """The kept file gives the same scenario."""
     keep(found, tmp_path)
     back = read(tmp_path)
     assert back == found
@@ -133,7 +133,7 @@ def test_thresholds_are_tried_around_the_defaults():
 
 
 def test_the_frontier_has_no_choice_that_another_beats(result):
-    """From the cheapest up, each serves more."""
+    """On the frontier each dearer choice serves more requests in time."""
     front = pareto(result)
     costs = [cell.figures["cost"].mean for cell in front]
     assert costs == sorted(costs)
@@ -143,13 +143,13 @@ def test_the_frontier_has_no_choice_that_another_beats(result):
 
 
 def test_a_page_shows_what_is_worth_choosing_from(result):
-    """And not the other twenty."""
+    """The page leaves out the other twenty policies."""
     (part,) = only(result, {"wva", "nothing"}).parts
     assert [cell.policy for cell in part.cells] == list(part.timelines) == ["wva"]
 
 
 def test_a_proposal_can_be_pasted(result):
-    """A ConfigMap, the interval and the window, and what they would have done, beside the defaults."""
+    """A proposal has a ConfigMap, the interval and the window, and their result beside that of the defaults."""
     (part,) = result.parts
     choice = thresholds(WvaSetup(interval_seconds=30.0))[0]
     lines = list(proposal(choice, part.cells[0], part.cell(DEFAULT)))

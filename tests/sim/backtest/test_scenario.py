@@ -1,4 +1,4 @@
-"""Traffic and scenario from a history: rates, lengths, what really ran, and what is assumed."""
+"""Traffic and scenario from a history: rates, lengths, recorded replicas, and assumed values."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import pytest
 from tests.sim.backtest.conftest import MINUTES, ODD
 from tests.sim.backtest.engines import ANSWER, MODEL, NAMESPACE, PROMPT, START, rates
 from wva.model.records import replace
-from wva.sim.backtest.fetch import Span, fetch
+from wva.sim.backtest.fetch import ModelSpan, fetch
 from wva.sim.backtest.fit import fit
-from wva.sim.backtest.history import History, NoHistoryError, history
+from wva.sim.backtest.history import NoHistoryError, RecordedHistory, history
 from wva.sim.backtest.scenario import Backtest, backtest, recorded_traffic
 from wva.sim.stage.scenario import Objectives, StartUp
 
-SPAN = Span(NAMESPACE, MODEL, START, START + 60 * MINUTES - 30)
+SPAN = ModelSpan(NAMESPACE, MODEL, START, START + 60 * MINUTES - 30)
 
 
 @pytest.fixture
-async def seen(client, clock, tmp_path) -> History:
+async def seen(client, clock, tmp_path) -> RecordedHistory:
     """Return the history of two engines."""
     return history(SPAN, await fetch(client, SPAN, tmp_path, clock=clock))
 
 
-def whole(seen: History, **more) -> Backtest:
+def whole(seen: RecordedHistory, **more) -> Backtest:
     """Return the backtest of a history."""
     return backtest(seen, [fit(variant, seen) for variant in seen.variants], objectives=Objectives(), **more)
 
 
 def test_traffic_has_the_rate_and_the_lengths_of_the_history(seen):
-    """Minute by minute, and on average."""
+    """The traffic has the recorded rates of each minute, and the recorded mean lengths."""
     traffic = recorded_traffic(seen, longest=8192)(1)
     wanted = 2.3 * rates(MINUTES)
     counts = np.histogram(traffic.arrival_seconds, bins=np.arange(0, 60 * MINUTES + 1, 300))[0]
@@ -42,7 +42,7 @@ def test_traffic_has_the_rate_and_the_lengths_of_the_history(seen):
 
 
 def test_a_seed_makes_the_same_traffic(seen):
-    """And another seed another one; the columns also survive JSON."""
+    """Another seed makes other traffic. The columns survive JSON."""
     made = recorded_traffic(seen, longest=8192)
     back = msgspec.json.decode(msgspec.json.encode(made), type=type(made))
     assert back == made
@@ -51,14 +51,14 @@ def test_a_seed_makes_the_same_traffic(seen):
 
 
 def test_requests_that_wait_have_arrived(seen):
-    """A queue that grows at the gateway is arrivals that no engine has seen."""
+    """A queue that grows at the gateway counts as arrivals, though no engine has seen the requests."""
     growing = replace(seen, queue=np.arange(SPAN.count) * 30.0)
     more = recorded_traffic(growing, longest=8192)(1).count - recorded_traffic(seen, longest=8192)(1).count
     assert more == pytest.approx(SPAN.count * 30, rel=0.1)
 
 
 def test_what_a_cache_held_is_shared(seen):
-    """As many tokens of each prompt."""
+    """Prompts share as many tokens as the recorded cache held."""
     column = {"prefix_queries": np.full(SPAN.count, 1000.0), "prefix_hits": np.full(SPAN.count, 400.0)}
     pods = tuple(replace(pod, signals=pod.signals | column) for pod in seen.variants[0].pods)
     traffic = recorded_traffic(replace(seen, variants=(replace(seen.variants[0], pods=pods),)), longest=8192)(1)
@@ -88,7 +88,7 @@ def test_what_really_ran_is_counted(seen):
 
 
 def test_what_was_not_seen_is_said(seen):
-    """How long pods start, and how often the controller decides."""
+    """The notes name assumed values: the start time of pods and the controller's interval."""
     notes = whole(replace(seen, interval_seconds=None)).notes
     assert any("--start-up" in note for note in notes)
     assert any("no controller was seen" in note for note in notes)
@@ -98,7 +98,7 @@ def test_what_was_not_seen_is_said(seen):
 
 
 def test_time_without_any_report_is_said(seen):
-    """It counts as no load, which an outage of Prometheus is not."""
+    """The result names times without reports: they count as no load, but may be an outage of Prometheus."""
     dark = np.arange(SPAN.count) < SPAN.count / 4
     variant = seen.variants[0]
 
@@ -115,14 +115,14 @@ def test_time_without_any_report_is_said(seen):
 
 
 def test_it_can_be_kept(seen):
-    """As JSON, and read again as it was."""
+    """The backtest is the same after it was written as JSON and read again."""
     found = whole(seen)
     assert msgspec.json.decode(msgspec.json.encode(found), type=Backtest) == found
 
 
 @pytest.mark.parametrize(("factor", "words"), [(0.0, "at least twice the scrape interval"), (1e6, "choose a shorter")])
 def test_what_cannot_be_played_is_refused(seen, factor, words):
-    """No request at all, or more than memory holds."""
+    """A history with no requests, or with more than memory holds, is refused."""
     pods = tuple(
         replace(pod, signals=pod.signals | {"ttft_count": pod.signals["ttft_count"] * factor})
         for pod in seen.variants[0].pods

@@ -1,4 +1,4 @@
-"""A replica whose time jumps to whatever is waited for, behind a real HTTP server."""
+"""A replica behind a real HTTP server, with a clock that jumps to the end of each wait."""
 
 from __future__ import annotations
 

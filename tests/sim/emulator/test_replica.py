@@ -40,7 +40,7 @@ async def test_time_is_that_of_the_engine(running, clock):
 
 
 async def test_idle_engine_waits_without_a_time(replica, clock):
-    """Nothing is computed, so nothing wakes it: the clock is not asked to wait for seconds."""
+    """An idle engine sets no timer. It waits for the next request alone."""
     task = asyncio.create_task(replica.run())
     for _ in range(50):
         await asyncio.sleep(0)
@@ -50,7 +50,7 @@ async def test_idle_engine_waits_without_a_time(replica, clock):
 
 
 async def test_more_requests_than_places_wait(running):
-    """The metrics page shows who runs and who waits; all are answered."""
+    """The metrics page shows running and waiting requests. All are answered in the end."""
     tasks = [asyncio.create_task(collect(running, 16, 30)) for _ in range(7)]
     seen = set()
     while not all(task.done() for task in tasks):
@@ -79,7 +79,7 @@ async def test_user_who_goes_away_frees_the_engine(running, position):
 
 
 async def test_cut_answer_counts_as_length(running):
-    """As vLLM tells an answer that reached max_tokens from one that ended."""
+    """A cut answer has the finish reason ``length``, as with vLLM."""
     await collect(running, 16, 5, limited=True)
     assert sample(running, 'vllm:request_success_total{engine="0",finished_reason="length"') == 1
 
@@ -95,12 +95,12 @@ async def test_cut_answer_counts_as_length(running):
     ids=["max_tokens", "max_model_len", "ignore_eos", "ignore_eos without a limit"],
 )
 def test_length_is_limited(replica, limit, prompt, ignore_eos, expected):
-    """By what the user asks for, and by what fits."""
+    """The user's limit and the space in the model's context limit the length."""
     assert replica.length(limit, prompt, ignore_eos=ignore_eos) == expected
 
 
 def test_lengths_are_spread_around_the_mean(replica):
-    """Half of it to half as much again; none of them is cut."""
+    """Lengths lie between 0.5 and 1.5 times the mean, and no answer is cut."""
     drawn = [replica.length(None, 10, ignore_eos=False) for _ in range(300)]
     lengths = [length for length, _ in drawn]
     assert (min(lengths), max(lengths)) == (10, 30)

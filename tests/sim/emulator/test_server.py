@@ -1,4 +1,4 @@
-"""vLLM's HTTP face: what gateways, load generators and Prometheus ask for."""
+"""The emulator's HTTP API, which is vLLM's: for gateways, load generators and Prometheus."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_chat_completion(client):
 
 
 async def test_completion(client):
-    """The older form."""
+    """The server also answers completions, the older form."""
     status, answer = await post(client, TEXT, text(max_tokens=3))
     assert status == 200
     assert answer["choices"][0]["text"] == "word " * 3
@@ -66,7 +66,7 @@ async def test_completion(client):
 
 
 async def test_answer_ends_by_itself(client):
-    """Without a limit the model decides, and says so."""
+    """Without a limit the model decides the length, and the finish reason is ``stop``."""
     _, answer = await post(client, CHAT, chat())
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert 10 <= answer["usage"]["completion_tokens"] <= 30
@@ -87,7 +87,7 @@ async def test_stream_adds_up(client, path, body):
 
 
 async def test_stream_tells_the_usage_when_it_is_wanted(client):
-    """In an event of its own, without choices."""
+    """The usage comes in an event of its own, without choices."""
     told = await events(client, CHAT, chat(stream=True, max_tokens=4, stream_options={"include_usage": True}))
     assert told[-1]["choices"] == []
     assert told[-1]["usage"]["completion_tokens"] == 4
@@ -126,7 +126,7 @@ async def test_content_in_parts(client):
     ids=["model", "n", "max_tokens", "type", "prompts", "objects", "length"],
 )
 async def test_what_is_not_served_is_refused_in_words(client, path, body, status, words):
-    """In the form that OpenAI's clients read."""
+    """An unsupported request gets an error in the form that OpenAI's clients read."""
     answered, answer = await post(client, path, body)
     assert answered == status
     assert words in answer["error"]["message"]
@@ -134,7 +134,7 @@ async def test_what_is_not_served_is_refused_in_words(client, path, body, status
 
 
 async def test_what_is_no_json_is_refused(client):
-    """With 400, not 500."""
+    """A body that is no JSON gets 400, not 500."""
     async with client.post(CHAT, data=b"\xff{") as response:
         assert response.status == 400
         assert "does not fit" in (await response.json())["error"]["message"]

@@ -8,7 +8,7 @@ import numpy as np
 
 from wva.model.records import replace
 from wva.sim.fleet.parameters import EngineParameters
-from wva.sim.fleet.service import Service
+from wva.sim.fleet.service import ModelService
 from wva.sim.fleet.users import GatewaySettings, Routing
 from wva.sim.traffic.requests import Traffic
 
@@ -46,7 +46,7 @@ def traffic(*requests, prompt=20, output=10, draws=None):
 
 def service(*requests, pods=1, variants=(SMALL,), drawn=None, **settings):
     """Return a service with these requests and so many Ready pods of the first variant."""
-    made = Service.of(traffic(*requests, draws=drawn), variants, GatewaySettings(**settings))
+    made = ModelService.of(traffic(*requests, draws=drawn), variants, GatewaySettings(**settings))
     for _ in range(pods):
         made.add(0, ready_at_seconds=0.0)
     return made
@@ -78,7 +78,7 @@ def fingerprint(routing):
     settings = GatewaySettings(
         queue_limit=20, routing=routing, view_seconds=0.7, prefix_weight=0.4, patience_seconds=3.0, attempts=2
     )
-    target = Service.of(given, (costly, other), settings)
+    target = ModelService.of(given, (costly, other), settings)
     for at in (0.5, 1.0, 20.0):
         target.add(0, ready_at_seconds=at)
     pages = []

@@ -41,7 +41,7 @@ def test_kv_cache_is_what_the_weights_leave():
 
 
 def test_step_that_computes_nothing_reads_all_weights():
-    """It cannot be shorter than their bytes over the bandwidth of the data sheet."""
+    """An empty step takes at least the bytes of the weights over the bandwidth of the data sheet."""
     for gpu, model, tensor_parallel, precision in FITTING:
         parameters = engine(gpu, model, tensor_parallel=tensor_parallel, precision=Precision(precision))
         size = 2 if precision == "bf16" else 1
@@ -50,14 +50,14 @@ def test_step_that_computes_nothing_reads_all_weights():
 
 
 def test_prompts_take_at_least_what_the_peak_allows():
-    """Two operations for each weight and token."""
+    """The peak performance bounds a prompt's time: two operations for each weight and token."""
     for gpu in ("H100", "A100", "L40S", "MI300X"):
         least = 2 * MODELS["Llama-3.1-8B"].body / GPUS[gpu].bf16_flops
         assert least < engine(gpu).prefill_seconds_per_token < 4 * least
 
 
 def test_more_gpus_make_steps_shorter_but_not_in_proportion():
-    """All-reduces cost something, and reading and computing are divided."""
+    """The GPUs divide reading and computing, but the all-reduces cost time."""
     one, four = (engine("H100", "Llama-3.1-8B", tensor_parallel=n) for n in (1, 4))
     assert one.alpha_seconds / 4 < four.alpha_seconds < one.alpha_seconds
     assert one.prefill_seconds_per_token / 4 < four.prefill_seconds_per_token < one.prefill_seconds_per_token
@@ -96,7 +96,7 @@ def test_what_is_impossible_is_refused(arguments, message):
 
 
 def test_limits_of_the_scheduler_are_vllms_defaults():
-    """They are larger on a GPU with at least 70 GiB, except for the A100."""
+    """The limits are larger on a GPU with at least 70 GiB, except for the A100."""
     for gpu in GPUS:
         parameters = engine(gpu, max_model_len=2048)
         large = GPUS[gpu].memory_bytes >= 70 * 2**30 and not gpu.startswith("A100")

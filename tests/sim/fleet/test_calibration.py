@@ -1,4 +1,4 @@
-"""Which rate saturates what: the documented table, held against the formula and the simulation."""
+"""The documented table of saturation rates, compared with the formula and the simulation."""
 
 import pytest
 
@@ -8,9 +8,9 @@ from wva.sim.fleet.accelerators import engine_parameters
 from wva.sim.fleet.calibration import operating_point, saturation
 from wva.sim.fleet.fleet import Fleet, ReadyPod
 from wva.sim.fleet.load import LoadSpec, RateProfile
-from wva.sim.fleet.measurement import Load, measure
+from wva.sim.fleet.measurement import OfferedLoad, measure
 from wva.sim.fleet.parameters import PRESETS
-from wva.sim.fleet.replica import ModelKey, PodKey, VariantSpec
+from wva.sim.fleet.replica import PodKey, PoolKey, PoolVariant
 
 TABLE = {
     row.split()[0]: [float(cell) for cell in row.split()[1:]]
@@ -21,8 +21,8 @@ TABLE = {
 
 def run(preset, *, rate, replicas, seconds=900.0):
     """Serve a steady load; return means of KV usage and queue over the second half, and the summary of that half."""
-    variant = VariantSpec("ns", "d", "m", preset, PRESETS[preset])
-    fleet = Fleet([variant], loads={ModelKey("ns", "m"): LoadSpec(RateProfile.constant(rate))}, seed=5)
+    variant = PoolVariant("ns", "d", "m", preset, PRESETS[preset])
+    fleet = Fleet([variant], loads={PoolKey("ns", "m"): LoadSpec(RateProfile.constant(rate))}, seed=5)
     fleet.set_ready_pods("ns", deployment="d", pods=[ReadyPod(f"p-{index}") for index in range(replicas)])
     usage, waiting = [], []
     while fleet.now_seconds < seconds:
@@ -37,7 +37,7 @@ def run(preset, *, rate, replicas, seconds=900.0):
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_documented_table_is_what_the_formula_gives(preset):
-    """Changing a preset means changing the table that scenarios are written by."""
+    """A changed preset needs a changed table, by which scenarios are written."""
     points = [operating_point(PRESETS[preset], kv_cache_usage=usage) for usage in (0.3, 0.5, 0.7)]
     points.append(saturation(PRESETS[preset]))
     expected = [round(point.requests_per_second, 1) for point in points]
@@ -68,14 +68,14 @@ def test_formula_holds_for_engines_with_long_contexts(gpu, model, gpus, prompt, 
     """Saturation is within 8 %, since a full cache preempts, and the time per token well below it within 6 %."""
     engine = engine_parameters(gpu, model, tensor_parallel=gpus)
     full = saturation(engine, prompt_tokens=prompt, output_tokens=output).requests_per_second
-    rush = Load(prompt, output, requests=int(700 * full), rate=1.25 * full)
+    rush = OfferedLoad(prompt, output, requests=int(700 * full), rate=1.25 * full)
     early, late = (
         measure(engine, replace(rush, seconds=seconds)).requests_per_second * seconds for seconds in (150.0, 550.0)
     )
     assert (late - early) / 400 == pytest.approx(full, rel=0.08)
     half = operating_point(engine, kv_cache_usage=0.3, prompt_tokens=prompt, output_tokens=output)
     steady = measure(
-        engine, Load(prompt, output, requests=int(half.requests_per_second * 200), rate=half.requests_per_second)
+        engine, OfferedLoad(prompt, output, requests=int(half.requests_per_second * 200), rate=half.requests_per_second)
     )
     assert steady.tpot == pytest.approx(half.inter_token_latency_seconds, rel=0.06)
 
@@ -112,8 +112,8 @@ def test_slots_can_bind_before_the_cache():
 
 def test_page_of_a_saturated_pod_shows_it():
     """Both signals of saturation are on the page: KV usage above 0.8 and more than five waiting."""
-    variant = VariantSpec("ns", "d", "m", "A100", PRESETS["A100"])
-    fleet = Fleet([variant], loads={ModelKey("ns", "m"): LoadSpec(RateProfile.constant(20.0))})
+    variant = PoolVariant("ns", "d", "m", "A100", PRESETS["A100"])
+    fleet = Fleet([variant], loads={PoolKey("ns", "m"): LoadSpec(RateProfile.constant(20.0))})
     fleet.set_ready_pods("ns", deployment="d", pods=[ReadyPod("p")])
     fleet.advance(120.0)
     page = dict(

@@ -10,9 +10,9 @@ import pytest
 
 from tests.sim.fleet.services import SMALL, fingerprint, service
 from wva.sim.fleet import columns, compiled, gateway, observed, steps
-from wva.sim.fleet.engine import Engine
+from wva.sim.fleet.engine import DrivenEngine
 from wva.sim.fleet.prepare import prepare
-from wva.sim.fleet.requests import Request
+from wva.sim.fleet.requests import UserRequest
 from wva.sim.fleet.users import Routing
 
 HERE = Path(compiled.__file__).parent
@@ -38,8 +38,8 @@ def test_compiled_and_interpreted_give_the_same_bits(interpreted, routing):
 def test_each_function_is_compiled_once():
     """Python calls them with the same types everywhere, whole numbers of seconds included."""
     prepare()
-    engine = Engine(SMALL, start_seconds=0)
-    engine.submit(Request(1, 0, 10, 10), at_seconds=0)
+    engine = DrivenEngine(SMALL, start_seconds=0)
+    engine.submit(UserRequest(1, 0, 10, 10), at_seconds=0)
     engine.advance(1)
     engine.sample()
     engine.cancel(1)
@@ -55,7 +55,7 @@ def test_each_function_is_compiled_once():
 
 
 def test_machine_code_is_kept_under_the_name_of_all_its_sources():
-    """Every module with compiled functions counts: a change of any of them must not find what was compiled before."""
+    """The name covers every module with compiled functions, so that no change finds older machine code."""
     uses = {
         path.stem
         for path in HERE.glob("*.py")
@@ -69,7 +69,7 @@ def test_machine_code_is_kept_under_the_name_of_all_its_sources():
 
 
 def test_machine_code_of_other_sources_does_not_pile_up(monkeypatch, tmp_path):
-    """The newest three stay, as does what is not machine code of this program."""
+    """The newest three folders of machine code stay, with the program's own one and all other folders."""
     monkeypatch.setattr(compiled._config, "CACHE_DIR", str(tmp_path))
     own, notes = compiled._directory(), tmp_path / "wva-notes"
     others = [tmp_path / f"wva-{number:016x}" for number in range(5)]

@@ -154,7 +154,7 @@ def check_tokens(target):
 
 @given(rows=requests, events=events, settings=settings)
 def test_requests_tokens_and_blocks_are_conserved(rows, events, settings):
-    """After every change of pods, and at the end."""
+    """The sums hold after every change of pods, and at the end."""
     target = made(rows, **settings)
     now = 0.0
     for pause, variant, add, delay in [*events, (3.0, 0, True, 0.0), (500.0, 0, True, 0.0)]:
@@ -172,7 +172,7 @@ def test_requests_tokens_and_blocks_are_conserved(rows, events, settings):
 
 @given(rows=requests, events=events, settings=settings, looks=st.lists(st.floats(0, 12), max_size=12))
 def test_result_does_not_depend_on_who_looks_when(rows, events, settings, looks):
-    """However time is divided, every request ends in the same way at the same time, and every page is the same."""
+    """For any division of time, requests end in the same way at the same time, and pages are the same."""
     plain, watched = made(rows, **settings), made(rows, **settings)
     now = 0.0
     for pause, variant, add, delay in [*events, (10.0, 0, True, 0.0)]:

@@ -12,7 +12,7 @@ def test_token_buckets_end_at_the_limit():
 
 
 def test_each_histogram_has_rising_bounds():
-    """They lie one after the other, and the last entry is the end of all."""
+    """The bounds of one histogram follow those of another, and the last entry is the end of all."""
     bounds, starts = bucket_bounds(1000)
     assert len(starts) == HISTOGRAMS + 1
     assert starts[-1] == len(bounds)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from wva.sim.fleet.columns import WATERMARK
 from wva.sim.fleet.counters import INTER_TOKEN_LATENCY
-from wva.sim.fleet.engine import Engine
+from wva.sim.fleet.engine import DrivenEngine
 from wva.sim.fleet.parameters import EngineParameters
-from wva.sim.fleet.requests import Request
+from wva.sim.fleet.requests import UserRequest
 
 parameters = st.builds(
     EngineParameters,
@@ -37,7 +37,7 @@ def requests_of(gaps):
     at, requests = 0.0, []
     for number, (gap, prompt, output) in enumerate(gaps, start=1):
         at += gap * 1.0000711
-        requests.append(Request(number, at, prompt, output))
+        requests.append(UserRequest(number, at, prompt, output))
     return requests
 
 
@@ -49,7 +49,7 @@ def results(engine):
 @given(parameters=parameters, gaps=arrivals, looks=st.lists(st.floats(0, 12), max_size=20))
 def test_result_does_not_depend_on_who_looks_when(parameters, gaps, looks):
     """Any number of advances and samples in between changes no bit of the outcome."""
-    plain, watched = Engine(parameters), Engine(parameters)
+    plain, watched = DrivenEngine(parameters), DrivenEngine(parameters)
     for request in requests_of(gaps):
         plain.submit(request, at_seconds=request.arrival_seconds)
         for look in sorted(looks):
@@ -69,7 +69,7 @@ def test_result_does_not_depend_on_who_looks_when(parameters, gaps, looks):
 @given(parameters=parameters, gaps=arrivals, pauses=st.lists(st.floats(0.001, 0.2), min_size=1, max_size=30))
 def test_requests_and_blocks_are_conserved(parameters, gaps, pauses):
     """At any time: arrived = waiting + running + finished, blocks within bounds, counts and time never fall."""
-    engine = Engine(parameters)
+    engine = DrivenEngine(parameters)
     requests = deque(requests_of(gaps))
     submitted, tokens, now = 0, 0, 0.0
     for pause in pauses:
@@ -91,7 +91,7 @@ def test_requests_and_blocks_are_conserved(parameters, gaps, pauses):
 @given(parameters=parameters, gaps=arrivals)
 def test_everything_finishes_and_nothing_is_left(parameters, gaps):
     """After the last arrival the engine runs dry: every request is served in full and every block is free."""
-    engine = Engine(parameters)
+    engine = DrivenEngine(parameters)
     requests = requests_of(gaps)
     for request in requests:
         engine.submit(request, at_seconds=request.arrival_seconds)
@@ -116,7 +116,7 @@ def test_everything_finishes_and_nothing_is_left(parameters, gaps):
 class Plain:
     """A sequence of the plain loop, with its tokens written out."""
 
-    request: Request
+    request: UserRequest
     want: int
     generated: int = 0
     cached: int = 0
@@ -223,7 +223,7 @@ def test_jumping_over_steps_gives_what_a_loop_over_steps_gives(parameters, gaps)
     """Finish times and preemptions equal those of a loop that makes every step and counts every block."""
     requests = requests_of(gaps)
     plain = PlainLoop(parameters, requests).run()
-    engine = Engine(parameters)
+    engine = DrivenEngine(parameters)
     for request in requests:
         engine.submit(request, at_seconds=request.arrival_seconds)
     engine.advance(engine.now_seconds + 10_000)

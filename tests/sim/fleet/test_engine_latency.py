@@ -1,11 +1,11 @@
-"""What single requests experience: exact times from the step model."""
+"""The exact times of single requests, from the step model."""
 
 import pytest
 
 from wva.sim.fleet.counters import INTER_TOKEN_LATENCY, TIME_TO_FIRST_TOKEN
-from wva.sim.fleet.engine import Engine
+from wva.sim.fleet.engine import DrivenEngine
 from wva.sim.fleet.parameters import EngineParameters
-from wva.sim.fleet.requests import Request
+from wva.sim.fleet.requests import UserRequest
 
 PARAMETERS = EngineParameters(
     alpha_seconds=0.010,
@@ -20,7 +20,7 @@ PARAMETERS = EngineParameters(
 
 def request(number, *, at=0.0, prompt=100, output=5, **more):
     """Return a request of moderate length."""
-    return Request(number=number, arrival_seconds=at, prompt_tokens=prompt, output_tokens=output, **more)
+    return UserRequest(number=number, arrival_seconds=at, prompt_tokens=prompt, output_tokens=output, **more)
 
 
 def served(engine, *requests, until=1000.0):
@@ -33,7 +33,7 @@ def served(engine, *requests, until=1000.0):
 
 def test_lone_request_pays_one_prefill_step_and_one_step_per_further_token():
     """TTFT is alpha + beta + prompt * price; each further token costs alpha + beta."""
-    finished = served(Engine(PARAMETERS), request(1, at=2.0))[1]
+    finished = served(DrivenEngine(PARAMETERS), request(1, at=2.0))[1]
     assert finished.time_to_first_token_seconds == pytest.approx(0.010 + 0.001 + 100 * 0.0001)
     assert finished.inter_token_latency_seconds == pytest.approx(0.011)
     assert finished.finish_seconds == pytest.approx(2.0 + 0.021 + 4 * 0.011)
@@ -41,22 +41,22 @@ def test_lone_request_pays_one_prefill_step_and_one_step_per_further_token():
 
 def test_answer_of_one_token_has_no_inter_token_latency():
     """One token means no gap: the latency is absent, not zero."""
-    finished = served(Engine(PARAMETERS), request(1, output=1))[1]
+    finished = served(DrivenEngine(PARAMETERS), request(1, output=1))[1]
     assert finished.inter_token_latency_seconds is None
     assert finished.finish_seconds == pytest.approx(0.021)
 
 
 def test_second_sequence_in_the_batch_adds_beta():
     """While two requests decode, a step takes alpha + 2 beta."""
-    finished = served(Engine(PARAMETERS), request(1, output=90), request(2, output=50))
+    finished = served(DrivenEngine(PARAMETERS), request(1, output=90), request(2, output=50))
     assert finished[2].inter_token_latency_seconds == pytest.approx(0.012)
 
 
 def test_arrival_at_the_end_of_a_step_is_in_the_next():
-    """Instants are left-limits: who looks at the same instant first changes nothing."""
+    """A request that arrives at the end of a step joins the next step, whether or not the engine was read before."""
     exact = EngineParameters(0.25, 0.0, 0.0, num_gpu_blocks=1000, max_model_len=1000)
     for looks in ((), (1.0,)):
-        engine = Engine(exact)
+        engine = DrivenEngine(exact)
         engine.submit(request(1, output=50), at_seconds=0.0)
         engine.submit(request(3, at=0.0, output=3), at_seconds=0.0)  # begins a step later, ends at 1.0
         for look in looks:
@@ -66,13 +66,13 @@ def test_arrival_at_the_end_of_a_step_is_in_the_next():
 
 def test_long_prompt_is_computed_in_chunks_of_the_token_budget():
     """450 tokens with a budget of 200 take three steps."""
-    finished = served(Engine(PARAMETERS), request(1, prompt=450))[1]
+    finished = served(DrivenEngine(PARAMETERS), request(1, prompt=450))[1]
     assert finished.time_to_first_token_seconds == pytest.approx(3 * 0.011 + 450 * 0.0001)
 
 
 def test_decoding_sequences_keep_their_share_of_the_budget_while_a_prompt_is_computed():
     """With one sequence decoding, a chunk is one token smaller, and the decoder gets a token per chunk."""
-    engine = Engine(PARAMETERS)
+    engine = DrivenEngine(PARAMETERS)
     finished = served(engine, request(1, prompt=16, output=100), request(2, at=0.1, prompt=399, output=2))
     begin = 0.0126 + 8 * 0.011  # the first step boundary of request 1 after the arrival
     chunks = 3 * 0.012 + 399 * 0.0001  # 199 + 199 + 1 tokens
@@ -81,7 +81,7 @@ def test_decoding_sequences_keep_their_share_of_the_budget_while_a_prompt_is_com
 
 def test_cached_prompt_tokens_cost_no_time_but_memory():
     """A prefix cache hit shortens the prefill by whole blocks; the last prompt token is always computed."""
-    engine = Engine(PARAMETERS, groups=1)
+    engine = DrivenEngine(PARAMETERS, groups=1)
     cold = served(engine, request(1, prompt=160, output=20, group=0, prefix_tokens=150), until=5.0)[1]
     assert cold.time_to_first_token_seconds == pytest.approx(0.011 + 160 * 0.0001)
     engine.submit(request(2, at=5.0, prompt=160, output=20, group=0, prefix_tokens=150), at_seconds=5.0)
@@ -96,7 +96,7 @@ def test_cached_prompt_tokens_cost_no_time_but_memory():
 
 def test_answer_ends_at_the_models_length():
     """What does not fit into max_model_len is cut, and counted as finished by length."""
-    engine = Engine(PARAMETERS)
+    engine = DrivenEngine(PARAMETERS)
     finished = served(engine, request(1, prompt=990, output=50))[1]
     assert finished.output_tokens == 10
     assert engine.sample().finished == {"stop": 0, "length": 1, "abort": 0}
@@ -105,18 +105,18 @@ def test_answer_ends_at_the_models_length():
 def test_prompt_without_room_for_an_answer_is_refused():
     """The engine raises, as vLLM answers 400."""
     with pytest.raises(ValueError, match="max_model_len"):
-        Engine(PARAMETERS).submit(request(1, prompt=1000), at_seconds=0.0)
+        DrivenEngine(PARAMETERS).submit(request(1, prompt=1000), at_seconds=0.0)
 
 
 def test_group_that_the_engine_does_not_know_is_refused():
     """The number of groups is fixed when the engine starts."""
     with pytest.raises(ValueError, match="below 2 groups"):
-        Engine(PARAMETERS, groups=2).submit(request(1, group=2), at_seconds=0.0)
+        DrivenEngine(PARAMETERS, groups=2).submit(request(1, group=2), at_seconds=0.0)
 
 
 def test_time_does_not_go_back():
-    """Advancing or submitting into the past is an error of the caller."""
-    engine = Engine(PARAMETERS)
+    """To advance to the past, or to submit a request there, is an error."""
+    engine = DrivenEngine(PARAMETERS)
     engine.advance(5.0)
     with pytest.raises(ValueError, match="cannot go back"):
         engine.advance(4.0)
@@ -126,7 +126,7 @@ def test_time_does_not_go_back():
 
 def test_sequences_beyond_the_slots_wait_in_order():
     """With eight slots the ninth request waits until the first has finished."""
-    engine = Engine(PARAMETERS)
+    engine = DrivenEngine(PARAMETERS)
     for number in range(1, 11):
         engine.submit(request(number, prompt=10, output=20 if number > 1 else 5), at_seconds=0.0)
     engine.advance(0.05)
@@ -139,7 +139,7 @@ def test_sequences_beyond_the_slots_wait_in_order():
 
 def test_counters_follow_the_tokens():
     """Prompt, generated and looked-up tokens are counted once each."""
-    engine = Engine(PARAMETERS, groups=1)
+    engine = DrivenEngine(PARAMETERS, groups=1)
     served(engine, request(1, group=0, prefix_tokens=64), request(2, at=0.5, output=7, group=0, prefix_tokens=64))
     sample = engine.sample()
     assert sample.prompt_tokens == 200
@@ -151,7 +151,7 @@ def test_counters_follow_the_tokens():
 
 def test_sample_inside_a_jump_shows_the_steps_done_so_far():
     """Between events the sample counts tokens and blocks as if every step had been made."""
-    engine = Engine(PARAMETERS)
+    engine = DrivenEngine(PARAMETERS)
     engine.submit(request(1, prompt=16, output=100), at_seconds=0.0)
     engine.advance(0.0126 + 20.5 * 0.011)
     sample = engine.sample()

@@ -1,11 +1,11 @@
-"""What happens when the KV cache is full."""
+"""The engine with a full KV cache: requests wait or are preempted."""
 
 import pytest
 
 from wva.sim.fleet.counters import INTER_TOKEN_LATENCY, TIME_TO_FIRST_TOKEN
-from wva.sim.fleet.engine import Engine
+from wva.sim.fleet.engine import DrivenEngine
 from wva.sim.fleet.parameters import EngineParameters
-from wva.sim.fleet.requests import Request
+from wva.sim.fleet.requests import UserRequest
 
 SMALL = EngineParameters(
     alpha_seconds=0.01,
@@ -21,12 +21,12 @@ SMALL = EngineParameters(
 
 def submit(engine, number, *, prompt, output, at=0.0):
     """Submit one request."""
-    engine.submit(Request(number, at, prompt, output), at_seconds=at)
+    engine.submit(UserRequest(number, at, prompt, output), at_seconds=at)
 
 
 def test_request_waits_until_the_cache_holds_its_whole_prompt():
     """A free slot is not enough: blocks have to be free, too."""
-    engine = Engine(SMALL)
+    engine = DrivenEngine(SMALL)
     submit(engine, 1, prompt=28, output=4)
     submit(engine, 2, prompt=16, output=4)
     engine.advance(0.025)
@@ -38,7 +38,7 @@ def test_request_waits_until_the_cache_holds_its_whole_prompt():
 
 def test_last_admitted_goes_back_to_the_head_of_the_queue():
     """When blocks run out, the youngest sequence is preempted and overtakes what waited."""
-    engine = Engine(SMALL)
+    engine = DrivenEngine(SMALL)
     submit(engine, 1, prompt=16, output=20)
     submit(engine, 2, prompt=16, output=20)
     submit(engine, 3, prompt=16, output=4, at=0.005)
@@ -49,7 +49,7 @@ def test_last_admitted_goes_back_to_the_head_of_the_queue():
 
 def test_preempted_sequence_is_computed_anew_and_loses_no_token():
     """Its answer has the length asked for; first token and prompt count once; the pause is an inter-token gap."""
-    engine = Engine(SMALL)
+    engine = DrivenEngine(SMALL)
     submit(engine, 1, prompt=16, output=20)
     submit(engine, 2, prompt=16, output=20)
     engine.advance(10.0)
@@ -76,9 +76,9 @@ def test_admission_leaves_one_percent_of_the_blocks_free(blocks, admitted):
         max_num_batched_tokens=4096,
         max_model_len=2048,
     )
-    engine = Engine(parameters)
-    engine.submit(Request(1, 0.0, 1600, 12), at_seconds=0.0)
-    engine.submit(Request(2, 0.045, 16 * blocks, 2), at_seconds=0.045)
+    engine = DrivenEngine(parameters)
+    engine.submit(UserRequest(1, 0.0, 1600, 12), at_seconds=0.0)
+    engine.submit(UserRequest(2, 0.045, 16 * blocks, 2), at_seconds=0.045)
     engine.advance(0.065)
     assert (engine.running, engine.waiting) == (admitted, 2 - admitted)
     engine.advance(1.0)

@@ -5,32 +5,27 @@ from __future__ import annotations
 import pytest
 
 from tests.collect.doubles import NOW, series
-from wva.api.core import Pod
-from wva.api.meta import ObjectMeta
-from wva.collect.answers import InstantVector
-from wva.collect.engines import CounterJoin, EngineJoin
+from wva.collect.engines import GAUGES, engine_counters, engine_signals
 from wva.collect.queries import ANALYZER_QUERIES, ENGINE_COUNTERS, ENGINE_SIGNALS, SCHEDULER_QUEUE
-from wva.collect.samples import Classifier, Reading
+from wva.collect.samples import Classifier, texts_of
 from wva.collect.scheduler_queue import SchedulerQueueJoin
-from wva.collect.variants import AcceptedVariant
 from wva.model.metrics import Freshness
 from wva.model.variant import ModelKey as Model
-from wva.model.variant import Variant, VariantKey
+from wva.prometheus.answers import InstantVector
 from wva.sim.fleet.fleet import Fleet, FleetSettings, ReadyPod
 from wva.sim.fleet.load import LoadSpec, RateProfile
 from wva.sim.fleet.parameters import PRESETS
-from wva.sim.fleet.replica import ModelKey, VariantSpec
+from wva.sim.fleet.replica import PoolKey, PoolVariant
 from wva.sim.prometheus import InProcess, Scraper, ScrapeTarget, Tsdb
-from wva.sim.prometheus.promql import Moment, evaluate, parse
+from wva.sim.prometheus.promql import EvaluationTime, evaluate, parse
 
-MODEL = ModelKey("ns", "m")
-H100 = VariantSpec("ns", "h100", "m", "H100", PRESETS["H100"])
+MODEL = PoolKey("ns", "m")
+H100 = PoolVariant("ns", "h100", "m", "H100", PRESETS["H100"])
 LOAD = LoadSpec(RateProfile.constant(4.0))
 STEP_SECONDS = 15
 MINUTES = 10
-ACCEPTED = AcceptedVariant(
-    Variant(VariantKey("ns", "v"), Model("ns", "m"), "h100"), (Pod(ObjectMeta(name="h-0", namespace="ns")),)
-)
+END = NOW + MINUTES * 60
+SCRAPE = Classifier(END, Freshness()).scrape((str(END),))
 
 
 async def observed(*pods: str, load: LoadSpec = LOAD) -> dict[str, InstantVector]:
@@ -48,20 +43,24 @@ async def observed(*pods: str, load: LoadSpec = LOAD) -> dict[str, InstantVector
         name: InstantVector(
             tuple(
                 series(dict(found.labels), str(found.value))
-                for found in evaluate(parse(make(["ns"]).text), Moment(tsdb, at, at, at))
+                for found in evaluate(parse(make(["ns"]).text), EvaluationTime(tsdb, at, at, at))
             )
         )
         for name, make in ANALYZER_QUERIES.items()
     }
 
 
+def by_signal(vector):
+    """Return the series of an answer about one pod by signal."""
+    found = {}
+    for each in vector.series:
+        found.setdefault(each.metric.signal, []).append(each)
+    return found
+
+
 async def test_engines_tell_the_truth():
     """Size of the cache and means of the requests are those the fleet was made with."""
-    join = EngineJoin([ACCEPTED], asked=lambda _: True)
-    join.add((await observed("h-0"))[ENGINE_SIGNALS])
-    end = NOW + MINUTES * 60
-    signals = join.signals(("ns", "h-0"), time=Reading((str(end),)), classifier=Classifier(end, Freshness()))
-    assert signals is not None
+    signals = engine_signals(by_signal((await observed("h-0"))[ENGINE_SIGNALS]), SCRAPE)
     assert signals.kv_capacity_tokens.fresh_value == PRESETS["H100"].kv_cache_tokens
     assert signals.success_rate.fresh_value == pytest.approx(4.0, rel=0.3)
     assert signals.input_tokens.fresh_value == pytest.approx(LOAD.prompt.mean_tokens, rel=0.3)
@@ -72,15 +71,13 @@ async def test_engines_tell_the_truth():
 
 
 async def test_engines_tell_what_they_have_counted():
-    """As much as the load of ten minutes has brought; no request is lost between finished and in progress."""
-    join = CounterJoin([ACCEPTED], asked=lambda _: True)
-    join.add((await observed("h-0"))[ENGINE_COUNTERS])
-    end = NOW + MINUTES * 60
-    counted = join.counted(("ns", "h-0"), classifier=Classifier(end, Freshness()))
-    assert counted is not None
-    counters, gauges = counted.counters, counted.gauges
+    """The counters have the load of ten minutes. Finished and running requests add up to all requests."""
+    found = by_signal((await observed("h-0"))[ENGINE_COUNTERS])
+    scrape = Classifier(END, Freshness()).scrape(texts_of(found["time"]))
+    gauges = engine_signals(found, scrape, signals=GAUGES)
+    counters, _ = engine_counters(found, scrape, gauges)
     assert counters is not None
-    assert counters.at == end
+    assert counters.at == END
     in_progress = gauges.running.fresh_value + gauges.waiting.fresh_value
     assert counters.finished + in_progress == pytest.approx(4.0 * MINUTES * 60, rel=0.1)
     assert counters.aborted == 0
@@ -95,7 +92,7 @@ async def test_engines_tell_what_they_have_counted():
 
 
 async def test_the_gateway_tells_what_it_holds_back():
-    """Without a replica everything waits, and the queue belongs to the model of its namespace."""
+    """Without a replica all requests wait, and the gateway's queue has the model's namespace."""
     join = SchedulerQueueJoin([Model("ns", "m")])
     join.add((await observed())[SCHEDULER_QUEUE])
     (queue,) = join.queues(Classifier(NOW + MINUTES * 60, Freshness()))

@@ -7,12 +7,12 @@ from wva.model.records import replace
 from wva.sim.fleet.fleet import Fleet, FleetSettings, PodFault, ReadyPod
 from wva.sim.fleet.load import LoadSpec, RateProfile
 from wva.sim.fleet.parameters import PRESETS
-from wva.sim.fleet.replica import ModelKey, PodKey, VariantSpec
+from wva.sim.fleet.replica import PodKey, PoolKey, PoolVariant
 from wva.sim.fleet.users import GatewaySettings, Routing
 
-MODEL = ModelKey("ns", "m")
-H100 = VariantSpec("ns", "h100", "m", "H100", PRESETS["H100"])
-A100 = VariantSpec("ns", "a100", "m", "A100", PRESETS["A100"])
+MODEL = PoolKey("ns", "m")
+H100 = PoolVariant("ns", "h100", "m", "H100", PRESETS["H100"])
+A100 = PoolVariant("ns", "a100", "m", "A100", PRESETS["A100"])
 POD = PodKey("ns", "h-1")
 
 
@@ -112,7 +112,7 @@ def test_gateway_queue_shows_demand_at_zero_replicas():
 
 def test_data_parallel_pods_show_a_series_per_engine():
     """Two engines share the pod's load."""
-    variant = VariantSpec("ns", "dp", "m", "H100", PRESETS["H100"], data_parallel_size=2)
+    variant = PoolVariant("ns", "dp", "m", "H100", PRESETS["H100"], data_parallel_size=2)
     target = fleet(20.0, variants=(variant,))
     ready(target, "d-1", deployment="dp")
     target.advance(60.0)
@@ -168,7 +168,7 @@ def test_fault_stale():
 
 
 def test_unknown_objects_are_named():
-    """A fault for no pod, pods for no variant."""
+    """A fault for an unknown pod is a KeyError, as are pods of an unknown variant."""
     target = fleet()
     with pytest.raises(KeyError):
         target.break_pod(POD, mode=PodFault.NAN)
@@ -177,7 +177,7 @@ def test_unknown_objects_are_named():
 
 
 def test_time_does_not_go_back():
-    """Advancing into the past is an error of the caller."""
+    """To advance to the past is an error."""
     target = fleet()
     target.advance(10.0)
     with pytest.raises(ValueError, match="cannot go back"):
@@ -186,10 +186,10 @@ def test_time_does_not_go_back():
 
 def test_models_do_not_influence_each_other():
     """A second model, however busy, leaves the first one's requests and results alone."""
-    other = VariantSpec("ns", "b", "other", "H100", PRESETS["H100"])
+    other = PoolVariant("ns", "b", "other", "H100", PRESETS["H100"])
     alone = fleet(15.0)
     both = fleet(15.0, variants=(H100, A100, other))
-    both.set_load(ModelKey("ns", "other"), profile=RateProfile.constant(30.0))
+    both.set_load(PoolKey("ns", "other"), profile=RateProfile.constant(30.0))
     for target in (alone, both):
         ready(target, "h-1")
         target.advance(300.0)
@@ -212,9 +212,9 @@ def test_summary_accounts_for_every_request():
 
 
 def test_token_histograms_end_with_the_model_of_each_engine():
-    """As vLLM's do, though the engines of a pool count in the same way."""
+    """As in vLLM, the histograms of each engine end at its model's length, though a pool shares the counting."""
     short = replace(PRESETS["A100"], max_model_len=1500)
-    target = fleet(10.0, variants=(H100, VariantSpec("ns", "a100", "m", "A100", short)))
+    target = fleet(10.0, variants=(H100, PoolVariant("ns", "a100", "m", "A100", short)))
     ready(target, "h-1")
     ready(target, "a-1", deployment="a100")
     target.advance(120.0)
@@ -248,13 +248,13 @@ def test_patience_and_routing_of_a_fleet():
 
 
 def test_summary_without_replicas_has_no_usage():
-    """A variant without Ready pods is not idle but unknown."""
+    """The usage of a variant without Ready pods is unknown, not zero."""
     usage = fleet().summary()[0].variants[0]
     assert (usage.ready, usage.kv_cache_usage_mean, usage.kv_cache_usage_max) == (0, None, None)
 
 
 def test_usage_of_a_variant_leaves_out_what_drains():
-    """A terminating replica no longer takes load, so its cache says nothing about the variant."""
+    """A terminating replica gets no load, so its cache does not count for the variant."""
     target = fleet(20.0)
     ready(target, "h-1")
     target.advance(60.0)

@@ -1,4 +1,4 @@
-"""Arrivals follow the profile, lengths their distribution, and everything the seed."""
+"""Arrivals follow the profile, lengths follow their distribution, and both follow from the seed."""
 
 from itertools import pairwise
 from math import inf
@@ -43,7 +43,7 @@ points = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), min_size=1, 
 
 @given(profile=points, start=st.floats(0, 60), expected=st.floats(0, 200))
 def test_inverse_of_the_cumulated_rate(profile, start, expected):
-    """Integrating the rate up to the returned time gives what was expected."""
+    """The integral of the rate up to the returned time is the given expectation."""
     end = profile.after(start, expected=expected)
     horizon = min(end, 1000.0)
     bounds = sorted({start, horizon, *(at for at, _ in profile.points if start < at < horizon)})
@@ -86,7 +86,7 @@ def test_another_rate_leaves_the_lengths_alone():
 
 
 def test_changed_profile_takes_effect_at_once():
-    """From silence to load and back, without waiting for an arrival drawn before."""
+    """A change from silence to load, or back, does not wait for an arrival that was drawn before."""
     process = ArrivalProcess(LoadSpec(RateProfile.constant(0.0)), seed="a")
     assert process.next_seconds == inf
     process.change_profile(RateProfile.constant(50.0), at_seconds=1000.0)
@@ -119,7 +119,7 @@ def test_lengths_have_the_mean_and_the_bounds():
     ],
 )
 def test_lengths_that_cannot_be_drawn_are_refused(lengths, words):
-    """At the border, not at the first draw."""
+    """Impossible lengths are refused when they are given, not at the first draw."""
     with pytest.raises(ValueError, match=words):
         TokenLengths(**lengths)
 

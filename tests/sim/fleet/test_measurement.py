@@ -3,14 +3,14 @@
 import pytest
 
 from wva.sim.fleet.accelerators import engine_parameters
-from wva.sim.fleet.measurement import Load, measure
+from wva.sim.fleet.measurement import OfferedLoad, measure
 
 ENGINE = engine_parameters("H100", "Llama-3.1-8B")
 
 
 def test_request_alone_takes_its_steps():
     """One prefill, then one step for each further token, each a little longer than the one before."""
-    outcome = measure(ENGINE, Load(512, 101))
+    outcome = measure(ENGINE, OfferedLoad(512, 101))
     prefill = ENGINE.prefill_seconds_per_token + ENGINE.attention_seconds_per_token_pair * 256
     first = ENGINE.alpha_seconds + ENGINE.beta_seconds_per_sequence + 512 * prefill
     assert outcome.ttft == outcome.ttft_p99 == pytest.approx(first)
@@ -23,19 +23,21 @@ def test_request_alone_takes_its_steps():
 
 def test_users_keep_their_number():
     """Little's law: as many requests are inside as there are users."""
-    outcome = measure(ENGINE, Load(256, 64, requests=400, users=8))
+    outcome = measure(ENGINE, OfferedLoad(256, 64, requests=400, users=8))
     inside = outcome.requests_per_second * (outcome.ttft + 63 * outcome.tpot)
     assert inside == pytest.approx(8, rel=0.02)
 
 
 def test_more_users_than_requests():
-    """Then all requests come at once."""
-    assert measure(ENGINE, Load(256, 64, requests=4, users=8)) == measure(ENGINE, Load(256, 64, requests=4))
+    """With more users than requests, all requests come at once."""
+    assert measure(ENGINE, OfferedLoad(256, 64, requests=4, users=8)) == measure(
+        ENGINE, OfferedLoad(256, 64, requests=4)
+    )
 
 
 def test_rush_ends_with_the_measurement():
-    """What is not served by then does not count."""
-    outcome = measure(ENGINE, Load(512, 128, requests=2000, seconds=30.0))
+    """Requests that are not served by the end do not count."""
+    outcome = measure(ENGINE, OfferedLoad(512, 128, requests=2000, seconds=30.0))
     assert 20.0 < outcome.latency < 30.0
     assert 10 < outcome.requests_per_second < 100
 
@@ -43,11 +45,11 @@ def test_rush_ends_with_the_measurement():
 def test_measurement_that_ends_before_any_answer():
     """A rush this large spends its first seconds on prompts."""
     with pytest.raises(ValueError, match="no request is served within 5 s"):
-        measure(ENGINE, Load(512, 128, requests=2000, seconds=5.0))
+        measure(ENGINE, OfferedLoad(512, 128, requests=2000, seconds=5.0))
 
 
 def test_repeated_prompts_come_from_the_prefix_cache():
     """After the first of each, computing a prompt takes next to no time."""
-    new, repeated = (measure(ENGINE, Load(4000, 16, requests=200, rate=1.0, prompts=n)) for n in (0, 10))
+    new, repeated = (measure(ENGINE, OfferedLoad(4000, 16, requests=200, rate=1.0, prompts=n)) for n in (0, 10))
     assert new.ttft > 0.1
     assert repeated.ttft < 0.02

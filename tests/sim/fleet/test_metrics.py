@@ -5,11 +5,11 @@ import math
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from wva.sim.fleet.engine import Engine
+from wva.sim.fleet.engine import DrivenEngine
 from wva.sim.fleet.metrics import EngineView, gateway_lines, render
 from wva.sim.fleet.parameters import PRESETS
-from wva.sim.fleet.replica import ModelKey, PodKey
-from wva.sim.fleet.requests import Request
+from wva.sim.fleet.replica import PodKey, PoolKey
+from wva.sim.fleet.requests import UserRequest
 
 TYPES = {
     "vllm:num_requests_running": "gauge",
@@ -36,12 +36,12 @@ TYPES = {
 
 def view(pod="p-1", *, engine=0, model="org/model", requests=0, prefix=0, at=0.0, **more):
     """Return the view of an engine that got some requests at time 0."""
-    simulated = Engine(PRESETS["H100"], groups=1)
+    simulated = DrivenEngine(PRESETS["H100"], groups=1)
     for number in range(requests):
-        simulated.submit(Request(number, 0.0, 512, 100, group=0, prefix_tokens=prefix), at_seconds=0.0)
+        simulated.submit(UserRequest(number, 0.0, 512, 100, group=0, prefix_tokens=prefix), at_seconds=0.0)
     simulated.advance(at)
     return EngineView(
-        model=ModelKey("ns", model),
+        model=PoolKey("ns", model),
         pod=PodKey("ns", pod),
         engine=engine,
         parameters=simulated.parameters,
@@ -156,7 +156,7 @@ def test_no_engine_gives_headers_only():
 
 def test_gateway_page():
     """Flow control shows requests and bytes per model; the namespace only where the page stands for several."""
-    rows = [(ModelKey("ns", "m"), 3, 6000)]
+    rows = [(PoolKey("ns", "m"), 3, 6000)]
     own = gateway_lines(rows, pool="pool", namespaces=False)
     labels = {
         "fairness_id": "default-flow",

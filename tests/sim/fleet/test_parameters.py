@@ -1,4 +1,4 @@
-"""Which engines are possible."""
+"""Parameters of possible and impossible engines."""
 
 import pytest
 

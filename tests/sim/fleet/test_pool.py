@@ -6,19 +6,19 @@ from hypothesis import strategies as st
 from wva.sim.fleet.columns import BROKEN, REFUSED, TIMED_OUT
 from wva.sim.fleet.load import ArrivalProcess, LoadSpec, RateProfile, TokenLengths
 from wva.sim.fleet.parameters import PRESETS
-from wva.sim.fleet.pool import Pool
-from wva.sim.fleet.replica import PodKey, ReplicaState, VariantSpec
+from wva.sim.fleet.pool import ModelPool
+from wva.sim.fleet.replica import PodKey, PoolVariant, ReplicaState
 from wva.sim.fleet.users import GatewaySettings
 
-H100 = VariantSpec("ns", "h100", "m", "H100", PRESETS["H100"])
-A100 = VariantSpec("ns", "a100", "m", "A100", PRESETS["A100"])
+H100 = PoolVariant("ns", "h100", "m", "H100", PRESETS["H100"])
+A100 = PoolVariant("ns", "a100", "m", "A100", PRESETS["A100"])
 POD = PodKey("ns", "h-1")
 
 
 def pool(rate=10.0, *, drain=30.0, limit=1000, **settings):
     """Return a pool with short requests at a steady rate."""
     spec = LoadSpec(RateProfile.constant(rate), prompt=TokenLengths(64), output=TokenLengths(64))
-    return Pool(
+    return ModelPool(
         ArrivalProcess(spec, seed="x"),
         settings=GatewaySettings(queue_limit=limit, **settings),
         drain_seconds=drain,
@@ -73,7 +73,7 @@ def test_ready_time_can_be_postponed():
 
 
 def test_naming_a_ready_pod_again_changes_nothing():
-    """The world repeats its list; a replica that is ready stays so, whatever the time named."""
+    """The world repeats its list of pods. A Ready replica stays Ready, with any time in the list."""
     target = pool()
     target.set_pods(H100, ready={"h-1": 0.0})
     target.advance(5.0)
@@ -93,11 +93,11 @@ def test_variants_of_a_model_do_not_touch_each_others_pods():
 
 
 def test_pods_of_a_variant_are_what_it_was_when_they_came():
-    """Another definition of a variant, with more of everything, leaves the pods that exist as they are."""
+    """A new definition of a variant does not change its existing pods."""
     target = pool()
     target.set_pods(A100, ready={"a-1": 0.0})
     target.advance(10.0)
-    target.set_pods(VariantSpec("ns", "a100", "m", "MI300X", PRESETS["MI300X"]), ready={"a-1": 0.0, "a-2": 10.0})
+    target.set_pods(PoolVariant("ns", "a100", "m", "MI300X", PRESETS["MI300X"]), ready={"a-1": 0.0, "a-2": 10.0})
     target.advance(30.0)
     assert [replica.variant.accelerator for replica in target.replicas.values()] == ["A100", "MI300X"]
     assert accounted(target) == target.arrived
@@ -105,7 +105,7 @@ def test_pods_of_a_variant_are_what_it_was_when_they_came():
 
 
 def test_terminating_replica_finishes_what_it_has_and_takes_nothing_new():
-    """It drains, then is forgotten; no user has to ask again."""
+    """The replica finishes its requests and is then forgotten. No user has to retry."""
     target = pool()
     target.set_pods(H100, ready={"h-1": 0.0, "h-2": 0.0})
     target.advance(30.0)
@@ -156,7 +156,7 @@ def test_what_is_left_after_the_grace_period_breaks():
 
 
 def test_users_whose_replica_was_killed_may_ask_again():
-    """With a second attempt they are served by another replica, and wait for it from their first."""
+    """Another replica serves their second attempt. Latencies count from the first attempt."""
     target = pool(drain=0.2, attempts=2, retry_seconds=3.0)
     target.set_pods(H100, ready={"h-1": 0.0})
     target.advance(30.0)
@@ -173,7 +173,7 @@ def test_users_whose_replica_was_killed_may_ask_again():
 
 
 def test_replica_that_returns_while_draining_goes_on():
-    """A pod listed again takes requests again, with what it still has."""
+    """A draining pod that is listed again takes new requests beside those that it has."""
     target = pool()
     target.set_pods(H100, ready={"h-1": 0.0})
     target.advance(30.0)

@@ -44,7 +44,7 @@ def test_hit_shortens_the_prefill():
 
 
 def test_new_replica_starts_cold():
-    """What another one has computed is of no use to it."""
+    """A new replica does not have the prefixes that other replicas have computed."""
     target = service((0.0, LIKE), (5.0, LIKE))
     target.advance(4.0)
     target.terminate(0, grace_seconds=0.0)
@@ -55,7 +55,7 @@ def test_new_replica_starts_cold():
 
 
 def test_row_that_is_used_again_starts_cold():
-    """Also in the place of one that had the prefix."""
+    """A new engine starts cold, even in the row of an engine that had the prefix."""
     target = service((0.0, LIKE), (5.0, LIKE))
     target.advance(4.0)
     target.terminate(0, grace_seconds=0.0)
@@ -102,7 +102,7 @@ def test_prefix_of_which_little_is_used_gives_way():
 
 
 def test_prefix_that_gave_way_is_computed_again():
-    """The end of a prefix that its users do not use makes room; a prompt that would have found it needs that room."""
+    """The unused end of a prefix makes room for another prompt. A later prompt has to compute this end again."""
     group = {"group": 0, "prefix": 60}
     target = service(
         (0.0, group | {"prompt": 60, "shared": 60, "output": 1}),

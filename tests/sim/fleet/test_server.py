@@ -15,7 +15,7 @@ from wva.sim.fleet.fleet import Fleet
 from wva.sim.fleet.server import FleetServer
 
 
-class ManualClock:
+class StandingClock:
     """Time stands still until ``seconds`` is changed; a sleeper wakes when the test says so."""
 
     def __init__(self):
@@ -43,7 +43,7 @@ class ManualClock:
 @pytest.fixture
 def clock():
     """Return the clock that the test moves."""
-    return ManualClock()
+    return StandingClock()
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from wva.sim.fleet.columns import (
 from wva.sim.fleet.counters import GENERATION_TOKENS, INTER_TOKEN_LATENCY, PROMPT_TOKENS, TIME_TO_FIRST_TOKEN
 from wva.sim.fleet.engine import sample
 from wva.sim.fleet.users import Routing
-from wva.sim.stage.view import Signal
+from wva.sim.stage.view import ScrapedSignal
 
 BIG = replace(SMALL, num_gpu_blocks=128, max_num_seqs=8)
 MANY = [0.001 * number for number in range(12)]
@@ -62,7 +62,7 @@ def test_full_gateway_refuses():
 
 
 def test_refused_user_may_ask_again():
-    """Later there may be room."""
+    """A refused user is served by a later attempt, when the gateway has room."""
     target = service(0.0, 0.1, pods=0, queue_limit=1, attempts=2, retry_seconds=2.0)
     target.advance(1.0)
     assert values(target, "state")[1] == RETRYING
@@ -73,7 +73,7 @@ def test_refused_user_may_ask_again():
 
 
 def test_prompt_too_long_for_the_model_is_refused_for_good():
-    """Asking again does not make it shorter."""
+    """A prompt that is too long is refused once and not retried."""
     target = service((0.0, {"prompt": 200}), attempts=3)
     target.advance(9.0)
     assert values(target, "state") == [REFUSED]
@@ -142,7 +142,7 @@ def test_stale_view_counts_what_waits():
 
 
 def test_second_attempt_is_another_draw():
-    """A user whom one replica kept waiting comes to another one."""
+    """A user gives up at one replica, and the second attempt is drawn anew and goes to the other."""
     busy = [(0.001 * number, {"output": 150}) for number in range(4)]
     target = service(
         *busy, 0.1, pods=2, drawn=[0.1] * 5, routing=Routing.RANDOM, patience_seconds=0.5, attempts=2, retry_seconds=0.1
@@ -154,7 +154,7 @@ def test_second_attempt_is_another_draw():
 
 
 def test_stale_view_sends_everything_to_the_same_replica():
-    """As long as the view is old, the replica that was empty gets all requests; the next view knows better."""
+    """With an old view, the replica that was empty gets all requests. The next view corrects this."""
     target = service(0.0, *[0.1 + at for at in MANY], 0.4, pods=2, routing=Routing.STALE, view_seconds=0.3)
     target.advance(0.05)
     busy = 0 if loads(target, 0, 1) == [1, 0] else 1
@@ -177,7 +177,7 @@ def test_prefix_routing_prefers_the_replica_that_has_the_prompt():
 
 
 def test_replica_that_is_not_ready_gets_nothing():
-    """Neither one that starts nor one that is being terminated."""
+    """Neither a starting nor a terminating replica gets requests."""
     for routing in Routing:
         target = service(*MANY, pods=2, routing=routing, drawn=[number / 12 for number in range(12)])
         target.add(0, ready_at_seconds=7.0)
@@ -219,7 +219,7 @@ def test_user_gives_up_in_the_queue_and_during_the_prefill():
 
 
 def test_first_token_ends_the_patience():
-    """How long the answer takes does not matter then."""
+    """After the first token a user waits for the answer for any time."""
     target = service((0.0, {"output": 150}), patience_seconds=0.05)
     target.advance(9.0)
     assert values(target, "state") == [SERVED]
@@ -227,7 +227,7 @@ def test_first_token_ends_the_patience():
 
 
 def test_user_asks_again_after_a_moment_and_not_for_ever():
-    """Each attempt has the same patience; the last one's end is the request's."""
+    """Each attempt has the same patience. The request ends with its last attempt."""
     target = service(0.0, pods=0, patience_seconds=2.0, attempts=3, retry_seconds=0.5)
     ends = []
     for tenth in range(1, 100):
@@ -240,7 +240,7 @@ def test_user_asks_again_after_a_moment_and_not_for_ever():
 
 
 def test_answer_to_a_later_attempt_counts_from_the_first():
-    """The user has been waiting since then."""
+    """The latency of a later attempt counts from the user's first attempt."""
     target = service(0.0, pods=0, patience_seconds=2.0, attempts=2, retry_seconds=0.5)
     target.add(0, ready_at_seconds=2.2)
     target.advance(9.0)
@@ -270,7 +270,7 @@ def test_engine_that_is_killed_breaks_what_it_has():
 
 
 def test_engine_that_drains_ends_when_its_queue_is_empty():
-    """Not before, and not with its grace period."""
+    """A draining engine ends exactly when its queue is empty, before the end of its grace period."""
     target = service(*MANY)
     target.advance(0.05)
     target.terminate(0, grace_seconds=30.0)
@@ -281,7 +281,7 @@ def test_engine_that_drains_ends_when_its_queue_is_empty():
 
 
 def test_idle_engine_ends_at_once():
-    """There is nothing to wait for."""
+    """An idle engine ends as soon as it is terminated."""
     target = service(9.0)
     target.advance(1.0)
     target.terminate(0, grace_seconds=30.0)
@@ -289,7 +289,7 @@ def test_idle_engine_ends_at_once():
 
 
 def test_variant_may_come_later_and_be_larger():
-    """Engines that run go on as if it had been known from the start."""
+    """Running engines go on as if the variant had been known from the start."""
     larger = replace(SMALL, num_gpu_blocks=500, block_size=16, max_num_seqs=9, max_num_batched_tokens=128)
     early, late = service(*MANY, variants=(SMALL, larger)), service(*MANY)
     for target in (early, late):
@@ -305,7 +305,7 @@ def test_variant_may_come_later_and_be_larger():
 
 
 def test_time_at_an_engine_is_that_of_its_own_clock():
-    """An engine that is idle has no next event."""
+    """The time at an engine is its own clock's. An idle engine has no next event."""
     target = service(0.0)
     target.advance(20.0)
     assert target.columns.next_event[0] == inf
@@ -325,29 +325,29 @@ def test_those_that_end_together_end_in_order():
 
 
 def test_scrape_says_what_the_page_says():
-    """Also inside a run of steps, in the order of the signals that a policy sees."""
+    """A scrape has the values of the page, even inside a run of steps, in the order of a policy's signals."""
     prefixed = {"prompt": 40, "group": 0, "prefix": 36, "shared": 36, "output": 90}
     target = service(*[(at, prefixed) for at in MANY], variants=(replace(SMALL, kv_read_seconds_per_token=1e-5),))
     for at in (0.3, 1.234, 2.5):
         target.advance(at)
         page = sample(target.columns, target.handle, 0)
         sums = [(page.histograms[row].total, page.histograms[row].count) for row in range(len(page.histograms))]
-        assert dict(zip(Signal, target.scrape(0), strict=True)) == {
-            Signal.RUNNING: page.running,
-            Signal.WAITING: page.waiting,
-            Signal.KV_USAGE: page.kv_cache_usage,
-            Signal.SUCCESS: sum(page.finished.values()),
-            Signal.PROMPT_TOKENS: page.prompt_tokens,
-            Signal.GENERATION_TOKENS: page.generation_tokens,
-            Signal.PREFIX_QUERIES: page.prefix_cache_queries,
-            Signal.PREFIX_HITS: page.prefix_cache_hits,
-            Signal.PREEMPTIONS: page.preemptions,
-            Signal.TTFT_SUM: sums[TIME_TO_FIRST_TOKEN][0],
-            Signal.TTFT_COUNT: sums[TIME_TO_FIRST_TOKEN][1],
-            Signal.ITL_SUM: sums[INTER_TOKEN_LATENCY][0],
-            Signal.ITL_COUNT: sums[INTER_TOKEN_LATENCY][1],
-            Signal.REQUEST_PROMPT_SUM: sums[PROMPT_TOKENS][0],
-            Signal.REQUEST_PROMPT_COUNT: sums[PROMPT_TOKENS][1],
-            Signal.REQUEST_GENERATION_SUM: sums[GENERATION_TOKENS][0],
-            Signal.REQUEST_GENERATION_COUNT: sums[GENERATION_TOKENS][1],
+        assert dict(zip(ScrapedSignal, target.scrape(0), strict=True)) == {
+            ScrapedSignal.RUNNING: page.running,
+            ScrapedSignal.WAITING: page.waiting,
+            ScrapedSignal.KV_USAGE: page.kv_cache_usage,
+            ScrapedSignal.SUCCESS: sum(page.finished.values()),
+            ScrapedSignal.PROMPT_TOKENS: page.prompt_tokens,
+            ScrapedSignal.GENERATION_TOKENS: page.generation_tokens,
+            ScrapedSignal.PREFIX_QUERIES: page.prefix_cache_queries,
+            ScrapedSignal.PREFIX_HITS: page.prefix_cache_hits,
+            ScrapedSignal.PREEMPTIONS: page.preemptions,
+            ScrapedSignal.TTFT_SUM: sums[TIME_TO_FIRST_TOKEN][0],
+            ScrapedSignal.TTFT_COUNT: sums[TIME_TO_FIRST_TOKEN][1],
+            ScrapedSignal.ITL_SUM: sums[INTER_TOKEN_LATENCY][0],
+            ScrapedSignal.ITL_COUNT: sums[INTER_TOKEN_LATENCY][1],
+            ScrapedSignal.REQUEST_PROMPT_SUM: sums[PROMPT_TOKENS][0],
+            ScrapedSignal.REQUEST_PROMPT_COUNT: sums[PROMPT_TOKENS][1],
+            ScrapedSignal.REQUEST_GENERATION_SUM: sums[GENERATION_TOKENS][0],
+            ScrapedSignal.REQUEST_GENERATION_COUNT: sums[GENERATION_TOKENS][1],
         }

@@ -2,13 +2,13 @@
 
 import pytest
 
-from wva.sim.fleet.requests import FinishedRequest, Request
+from wva.sim.fleet.requests import FinishedRequest, UserRequest
 from wva.sim.fleet.service_log import Latency, ServiceLevel, ServiceLog
 
 
 def finished(at, ttft, gap, tokens=10):
     """Return a finished request."""
-    return FinishedRequest(Request(1, 0.0, 1, tokens), at, ttft, gap, tokens)
+    return FinishedRequest(UserRequest(1, 0.0, 1, tokens), at, ttft, gap, tokens)
 
 
 def test_nothing_served_is_absence_not_zero():
@@ -41,7 +41,7 @@ def test_attainment_takes_both_objectives():
 
 
 def test_span_chooses_by_finish_time():
-    """Only what finished since then counts."""
+    """Only requests that finished within the span count."""
     log = ServiceLog()
     for at in (1.0, 2.0, 3.0):
         log.record(finished(at, 0.1, 0.01))
@@ -50,7 +50,7 @@ def test_span_chooses_by_finish_time():
 
 
 def test_requests_may_finish_out_of_order():
-    """Engines are looked at one after the other."""
+    """The log takes finished requests in any order, since it reads one engine after the other."""
     log = ServiceLog()
     for at in (3.0, 1.0):
         log.record(finished(at, 0.1, 0.01))

@@ -10,8 +10,8 @@ from aiohttp.test_utils import TestServer
 
 from tests.sim.emulator.conftest import JumpingClock
 from wva.sim.loadgen.client import ChatClient, open_session
-from wva.sim.loadgen.report import Tally, table
-from wva.sim.loadgen.run import Limits, generate
+from wva.sim.loadgen.report import ResultTally, table
+from wva.sim.loadgen.run import RunLimits, generate
 
 GOOD = (
     'data: {"choices":[{"delta":{"content":"a "}}]}\n\n',
@@ -68,7 +68,7 @@ async def test_answer_is_measured(serve):
 
 
 async def test_server_without_usage(serve):
-    """Then the pieces are counted."""
+    """Without usage from the server, the load generator counts the pieces."""
     result = await one(await serve(streaming(GOOD[0], GOOD[1], GOOD[3])))
     assert result.output_tokens == 2
 
@@ -110,7 +110,7 @@ async def overloaded(_):
     ids=["status", "early end", "no JSON", "silence"],
 )
 async def test_failures_are_results(serve, handler, failure, seconds):
-    """With a reason to count them by."""
+    """A failure is a result with a reason, by which failures are counted."""
     result = await one(await serve(handler), timeout_seconds=seconds)
     assert result.failure == failure
     assert result.inter_token_seconds is None
@@ -123,15 +123,15 @@ async def test_nobody_listens():
 
 async def run_all(url, at_seconds, **limits):
     """Send a whole schedule; return the tally and the seconds of the clock it took."""
-    clock, tally = JumpingClock(), Tally()
+    clock, tally = JumpingClock(), ResultTally()
     async with open_session(token="", connections=16) as session:
         client = ChatClient(session, url=url, model="m", content_words=1)
-        await generate(client, at_seconds, limits=Limits(**limits), clock=clock, tally=tally)
+        await generate(client, at_seconds, limits=RunLimits(**limits), clock=clock, tally=tally)
     return tally, clock.seconds - 100.0
 
 
 async def test_every_request_of_the_schedule_is_sent(serve):
-    """At its time: the last one when the schedule says so; all answers are waited for."""
+    """The load generator sends each request at its time, and waits for all answers."""
     tally, seconds = await run_all(await serve(streaming(*GOOD)), [0.5, 1.0, 7.0])
     assert (tally.sent, tally.answered, tally.not_sent) == (3, 3, 0)
     assert seconds == pytest.approx(7.0)
@@ -140,7 +140,7 @@ async def test_every_request_of_the_schedule_is_sent(serve):
 
 
 async def test_slow_server_does_not_slow_the_load_down(serve):
-    """What would be too many at once is not sent, and counted; nothing waits for an answer."""
+    """The load generator does not send requests above its limit, but counts them. It waits for no answer."""
     tally, _ = await run_all(await serve(silent), [1.0, 2.0, 3.0], concurrency=2, timeout_seconds=0.2)
     assert tally.sent + tally.not_sent == 3
     assert tally.sent >= 2
@@ -149,7 +149,7 @@ async def test_slow_server_does_not_slow_the_load_down(serve):
 
 def test_table_says_what_matters():
     """Counts, reasons, quantiles in milliseconds; dashes where there is nothing."""
-    tally = Tally(sent=2, not_sent=1, late_seconds=2.5)
+    tally = ResultTally(sent=2, not_sent=1, late_seconds=2.5)
     text = table(tally.report(10.0))
     assert "2 requests sent in 10 s, 0 answered, 1 not sent (too many on their way), 0 tokens/s" in text
     assert "time to first token     -    -    -    -" in text

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wva.sim.loadgen.schedule import Step, arrivals, duration_seconds, expected_requests, parse_rate
+from wva.sim.loadgen.schedule import RateStep, arrivals, duration_seconds, expected_requests, parse_rate
 
 
 def test_rate_of_the_guides():
     """Twenty minutes at forty requests per minute."""
     steps = parse_rate("[[1200, 40]]")
-    assert steps == (Step(1200, 40),)
+    assert steps == (RateStep(1200, 40),)
     assert (duration_seconds(steps), expected_requests(steps)) == (1200, 800)
 
 
@@ -33,18 +33,18 @@ def test_rate_of_the_guides():
     ],
 )
 def test_other_texts_are_refused(text, reason):
-    """With what was expected."""
+    """The error says what was expected."""
     with pytest.raises(ValueError, match=reason):
         parse_rate(text)
 
 
 @given(
-    st.lists(st.builds(Step, st.floats(0.1, 100), st.floats(0, 600)), min_size=1, max_size=4),
+    st.lists(st.builds(RateStep, st.floats(0.1, 100), st.floats(0, 600)), min_size=1, max_size=4),
     st.integers(0, 9),
     st.booleans(),
 )
 def test_arrivals_rise_and_stay_within(steps, seed, evenly):
-    """Whatever the steps."""
+    """Arrivals rise and stay within the schedule, for any steps."""
     found = list(arrivals(tuple(steps), seed=seed, evenly=evenly))
     assert all(early <= late for early, late in pairwise(found))
     assert all(0 < at <= duration_seconds(tuple(steps)) for at in found)
@@ -52,7 +52,7 @@ def test_arrivals_rise_and_stay_within(steps, seed, evenly):
 
 def test_rate_is_kept_on_average():
     """Within four standard deviations of the Poisson count, for one seed."""
-    steps = (Step(1000, 120), Step(1000, 0), Step(1000, 60))
+    steps = (RateStep(1000, 120), RateStep(1000, 0), RateStep(1000, 60))
     found = list(arrivals(steps, seed=3))
     first = sum(at <= 1000 for at in found)
     last = sum(at > 2000 for at in found)
@@ -63,11 +63,11 @@ def test_rate_is_kept_on_average():
 
 def test_evenly_spaced():
     """One every half second, until the step ends."""
-    assert list(islice(arrivals((Step(2, 120),), seed=0, evenly=True), 9)) == [0.5, 1.0, 1.5, 2.0]
+    assert list(islice(arrivals((RateStep(2, 120),), seed=0, evenly=True), 9)) == [0.5, 1.0, 1.5, 2.0]
 
 
 def test_run_is_a_function_of_its_seed():
     """The same seed gives the same times, another one others."""
-    steps = (Step(60, 60),)
+    steps = (RateStep(60, 60),)
     assert list(arrivals(steps, seed=1)) == list(arrivals(steps, seed=1))
     assert list(arrivals(steps, seed=1)) != list(arrivals(steps, seed=2))

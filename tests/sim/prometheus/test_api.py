@@ -254,7 +254,7 @@ async def test_tls_and_token(session):
 
 
 async def test_another_token_is_demanded_from_the_next_request_on(session):
-    """As an identity provider that renews its keys."""
+    """The server may demand another token at any request, as when an identity provider renews its keys."""
     async with EmbeddedPrometheus(now=lambda: NOW, token="old") as prom:
         prom.token = "new"
         statuses = []

@@ -30,7 +30,7 @@ def test_comments_and_blank_lines_carry_nothing():
     ("text", "value"), [("NaN", math.nan), ("+Inf", math.inf), ("-Inf", -math.inf), ("1e-7", 1e-7), ("0x10", None)]
 )
 def test_values(text: str, value: float | None):
-    """Numbers as Go prints them are read; hexadecimal ones nobody exposes are refused."""
+    """The parser reads numbers as Go prints them. It refuses hexadecimal ones, which no target exposes."""
     if value is None:
         with pytest.raises(ExpositionError):
             _parsed(f"m {text}")

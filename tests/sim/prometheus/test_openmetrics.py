@@ -24,7 +24,7 @@ def file():
 
 
 def test_each_sample_is_written_once_with_its_time(tsdb, file):
-    """Also when the next writing comes after retention has taken the first ones."""
+    """Each sample is written once, even if retention has removed the first ones before the next write."""
     writer = OpenMetricsWriter(tsdb, file)
     tsdb.append({"__name__": "up", "job": "a"}, 100.5, 1)
     writer.write()
@@ -35,7 +35,7 @@ def test_each_sample_is_written_once_with_its_time(tsdb, file):
 
 
 def test_the_end_of_a_series_has_no_line(tsdb, file):
-    """Text has no word for it; what comes back later is written."""
+    """The text cannot express the end of a series. Later samples of the series are written."""
     labels = {"__name__": "up"}
     tsdb.append(labels, 1, 1)
     tsdb.mark_stale(labels, 2)
@@ -50,7 +50,7 @@ def test_the_end_of_a_series_has_no_line(tsdb, file):
     ("value", "text"), [(math.inf, "+Inf"), (-math.inf, "-Inf"), (math.nan, "NaN"), (1e-9, "1e-09"), (0.0, "0.0")]
 )
 def test_values_are_spelled_as_the_format_has_them(tsdb, file, value, text):
-    """Python has other words for what is no number."""
+    """NaN and infinities have the format's spelling, which is not Python's."""
     tsdb.append({"__name__": "m"}, 1, value)
     OpenMetricsWriter(tsdb, file).finish()
     assert file.getvalue() == f"m{{}} {text} 1.000\n# EOF\n"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wva.sim.prometheus import Tsdb
-from wva.sim.prometheus.promql import BadQueryError, ExecutionError, Moment, evaluate, parse
+from wva.sim.prometheus.promql import BadQueryError, EvaluationTime, ExecutionError, evaluate, parse
 from wva.sim.prometheus.promql.histogram import bucket_quantile
 
 _values = st.floats(allow_nan=True, allow_infinity=True, width=32)
@@ -24,7 +24,7 @@ def _database(families: dict) -> Tsdb:
 
 
 def _ask(tsdb: Tsdb, query: str, at_ms: int):
-    return evaluate(parse(query), Moment(tsdb, at_ms, at_ms, at_ms))
+    return evaluate(parse(query), EvaluationTime(tsdb, at_ms, at_ms, at_ms))
 
 
 def _by_labels(vector) -> dict:
@@ -51,7 +51,7 @@ def test_instant_value_is_the_newest_within_the_look_back(families: dict, at_ms:
 
 @given(_families, st.integers(0, 700_000), st.sampled_from([1, 30, 60, 300]))
 def test_largest_and_smallest_over_time_ignore_nan(families: dict, at_ms: int, window: int):
-    """They are those of the numbers in the window, and NaN only where there is no number."""
+    """The result is a number if the window has one, and otherwise NaN."""
     tsdb = _database(families)
     for function, pick in (("max_over_time", max), ("min_over_time", min)):
         expected = {}
@@ -158,7 +158,7 @@ def test_at_modifier_fixes_the_time():
     for time in range(0, 100, 10):
         tsdb.append({"__name__": "m"}, time, time)
     assert [sample.value for sample in _ask(tsdb, "m @ 55 offset 10s", 90_000)] == [40]
-    moment = Moment(tsdb, 90_000, 20_000, 80_000)
+    moment = EvaluationTime(tsdb, 90_000, 20_000, 80_000)
     assert [sample.value for sample in evaluate(parse("m @ start() + m @ end()"), moment)] == [100]
 
 
@@ -194,7 +194,7 @@ def test_what_is_not_supported_is_refused_by_name(query: str):
     ],
 )
 def test_ambiguous_data_is_an_execution_error(query: str, message: str):
-    """Where the data does not tell which element is meant, there is no answer."""
+    """A query fails if the data does not tell which element is meant."""
     tsdb = _database({("a", "x"): [(0, 1.0)], ("a", "y"): [(0, 2.0)]})
     with pytest.raises(ExecutionError, match=message):
         _ask(tsdb, query, 1000)

@@ -12,7 +12,7 @@ from wva.sim.prometheus.scrape import target_labels
 BASE = {"job": "vllm", "instance": "10.0.0.1:8000"}
 
 
-class World:
+class ScrapedWorld:
     """A scraper with one target, whose page the test sets."""
 
     def __init__(self, **options) -> None:
@@ -46,7 +46,7 @@ class World:
 
 async def test_samples_carry_the_scrape_time_and_the_labels_of_the_target():
     """Each sample is stored under the one time of the scrape."""
-    world = World()
+    world = ScrapedWorld()
     await world.scrape('m{pod="p"} 1\n', at=100.0)
     (series,) = world.tsdb.of_name("m")
     assert series.labels == {"__name__": "m", "pod": "p", **BASE}
@@ -54,8 +54,8 @@ async def test_samples_carry_the_scrape_time_and_the_labels_of_the_target():
 
 
 async def test_series_missing_from_the_next_page_ends_there():
-    """It gets one staleness marker, not one at each scrape, and comes back by itself."""
-    world = World()
+    """A missing series gets one staleness marker, not one at each scrape, and continues at its next sample."""
+    world = ScrapedWorld()
     for at, page in enumerate(["m 1\nn 1\n", "n 1\n", "n 1\n", "m 2\nn 1\n"]):
         await world.scrape(page, at=at)
     assert world.values("m") == [1.0, None, 2.0]
@@ -65,7 +65,7 @@ async def test_series_missing_from_the_next_page_ends_there():
 @pytest.mark.parametrize("broken", ["down", "m 2\nbroken {\n"])
 async def test_failed_scrape_ends_all_series_and_says_so(broken: str):
     """A target that does not answer and one that answers garbage are the same: nothing of the page is stored."""
-    world = World()
+    world = ScrapedWorld()
     await world.scrape("m 1\n", at=1)
     await world.scrape(broken, at=2)
     assert world.values("m") == [1.0, None]
@@ -78,8 +78,8 @@ async def test_failed_scrape_ends_all_series_and_says_so(broken: str):
 
 
 async def test_target_that_is_gone_ends_its_series_up_among_them():
-    """After removal nothing of the target is current, and nothing more is written."""
-    world = World()
+    """After the removal of a target no series of it is current, and no samples are added."""
+    world = ScrapedWorld()
     await world.scrape("m 1\n", at=1)
     world.scraper.remove(world.target)
     await world.scrape("m 1\n", at=2)
@@ -89,7 +89,7 @@ async def test_target_that_is_gone_ends_its_series_up_among_them():
 
 
 async def test_discovered_targets_come_and_go():
-    """Discovery is asked at each scrape."""
+    """The scraper asks discovery for targets at each scrape."""
     tsdb = Tsdb()
     scraper = Scraper(tsdb)
     pods = ["a", "b"]
@@ -104,7 +104,7 @@ async def test_discovered_targets_come_and_go():
 
 async def test_own_timestamps_are_kept_and_their_series_not_ended():
     """A sample with a time is stored at it; when it vanishes Prometheus leaves it to the look-back."""
-    world = World()
+    world = ScrapedWorld()
     await world.scrape("m 1 50000\n", at=100)
     await world.scrape("", at=101)
     assert (world.times("m"), world.values("m")) == ([50_000], [1.0])
@@ -112,14 +112,14 @@ async def test_own_timestamps_are_kept_and_their_series_not_ended():
 
 async def test_own_timestamps_can_be_overruled():
     """With ``honor_timestamps`` off the scrape time counts."""
-    world = World(honor_timestamps=False)
+    world = ScrapedWorld(honor_timestamps=False)
     await world.scrape("m 1 50000\n", at=100)
     assert world.times("m") == [100_000]
 
 
 async def test_same_series_with_labels_in_another_order_does_not_end():
     """Identity is the label set and not the text of the line."""
-    world = World()
+    world = ScrapedWorld()
     await world.scrape('m{a="1",b="2"} 1\n', at=1)
     await world.scrape('m{b="2",a="1"} 2\n', at=2)
     assert world.values("m") == [1.0, 2.0]
@@ -127,7 +127,7 @@ async def test_same_series_with_labels_in_another_order_does_not_end():
 
 async def test_series_added_counts_what_was_not_there_before():
     """The synthetic series tells churn."""
-    world = World()
+    world = ScrapedWorld()
     for at, page in enumerate(["m 1\nn 1\n", "m 1\nn 1\n", "m 1\no 1\n"]):
         await world.scrape(page, at=at)
     assert world.values("scrape_series_added") == [2.0, 0.0, 1.0]
@@ -135,7 +135,7 @@ async def test_series_added_counts_what_was_not_there_before():
 
 async def test_writes_survive_retention_of_a_silent_series():
     """A series that retention dropped while the target still exposes it is created anew."""
-    world = World()
+    world = ScrapedWorld()
     await world.scrape("m 1 0\n", at=10)
     await world.scrape("m 1 0\n", at=8000)
     assert not list(world.tsdb.of_name("m"))

@@ -26,7 +26,7 @@ def test_label_sets_are_equal_whatever_their_order_and_empty_labels():
 
 
 def test_sample_older_than_the_last_is_refused():
-    """Samples come in order; the refusal is told and nothing changes."""
+    """The database refuses a sample that is older than the last, reports it, and changes nothing."""
     tsdb = Tsdb()
     assert tsdb.append(LABELS, 10, 1)
     assert not tsdb.append(LABELS, 9.999, 2)
@@ -44,7 +44,7 @@ def test_second_sample_of_one_time_is_accepted_only_if_it_says_the_same():
 
 
 def test_samples_beyond_retention_go_and_empty_series_with_them():
-    """Retention follows the times written; a holder of a reference can see that its series went."""
+    """Retention follows the times of samples. A caller with a reference can see that its series was removed."""
     tsdb = Tsdb(retention_seconds=600)
     tsdb.append({"__name__": "old"}, 0, 1)
     old = _only(tsdb)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from wva.sim.fleet.parameters import PRESETS
-from wva.sim.stage.scenario import Observation, Scenario, StartUp, VariantSetup
-from wva.sim.stage.view import Controller, Pod, Scrape, Signal, VariantView
+from wva.sim.stage.scenario import Scenario, StartUp, VariantSetup, WorldObservation
+from wva.sim.stage.view import Scrape, ScrapedSignal, StageController, StagePodView, VariantView
 from wva.sim.traffic.requests import Traffic
 
 START_UP_SECONDS = 60.0
@@ -28,7 +28,7 @@ def scenario(*variants: VariantSetup, traffic: Traffic | None = None, **changes)
         "test",
         variants or (setup(),),
         lambda _: even(1.0, 60.0) if traffic is None else traffic,
-        **({"observation": Observation(adapter_seconds=0.0)} | changes),
+        **({"observation": WorldObservation(adapter_seconds=0.0)} | changes),
     )
 
 
@@ -112,7 +112,7 @@ class FakeStage:
         while len(pods) > replicas:
             pods.remove(max(pods, key=lambda pod: (pod[2] > self.now, pod[1])))
 
-    def run(self, controllers: Sequence[Controller], *, until: float) -> FakeStage:
+    def run(self, controllers: Sequence[StageController], *, until: float) -> FakeStage:
         """Let time pass in steps of a second; all begin with the first."""
         due = [self.now] * len(controllers)
         while self.now < until:
@@ -136,7 +136,8 @@ class FakeStage:
 
     def _view(self, one: VariantSetup) -> VariantView:
         pods = tuple(
-            Pod(name, created, ready if ready <= self.now else None) for name, created, ready in self._created[one.name]
+            StagePodView(name, created, ready if ready <= self.now else None)
+            for name, created, ready in self._created[one.name]
         )
         return VariantView(
             one.name,
@@ -159,8 +160,8 @@ class FakeStage:
     def _scrape(self) -> None:
         """Half of what is in flight waits, and 200 requests in flight fill the KV cache."""
         share = self._share()
-        values = [0.0] * len(Signal)
-        values[Signal.RUNNING] = values[Signal.WAITING] = share / 2
-        values[Signal.KV_USAGE] = min(1.0, share / 200)
+        values = [0.0] * len(ScrapedSignal)
+        values[ScrapedSignal.RUNNING] = values[ScrapedSignal.WAITING] = share / 2
+        values[ScrapedSignal.KV_USAGE] = min(1.0, share / 200)
         for name in self._ready():
             self._scrapes[name].append(Scrape(self.now, () if self._lost(name, self.now) else tuple(values)))

@@ -22,13 +22,13 @@ def test_it_is_what_a_simulation_finds() -> None:
 
 
 def test_longer_requests_mean_fewer() -> None:
-    """Within one simulated size the formula goes on."""
+    """Between simulated sizes the capacity falls as the formula says."""
     carried = within(EASY)
     assert carried(H100, 500, 250) > carried(H100, 510, 250) > carried(H100, 510, 255)
     assert carried(H100, 500, 250) < saturation(H100, 500, 250)
 
 
 def test_objectives_that_nothing_keeps() -> None:
-    """No fleet is large enough for them; what is left is the rate that a replica can do at all."""
+    """No fleet can keep these objectives, so the capacity is the highest rate that a replica serves."""
     never = within(Objectives(ttft_seconds=1e-6, itl_seconds=1e-6))
     assert never(H100, 500, 250) == saturation(H100, 500, 250)

@@ -1,4 +1,4 @@
-"""What is planned by who knows the traffic is there in time, and costs what it must."""
+"""The plans of the policy that knows the traffic are Ready in time, at the lowest cost."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from wva.sim.rivals.clairvoyant import (
     start_ups,
     static_peak,
 )
-from wva.sim.rivals.demand import STEP_SECONDS, Demand, cheapest_counts, cost, demand, static_fleet
+from wva.sim.rivals.demand import STEP_SECONDS, DemandOverTime, cheapest_counts, cost, demand, static_fleet
 from wva.sim.stage.run import figures
 from wva.sim.stage.scenario import StartUp, start_up_random
-from wva.sim.stage.world import World
+from wva.sim.stage.world import StageWorld
 
 SMALL = PRESETS["L40S"]
 
@@ -79,7 +79,7 @@ def test_long_requests_weigh_more() -> None:
 
 
 def test_cached_prefixes_cost_nothing() -> None:
-    """What a cache may hold of a prompt is taken as held."""
+    """The policy takes each prefix that a cache may hold as held."""
     traffic = even(10.0, 300.0, prompt=500, answer=1)
     traffic.prefix_tokens[:] = 400
     assert demand(scenario(), traffic, by_size, by_size).capacity[0, 0] == by_size(setup().parameters, 100, 1)
@@ -91,7 +91,7 @@ def ideal_cost(of, traffic) -> float:
 
 
 def test_no_traffic_needs_the_minimum() -> None:
-    """And costs it."""
+    """Without traffic the ideal fleet is the minimum, at the minimum's cost."""
     of = scenario(setup(minimum=2))
     assert ideal_cost(of, requests([], 3600.0)) == 8.0
 
@@ -117,7 +117,7 @@ def test_the_cheapest_mix() -> None:
 
 
 def test_bounds_hold_where_nothing_suffices() -> None:
-    """All variants at their maximum are the best that there is."""
+    """If no fleet suffices, all variants are at their maximum."""
     of = scenario(setup(maximum=3))
     assert static_fleet(of, demand(of, even(100.0, 100.0), ten)) == (3,)
 
@@ -137,11 +137,11 @@ def test_it_is_ready_in_time_and_lets_go_at_once() -> None:
 
 
 def test_those_who_know_serve_users_well() -> None:
-    """On the real stage: both reach the goal, and the fixed fleet never changes and costs more."""
+    """On the real stage both policies reach the goal. The fixed fleet never changes, and costs more."""
     of = scenario(setup(maximum=8), traffic=two_rates(6.0, 60.0, seconds=400.0), measured_from_seconds=90.0)
     found = {}
     for policy in (static_peak, clairvoyant):
-        world = World(of, seed=1)
+        world = StageWorld(of, seed=1)
         world.run(policy(of, 1))
         found[policy] = figures(world)
         assert found[policy].attainment >= GOAL
@@ -151,7 +151,7 @@ def test_those_who_know_serve_users_well() -> None:
 
 def levels(of, rates) -> list[int]:
     """Return the counts of the first variant that are cheapest over time."""
-    needed = Demand(np.array(rates, float), np.full((len(rates), len(of.variants)), 10.0))
+    needed = DemandOverTime(np.array(rates, float), np.full((len(rates), len(of.variants)), 10.0))
     return cheapest_over_time(of, needed)[:, 0].tolist()
 
 
@@ -168,14 +168,14 @@ def test_another_variant_is_not_worth_a_short_time() -> None:
 
     def fleets(moments: int) -> list[list[int]]:
         capacity = np.tile([5.0, 1.0], (moments, 1))
-        return cheapest_over_time(of, Demand(np.full(moments, 1.0), capacity)).tolist()
+        return cheapest_over_time(of, DemandOverTime(np.full(moments, 1.0), capacity)).tolist()
 
     assert fleets(2) == [[1, 0]] * 2
     assert fleets(60) == [[0, 1]] * 60
 
 
 def test_bounds_hold_over_time() -> None:
-    """The minimum is kept without need, and the maximum is what there is for too much."""
+    """Without load the policy keeps the minimum. With too much load it orders the maximum."""
     of = scenario(setup(replicas=5, minimum=2, maximum=4))
     assert levels(of, [0.0] * 20 + [100.0] * 20) == [2] * 20 + [4] * 20
 
@@ -196,7 +196,9 @@ def test_no_series_of_fleets_is_cheaper(rates, prices, carries, before, start) -
             for name, price, count in zip("ab", prices, before, strict=True)
         )
     )
-    found = cheapest_over_time(of, Demand(np.array(rates, float), np.tile(np.array(carries, float), (len(rates), 1))))
+    found = cheapest_over_time(
+        of, DemandOverTime(np.array(rates, float), np.tile(np.array(carries, float), (len(rates), 1)))
+    )
 
     def step(old, new) -> float:
         return sum(
@@ -225,7 +227,7 @@ def test_no_series_of_fleets_is_cheaper(rates, prices, carries, before, start) -
     st.floats(0.0, 0.5),
 )
 def test_every_plan_is_ready_in_time(wanted, first: int, second: int, seed: int, sigma: float) -> None:
-    """With any spread of start-up times, all that is needed is Ready once there has been time for a pod to start."""
+    """For any spread of start-up times, all needed replicas are Ready after the longest start-up time."""
     start_up = StartUp(40.0, sigma, pull_probability=0.2, pull_seconds=100.0)
     of = scenario(setup("a", replicas=first, start_up=start_up), setup("b", replicas=second, start_up=start_up))
 

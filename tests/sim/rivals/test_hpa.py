@@ -11,35 +11,36 @@ from wva.sim.rivals.hpa import (
     DEFAULT_UP,
     Behavior,
     External,
-    HorizontalPodAutoscaler,
     PerPod,
     Rate,
-    Rules,
+    ScalingRules,
+    SimulatedHpa,
 )
 
-AT_ONCE = Behavior(DEFAULT_UP, Rules(0.0, DEFAULT_DOWN.rates))
+AT_ONCE = Behavior(DEFAULT_UP, ScalingRules(0.0, DEFAULT_DOWN.rates))
 """Without a stabilization window."""
 
 
-def hpa(minimum: int = 1, maximum: int = 100, behavior: Behavior = AT_ONCE) -> HorizontalPodAutoscaler:
+def hpa(minimum: int = 1, maximum: int = 100, behavior: Behavior = AT_ONCE) -> SimulatedHpa:
     """Return an HPA with room."""
-    return HorizontalPodAutoscaler(minimum, maximum, behavior)
+    return SimulatedHpa(minimum, maximum, behavior)
 
 
 def test_the_behavior_of_a_spec_replaces_the_defaults() -> None:
-    """What a spec leaves out is as Kubernetes has it."""
+    """Fields that a spec leaves out have the defaults of Kubernetes."""
     assert Behavior.parse({}) == Behavior(
-        Rules(0.0, (Rate("Pods", 4, 15.0), Rate("Percent", 100, 15.0))), Rules(300.0, (Rate("Percent", 100, 15.0),))
+        ScalingRules(0.0, (Rate("Pods", 4, 15.0), Rate("Percent", 100, 15.0))),
+        ScalingRules(300.0, (Rate("Percent", 100, 15.0),)),
     )
     up = {"stabilizationWindowSeconds": 60, "selectPolicy": "Min"}
     down = {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}
     assert Behavior.parse({"scaleUp": up, "scaleDown": down}) == Behavior(
-        Rules(60, DEFAULT_UP.rates, "Min"), Rules(300.0, (Rate("Pods", 1, 60),))
+        ScalingRules(60, DEFAULT_UP.rates, "Min"), ScalingRules(300.0, (Rate("Pods", 1, 60),))
     )
 
 
 def test_a_restart_does_not_shrink_at_once() -> None:
-    """The first look takes what it finds for a proposal of the window that shrinking has to pass."""
+    """After a restart the HPA takes the present number for a proposal, which the window for shrinking keeps."""
     scaler = hpa(behavior=Behavior())
     assert scaler.external(current=6, exists=6, value=1, average=1, now=0) == 6
     assert scaler.external(current=6, exists=6, value=1, average=1, now=300) == 6
@@ -48,12 +49,12 @@ def test_a_restart_does_not_shrink_at_once() -> None:
 
 @pytest.mark.parametrize(("current", "expected"), [(0, 0), (1, 2), (7, 5)])
 def test_bounds_come_before_metrics(current: int, expected: int) -> None:
-    """A target outside of its bounds is moved to them without a metric; one that is held at 0 is left alone."""
+    """Without a metric the HPA moves a target into its bounds, but leaves a target at 0 alone."""
     assert hpa(2, 5).external(current=current, exists=current, value=None, average=1, now=0) == expected
 
 
 def test_a_minimum_of_zero_wakes_up() -> None:
-    """With minReplicas 0 the number that exists is no reason to stay at 0."""
+    """With minReplicas 0 an HPA starts a target that has no replicas."""
     assert hpa(0).external(current=0, exists=0, value=3, average=2, now=0) == 2
 
 
@@ -76,9 +77,9 @@ def test_several_metrics_grow_by_the_highest_and_shrink_by_all() -> None:
         (2, (0.1, 0.1), 0, 0, 1),
         (4, (1.0, 1.0), 2, 0, 4),  # on target, if those without a reading are idle
         (4, (1.0, 1.0, 1.0), 1, 0, 6),  # 3.0 over 4 pods of 0.5 each
-        (4, (1.0, 1.0, 1.0), 0, 1, 6),  # the same where the pod does not run yet
-        (4, (0.2, 0.2), 2, 0, 3),  # those without a reading count as on target: 1.4 over 0.5
-        (4, (0.2, 0.2), 0, 2, 1),  # those that do not run yet are left out: 0.4 over 0.5
+        (4, (1.0, 1.0, 1.0), 0, 1, 6),  # the same if the pod does not run yet
+        (4, (0.2, 0.2), 2, 0, 3),  # pods without a reading count as on target: 1.4 over 0.5
+        (4, (0.2, 0.2), 0, 2, 1),  # pods that do not run yet are left out: 0.4 over 0.5
         (5, (1.0, 0.2), 3, 0, 5),  # 1.2 asks for more, 0.48 with idle ones for less
         (9, (1.0, 1.0, 1.0), 1, 0, 9),  # more than now is asked for, and it comes out as less
         (5, (), 3, 0, 5),  # nothing is known
@@ -105,20 +106,20 @@ def test_growth_is_limited_by_the_larger_of_two_rates() -> None:
 @pytest.mark.parametrize(("select", "expected"), [("Max", 14), ("Min", 11), ("Disabled", 10)])
 def test_the_policy_that_counts_can_be_chosen(select, expected: int) -> None:
     """The farthest change, the nearest change, or none."""
-    up = Rules(0.0, (Rate("Pods", 4, 15.0), Rate("Percent", 10, 15.0)), select)
+    up = ScalingRules(0.0, (Rate("Pods", 4, 15.0), Rate("Percent", 10, 15.0)), select)
     assert hpa(behavior=Behavior(up)).external(current=10, exists=10, value=90, average=1, now=0) == expected
 
 
 @pytest.mark.parametrize(("select", "expected"), [("Max", 6), ("Min", 9), ("Disabled", 10)])
 def test_the_policy_that_counts_can_be_chosen_for_shrinking(select, expected: int) -> None:
-    """Likewise."""
-    down = Rules(0.0, (Rate("Pods", 4, 15.0), Rate("Percent", 10, 15.0)), select)
+    """The policy for shrinking can be chosen like that for growth."""
+    down = ScalingRules(0.0, (Rate("Pods", 4, 15.0), Rate("Percent", 10, 15.0)), select)
     assert hpa(behavior=Behavior(down=down)).external(current=10, exists=10, value=1, average=1, now=0) == expected
 
 
 def test_a_rate_counts_from_what_there_was_at_the_start_of_its_period() -> None:
-    """One pod a minute means one pod a minute, at any number of looks."""
-    down = Rules(0.0, (Rate("Pods", 1, 60.0),))
+    """One pod a minute means one pod a minute, for any number of polls."""
+    down = ScalingRules(0.0, (Rate("Pods", 1, 60.0),))
     scaler = hpa(behavior=Behavior(down=down))
     counts, current = [], 5
     for now in range(0, 151, 15):
@@ -141,7 +142,7 @@ METRICS = st.lists(
 @given(st.lists(METRICS, max_size=12), st.integers(0, 3), st.integers(3, 40), st.integers(0, 50))
 def test_a_decision_stays_in_the_bounds(looks, minimum: int, maximum: int, current: int) -> None:
     """Bounds hold for all readings, and an unknown metric never shrinks the target."""
-    scaler = HorizontalPodAutoscaler(minimum, maximum)
+    scaler = SimulatedHpa(minimum, maximum)
     for number, metrics in enumerate(looks):
         unknown = any(metric.propose(current, current, 0.1) is None for metric in metrics) or not metrics
         before = current

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.sim.rivals.fake_stage import FakeStage, scenario, setup
 from wva.sim.rivals import POLICIES
-from wva.sim.rivals.knative import PodAutoscaler, Settings
+from wva.sim.rivals.knative import KnativeSettings, PodAutoscaler
 
 
 def decisions(autoscaler: PodAutoscaler, concurrency, *, ready, seconds: range) -> dict[int, int | None]:
-    """Return what is asked for at each second; ``concurrency`` and ``ready`` are functions of the second."""
+    """Return the replicas asked for at each second; ``concurrency`` and ``ready`` are functions of the second."""
     found = {}
     for now in seconds:
         autoscaler.record(concurrency(now), now=float(now))
@@ -18,13 +18,13 @@ def decisions(autoscaler: PodAutoscaler, concurrency, *, ready, seconds: range) 
 
 def test_the_defaults_are_knatives() -> None:
     """A pod is taken for 100 requests at once, of which 70 % are aimed at."""
-    assert (Settings().target, Settings().panic_window_seconds) == (70.0, 6.0)
+    assert (KnativeSettings().target, KnativeSettings().panic_window_seconds) == (70.0, 6.0)
 
 
 def test_it_follows_the_mean_of_a_minute() -> None:
     """A load that doubles arrives in full when the window has passed."""
     found = decisions(
-        PodAutoscaler(Settings()), lambda now: 280 if now < 100 else 420, ready=lambda _: 4, seconds=range(200)
+        PodAutoscaler(KnativeSettings()), lambda now: 280 if now < 100 else 420, ready=lambda _: 4, seconds=range(200)
     )
     assert (found[99], found[101], found[130], found[160]) == (4, 5, 6, 6)
 
@@ -32,7 +32,7 @@ def test_it_follows_the_mean_of_a_minute() -> None:
 def test_panic_goes_by_six_seconds() -> None:
     """Once six seconds ask for twice the Ready pods, growth is immediate."""
     found = decisions(
-        PodAutoscaler(Settings()), lambda now: 140 if now < 100 else 1400, ready=lambda _: 2, seconds=range(110)
+        PodAutoscaler(KnativeSettings()), lambda now: 140 if now < 100 else 1400, ready=lambda _: 2, seconds=range(110)
     )
     assert found[99] == 2
     assert found[105] == 20
@@ -42,7 +42,7 @@ def test_panic_goes_by_six_seconds() -> None:
 def test_a_panic_never_shrinks_and_ends_after_a_calm_minute() -> None:
     """The most of the panic is kept until the window has passed without a reason for it."""
     found = decisions(
-        PodAutoscaler(Settings()),
+        PodAutoscaler(KnativeSettings()),
         lambda now: 1400 if 100 <= now < 110 else 70,
         ready=lambda now: 20 if now > 150 else 1,
         seconds=range(300),
@@ -54,18 +54,18 @@ def test_a_panic_never_shrinks_and_ends_after_a_calm_minute() -> None:
 
 
 def test_it_starts_as_in_panic() -> None:
-    """What it finds is kept for the first minute."""
-    found = decisions(PodAutoscaler(Settings()), lambda _: 7, ready=lambda _: 8, seconds=range(70))
+    """The autoscaler keeps the present number for the first minute, as in a panic."""
+    found = decisions(PodAutoscaler(KnativeSettings()), lambda _: 7, ready=lambda _: 8, seconds=range(70))
     assert (found[60], found[61]) == (8, 4)
 
 
 def test_without_scrapes_it_does_nothing() -> None:
-    """No data is not zero."""
-    assert PodAutoscaler(Settings()).decide(ready=3, now=0.0) is None
+    """Missing data is not zero: the autoscaler keeps the number."""
+    assert PodAutoscaler(KnativeSettings()).decide(ready=3, now=0.0) is None
 
 
 def test_on_the_stage() -> None:
-    """It settles on the target within bounds, grows within seconds, and shrinks a minute after the load has gone."""
+    """The autoscaler settles on its target, grows within seconds, and shrinks a minute after the load has gone."""
     of = scenario(setup(replicas=2, maximum=12))
     stage = FakeStage(of, lambda at: 1400.0 if 300 <= at < 600 else 120.0)
     stage.run(POLICIES["kpa"](of, 1), until=300)

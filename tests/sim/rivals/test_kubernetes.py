@@ -6,9 +6,9 @@ import pytest
 
 from tests.sim.rivals.fake_stage import FakeStage, scenario, setup
 from wva.sim.rivals import POLICIES, TARGETS, hpa_policy
-from wva.sim.rivals.readings import Load
+from wva.sim.rivals.readings import LoadReading
 from wva.sim.rivals.scope import Scope
-from wva.sim.stage.scenario import Observation
+from wva.sim.stage.scenario import WorldObservation
 
 
 @pytest.mark.parametrize(
@@ -29,21 +29,21 @@ def test_the_load_per_pod_reaches_the_target(policy: str, expected: int) -> None
 
 @pytest.mark.parametrize(("load", "lowest", "highest"), [("kv", 0.05, 0.95), ("queue", 0.5, 160), ("inflight", 2, 256)])
 def test_no_best_target_is_out_of_reach(load: str, lowest: float, highest: float) -> None:
-    """A few long prompts are enough for a pod, of any cache; a fleet that may cost little has long queues."""
-    targets = TARGETS[Load(load)]
+    """The targets reach from a few requests per pod, enough with long prompts, to long queues, for a cheap fleet."""
+    targets = TARGETS[LoadReading(load)]
     assert (targets[0], targets[-1]) == (lowest, highest)
     assert list(targets) == sorted(set(targets))
 
 
 def test_every_deployment_has_an_hpa_of_its_own() -> None:
-    """Both variants follow the mean of their own pods, at any price."""
+    """Each variant follows the mean of its own pods, whatever it costs."""
     of = scenario(setup("h100"), setup("l40s", price=1.0))
     stage = FakeStage(of, lambda _: 1000.0).run(POLICIES["hpa-inflight"](of, 1), until=900)
     assert (stage.replicas("h100"), stage.replicas("l40s")) == (5, 5)
 
 
 def test_the_cheapest_alone() -> None:
-    """The other variants are held at their minimum, also where they begin above it."""
+    """Only the cheapest variant scales. The others stay at, or go to, their minimum."""
     of = scenario(setup("h100", replicas=4, minimum=2), setup("l40s", price=1.0))
     stage = FakeStage(of, lambda _: 1000.0).run(POLICIES["hpa-inflight-cheapest"](of, 1), until=900)
     assert (stage.replicas("h100"), stage.replicas("l40s")) == (2, 8)
@@ -59,17 +59,17 @@ def test_lost_scrapes_hold() -> None:
 
 
 def test_the_adapter_tells_of_the_past() -> None:
-    """What was scraped since the adapter read is not known yet."""
-    late = scenario(observation=Observation(adapter_seconds=20.0))
+    """The HPA does not know scrapes from after the adapter's last read."""
+    late = scenario(observation=WorldObservation(adapter_seconds=20.0))
     stage = FakeStage(late, lambda at: 100.0 if at < 15 else 1000.0)
-    stage.run(hpa_policy(Load.IN_FLIGHT, 100.0, Scope.ALL)(late, 1), until=45)
+    stage.run(hpa_policy(LoadReading.IN_FLIGHT, 100.0, Scope.ALL)(late, 1), until=45)
     assert stage.asked == []
-    stage.run(hpa_policy(Load.IN_FLIGHT, 100.0, Scope.ALL)(late, 1), until=46)
+    stage.run(hpa_policy(LoadReading.IN_FLIGHT, 100.0, Scope.ALL)(late, 1), until=46)
     assert stage.asked == [(45.0, "h100", 5)]
 
 
 def test_a_deployment_at_zero_is_started() -> None:
-    """An HPA on a metric of pods has a minimum of 1, as Kubernetes asks, and is set up on what runs."""
+    """An HPA on a metric of pods needs a minimum of 1 in Kubernetes, so the policy first starts one replica."""
     of = scenario(setup(minimum=0, replicas=0))
     stage = FakeStage(of, lambda _: 0.0).run(POLICIES["hpa-queue"](of, 1), until=900)
     assert stage.asked == [(0.0, "h100", 1)]

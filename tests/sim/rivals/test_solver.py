@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wva.sim.rivals.solver import Kind, cheapest
+from wva.sim.rivals.solver import ReplicaKind, cheapest
 
 MODELS = ("a", "b")
 LIMITS = ("pool", "quota")
@@ -35,10 +35,10 @@ def by_trying_all(kinds, demands, limits) -> float | None:
 
 
 @st.composite
-def kind(draw) -> Kind:
+def kind(draw) -> ReplicaKind:
     """Return a kind of replica of one model, with whole numbers everywhere."""
     minimum = draw(st.integers(0, 2))
-    return Kind(
+    return ReplicaKind(
         price=draw(st.integers(1, 20)),
         carries={draw(st.sampled_from(MODELS)): draw(st.integers(1, 12))},
         minimum=minimum,
@@ -68,13 +68,13 @@ def test_nothing_is_cheaper(kinds, demands, limits) -> None:
 
 def test_a_greedy_choice_would_be_dearer() -> None:
     """10 requests: the best price per request is a replica for 7, but one of 7 and one of 3 beats two of 7."""
-    kinds = [Kind(7.0, {"m": 7.0}), Kind(3.5, {"m": 3.0})]
+    kinds = [ReplicaKind(7.0, {"m": 7.0}), ReplicaKind(3.5, {"m": 3.0})]
     assert cheapest(kinds, {"m": 10.0}) == (1, 1)
 
 
 def test_scarce_gpus_change_the_choice() -> None:
     """With four GPUs left of the cheap sort, the dear one takes the rest."""
-    kinds = [Kind(1.0, {"m": 1.0}, takes={"l40s": 1}), Kind(5.0, {"m": 4.0}, takes={"h100": 1})]
+    kinds = [ReplicaKind(1.0, {"m": 1.0}, takes={"l40s": 1}), ReplicaKind(5.0, {"m": 4.0}, takes={"h100": 1})]
     assert cheapest(kinds, {"m": 8.0}, {"l40s": 100, "h100": 100}) == (8, 0)
     assert cheapest(kinds, {"m": 8.0}, {"l40s": 4, "h100": 100}) == (4, 1)
     assert cheapest(kinds, {"m": 8.0}, {"l40s": 4, "h100": 0}) is None

@@ -1,4 +1,4 @@
-"""WVA on the stage: the shipped decisions, and the way of its number to the Deployment."""
+"""WVA on the stage: the shipped decisions, and how its number reaches the Deployment."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from tests.sim.stage.scenes import evenly, of_times, scene, variant
 from wva.sim.fleet.users import GatewaySettings
 from wva.sim.rivals.wva import SETUPS, controllers
 from wva.sim.stage.run import figures
-from wva.sim.stage.world import World
+from wva.sim.stage.world import StageWorld
 
 
 def play(name, scenario, *more, seed=1):
     """Run a configuration in a scene and return its world."""
-    world = World(scenario, seed=seed)
+    world = StageWorld(scenario, seed=seed)
     world.run([*controllers(SETUPS[name], scenario), *more])
     return world
 
 
 @pytest.mark.parametrize("name", SETUPS)
 def test_every_configuration_grows_under_overload_and_shrinks_after_it(name):
-    """From one replica that carries ten requests per second, at thirty, and back."""
+    """One replica carries ten requests per second. At thirty WVA adds replicas, and removes them afterwards."""
     times = [
         evenly(2, 300).arrival_seconds,
         300 + evenly(30, 600).arrival_seconds,
@@ -34,9 +34,9 @@ def test_every_configuration_grows_under_overload_and_shrinks_after_it(name):
 
 
 def test_the_number_takes_its_time_to_the_deployment():
-    """Cycle, scrape of the controller's page, adapter, look of the HPA."""
+    """The number passes the cycle, the scrape of the controller, the adapter and the HPA's poll, which take time."""
     scenario = scene(evenly(40, 600), gateway=GatewaySettings(), interval_seconds=30.0)
-    world = World(scenario, seed=3)
+    world = StageWorld(scenario, seed=3)
     cycles, *others = controllers(SETUPS["wva"], scenario)
     world.run([cycles, *others])
     decided = next(at for at, number in cycles._shown["a"] if number > 1)
@@ -53,14 +53,14 @@ def test_the_adapter_knows_the_last_scrape_before_its_own_look():
 
 
 def test_the_cheaper_variant_grows_first():
-    """As the seed says."""
+    """Of two variants, the cheaper one grows first."""
     traffic = evenly(25, 1200)
     world = play("wva", scene(traffic, variant("dear", price=40.0), variant("cheap", price=20.0)))
     assert world.asked[0].variant == "cheap"
 
 
 def test_a_model_at_zero_is_started_and_goes_to_zero_again():
-    """One request wakes it; ten minutes after the last one it sleeps."""
+    """One request starts the model. Ten minutes after the last request it goes to zero."""
     setup = variant(minimum=0, replicas=0)
     gateway = GatewaySettings(patience_seconds=300.0)
     world = play("wva", scene(of_times([100.0, 500.0], 3600.0), setup, gateway=gateway))
@@ -72,16 +72,16 @@ def test_a_model_at_zero_is_started_and_goes_to_zero_again():
 
 
 def test_without_scrapes_nothing_moves():
-    """Numbers are kept while nothing is known."""
+    """Without scrapes WVA keeps the numbers."""
     scenario = scene(evenly(2, 900), variant(replicas=3))
-    world = World(scenario, seed=1)
+    world = StageWorld(scenario, seed=1)
     world._lost = lambda: True
     world.run(controllers(SETUPS["wva"], scenario))
     assert world.asked == []
 
 
 def test_v0_5_decides_as_often_as_it_did() -> None:
-    """Its program had 30 s built in and ignored the setting; what differs is the window of the HPA."""
+    """WVA 0.5 ignored the setting and had 30 s built in. The two configurations differ in the HPA's window."""
     slow, fast = SETUPS["wva-v0.5"], SETUPS["wva-v0.5-fast-hpa"]
     assert (slow.interval_seconds, fast.interval_seconds) == (30.0, 30.0)
     assert (slow.up_seconds, slow.down_seconds, fast.up_seconds, fast.down_seconds) == (240.0, 240.0, 0.0, 0.0)

@@ -1,4 +1,4 @@
-"""Runs that a formula makes up: enough to sum up and to draw, in no time. Other processes import it by its name."""
+"""Runs that a formula makes up quickly, for tests of sums and plots. Other processes import this module by its name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from wva.sim.fleet.parameters import PRESETS
 from wva.sim.stage.late import CAUSES
-from wva.sim.stage.result import Figures, RunResult, Timeline, TimelineOfVariant
+from wva.sim.stage.result import Figures, RunResult, StageTimeline, TimelineOfVariant
 from wva.sim.stage.scenario import Scenario, VariantSetup
 from wva.sim.traffic.requests import Traffic
 
@@ -102,7 +102,7 @@ def _timeline(seconds, ratio, late):
         )
         for name, price, counts in (("llama-a100", 20.0, cheap), ("llama-h100", 40.0, dear))
     )
-    return Timeline(
+    return StageTimeline(
         step_seconds=step,
         offered_per_second=tuple(14 * value for value in wave),
         late_share=tuple(None if index == 0 else min(1.0, late * value) for index, value in enumerate(wave)),
@@ -127,7 +127,7 @@ def killed_run(of, policy, seed):
 
 
 def no_run(of, policy, seed):
-    """Fail: a result was to be there already."""
+    """Fail: a test calls this only if a result that should exist is missing."""
     raise AssertionError(f"made again: {of.name} {policy} {seed}")
 
 

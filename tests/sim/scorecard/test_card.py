@@ -8,11 +8,11 @@ import pytest
 
 from tests.sim.scorecard import fakes
 from wva.model.records import replace
-from wva.sim.scorecard.card import Family, card
+from wva.sim.scorecard.card import PolicyFamily, card
 from wva.sim.scorecard.statistics import estimate, estimate_of_known
-from wva.sim.scorecard.verdicts import Verdict, compare, comparisons, why
+from wva.sim.scorecard.verdicts import PairVerdict, compare, comparisons, why
 
-FAMILY = Family("hpa-inflight-tuned", tuple(fakes.MEMBERS))
+FAMILY = PolicyFamily("hpa-inflight-tuned", tuple(fakes.MEMBERS))
 
 
 def results(*policies, seeds=(1, 2, 3), of=None):
@@ -36,7 +36,7 @@ def test_an_interval_of_known_size():
 
 
 def test_one_seed_has_no_interval():
-    """None, which is not zero."""
+    """With one seed the interval is None, which is not zero."""
     assert estimate([5.0]).half_width is None
     assert estimate_of_known([None, None]) is None
     with pytest.raises(ValueError, match="no seed"):
@@ -44,7 +44,7 @@ def test_one_seed_has_no_interval():
 
 
 def test_figures_are_means_over_seeds():
-    """Also those that a run does not carry itself."""
+    """Figures are means over seeds, even those that the card computes from a run."""
     part = made("wva", "clairvoyant")
     cell = part.cell("wva")
     runs = results("wva")
@@ -56,7 +56,7 @@ def test_figures_are_means_over_seeds():
 
 
 def test_a_figure_that_no_run_has_is_missing():
-    """As latencies where nothing was served."""
+    """A figure that no run has is missing, such as a latency without served requests."""
     part = made("wva", change={"wva": {"ttft_p50_seconds": None, "seconds_to_capacity": ()}})
     assert part.cell("wva").figures.keys() & {"ttft_p50_seconds", "seconds_to_capacity"} == set()
 
@@ -72,13 +72,13 @@ def test_a_family_is_shown_as_its_best_member():
 
 
 def test_the_winner_is_the_cheapest_that_reaches_the_goal():
-    """The clairvoyant takes no part."""
+    """The cheapest policy that reaches the goal wins. The clairvoyant policy takes no part."""
     assert made("wva", "hpa-kv", "clairvoyant").winner == "wva"
     assert made("wva", "hpa-kv", change={"hpa-kv": {"attainment": 0.992}}).winner == "hpa-kv"
 
 
 def test_a_policy_that_costs_more_than_a_fixed_fleet_is_not_the_best():
-    """As long as another does not; so is a family tuned."""
+    """A policy dearer than a fixed fleet wins only if all others are. The same holds for the targets of a family."""
     change = {"hpa-kv": {"attainment": 0.9, "cost": 161.0}, "static-peak": {"attainment": 0.5, "cost": 160.0}}
     change |= {"wva": {"attainment": 0.6, "cost": 110.0}}
     assert made("wva", "hpa-kv", change=change).winner == "hpa-kv"
@@ -101,13 +101,13 @@ def test_hindsight_is_told_apart():
 
 
 def test_the_order_of_tables_is_given():
-    """Others follow by name."""
+    """Policies outside of the given order follow by name."""
     found = card([fakes.scenario()], results("hpa-kv", "wva", "keda-prometheus"), title="t", order=("wva",))
     assert [cell.policy for cell in found.parts[0].cells] == ["wva", "hpa-kv", "keda-prometheus"]
 
 
 def test_policies_with_different_seeds_are_not_compared():
-    """Their difference would be the traffic's."""
+    """Policies with different seeds had different traffic, so they are not compared."""
     runs = [*results("wva"), *results("hpa-kv", seeds=(1,))]
     with pytest.raises(ValueError, match="waves: not every policy"):
         card([fakes.scenario()], runs, title="t")
@@ -116,45 +116,45 @@ def test_policies_with_different_seeds_are_not_compared():
 @pytest.mark.parametrize(
     ("figures", "verdict", "by"),
     [
-        ({"attainment": 0.95}, Verdict.WINS, "attainment"),
-        ({"attainment": 0.999}, Verdict.LOSES, "attainment"),
-        ({"attainment": 0.98, "cost": 150.0}, Verdict.WINS, "cost"),
-        ({"attainment": 0.98, "cost": 100.0}, Verdict.LOSES, "cost"),
+        ({"attainment": 0.95}, PairVerdict.WINS, "attainment"),
+        ({"attainment": 0.999}, PairVerdict.LOSES, "attainment"),
+        ({"attainment": 0.98, "cost": 150.0}, PairVerdict.WINS, "cost"),
+        ({"attainment": 0.98, "cost": 100.0}, PairVerdict.LOSES, "cost"),
     ],
 )
 def test_attainment_counts_first_and_then_cost(figures, verdict, by):
-    """Attainments within half a point are equal."""
+    """Attainment decides first. If two are within half a point, cost decides."""
     part = made("wva", "hpa-kv", change={"wva": {"attainment": 0.98}, "hpa-kv": figures})
     found = compare(part.cell("wva"), part.cell("hpa-kv"))
     assert (found.verdict, found.by) == (verdict, by)
 
 
 def test_above_the_goal_only_cost_counts():
-    """More than enough is no merit."""
+    """Above the goal, more requests in time do not count."""
     change = {"wva": {"attainment": 0.991, "cost": 100.0}, "hpa-kv": {"attainment": 1.0, "cost": 120.0}}
     part = made("wva", "hpa-kv", change=change)
-    assert compare(part.cell("wva"), part.cell("hpa-kv")).verdict is Verdict.WINS
+    assert compare(part.cell("wva"), part.cell("hpa-kv")).verdict is PairVerdict.WINS
 
 
 def test_a_difference_within_noise_is_none():
-    """Its interval contains zero."""
+    """A difference whose interval contains zero is none."""
     part = made("wva", "hpa-kv")
     noisy = replace(part.cell("hpa-kv"), attainments=(0.90, 0.99, 0.99), cost_ratios=part.cell("wva").cost_ratios)
     found = compare(part.cell("wva"), noisy)
-    assert (found.verdict, found.by) == (Verdict.UNCERTAIN, None)
+    assert (found.verdict, found.by) == (PairVerdict.UNCERTAIN, None)
     assert why(found) == "no difference beyond noise"
 
 
 def test_what_is_as_good_is_level():
-    """A large difference that other seeds might turn round is not that: it is uncertain."""
+    """Policies with equal figures are level, with no difference to explain."""
     part = made("wva", "hpa-kv")
     same = replace(part.cell("wva"), policy="same")
-    assert compare(part.cell("wva"), same).verdict is Verdict.LEVEL
+    assert compare(part.cell("wva"), same).verdict is PairVerdict.LEVEL
     assert why(compare(part.cell("wva"), same)) == "no difference"
 
 
 def test_an_uncertain_difference_of_attainment_is_not_decided_by_cost():
-    """To be cheaper is no win as long as it may be paid for with late requests."""
+    """A cheaper policy does not win as long as more of its requests may be late."""
     part = made("wva", "hpa-kv", change={"wva": {"cost": 100.0}, "hpa-kv": {"cost": 150.0}})
 
     def cell(policy, *attainments):
@@ -164,14 +164,14 @@ def test_an_uncertain_difference_of_attainment_is_not_decided_by_cost():
         )
 
     steady = (0.95, 0.95, 0.95)
-    assert compare(cell("wva", 0.70, 0.93, 0.94), cell("hpa-kv", *steady)).verdict is Verdict.UNCERTAIN
-    assert compare(cell("hpa-kv", *steady), cell("wva", 0.70, 0.93, 0.94)).verdict is Verdict.UNCERTAIN
-    assert compare(cell("wva", *steady), cell("hpa-kv", 0.70, 0.93, 0.94)).verdict is Verdict.WINS
-    assert compare(cell("wva", 0.948, 0.95, 0.951), cell("hpa-kv", *steady)).verdict is Verdict.WINS
+    assert compare(cell("wva", 0.70, 0.93, 0.94), cell("hpa-kv", *steady)).verdict is PairVerdict.UNCERTAIN
+    assert compare(cell("hpa-kv", *steady), cell("wva", 0.70, 0.93, 0.94)).verdict is PairVerdict.UNCERTAIN
+    assert compare(cell("wva", *steady), cell("hpa-kv", 0.70, 0.93, 0.94)).verdict is PairVerdict.WINS
+    assert compare(cell("wva", 0.948, 0.95, 0.951), cell("hpa-kv", *steady)).verdict is PairVerdict.WINS
 
 
 def test_why_names_causes_and_fleets():
-    """With the numbers of both."""
+    """The explanation has causes and fleets, with the numbers of both policies."""
     ((_, late),) = comparisons(
         card([fakes.scenario()], results("wva", "keda-prometheus"), title="t"), "keda-prometheus"
     )

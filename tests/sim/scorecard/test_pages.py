@@ -1,4 +1,4 @@
-"""The pages tell what the runs came to, and the HTML page needs nothing but itself."""
+"""The pages show the results of the runs, and the HTML page loads no other file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.sim.scorecard import fakes
 from wva.model.records import replace
-from wva.sim.scorecard.card import Family, card
+from wva.sim.scorecard.card import PolicyFamily, card
 from wva.sim.scorecard.markdown import markdown
 from wva.sim.scorecard.page import html
 from wva.sim.scorecard.shown import seconds, share
@@ -22,10 +22,10 @@ LIMIT_BYTES = 8_000_000
 
 @pytest.fixture(scope="module")
 def example():
-    """Return a card of two scenarios, one of them with text that HTML and Markdown would obey."""
+    """Return a card of two scenarios, one of them with text that looks like HTML and Markdown."""
     scenarios = [fakes.scenario(), fakes.scenario("odd", title="a <b>|</script><script>alert(1)</script>")]
     runs = [fakes.run(of, policy, seed) for of in scenarios for policy in POLICIES for seed in (1, 2, 3, 4)]
-    families = (Family("hpa-inflight-tuned", tuple(fakes.MEMBERS)),)
+    families = (PolicyFamily("hpa-inflight-tuned", tuple(fakes.MEMBERS)),)
     return card(scenarios, runs, title="Scorecard", families=families)
 
 
@@ -59,7 +59,7 @@ def data_of(page):
 
 
 def test_the_page_loads_nothing(page):
-    """No element of it has an address, and its policy forbids to fetch any."""
+    """No element of the page has an address, and its security policy forbids all requests."""
     elements = Elements(page)
     assert [each for each in elements.found if {"src", "srcset"} & each[1].keys() or each[0] in {"link", "img"}] == []
     assert all(each["href"].startswith("#") for each in elements.all("a"))
@@ -69,13 +69,13 @@ def test_the_page_loads_nothing(page):
 
 
 def test_text_of_a_scenario_is_text(page):
-    """Also where it looks like HTML."""
+    """The text of a scenario is shown as text, even if it looks like HTML."""
     assert "<script>alert" not in page
     assert "a &lt;b&gt;|&lt;/script&gt;" in page
 
 
 def test_names_of_variants_are_text_in_plots():
-    """Plotly would make a link of one."""
+    """Names of variants are shown as text. Plotly would make a link of such a name."""
     (part,) = card([fakes.scenario()], [fakes.run(fakes.scenario(), "wva", 1)], title="").parts
     timeline = part.timelines["wva"]
     odd = replace(timeline, variants=(replace(timeline.variants[0], name='<a href="http://x">y</a>'),))
@@ -95,7 +95,7 @@ def test_every_scenario_has_its_plots_and_every_policy_its_point(page, example):
 
 
 def test_what_one_looks_for_first_is_named_in_the_plot(example):
-    """WVA, who knows the traffic, and who is best; and the load begins with the first step that was measured."""
+    """The plot names WVA, the clairvoyant policy and the best one. Its load begins with the measured time."""
     for part, data in zip(example.parts, data_of(html(example))["parts"], strict=True):
         named = {point["policy"].partition(" (")[0] for point in data["points"] if point["named"]}
         shown = {cell.policy for cell in part.cells}
@@ -105,7 +105,7 @@ def test_what_one_looks_for_first_is_named_in_the_plot(example):
 
 
 def test_changes_of_replicas_are_exact_and_lines_are_thinned(example):
-    """However long a run is."""
+    """Plots have exact changes of replicas and fewer points of lines, for any length of a run."""
     part = example.parts[0]
     timeline = part.timelines["wva"]
     assert len(timeline.late_share) == 61
@@ -124,13 +124,13 @@ def test_changes_of_replicas_are_exact_and_lines_are_thinned(example):
 
 
 def test_two_pages_of_the_same_runs_are_the_same(page, example):
-    """Byte by byte."""
+    """Two pages of the same runs are equal byte by byte."""
     assert html(example) == page
     assert markdown(example) == markdown(example)
 
 
 def test_the_markdown_has_every_scenario_and_every_policy(example):
-    """None is dropped, and no cell of a table breaks its row."""
+    """The Markdown has every scenario and policy, and no cell breaks the row of its table."""
     text = markdown(example)
     for part in example.parts:
         section = text.partition(f"\n### {part.scenario.name}\n")[2].partition("\n#")[0]
@@ -143,7 +143,7 @@ def test_the_markdown_has_every_scenario_and_every_policy(example):
 
 
 def test_the_markdown_says_where_it_wins_and_loses_and_why(example):
-    """To whom, by what, and what made the difference."""
+    """The Markdown names each rival, the difference and its causes."""
     text = markdown(example)
     loses = text.partition("## Where wva loses\n")[2].partition("\n## ")[0]
     assert "- [waves](#waves): by attainment to static-peak. The best of them is static-peak: wva is late" in loses
@@ -153,7 +153,7 @@ def test_the_markdown_says_where_it_wins_and_loses_and_why(example):
 
 
 def test_the_markdown_begins_with_what_it_comes_to(example):
-    """Who is best, where WVA stands, to whom it loses most often, and why: before any table."""
+    """Before any table, the Markdown names the best policy, the rank of WVA, and the rivals it beats most often."""
     first_screen = markdown(example).partition("\n## Results\n")[0]
     assert "|" not in first_screen
     assert "compares `wva` with 5 other [policies](rivals.md) in 2 scenarios" in first_screen
@@ -164,7 +164,7 @@ def test_the_markdown_begins_with_what_it_comes_to(example):
 
 
 def test_a_loss_has_its_causes_in_words_and_its_price():
-    """For all scenarios together, the most frequent first."""
+    """The causes of losses are counted over all scenarios, the most frequent first."""
     found = card([fakes.scenario()], [fakes.run(fakes.scenario(), name, 1) for name in ("wva", "hpa-kv")], title="t")
     (part,) = found.parts
     wva, other = part.cells if part.cells[0].policy == "wva" else reversed(part.cells)
@@ -178,7 +178,7 @@ def test_a_loss_has_its_causes_in_words_and_its_price():
 
 
 def test_a_card_without_rivals_has_nothing_in_short():
-    """There is nothing to say."""
+    """Without rivals the page has no section in short."""
     scenario = fakes.scenario()
     alone = card([scenario], [fakes.run(scenario, "wva", 1)], title="t")
     assert list(in_short(alone)) == []
@@ -186,7 +186,7 @@ def test_a_card_without_rivals_has_nothing_in_short():
 
 
 def test_one_seed_has_no_interval(example):
-    """And the page says so."""
+    """With one seed there is no interval, and the page says so."""
     scenario = fakes.scenario()
     one = card([scenario], [fakes.run(scenario, policy, 1) for policy in fakes.SKILL], title="t")
     assert "±" not in html(one)[: html(one).index("<script>")]
@@ -199,17 +199,17 @@ def test_one_seed_has_no_interval(example):
     [(1.0, "100%"), (0.99996, "99.99%"), (0.9995, "99.95%"), (0.99, "99.0%"), (0.0, "0.0%")],
 )
 def test_nearly_all_is_not_all(value, text):
-    """A request that was late stays visible."""
+    """A share just below 100 % is not rounded to 100 %, so that a late request stays visible."""
     assert share(value) == text
 
 
 def test_durations_have_their_unit():
-    """Three digits at most."""
+    """Durations have their unit, and three digits at most."""
     assert [seconds(value) for value in (0.05, 1.234, 140.2)] == ["50 ms", "1.2 s", "140 s"]
 
 
 def test_the_first_comparison_stands_beside_this_one():
-    """Where the same kind of scenario and the policy ran: on its engines, and on ours."""
+    """The table has results on the first comparison's engines and on the present ones, where both exist."""
     scenarios = [fakes.scenario("step"), fakes.scenario("first-step")]
     runs = [fakes.run(each, policy, seed) for each in scenarios for policy in fakes.SKILL for seed in (1, 2)]
     found = card(scenarios, runs, title="t")

@@ -7,12 +7,12 @@ import json
 import pytest
 
 from tests.sim.scorecard import fakes
-from wva.sim.scorecard.card import Family
-from wva.sim.scorecard.quality import Plan, RunsFailedError, judge, write
+from wva.sim.scorecard.card import PolicyFamily
+from wva.sim.scorecard.quality import RunsFailedError, SuitePlan, judge, write
 from wva.sim.scorecard.runs import Workshop
 
 MEMBERS = (*fakes.MEMBERS, "hpa-inflight@32", "hpa-inflight@64")
-FAMILY = Family("hpa-inflight-tuned", MEMBERS)
+FAMILY = PolicyFamily("hpa-inflight-tuned", MEMBERS)
 
 
 def plan(seeds=(1, 2), **changes):
@@ -25,7 +25,7 @@ def plan(seeds=(1, 2), **changes):
         "seeds": seeds,
         "order": ("wva", "hpa-kv"),
     }
-    return Plan(**fields | changes)
+    return SuitePlan(**fields | changes)
 
 
 def judged(folder, of=None, run=fakes.run, told=None):
@@ -48,13 +48,13 @@ def test_targets_are_tuned_in_two_rounds(tmp_path):
 
 
 def test_one_seed_needs_one_round(tmp_path):
-    """Every target may win then."""
+    """With one seed, one round runs every target, and each may win."""
     found = judged(tmp_path, plan(seeds=(1,)))
     assert {len(member.attainments) for member in found.parts[0].grid} == {1}
 
 
 def test_the_files_are_the_same_each_time(tmp_path):
-    """Also where the runs were there already."""
+    """The files are the same each time, even if the runs exist already."""
     contents = []
     for folder in ("one", "two", "two"):
         (tmp_path / folder).mkdir(exist_ok=True)
@@ -64,7 +64,7 @@ def test_the_files_are_the_same_each_time(tmp_path):
 
 
 def test_the_json_has_every_target_and_every_comparison(tmp_path):
-    """What the tables leave out."""
+    """The JSON has every target and every comparison, more than the tables."""
     write(judged(tmp_path / "runs"), tmp_path)
     document = json.loads((tmp_path / "scorecard.json").read_bytes())
     assert [scenario["name"] for scenario in document["scenarios"]] == ["waves", "again"]
@@ -79,14 +79,14 @@ def test_the_json_has_every_target_and_every_comparison(tmp_path):
 
 
 def test_plots_are_of_the_first_seed_and_of_the_target_that_won(tmp_path):
-    """Read from its file: a scorecard of thousands of runs does not keep all timelines."""
+    """Plots read the run of the first seed from its file, since memory cannot hold all timelines."""
     part = judged(tmp_path).parts[0]
     (cell,) = [cell for cell in part.cells if cell.policy == "hpa-inflight-tuned"]
     assert part.timelines["hpa-inflight-tuned"] == fakes.run(fakes.scenario(), cell.member, 1).timeline
 
 
 def test_no_scorecard_leaves_out_a_run_that_failed(tmp_path):
-    """All others are made, and kept for the next time."""
+    """If a run fails there is no scorecard. All other runs are made and kept for the next time."""
     told = []
     with pytest.raises(RunsFailedError) as caught:
         judged(tmp_path, run=fakes.broken_run, told=told)

@@ -9,14 +9,14 @@ import pytest
 
 from tests.sim.scorecard import fakes
 from wva.model.records import replace
-from wva.sim.scorecard.runs import PACKAGE, Job, Workshop, outcomes, program_digest, simulator_digest
+from wva.sim.scorecard.runs import PACKAGE, RunJob, Workshop, outcomes, program_digest, simulator_digest
 
 POLICIES = ("wva", "hpa-kv")
 
 
 def jobs(of=None, seeds=(0, 1)):
     """Return a job for each policy and seed."""
-    return [Job(of or fakes.scenario(), policy, seed) for seed in seeds for policy in POLICIES]
+    return [RunJob(of or fakes.scenario(), policy, seed) for seed in seeds for policy in POLICIES]
 
 
 def made(workshop, wanted, workers=1):
@@ -31,7 +31,7 @@ def contents(folder):
 
 
 def test_two_processes_write_what_one_does(tmp_path):
-    """Byte by byte, and no file beside the results."""
+    """Two processes write the same bytes as one, and no file beside the results."""
     one = made(Workshop(fakes.run, tmp_path / "one", "p"), jobs())
     two = made(Workshop(fakes.run, tmp_path / "two", "p"), jobs(), workers=2)
     assert one == two
@@ -57,7 +57,7 @@ def test_what_is_kept_is_not_made_again(tmp_path):
     ],
 )
 def test_what_determines_a_run_makes_it_stale(tmp_path, program, of):
-    """The program, the traffic, the scenario."""
+    """A run is stale after a change of the program, the traffic or the scenario."""
     made(Workshop(fakes.run, tmp_path, "p"), jobs())
     again = made(Workshop(fakes.run, tmp_path, program), jobs(of))
     assert not any(outcome.kept for outcome in again)
@@ -67,7 +67,7 @@ def test_what_determines_a_run_makes_it_stale(tmp_path, program, of):
     "content", [b'{"key": ', b'{"key": "\xff"}', b'{"more": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"]
 )
 def test_a_file_that_holds_no_result_is_made_again(tmp_path, content):
-    """As after a full disk, or a disk that has changed some bytes."""
+    """A damaged file, as after a full disk, is made again."""
     workshop = Workshop(fakes.run, tmp_path, "p")
     made(workshop, jobs())
     workshop.file(jobs()[0]).write_bytes(content)
@@ -75,7 +75,7 @@ def test_a_file_that_holds_no_result_is_made_again(tmp_path, content):
 
 
 def test_one_run_that_fails_is_told_and_the_others_go_on(tmp_path):
-    """With its scenario, policy and seed."""
+    """The error names scenario, policy and seed of the failed run. The others go on."""
     found = made(Workshop(fakes.broken_run, tmp_path, "p"), jobs())
     (failed,) = [outcome for outcome in found if outcome.result is None]
     assert (failed.scenario, failed.policy, failed.seed) == ("waves", "hpa-kv", 1)
@@ -84,7 +84,7 @@ def test_one_run_that_fails_is_told_and_the_others_go_on(tmp_path):
 
 
 def test_a_process_that_is_killed_is_told(tmp_path):
-    """As by a system that has no memory left. What was not made has no result."""
+    """The error names a killed process, as after a lack of memory. Unfinished runs have no result."""
     found = made(Workshop(fakes.killed_run, tmp_path, "p"), jobs(), workers=2)
     assert len(found) == 4
     lost = [outcome for outcome in found if outcome.result is None]
@@ -93,7 +93,7 @@ def test_a_process_that_is_killed_is_told(tmp_path):
 
 
 def test_the_program_is_what_decides_and_simulates(tmp_path):
-    """A change of how results are shown keeps them."""
+    """The digest covers what decides and simulates. A change of commands or pages keeps the runs."""
     for name in ("decide/a.py", "cli/b.py", "sim/scorecard/c.py"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("1", encoding="utf-8")
@@ -106,7 +106,7 @@ def test_the_program_is_what_decides_and_simulates(tmp_path):
 
 
 def test_a_change_of_a_decision_keeps_the_runs_of_rivals(tmp_path):
-    """And of nothing else."""
+    """Runs of rivals depend on the simulator's digest alone, runs of WVA on the program's digest."""
     rivals = {"hpa-kv"}
     made(Workshop(fakes.run, tmp_path, "p", "s", rivals), jobs(seeds=(0,)))
     again = made(Workshop(fakes.run, tmp_path, "q", "s", rivals), jobs(seeds=(0,)))
@@ -116,7 +116,7 @@ def test_a_change_of_a_decision_keeps_the_runs_of_rivals(tmp_path):
 
 
 def test_the_simulator_is_all_that_rivals_import(tmp_path):
-    """What they import, directly or not, is in the digest, but for the module that runs the shipped decisions."""
+    """The digest covers all that rivals import, directly or not, but for the module that runs the shipped decisions."""
     graph = grimp.build_graph("wva")
     of_wva = "wva.sim.rivals.wva"
     to_see = ["wva.sim.stage.run", "wva.sim.rivals"]

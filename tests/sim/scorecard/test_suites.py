@@ -10,7 +10,7 @@ from wva.sim.scorecard.suites import DEFAULT_SEEDS, SCENARIOS, SUITES
 
 
 def test_names_are_unique_and_every_scenario_is_in_a_suite():
-    """A name is a file name, too."""
+    """Names are unique, because they are file names, too. Every scenario is in a suite."""
     names = [name for suite in SUITES.values() for name in suite]
     assert len(set(names)) == len(names) == len(SCENARIOS)
     assert all(name.replace("-", "").isalnum() and name.islower() for name in names)
@@ -20,7 +20,7 @@ def test_names_are_unique_and_every_scenario_is_in_a_suite():
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario_can_be_run(name):
-    """Other processes get it, its engines hold its longest request, and its traffic differs by seed alone."""
+    """Other processes can load it, its engines hold its longest request, and only the seed changes its traffic."""
     scenario = SCENARIOS[name]
     traffic = pickle.loads(pickle.dumps(scenario)).traffic(1)  # noqa: S301 - our own
     assert (traffic.arrival_seconds == scenario.traffic(1).arrival_seconds).all()

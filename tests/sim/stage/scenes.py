@@ -6,7 +6,7 @@ import numpy as np
 
 from wva.sim.fleet.parameters import EngineParameters
 from wva.sim.fleet.users import GatewaySettings
-from wva.sim.stage.scenario import Objectives, Observation, Scenario, StartUp, VariantSetup
+from wva.sim.stage.scenario import Objectives, Scenario, StartUp, VariantSetup, WorldObservation
 from wva.sim.traffic.requests import Traffic
 
 ENGINE = EngineParameters(
@@ -61,23 +61,23 @@ def scene(traffic, *variants, gateway=PATIENT, **rest):
         lambda _seed: traffic,
         objectives=Objectives(1.0, 0.1),
         gateway=gateway,
-        observation=rest.pop("observation", Observation()),
+        observation=rest.pop("observation", WorldObservation()),
         **rest,
     )
 
 
-class Script:
+class ScriptedScale:
     """A controller that sets replicas at given times: ``{seconds: {variant: replicas}}``."""
 
     period_seconds = 1.0
 
     def __init__(self, steps):
-        """Have nothing done yet."""
+        """Begin before the first entry of the script."""
         self._steps = dict(sorted(steps.items()))
         self.seen = []
 
     def act(self, stage, now_seconds):
-        """Do what is due, and note what is there."""
+        """Set the replicas that are due, and record the present ones."""
         for at in [at for at in self._steps if at <= now_seconds]:
             for name, replicas in self._steps.pop(at).items():
                 stage.scale(name, replicas)

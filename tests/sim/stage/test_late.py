@@ -1,4 +1,4 @@
-"""Each late request has one cause: the first link between demand and capacity that was not done when it came."""
+"""Each late request has one cause: the first unfinished step from demand to capacity when the request came."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wva.model.records import replace
-from wva.sim.stage.late import CAUSES, Chain, Level, Looks, causes
+from wva.sim.stage.late import CAUSES, Chain, Looks, StepFunction, causes
 
 
 def level(*steps):
     """Return a level from pairs of time and value."""
     times, values = zip(*steps, strict=True)
-    return Level(np.array(times, dtype=float), np.array(values, dtype=float))
+    return StepFunction(np.array(times, dtype=float), np.array(values, dtype=float))
 
 
 def looks(*pairs):
@@ -56,24 +56,24 @@ def cause_at(seconds, chain=STEP):
     ],
 )
 def test_the_earliest_link_that_is_not_done(seconds, cause):
-    """From the step of the demand until what it needs is Ready."""
+    """The cause changes from the step of the demand until enough replicas are Ready."""
     assert cause_at(seconds) == cause
 
 
 def test_a_queue_that_still_drains_is_a_backlog():
-    """As long as late requests follow each other; after a lull it is something else."""
+    """As long as late requests follow each other, the cause is the backlog. After a lull it is another one."""
     counts = causes(np.array([298.0, 305.0, 315.0, 400.0]), STEP)
     assert {cause: count for cause, count in counts.items() if count} == {"warm-up": 1, "backlog": 2, "service": 1}
 
 
 def test_a_policy_that_never_looks_has_decided():
-    """As a static fleet has: nothing will trigger it."""
+    """If a policy never looks at the load, as with a static fleet, the cause is its decision."""
     chain = replace(STEP, looks=looks(), asked=level((0, 10)))
     assert cause_at(200, chain) == "decision"
 
 
 def test_a_fleet_that_shrank_too_far_is_a_new_shortage():
-    """The demand did not change; what is asked for fell below it."""
+    """The demand did not change, but the policy asked for too little: this is a new shortage."""
     shrunk = level((0, 40), (200, 10))
     chain = Chain(level((0, 40)), looks((190, 185), (220, 210)), shrunk, shrunk, shrunk, shrunk)
     assert cause_at(100, chain) == "service"
@@ -82,13 +82,13 @@ def test_a_fleet_that_shrank_too_far_is_a_new_shortage():
 
 
 def test_less_is_asked_for_and_enough_is_ready():
-    """Pods on their way out still serve: nothing is missing yet."""
+    """Terminating pods still serve, so capacity is not missing yet."""
     chain = replace(STEP, needed=level((0, 40)), asked=level((0, 10)), ready=level((0, 40)))
     assert cause_at(50, chain) == "service"
 
 
 def test_nothing_late():
-    """No request, no cause; each cause is named."""
+    """Without late requests the counts of all causes are zero."""
     assert causes(np.array([]), STEP) == dict.fromkeys(CAUSES, 0)
 
 
@@ -110,5 +110,5 @@ steps = st.lists(st.tuples(st.integers(1, 500), st.integers(0, 50)), max_size=6,
     ),
 )
 def test_every_late_request_has_one_cause(late, chain):
-    """Whatever the links do."""
+    """Every late request has one cause, for any course of demand and capacity."""
     assert sum(causes(np.array(late, dtype=float), chain).values()) == len(late)

@@ -1,4 +1,4 @@
-"""What the stage tells the decision code of scrapes, against the real collector with its queries."""
+"""The stage's snapshots of scrapes, compared with those of the real collector and its queries."""
 
 from __future__ import annotations
 
@@ -10,33 +10,34 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
-from tests.collect.cluster import Cluster
+from tests.collect.cluster import CachedCluster
 from tests.collect.doubles import RecordingClock
-from wva.collect.prometheus import PrometheusClient, PrometheusSettings
-from wva.collect.snapshot import Collector, CollectorSettings
+from wva.collect.snapshot import Collector
 from wva.instruments import Instruments
 from wva.model.metrics import EngineCounters, EngineSignals
+from wva.prometheus.client import PrometheusClient
+from wva.prometheus.settings import PrometheusSettings
 from wva.sim.prometheus.server import EmbeddedPrometheus
 from wva.sim.stage.observe import EPOCH_SECONDS, MODEL, NAMESPACE, Observer
-from wva.sim.stage.view import Pod, Scrape, Signal, VariantView
+from wva.sim.stage.view import Scrape, ScrapedSignal, StagePodView, VariantView
 
 NOW = 700.0
 RETENTION = 600.0
 NAMES = {
-    Signal.RUNNING: "vllm:num_requests_running",
-    Signal.WAITING: "vllm:num_requests_waiting",
-    Signal.KV_USAGE: "vllm:kv_cache_usage_perc",
-    Signal.PROMPT_TOKENS: "vllm:prompt_tokens_total",
-    Signal.PREFIX_QUERIES: "vllm:prefix_cache_queries_total",
-    Signal.PREFIX_HITS: "vllm:prefix_cache_hits_total",
-    Signal.TTFT_SUM: "vllm:time_to_first_token_seconds_sum",
-    Signal.TTFT_COUNT: "vllm:time_to_first_token_seconds_count",
-    Signal.ITL_SUM: "vllm:inter_token_latency_seconds_sum",
-    Signal.ITL_COUNT: "vllm:inter_token_latency_seconds_count",
-    Signal.REQUEST_PROMPT_SUM: "vllm:request_prompt_tokens_sum",
-    Signal.REQUEST_PROMPT_COUNT: "vllm:request_prompt_tokens_count",
-    Signal.REQUEST_GENERATION_SUM: "vllm:request_generation_tokens_sum",
-    Signal.REQUEST_GENERATION_COUNT: "vllm:request_generation_tokens_count",
+    ScrapedSignal.RUNNING: "vllm:num_requests_running",
+    ScrapedSignal.WAITING: "vllm:num_requests_waiting",
+    ScrapedSignal.KV_USAGE: "vllm:kv_cache_usage_perc",
+    ScrapedSignal.PROMPT_TOKENS: "vllm:prompt_tokens_total",
+    ScrapedSignal.PREFIX_QUERIES: "vllm:prefix_cache_queries_total",
+    ScrapedSignal.PREFIX_HITS: "vllm:prefix_cache_hits_total",
+    ScrapedSignal.TTFT_SUM: "vllm:time_to_first_token_seconds_sum",
+    ScrapedSignal.TTFT_COUNT: "vllm:time_to_first_token_seconds_count",
+    ScrapedSignal.ITL_SUM: "vllm:inter_token_latency_seconds_sum",
+    ScrapedSignal.ITL_COUNT: "vllm:inter_token_latency_seconds_count",
+    ScrapedSignal.REQUEST_PROMPT_SUM: "vllm:request_prompt_tokens_sum",
+    ScrapedSignal.REQUEST_PROMPT_COUNT: "vllm:request_prompt_tokens_count",
+    ScrapedSignal.REQUEST_GENERATION_SUM: "vllm:request_generation_tokens_sum",
+    ScrapedSignal.REQUEST_GENERATION_COUNT: "vllm:request_generation_tokens_count",
 }
 BLOCKS, BLOCK = 4096, 16
 
@@ -46,7 +47,7 @@ class StageOfOnePod:
 
     def __init__(self, scrapes, queue):
         """Show these scrapes, and this queue at the gateway."""
-        pods = (Pod("va-0", 1.0, 100.0), Pod("va-1", 612.7, None), Pod("va-2", 640.2, None))
+        pods = (StagePodView("va-0", 1.0, 100.0), StagePodView("va-1", 612.7, None), StagePodView("va-2", 640.2, None))
         self.variants = {"va": VariantView("va", "A100", 10.0, 1, 10, 256, BLOCKS * BLOCK, 4, pods)}
         self._scrapes, self._queue = scrapes, queue
 
@@ -65,14 +66,17 @@ def histories(draw):
     edges = st.sampled_from([100.0, 101.5, 340.0, 400.0, 640.0])
     at, scrapes = draw(st.floats(95, 690) | edges), []
     period, end = draw(st.sampled_from([15.0, 30.0, 60.0])), draw(st.sampled_from([NOW, NOW, 650.0, 400.5, 399.5]))
-    counters = {signal: 0.0 for signal in Signal if signal > Signal.KV_USAGE}
+    counters = {signal: 0.0 for signal in ScrapedSignal if signal > ScrapedSignal.KV_USAGE}
     while at <= end:
         for signal in counters:
             counters[signal] += draw(st.sampled_from([0.0, 0.0, 1.0, 7.25, 350.0]))
-        counters[Signal.PREFIX_HITS] = counters[Signal.PREFIX_QUERIES] * 0.4
+        counters[ScrapedSignal.PREFIX_HITS] = counters[ScrapedSignal.PREFIX_QUERIES] * 0.4
         gauges = (draw(st.integers(0, 40)), draw(st.integers(0, 9)), draw(st.sampled_from([0.0, 0.31, 1.0])))
         lost = draw(st.integers(0, 3)) == 0
-        values = (*map(float, gauges), *(counters[signal] for signal in Signal if signal > Signal.KV_USAGE))
+        values = (
+            *map(float, gauges),
+            *(counters[signal] for signal in ScrapedSignal if signal > ScrapedSignal.KV_USAGE),
+        )
         scrapes.append(Scrape(round(at, 3), () if lost else values))
         at += period
     return scrapes
@@ -94,8 +98,8 @@ def fill(prometheus, scrapes):
         if scrape.values:
             for each, signal in series:
                 prometheus.tsdb.append(each, at, scrape.values[signal])
-            # Nothing counts requests that were given up.
-            for each, value in zip(reasons, (scrape.values[Signal.SUCCESS], 0.0), strict=True):
+            # No counter has the requests that users gave up.
+            for each, value in zip(reasons, (scrape.values[ScrapedSignal.SUCCESS], 0.0), strict=True):
                 prometheus.tsdb.append(each, at, value)
         info = {"__name__": "vllm:cache_config_info", **config}
         if scrape.values:
@@ -111,7 +115,7 @@ def written(seconds):
 
 def objects():
     """Return the objects of the variant: its Deployment asks for four pods and has three, one of them Ready."""
-    cluster = Cluster()
+    cluster = CachedCluster()
     status = {"desiredOptimizedAlloc": {"accelerator": "A100", "numReplicas": 4}}
     cluster.va(namespace=NAMESPACE, target="d-va", model_id=MODEL.model_id, status=status)
     made = cluster.deployment("d-va", namespace=NAMESPACE, replicas=4, ready=1)
@@ -133,17 +137,21 @@ async def collected(scrapes, queue, *, engines=True, counters=False):
             prometheus.tsdb.append({"__name__": name, **labels}, EPOCH_SECONDS + NOW, queue)
         connection = PrometheusSettings(prometheus.url, allow_http=True)
         async with PrometheusClient(connection, clock=RecordingClock(), instruments=instruments) as client:
-            options = CollectorSettings(
-                engines_of=lambda _: engines, counters_of=lambda _: counters, retention_of=lambda _: RETENTION
+            collector = Collector(
+                cluster.stores,
+                prometheus=client,
+                instruments=instruments,
+                engines_of=lambda _: engines,
+                counters_of=lambda _: counters,
+                retention_of=lambda _: RETENTION,
             )
-            collector = Collector(cluster.stores, prometheus=client, instruments=instruments, settings=options)
             snapshot = await collector.collect(EPOCH_SECONDS + NOW)
     assert snapshot.failures == ()
     return snapshot
 
 
 def same(mine, real):
-    """Tell whether two samples say the same; their details are for people."""
+    """Tell whether two samples have the same state, value and time. Their details may differ."""
     close = pytest.approx(real.value, rel=1e-9) if real.value is not None else None
     return (
         mine.state is real.state and mine.value == close and mine.timestamp == pytest.approx(real.timestamp, abs=2e-3)
@@ -180,7 +188,7 @@ async def test_every_sample_is_what_the_collector_reads(scrapes, queue):
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(scrapes=histories(), queue=QUEUES, engines=st.booleans())
 async def test_every_counter_is_what_the_collector_reads(scrapes, queue, engines):
-    """All of the last scrape or none, with the gauges of the same scrape, whatever else is asked for."""
+    """The counters come all from the last scrape or are all missing, together with the gauges of that scrape."""
     (expected,) = (await collected(scrapes, queue, engines=engines, counters=True)).replicas
     observer = Observer(engines=engines, counters=True)
     snapshot = observer.snapshot(StageOfOnePod(scrapes, queue), NOW, status=lambda _: 4)
@@ -199,7 +207,7 @@ async def test_every_counter_is_what_the_collector_reads(scrapes, queue, engines
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(scrapes=histories(), queue=QUEUES)
 async def test_requests_are_counted_as_the_collector_counts_them(scrapes, queue):
-    """What is not known stays unknown: a scrape that was lost is no model without requests."""
+    """The stage's request counts are the collector's. After a lost scrape the count is unknown, not zero."""
     (real,) = (await collected(scrapes, queue)).request_counts
     observer = Observer(engines=True, retention_seconds=RETENTION)
     (mine,) = observer.snapshot(StageOfOnePod(scrapes, queue), NOW, status=lambda _: 4).request_counts

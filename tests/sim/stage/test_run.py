@@ -1,25 +1,25 @@
-"""What a run comes to: figures and the timeline."""
+"""The results of a run: figures and the timeline."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tests.sim.stage.scenes import Script, evenly, of_times, scene, variant
+from tests.sim.stage.scenes import ScriptedScale, evenly, of_times, scene, variant
 from wva.sim.fleet.users import GatewaySettings
 from wva.sim.stage.run import figures, timeline
-from wva.sim.stage.world import World
+from wva.sim.stage.world import StageWorld
 
 
 def outcome(scenario, *controllers, seed=1):
     """Return figures and timeline of a scene."""
-    world = World(scenario, seed=seed)
+    world = StageWorld(scenario, seed=seed)
     world.run(controllers)
     return figures(world), timeline(world)
 
 
 def test_a_light_load_is_served_in_time():
-    """And one replica costs its price per hour."""
+    """A light load is served in time, and one replica costs its price per hour."""
     found, _ = outcome(scene(evenly(2, 1800), variant(price=12.0)))
     assert (found.requests, found.served) == (3600, 3600)
     assert (found.ttft_attainment, found.itl_attainment, found.attainment) == (1.0, 1.0, 1.0)
@@ -30,7 +30,7 @@ def test_a_light_load_is_served_in_time():
 
 
 def test_failed_requests_have_missed_their_objectives():
-    """Latencies are those of answers, shares are of all requests."""
+    """Latencies are of answers alone. Shares are of all requests, so failed ones miss their objectives."""
     found, _ = outcome(scene(evenly(30, 120), gateway=GatewaySettings(patience_seconds=5.0)))
     assert found.timed_out > 500
     assert found.served + found.timed_out == found.requests
@@ -41,7 +41,7 @@ def test_failed_requests_have_missed_their_objectives():
 
 
 def test_what_comes_before_the_measured_time_does_not_count():
-    """Neither requests nor replicas, nor a time without enough of them."""
+    """Before the measured time neither requests, replicas nor shortages count."""
     found, _ = outcome(scene(evenly(2, 1000), measured_from_seconds=400.0))
     assert found.requests == 1200
     assert found.cost == pytest.approx(10.0 * 600 / 3600)
@@ -53,8 +53,8 @@ def test_what_comes_before_the_measured_time_does_not_count():
 
 
 def test_replicas_cost_until_they_have_ended():
-    """Of both variants, each at its price."""
-    script = Script({100.0: {"a": 2, "b": 3}, 400.0: {"a": 1}})
+    """Replicas of both variants cost their price until they have ended."""
+    script = ScriptedScale({100.0: {"a": 2, "b": 3}, 400.0: {"a": 1}})
     found, _ = outcome(scene(evenly(1, 1000), variant("a", price=10.0), variant("b", price=30.0)), script)
     assert found.replica_hours["a"] == pytest.approx((1000 + 300) / 3600, rel=0.01)
     assert found.replica_hours["b"] == pytest.approx((1000 + 2 * 900) / 3600, rel=0.01)
@@ -64,9 +64,9 @@ def test_replicas_cost_until_they_have_ended():
 
 
 def test_a_replica_that_is_terminated_costs_while_it_finishes_what_it_has():
-    """Its GPUs are taken until its process has ended: here until the end of the grace period."""
+    """The replica occupies its GPUs until its process has ended, here until the end of the grace period."""
     traffic = of_times(np.linspace(20.0, 20.5, 80), 120.0, output=1000)
-    found, _ = outcome(scene(traffic, variant(replicas=2, gpus=4), drain_seconds=30.0), Script({21.0: {"a": 1}}))
+    found, _ = outcome(scene(traffic, variant(replicas=2, gpus=4), drain_seconds=30.0), ScriptedScale({21.0: {"a": 1}}))
     assert found.broken > 0
     seconds = 3600 * found.replica_hours["a"]
     assert 120.0 + 21.0 + 30.0 <= seconds <= 120.0 + 22.0 + 30.0
@@ -74,23 +74,25 @@ def test_a_replica_that_is_terminated_costs_while_it_finishes_what_it_has():
 
 
 def test_reversals_are_turns_of_the_total():
-    """One variant that takes over from another is none."""
+    """A reversal is a turn of the total. A change of variants alone is none."""
     steps = {10.0: {"a": 3}, 20.0: {"a": 2, "b": 2}, 30.0: {"a": 5}, 40.0: {"a": 1}, 50.0: {"a": 2}, 60.0: {"a": 3}}
-    found, _ = outcome(scene(evenly(1, 100), variant("a"), variant("b")), Script(steps))
+    found, _ = outcome(scene(evenly(1, 100), variant("a"), variant("b")), ScriptedScale(steps))
     assert found.reversals == 2
 
 
 def test_no_request_is_no_failure():
-    """An empty time has nothing that could be late."""
+    """Without requests no request is late, so the run is no failure."""
     found, drawn = outcome(scene(of_times(np.empty(0), 120.0)))
     assert (found.requests, found.attainment, found.ttft_p50_seconds) == (0, 1.0, None)
     assert set(drawn.late_share) == {None}
 
 
 def test_the_timeline_has_load_replicas_and_lateness():
-    """A value for each instant."""
+    """The timeline has load, replicas and lateness for each instant."""
     times = np.concatenate([evenly(1, 300).arrival_seconds, np.linspace(150.0, 160.0, 600)])
-    found, drawn = outcome(scene(of_times(np.sort(times), 300.0), gateway=GatewaySettings()), Script({100.0: {"a": 2}}))
+    found, drawn = outcome(
+        scene(of_times(np.sort(times), 300.0), gateway=GatewaySettings()), ScriptedScale({100.0: {"a": 2}})
+    )
     assert len(drawn.offered_per_second) == len(drawn.waiting) == len(drawn.late_share) == 11
     assert sum(drawn.offered_per_second) * drawn.step_seconds == found.requests
     assert max(share for share in drawn.late_share if share is not None) > 0.5

@@ -5,7 +5,7 @@ from wva.sim.stage.start_ups import START_UPS
 
 
 def test_larger_models_take_longer():
-    """Each is a model that engines can be derived for, and more weights and layers take more time."""
+    """More weights and layers take more time to load. Engines can be derived for each of these models."""
     by_size = sorted(START_UPS, key=lambda name: MODELS[name].parameters)
     seconds = [START_UPS[name].median_seconds for name in by_size]
     assert seconds == sorted(seconds)

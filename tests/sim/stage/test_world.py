@@ -1,4 +1,4 @@
-"""Pods that come and go on the stage, and what is scraped of them."""
+"""Pods that come and go on the stage, and their scrapes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.sim.stage.scenes import ENGINE, PATIENT, Script, evenly, of_times, scene, variant
+from tests.sim.stage.scenes import ENGINE, PATIENT, ScriptedScale, evenly, of_times, scene, variant
 from wva.sim.fleet.columns import BROKEN, REFUSED, SERVED, TIMED_OUT
 from wva.sim.fleet.users import GatewaySettings, Routing
-from wva.sim.stage.scenario import Observation, StartUp
-from wva.sim.stage.view import Signal
-from wva.sim.stage.world import World
+from wva.sim.stage.scenario import StartUp, WorldObservation
+from wva.sim.stage.view import ScrapedSignal
+from wva.sim.stage.world import StageWorld
 
 
 def play(scenario, *controllers, seed=1):
     """Run a scene and return its world."""
-    world = World(scenario, seed=seed)
+    world = StageWorld(scenario, seed=seed)
     world.run(controllers)
     return world
 
@@ -28,7 +28,7 @@ def states(world):
 
 
 def test_first_replicas_serve_from_the_start():
-    """They are as old as if they had served before."""
+    """The first replicas are Ready from the start, without a start-up."""
     world = play(scene(evenly(2, 60), variant(replicas=2)))
     assert states(world)[SERVED] == 120
     assert [replica.ready_seconds for replica in world.replicas] == [0.0, 0.0]
@@ -36,8 +36,8 @@ def test_first_replicas_serve_from_the_start():
 
 
 def test_a_new_pod_serves_after_its_start_up():
-    """It exists at once, and costs from then on."""
-    script = Script({10.0: {"a": 2}})
+    """A new pod exists and costs at once, and serves after its start-up."""
+    script = ScriptedScale({10.0: {"a": 2}})
     world = play(scene(evenly(2, 200)), script)
     new = world.replicas[1]
     assert new.created_seconds == pytest.approx(10.5, abs=0.5)
@@ -54,7 +54,7 @@ def test_start_up_has_a_spread_and_a_tail():
     start_up = StartUp(60.0, 0.2, pull_probability=0.3, pull_seconds=500.0)
     setup = variant(maximum=200)
     scenario = scene(evenly(1, 30), type(setup)("a", "A100", ENGINE, 1.0, maximum=200, start_up=start_up))
-    world = play(scenario, Script({1.0: {"a": 200}}))
+    world = play(scenario, ScriptedScale({1.0: {"a": 200}}))
     took = np.array([one.ready_seconds - one.created_seconds for one in world.replicas[1:]])
     slow = took > 400
     assert 0.15 < slow.mean() < 0.45
@@ -63,8 +63,8 @@ def test_start_up_has_a_spread_and_a_tail():
 
 
 def test_pods_that_do_not_serve_go_first_then_the_youngest():
-    """As with a real Deployment."""
-    script = Script({5.0: {"a": 3}, 100.0: {"a": 5}, 110.0: {"a": 2}, 150.0: {"a": 1}})
+    """As with a real Deployment, pods that do not serve are removed first, then the youngest."""
+    script = ScriptedScale({5.0: {"a": 3}, 100.0: {"a": 5}, 110.0: {"a": 2}, 150.0: {"a": 1}})
     world = play(scene(evenly(1, 200)), script)
     assert [one.terminated_seconds is None for one in world.replicas] == [True, False, False, False, False]
     assert world.replicas[3].ended_seconds == world.replicas[4].ended_seconds == pytest.approx(110.5, abs=0.5)
@@ -74,34 +74,34 @@ def test_pods_that_do_not_serve_go_first_then_the_youngest():
 
 
 def test_a_pod_that_is_terminated_finishes_what_it_has():
-    """It takes nothing new, and is gone when it is empty."""
+    """A terminated pod takes no new requests, and ends when it is empty."""
     traffic = of_times(np.linspace(20.0, 20.5, 40), 60.0)
-    world = play(scene(traffic, variant(replicas=2)), Script({21.0: {"a": 1}}))
+    world = play(scene(traffic, variant(replicas=2)), ScriptedScale({21.0: {"a": 1}}))
     gone = next(one for one in world.replicas if one.terminated_seconds is not None)
     assert states(world)[SERVED] == 40
     assert gone.terminated_seconds < gone.ended_seconds < gone.terminated_seconds + 15
 
 
 def test_what_is_left_after_the_grace_period_is_broken():
-    """Its users see an error."""
+    """Requests that are left after the grace period fail."""
     traffic = of_times(np.linspace(20.0, 20.5, 80), 120.0, output=400)
-    world = play(scene(traffic, variant(replicas=2), drain_seconds=2.0), Script({21.0: {"a": 1}}))
+    world = play(scene(traffic, variant(replicas=2), drain_seconds=2.0), ScriptedScale({21.0: {"a": 1}}))
     assert states(world)[BROKEN] > 0
     assert states(world)[BROKEN] + states(world)[SERVED] + states(world)[TIMED_OUT] == 80
 
 
 def test_without_replicas_requests_wait_at_the_gateway():
-    """Up to its limit; a pod that becomes Ready gets them."""
+    """Requests wait at the gateway, up to its limit, until a pod becomes Ready."""
     setup = variant(replicas=0, minimum=0)
     gateway = GatewaySettings(queue_limit=5, patience_seconds=300.0)
-    world = play(scene(evenly(1, 100), setup, gateway=gateway), Script({3.0: {"a": 1}}))
+    world = play(scene(evenly(1, 100), setup, gateway=gateway), ScriptedScale({3.0: {"a": 1}}))
     ready = world.replicas[0].ready_seconds
     assert states(world)[REFUSED] == pytest.approx(ready - 5, abs=2)
     assert states(world)[SERVED] == 100 - states(world)[REFUSED]
 
 
 class Watcher:
-    """Notes the newest scrape of the first pod at every look."""
+    """A controller that records the newest scrape of the first pod at every call."""
 
     period_seconds = 5.0
 
@@ -122,29 +122,29 @@ def test_scrapes_have_a_period_and_see_what_runs():
     scrapes = world.replicas[0].scrapes
     gaps = np.diff([scrape.at_seconds for scrape in scrapes])
     assert np.allclose(gaps, 15.0)
-    success = [scrape.values[Signal.SUCCESS] for scrape in scrapes]
+    success = [scrape.values[ScrapedSignal.SUCCESS] for scrape in scrapes]
     assert success == sorted(success)
     assert success[-1] > 1300
-    assert all(0 <= scrape.values[Signal.KV_USAGE] <= 1 for scrape in scrapes)
-    assert any(scrape.values[Signal.RUNNING] > 0 for scrape in scrapes)
+    assert all(0 <= scrape.values[ScrapedSignal.KV_USAGE] <= 1 for scrape in scrapes)
+    assert any(scrape.values[ScrapedSignal.RUNNING] > 0 for scrape in scrapes)
 
 
 def test_lost_scrapes_are_seen_as_lost():
-    """About as many as asked for."""
-    world = play(scene(evenly(1, 3000), observation=Observation(lost_share=0.2)))
+    """About the given share of scrapes is lost."""
+    world = play(scene(evenly(1, 3000), observation=WorldObservation(lost_share=0.2)))
     lost = [not scrape.values for scrape in world.replicas[0].scrapes]
     assert 0.02 < np.mean(lost) < 0.5
 
 
 def test_scrapes_of_pods_are_not_in_step():
-    """Each has a phase of its own."""
+    """Each pod is scraped at a phase of its own."""
     world = play(scene(evenly(1, 100), variant(replicas=3)))
     phases = {round(replica.scrapes[0].at_seconds % 15.0, 3) for replica in world.replicas}
     assert len(phases) == 3
 
 
 class Looker:
-    """Notes when it was called, and what it was told of the queue at the gateway."""
+    """A controller that records the times of its calls and the gateway's queue."""
 
     def __init__(self, period_seconds=15.0):
         """Nothing is noted yet."""
@@ -158,7 +158,7 @@ class Looker:
 
 
 def test_controllers_are_out_of_step():
-    """Each keeps its period, from a moment of its own that the seed decides: no decision is just after its scrapes."""
+    """Each controller keeps its period. The seed chooses its phase, so that it is not in step with the scrapes."""
     first = []
     for seed in range(1, 9):
         lookers = Looker(30.0), Looker(15.0), Looker(15.0)
@@ -173,10 +173,10 @@ def test_controllers_are_out_of_step():
 
 
 def test_a_lost_scrape_of_the_gateway_is_no_queue_of_before():
-    """It is told as not known: neither as the number before nor as none."""
+    """After a lost scrape the queue is unknown: neither the former number nor zero."""
     gateway = GatewaySettings(queue_limit=1000, patience_seconds=1000.0)
     scenario = scene(
-        evenly(1, 900), variant(replicas=0, minimum=0), gateway=gateway, observation=Observation(lost_share=0.3)
+        evenly(1, 900), variant(replicas=0, minimum=0), gateway=gateway, observation=WorldObservation(lost_share=0.3)
     )
     looker = Looker()
     play(scenario, looker)
@@ -187,19 +187,19 @@ def test_a_lost_scrape_of_the_gateway_is_no_queue_of_before():
 
 
 def test_a_new_pod_is_scraped_once_it_has_been_discovered():
-    """Prometheus needs a moment to notice it; those that serve from the start are known."""
-    observation = Observation(scrape_seconds=1.0, discovery_seconds=10.0)
-    world = play(scene(evenly(1, 120), observation=observation), Script({10.0: {"a": 4}}))
+    """Prometheus takes time to discover a new pod. It knows the pods that serve from the start."""
+    observation = WorldObservation(scrape_seconds=1.0, discovery_seconds=10.0)
+    world = play(scene(evenly(1, 120), observation=observation), ScriptedScale({10.0: {"a": 4}}))
     waits = [one.scrapes[0].at_seconds - one.ready_seconds for one in world.replicas]
     assert 0.0 <= waits[0] < 1.0
     assert all(10.0 <= wait < 11.0 for wait in waits[1:])
 
 
 def test_a_pod_that_is_terminated_is_no_longer_scraped():
-    """It is out of the endpoints at once, although it still finishes what it has."""
+    """A terminated pod leaves the endpoints at once, although it still finishes its requests."""
     traffic = of_times(np.linspace(20.0, 20.5, 40), 60.0)
-    scenario = scene(traffic, variant(replicas=2), observation=Observation(scrape_seconds=0.1))
-    world = play(scenario, Script({21.0: {"a": 1}}))
+    scenario = scene(traffic, variant(replicas=2), observation=WorldObservation(scrape_seconds=0.1))
+    world = play(scenario, ScriptedScale({21.0: {"a": 1}}))
     gone = next(one for one in world.replicas if one.terminated_seconds is not None)
     assert gone.ended_seconds - gone.terminated_seconds > 0.3
     assert gone.terminated_seconds - 0.11 < gone.scrapes[-1].at_seconds <= gone.terminated_seconds
@@ -217,7 +217,7 @@ def test_no_request_is_lost(rates, sizes, routing, patience, attempts):
     """Every request that comes is served, given up, refused or broken in the end."""
     arrival = np.concatenate([60.0 * step + np.arange(int(rate * 60)) / rate for step, rate in enumerate(rates)])
     gateway = GatewaySettings(20, routing, 1.0, 0.5, patience_seconds=patience, attempts=attempts)
-    script = Script({20.0 + 35.0 * step: {"a": size} for step, size in enumerate(sizes)})
+    script = ScriptedScale({20.0 + 35.0 * step: {"a": size} for step, size in enumerate(sizes)})
     world = play(scene(of_times(arrival, 60.0 * len(rates)), gateway=gateway, drain_seconds=5.0), script)
     ends = states(world)
     assert ends[SERVED] + ends[TIMED_OUT] + ends[REFUSED] + ends[BROKEN] == len(arrival)
@@ -226,18 +226,18 @@ def test_no_request_is_lost(rates, sizes, routing, patience, attempts):
 
 
 def test_the_same_seed_gives_the_same_world():
-    """And another one another."""
-    scenario = scene(evenly(5, 300), observation=Observation(lost_share=0.1))
-    first, second, other = (play(scenario, Script({50.0: {"a": 3}}), seed=seed) for seed in (1, 1, 2))
+    """The same seed gives the same world, another seed another one."""
+    scenario = scene(evenly(5, 300), observation=WorldObservation(lost_share=0.1))
+    first, second, other = (play(scenario, ScriptedScale({50.0: {"a": 3}}), seed=seed) for seed in (1, 1, 2))
     assert first.moments == second.moments
     assert [one.scrapes for one in first.replicas] == [one.scrapes for one in second.replicas]
     assert [one.scrapes for one in first.replicas] != [one.scrapes for one in other.replicas]
 
 
 def test_a_retry_is_the_same_user():
-    """Who is counted once."""
+    """A retry is of the same user, who is counted once."""
     gateway = GatewaySettings(queue_limit=0, patience_seconds=30.0, attempts=3, retry_seconds=30.0)
-    world = play(scene(evenly(1, 10), variant(replicas=0, minimum=0), gateway=gateway), Script({1.0: {"a": 1}}))
+    world = play(scene(evenly(1, 10), variant(replicas=0, minimum=0), gateway=gateway), ScriptedScale({1.0: {"a": 1}}))
     assert states(world)[SERVED] + states(world)[REFUSED] == 10
     assert max(world.service.columns.attempts) == 3
     assert PATIENT.attempts == 1

@@ -16,13 +16,13 @@ from wva.sim.traffic.statistics import Statistics, WeekStatistics, counts, stati
 @pytest.mark.parametrize("first_seed", [0, 5000])
 @pytest.mark.parametrize("name", sorted(TRACES))
 def test_the_statistics_of_a_trace_are_met(name, first_seed):
-    """Two sets of seeds that have nothing in common with each other or with those of the search."""
+    """The statistics are met for two sets of seeds, which differ from each other and from those of the search."""
     missed = [one for one in comparisons(name, first_seed=first_seed) if not one.holds]
     assert not missed
 
 
 def test_every_trace_is_a_kind():
-    """By the same name; and every kind needs a seed alone."""
+    """Every trace has a kind of traffic of the same name. Every kind needs only a seed."""
     assert set(TRACES) < set(KINDS_BY_NAME)
     for name, kind in KINDS_BY_NAME.items():
         if not name.startswith("azure-2024"):  # a day of them is long
@@ -30,7 +30,7 @@ def test_every_trace_is_a_kind():
 
 
 def test_every_statistic_has_a_bound():
-    """A bound of one that does not exist would never be looked at."""
+    """Bounds and statistics have the same names, so that no bound is left unchecked."""
     assert set(BOUNDS) == {field.name for kind in (Statistics, WeekStatistics) for field in fields(kind)}
     assert Bound(share=0.1).holds(11.0, published=10.0)
     assert not Bound(share=0.1).holds(11.1, published=10.0)
@@ -105,6 +105,6 @@ def test_a_few_clients_send_most():
 
 
 def test_more_than_fits_into_memory_is_refused():
-    """Before anything is drawn."""
+    """Traffic that is too large for memory is refused before anything is drawn."""
     with pytest.raises(ValueError, match="50000000 fit into memory"):
         traces.azure_2024_coding(1, duration_seconds=7 * 86_400.0, rate=1000.0)

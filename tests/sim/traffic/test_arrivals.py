@@ -16,7 +16,7 @@ profiles = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), min_size=1
 
 @given(profile=profiles, duration=st.integers(1, 80), seed=st.integers(0, 2**32), shape=st.sampled_from([0.5, 1, 3]))
 def test_arrivals_are_sorted_within_the_duration_and_never_where_the_rate_is_0(profile, duration, seed, shape):
-    """For any profile, duration and kind of gaps."""
+    """Arrivals are sorted and lie where the rate is positive, for any profile, duration and kind of gaps."""
     for at in (
         poisson(stream(seed, "a"), profile, duration_seconds=float(duration)),
         gamma(stream(seed, "a"), profile, duration_seconds=float(duration), shape=shape),
@@ -54,7 +54,7 @@ def test_gamma_gaps_have_their_coefficient_of_variation(shape):
 
 
 def test_a_higher_rate_has_the_same_gaps_and_more_of_them():
-    """So that two scenarios with one seed differ in the rate alone."""
+    """With one seed, a higher rate has the same gaps in proportion, so that two scenarios differ in the rate alone."""
     slow = poisson(stream(3, "a"), RateProfile.constant(2.0), duration_seconds=1000.0)
     fast = poisson(stream(3, "a"), RateProfile.constant(8.0), duration_seconds=1000.0)
     assert len(fast) > 3 * len(slow)

@@ -97,13 +97,13 @@ HEAD = "seconds,prompt_tokens,output_tokens\n"
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(tmp_path, text, words):
-    """One error for the first mistake."""
+    """The error has line, column and value of the first mistake."""
     with pytest.raises(RequestsFileError, match=words):
         read_csv(write(tmp_path, text))
 
 
 def test_files_that_are_too_large_or_not_there_are_refused(tmp_path, monkeypatch):
-    """By size before a line is read, and by the number of requests."""
+    """A file is refused by its size before a line is read, or by its number of requests."""
     path = write(tmp_path, HEAD + "0,1,1\n" * 5)
     with pytest.raises(RequestsFileError, match=r"none after the duration, 0\.5 s"):
         read_csv(write(tmp_path, HEAD + "0.6,1,1\n"), duration_seconds=0.5)
@@ -123,7 +123,7 @@ def test_files_that_are_too_large_or_not_there_are_refused(tmp_path, monkeypatch
 
 @given(text=st.text(alphabet="0123456789,.\n\"'-e seconds_promtkuagfix", max_size=80), named=st.booleans())
 def test_any_text_is_read_or_refused(tmp_path_factory, text, named):
-    """There is no other way out."""
+    """Any text is either read or refused with the error for wrong files."""
     path = write(tmp_path_factory.mktemp("any"), (HEAD if named else "") + text)
     try:
         traffic = read_csv(path)

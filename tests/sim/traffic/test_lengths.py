@@ -20,7 +20,7 @@ def tables(draw):
 
 @given(table=tables(), seed=st.integers(0, 2**40))
 def test_lengths_of_quantiles_stay_between_the_ends(table, seed):
-    """And no more than the share of each point lies below it."""
+    """Lengths stay between the ends, and the share below each point is at most the point's."""
     lengths = quantiles(table)(stream(seed, "a"), 400)
     assert lengths.dtype == np.int64
     assert max(table[0][1], 1) <= lengths.min()

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wva.sim.fleet.parameters import EngineParameters
-from wva.sim.fleet.service import Service
+from wva.sim.fleet.service import ModelService
 from wva.sim.fleet.users import GatewaySettings
-from wva.sim.stage.view import Signal
+from wva.sim.stage.view import ScrapedSignal
 from wva.sim.traffic.assembly import merged
 from wva.sim.traffic.prefixes import Mix
 from wva.sim.traffic.shapes import constant
@@ -81,10 +81,10 @@ def test_an_engine_with_room_for_everything_finds_what_can_be_found(kind):
         max_num_batched_tokens=131_072,
     )
     traffic = kind(1, duration_seconds=240.0)
-    service = Service.of(traffic, [roomy], GatewaySettings())
+    service = ModelService.of(traffic, [roomy], GatewaySettings())
     service.add(0, ready_at_seconds=0.0)
     service.advance(1000.0)
-    looked_up, found = service.scrape(0)[Signal.PREFIX_QUERIES], service.scrape(0)[Signal.PREFIX_HITS]
+    looked_up, found = service.scrape(0)[ScrapedSignal.PREFIX_QUERIES], service.scrape(0)[ScrapedSignal.PREFIX_HITS]
     assert looked_up == traffic.prompt_tokens.sum()
     assert found / looked_up == pytest.approx(hit_ratio(traffic), abs=0.01)
 

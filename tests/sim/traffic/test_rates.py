@@ -37,7 +37,7 @@ def test_the_mean_is_the_integral_over_the_duration(profile, duration):
 
 @given(profile=profiles.filter(lambda it: it.rate(0.5) > 0), mean=st.floats(0.01, 1000))
 def test_a_scaled_rate_has_the_mean_that_was_asked_for(profile, mean):
-    """And the same shape."""
+    """A scaled rate has the given mean and the same shape."""
     changed = rates.scaled(profile, mean=mean, duration_seconds=40.0)
     assert rates.mean_rate(changed, duration_seconds=40.0) == pytest.approx(mean)
 

@@ -16,7 +16,7 @@ def series(rate, prompt, output, step=600.0):
 
 
 def test_each_step_has_its_rate_and_its_mean_lengths():
-    """Within the chance of a Poisson process."""
+    """Rates and lengths of each step fit, within the chance of a Poisson process."""
     traffic = from_series(1, series([5, 0, 20], [1000, NAN, 200], [100, NAN, 400]))
     assert traffic.duration_seconds == 1800.0
     step = (traffic.arrival_seconds // 600).astype(int)
@@ -28,7 +28,7 @@ def test_each_step_has_its_rate_and_its_mean_lengths():
 
 
 def test_what_is_not_known_runs_evenly_between_its_neighbours():
-    """A gap is not zero; the share of it is told."""
+    """A gap is not zero: it is filled evenly, and the share of gaps is reported."""
     gap = series([NAN, 10, NAN, 30, NAN], [500] * 5, [100] * 5)
     assert gap.unknown_share == pytest.approx(0.6)
     traffic = from_series(1, gap, sizes=Sizes(fixed(7), fixed(9)))
@@ -49,13 +49,13 @@ def test_what_is_not_known_runs_evenly_between_its_neighbours():
     ],
 )
 def test_series_that_make_no_sense_are_refused(columns, words):
-    """With the column and the step."""
+    """The error names the column and the step."""
     with pytest.raises(ValueError, match=words):
         series(*columns)
 
 
 def test_a_step_takes_time():
-    """A step of nothing has no rate."""
+    """A step must take time: without a duration it has no rate."""
     with pytest.raises(ValueError, match="step_seconds is 0"):
         series([1], [1], [1], step=0.0)
 

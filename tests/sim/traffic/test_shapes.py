@@ -85,7 +85,7 @@ def test_shifts_change_the_lengths_from_a_third_on_and_nothing_else():
 
 
 def test_low_traffic_has_minutes_to_hours_between_requests():
-    """Nothing is nearer or further apart than the two bounds."""
+    """All gaps between requests lie within the two bounds."""
     gaps = np.diff(shapes.low_traffic(1, duration_seconds=30 * 86_400.0).arrival_seconds)
     assert 60 <= gaps.min() < 120
     assert 2 * 3600 < gaps.max() <= 3 * 3600

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from wva.cli.demo import play
 from wva.model.records import replace
-from wva.sim.world.scenario import Scenario, VariantPlan, load
+from wva.sim.commands.demo import play
+from wva.sim.world.scenario import VariantPlan, WorldScenario, load
 from wva.sim.world.workloads import Loading
-from wva.sim.world.world import World
+from wva.sim.world.world import EmbeddedWorld
 
 MINUTE = 60.0
 POD_START = 180.0
 SURGE = 10 * MINUTE
 CYCLE = 30.0
 SLOW = Loading(POD_START, POD_START)
-SLOW_SURGE = Scenario(
+SLOW_SURGE = WorldScenario(
     "slow-surge",
     "load for five replicas at once, pods that take three minutes to start",
     (VariantPlan("h100", "H100", 40.0, loading=SLOW), VariantPlan("a100", "A100", 20.0, loading=SLOW)),
@@ -23,7 +23,7 @@ SLOW_SURGE = Scenario(
     duration_seconds=SURGE + 2 * POD_START + 3 * CYCLE,
 )
 QUICK = Loading(2.0, 4.0)
-STEP = Scenario(
+STEP = WorldScenario(
     "step",
     "eleven times the load within a second, pods that start in seconds",
     (VariantPlan("h100", "H100", 40.0, loading=QUICK), VariantPlan("a100", "A100", 20.0, loading=QUICK)),
@@ -40,13 +40,13 @@ async def _nothing() -> None:
     return
 
 
-async def _run(scenario: Scenario, entry: str) -> World:
-    world = World(replace(scenario, saturation={"default": entry}), seed=2)
+async def _run(scenario: WorldScenario, entry: str) -> EmbeddedWorld:
+    world = EmbeddedWorld(replace(scenario, saturation={"default": entry}), seed=2)
     await play(world, duration_seconds=scenario.duration_seconds, tick=_nothing)
     return world
 
 
-def _serving(world: World) -> dict[float, int]:
+def _serving(world: EmbeddedWorld) -> dict[float, int]:
     """Return how many replicas of all variants serve, by time."""
     serving: dict[float, int] = {}
     for variant in world.timeline.variants.values():
@@ -70,7 +70,7 @@ async def test_five_replicas_serve_after_two_pod_starts_at_most(entry: str) -> N
 
 @pytest.mark.timeout(300)
 async def test_a_step_of_the_load_is_answered_early_and_large() -> None:
-    """Four in five requests of the first 200 s see their first token within a second; one by one it is fewer."""
+    """Four in five requests of the first 200 s see their first token within a second; fewer if WVA grows one by one."""
     sized, old = [await _run(STEP, entry) for entry in ("analyzerName: percentage", "compatibility: v0.5")]
     attained, before = (world.timeline.summary(world.model)["ttft_attainment"] for world in (sized, old))
     assert attained >= 0.8

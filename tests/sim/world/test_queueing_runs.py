@@ -13,13 +13,13 @@ from structlog.testing import capture_logs
 
 from wva import log
 from wva.cli import main
-from wva.cli.demo import play
 from wva.config import Given
 from wva.decide.pipeline import decide
-from wva.model.recording import Recording
-from wva.sim.world.scenario import Scenario, VariantPlan, load
+from wva.publish.recordings import Recording
+from wva.sim.commands.demo import play
+from wva.sim.world.scenario import VariantPlan, WorldScenario, load
 from wva.sim.world.workloads import Loading
-from wva.sim.world.world import World
+from wva.sim.world.world import EmbeddedWorld
 
 MINUTE = 60.0
 FAST = Loading(40.0, 60.0)
@@ -28,9 +28,9 @@ VARIANTS = (VariantPlan("h100", "H100", 40.0, loading=FAST), VariantPlan("a100",
 GPUS = {"H100": 3, "A100": 2}
 
 
-def surge(name: str, entry: str) -> Scenario:
+def surge(name: str, entry: str) -> WorldScenario:
     """Return the scenario with an entry of the saturation ConfigMap."""
-    return Scenario(
+    return WorldScenario(
         name,
         TITLE,
         VARIANTS,
@@ -47,7 +47,7 @@ async def _nothing() -> None:
 
 @pytest.fixture(autouse=True)
 def _debug_log() -> Iterator[None]:
-    """Log everything, and put back afterwards what was set up."""
+    """Log at level debug, and restore the logging afterwards."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     log.configure(level="debug", encoding="json")
@@ -58,7 +58,7 @@ def _debug_log() -> Iterator[None]:
 
 
 def replayed(folder: Path) -> list[list[str]]:
-    """Return what was measured in each recorded cycle, computed again."""
+    """Return the measurement of each recorded cycle, computed again."""
     measured = []
     for path in sorted(folder.glob("cycle-*.json")):
         recording = msgspec.json.decode(path.read_bytes(), type=Recording)
@@ -68,7 +68,7 @@ def replayed(folder: Path) -> list[list[str]]:
 
 
 def explained(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Return what was measured as ``wva decide --explain`` prints it of the last cycle."""
+    """Return the measurement of the last cycle as ``wva decide --explain`` prints it."""
     capsys.readouterr()
     assert main(["decide", "--explain", str(max(folder.glob("cycle-*.json")))]) == 0
     lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
@@ -82,9 +82,9 @@ def explained(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
 async def test_a_run_logs_what_the_model_found_and_can_be_replayed(
     entry: str, proactive: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Replicas follow the load; every cycle logs what was found, and its recording has the same again."""
+    """Replicas follow the load. Every cycle logs its measurement, and a replay of its recording gives the same one."""
     scenario = surge(f"proactive-{proactive}", entry)
-    world = World(scenario, seed=1)
+    world = EmbeddedWorld(scenario, seed=1)
     given = Given({"record_dir": str(tmp_path)}, {"EXPERIMENTAL_PROACTIVE_MODEL": proactive, "LOG_LEVEL": "debug"}, {})
     with capture_logs() as lines:
         await play(world, duration_seconds=scenario.duration_seconds, tick=_nothing, given=given)

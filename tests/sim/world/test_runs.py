@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from wva.cli.demo import play
 from wva.model.decision import Reason, Source
 from wva.model.records import replace
-from wva.sim.world.scenario import Incident, Scenario, ScheduledIncident, VariantPlan, load
+from wva.sim.commands.demo import play
+from wva.sim.world.scenario import Incident, ScheduledIncident, VariantPlan, WorldScenario, load
 from wva.sim.world.scenarios import SCENARIOS
 from wva.sim.world.workloads import Loading
-from wva.sim.world.world import World
+from wva.sim.world.world import EmbeddedWorld
 
 MINUTE = 60.0
 FAST = Loading(20.0, 40.0)
 PLANS = (VariantPlan("h100", "H100", 40.0, loading=FAST), VariantPlan("a100", "A100", 20.0, loading=FAST))
-UP_AND_DOWN = Scenario(
+UP_AND_DOWN = WorldScenario(
     "up-and-down",
     "a steep hill",
     PLANS,
@@ -24,20 +24,20 @@ UP_AND_DOWN = Scenario(
     scale_down_window_seconds=0,
     saturation={"default": "analyzerName: percentage\n"},
 )
-CALM = Scenario("calm", "the same load all the time", PLANS, load((0, 3), (99, 3)), duration_seconds=10 * MINUTE)
+CALM = WorldScenario("calm", "the same load all the time", PLANS, load((0, 3), (99, 3)), duration_seconds=10 * MINUTE)
 
 
 async def _nothing() -> None:
     return
 
 
-async def _run(scenario: Scenario, *, seed: int = 1) -> World:
-    world = World(scenario, seed=seed)
+async def _run(scenario: WorldScenario, *, seed: int = 1) -> EmbeddedWorld:
+    world = EmbeddedWorld(scenario, seed=seed)
     await play(world, duration_seconds=scenario.duration_seconds, tick=_nothing)
     return world
 
 
-def _changes(world: World) -> list[tuple[str, int]]:
+def _changes(world: EmbeddedWorld) -> list[tuple[str, int]]:
     """Return (variant, +1 or -1) for every change of a published number, in order."""
     return [
         (entry.variant, 1 if entry.desired > entry.previous else -1)
@@ -69,7 +69,7 @@ async def test_the_cheapest_grows_first_and_the_dearest_shrinks_first() -> None:
 
 @pytest.mark.timeout(600)
 async def test_the_quickstart_takes_both_variants_up_and_down() -> None:
-    """What ``wva demo`` is there to show, by default: the numbers go ahead of the load, and come back."""
+    """In the default scenario of ``wva demo`` the numbers rise ahead of the load, and fall again."""
     world = await _run(SCENARIOS["quickstart"])
     changes = _changes(world)
     assert changes[0] == ("llama-a100", 1)
@@ -91,7 +91,7 @@ async def test_a_run_is_a_function_of_its_seed() -> None:
 
 @pytest.mark.timeout(300)
 async def test_nothing_is_scaled_while_prometheus_is_away() -> None:
-    """The numbers stand, say that they are not measured, and are measured again afterwards."""
+    """During the outage WVA keeps the numbers and marks them as not measured. Afterwards it measures them again."""
     down, up = 4 * MINUTE, 8 * MINUTE
     incidents = (ScheduledIncident(down, Incident.PROMETHEUS_DOWN), ScheduledIncident(up, Incident.PROMETHEUS_UP))
     world = await _run(replace(CALM, incidents=incidents))
@@ -120,7 +120,7 @@ async def test_pods_that_never_become_ready_do_not_freeze_the_sibling() -> None:
 
 @pytest.mark.timeout(300)
 async def test_samples_that_are_not_numbers_shrink_nothing() -> None:
-    """With one replica unknown the idle model keeps its size; when it reports again the model shrinks."""
+    """If one replica reports no numbers, the idle model keeps its size. It shrinks when the replica reports again."""
     broken = replace(
         CALM,
         saturation={"default": "analyzerName: percentage\n"},
@@ -140,7 +140,7 @@ async def test_samples_that_are_not_numbers_shrink_nothing() -> None:
 
 @pytest.mark.timeout(300)
 async def test_growth_stops_at_the_gpus_of_the_cluster() -> None:
-    """What ``bad-day`` is there to show: the limiter is named, and nobody gets a replica that has no GPU."""
+    """In ``bad-day`` decisions name the GPU limiter, and no variant gets a replica without a GPU."""
     scenario = replace(SCENARIOS["bad-day"], duration_seconds=20 * MINUTE)
     world = await _run(scenario)
     limited = [entry for entry in world.timeline.decisions if entry.reason == Reason.GPU_LIMITED.value]
@@ -151,6 +151,6 @@ async def test_growth_stops_at_the_gpus_of_the_cluster() -> None:
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 async def test_every_scenario_that_ships_starts(name: str) -> None:
-    """Two minutes of each: its objects are accepted and decided on."""
+    """In two minutes of each scenario WVA accepts its objects and decides on them."""
     world = await _run(replace(SCENARIOS[name], duration_seconds=2 * MINUTE))
     assert {entry.variant for entry in world.timeline.decisions} == {plan.name for plan in SCENARIOS[name].variants}

@@ -14,16 +14,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from wva.cli.demo import play
 from wva.model.records import replace
-from wva.sim.world.scenario import Incident, Scenario, ScheduledIncident, VariantPlan, load
+from wva.sim.commands.demo import play
+from wva.sim.world.scenario import Incident, ScheduledIncident, VariantPlan, WorldScenario, load
 from wva.sim.world.workloads import Loading
-from wva.sim.world.world import World
+from wva.sim.world.world import EmbeddedWorld
 
 MINUTE = 60.0
 _PORT = re.compile(r"127\.0\.0\.1:\d+|\('127\.0\.0\.1', \d+\)")
 LOADING = Loading(20.0, 40.0)
-CLIMB = Scenario(
+CLIMB = WorldScenario(
     "climb",
     "the load rises without an end",
     (VariantPlan("h100", "H100", 40.0, loading=LOADING), VariantPlan("a100", "A100", 20.0, loading=LOADING)),
@@ -43,7 +43,7 @@ async def _nothing() -> None:
     return
 
 
-async def _run(world: World) -> Any:
+async def _run(world: EmbeddedWorld) -> Any:
     """Return all that happened, without the ports."""
     await play(world, duration_seconds=world.scenario.duration_seconds, tick=_nothing)
     document = msgspec.json.encode(world.timeline.document(world.scenario, seed=1, model=world.model))
@@ -52,8 +52,8 @@ async def _run(world: World) -> Any:
 
 async def test_a_scrape_that_takes_long_changes_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cycle of the same moment begins after it, however long the pages take over their sockets."""
-    quick = await _run(World(CLIMB, seed=1))
-    world = World(CLIMB, seed=1)
+    quick = await _run(EmbeddedWorld(CLIMB, seed=1))
+    world = EmbeddedWorld(CLIMB, seed=1)
     scrape = world.prometheus.scrape
 
     async def slow() -> None:
@@ -66,15 +66,15 @@ async def test_a_scrape_that_takes_long_changes_no_decision(monkeypatch: pytest.
 
 async def test_answers_that_take_long_change_no_decision() -> None:
     """Time stands still while Prometheus works on an answer, also when an Event waits for its turn meanwhile."""
-    quick = await _run(World(CLIMB, seed=1))
-    world = World(CLIMB, seed=1)
+    quick = await _run(EmbeddedWorld(CLIMB, seed=1))
+    world = EmbeddedWorld(CLIMB, seed=1)
     world.prometheus.faults.delay_seconds = 0.03
     assert await _run(world) == quick
 
 
 async def test_an_outage_of_prometheus_is_the_same_in_each_run() -> None:
-    """The pauses before a query is sent again are of the seed as well."""
-    first, again = [await _run(World(OUTAGE, seed=1)) for _ in range(2)]
+    """The seed also decides the pauses before WVA repeats a query."""
+    first, again = [await _run(EmbeddedWorld(OUTAGE, seed=1)) for _ in range(2)]
     assert first == again
 
 

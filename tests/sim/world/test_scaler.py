@@ -7,20 +7,20 @@ from collections.abc import Mapping
 import pytest
 
 from wva.api.meta import Key
-from wva.sim.apiserver import Store
+from wva.sim.apiserver import ObjectStore
 from wva.sim.world.clock import VirtualClock
 from wva.sim.world.scaler import DEPLOYMENTS, HPAS, Scaler
 
 KEY = Key("default", "llama")
 
 
-class World:
+class ScalerWorld:
     """One Deployment with an HPA on a metric that the test sets."""
 
     def __init__(self, *, replicas: int, minimum: int = 1, up_window: int = 0, down_window: int = 0) -> None:
         """Create the Deployment and its HPA."""
         self.clock = VirtualClock()
-        self.store = Store(now=self.clock.now)
+        self.store = ObjectStore(now=self.clock.now)
         self.metric: float | None = None
         self.asked: list[Mapping[str, str]] = []
         template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
@@ -68,20 +68,20 @@ class World:
 
 def test_the_number_is_applied() -> None:
     """AverageValue 1 makes the metric the number of replicas, and the selector's labels are asked for."""
-    world = World(replicas=2)
+    world = ScalerWorld(replicas=2)
     assert world.at(0, 5) == 5
     assert world.asked == [{"__name__": "wva_desired_replicas", "variant_name": "a"}]
 
 
 def test_no_metric_changes_nothing() -> None:
-    """Absence is not zero."""
-    assert World(replicas=3).at(0, None) == 3
+    """A missing metric is not zero: the HPA keeps the number."""
+    assert ScalerWorld(replicas=3).at(0, None) == 3
 
 
 @pytest.mark.parametrize(("replicas", "metric", "expected"), [(11, 12, 11), (20, 18, 20), (9, 10, 10), (10, 12, 12)])
 def test_a_change_within_the_tolerance_is_ignored(replicas: int, metric: int, expected: int) -> None:
     """The trap of fleets above ten: one replica more or less is within 10 %."""
-    world = World(replicas=replicas)
+    world = ScalerWorld(replicas=replicas)
     world.store.patch_status(DEPLOYMENTS, KEY, {"replicas": replicas})
     world.store.patch(HPAS, Key("default", "a"), _patch({"spec": {"maxReplicas": 50}}))
     assert world.at(0, metric) == expected
@@ -89,7 +89,7 @@ def test_a_change_within_the_tolerance_is_ignored(replicas: int, metric: int, ex
 
 def test_shrinking_waits_for_the_window() -> None:
     """The highest recommendation of the window holds, so a short dip does not shrink."""
-    world = World(replicas=4, down_window=60)
+    world = ScalerWorld(replicas=4, down_window=60)
     world.store.patch_status(DEPLOYMENTS, KEY, {"replicas": 4})
     assert world.at(0, 4) == 4
     assert world.at(15, 2) == 4
@@ -99,23 +99,23 @@ def test_shrinking_waits_for_the_window() -> None:
 
 def test_growing_waits_for_its_window_too() -> None:
     """The lowest recommendation of the window holds."""
-    world = World(replicas=2, up_window=30)
+    world = ScalerWorld(replicas=2, up_window=30)
     assert world.at(0, 2) == 2
     assert world.at(15, 6) == 2
     assert world.at(31, 6) == 6
 
 
 def test_bounds_hold() -> None:
-    """Neither below minReplicas nor above maxReplicas."""
-    world = World(replicas=2, minimum=2)
+    """The HPA goes neither below minReplicas nor above maxReplicas."""
+    world = ScalerWorld(replicas=2, minimum=2)
     assert world.at(0, 99) == 6  # at most four pods or a doubling per 15 s
     assert world.at(20, 99) == 10
     assert world.at(40, 1) == 2
 
 
 def test_a_target_held_at_zero_is_left_alone() -> None:
-    """With minReplicas above zero a human's zero stays."""
-    world = World(replicas=0)
+    """If a person sets 0 replicas and minReplicas is above zero, the HPA keeps 0."""
+    world = ScalerWorld(replicas=0)
     assert world.at(0, 3) == 0
 
 

@@ -6,15 +6,15 @@ from collections import Counter
 
 import pytest
 
-from wva.cli.demo import play
-from wva.sim.world.scenario import Scenario, VariantPlan, load
+from wva.sim.commands.demo import play
+from wva.sim.world.scenario import VariantPlan, WorldScenario, load
 from wva.sim.world.workloads import Loading
-from wva.sim.world.world import World
+from wva.sim.world.world import EmbeddedWorld
 
 MINUTE = 60.0
 MAX_QUERIES = 8
 FAST = Loading(40.0, 60.0)
-SURGE = Scenario(
+SURGE = WorldScenario(
     "token-surge",
     "eight times the load within a second",
     (VariantPlan("h100", "H100", 40.0, loading=FAST), VariantPlan("a100", "A100", 20.0, loading=FAST)),
@@ -31,8 +31,8 @@ async def _nothing() -> None:
 
 @pytest.mark.timeout(300)
 async def test_a_surge_is_answered_at_its_size_and_given_back() -> None:
-    """Several replicas at once, in words that count tokens; two at the end; eight queries in a cycle at most."""
-    world = World(SURGE, seed=1)
+    """WVA adds several replicas at once, names missing tokens, ends with two replicas, and sends few queries."""
+    world = EmbeddedWorld(SURGE, seed=1)
     await play(world, duration_seconds=SURGE.duration_seconds, tick=_nothing)
     changes = [
         (entry.desired - entry.previous, entry.message)

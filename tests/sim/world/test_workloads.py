@@ -7,20 +7,20 @@ from random import Random
 import pytest
 
 from wva.api.meta import Key
-from wva.sim.apiserver import Store
+from wva.sim.apiserver import ObjectStore
 from wva.sim.world.clock import VirtualClock
 from wva.sim.world.workloads import DEPLOYMENTS, PODS, Loading, Workloads
 
 KEY = Key("default", "llama")
 
 
-class World:
+class WorkloadWorld:
     """A store with one Deployment."""
 
     def __init__(self, replicas: int = 2) -> None:
         """Create the Deployment."""
         self.clock = VirtualClock()
-        self.store = Store(now=self.clock.now)
+        self.store = ObjectStore(now=self.clock.now)
         self.store.create(
             DEPLOYMENTS,
             {
@@ -47,13 +47,13 @@ class World:
 
 
 @pytest.fixture(name="world")
-def _world() -> World:
-    world = World()
+def _world() -> WorkloadWorld:
+    world = WorkloadWorld()
     world.at(0)
     return world
 
 
-def test_pods_exist_at_once_and_serve_after_loading(world: World) -> None:
+def test_pods_exist_at_once_and_serve_after_loading(world: WorkloadWorld) -> None:
     """A replica is pending for as long as its model loads."""
     assert world.at(0) == {"replicas": 2, "ready": 0}
     assert world.workloads.next_due_seconds == 60.0
@@ -62,7 +62,7 @@ def test_pods_exist_at_once_and_serve_after_loading(world: World) -> None:
     assert world.workloads.next_due_seconds is None
 
 
-def test_pods_are_owned_through_a_replica_set(world: World) -> None:
+def test_pods_are_owned_through_a_replica_set(world: WorkloadWorld) -> None:
     """The controller finds a pod's Deployment through its owners, so the chain must be real."""
     world.at(0)
     pod = world.store.list(PODS)[0]
@@ -72,7 +72,7 @@ def test_pods_are_owned_through_a_replica_set(world: World) -> None:
     assert replica_set["metadata"]["ownerReferences"][0]["name"] == "llama"
 
 
-def test_shrinking_removes_what_does_not_serve_first(world: World) -> None:
+def test_shrinking_removes_what_does_not_serve_first(world: WorkloadWorld) -> None:
     """The pod that is still loading goes before those that serve."""
     world.at(60)
     world.store.patch_scale(DEPLOYMENTS, KEY, 3)
@@ -81,7 +81,7 @@ def test_shrinking_removes_what_does_not_serve_first(world: World) -> None:
     assert world.at(80) == {"replicas": 2, "ready": 2}
 
 
-def test_a_stuck_deployment_never_serves_until_unstuck(world: World) -> None:
+def test_a_stuck_deployment_never_serves_until_unstuck(world: WorkloadWorld) -> None:
     """Pods made while stuck wait for ever; those that served before go on."""
     world.at(60)
     world.workloads.stick(KEY)
@@ -91,15 +91,15 @@ def test_a_stuck_deployment_never_serves_until_unstuck(world: World) -> None:
     assert world.at(1060) == {"replicas": 3, "ready": 3}
 
 
-def test_a_second_look_writes_nothing(world: World) -> None:
-    """Without a change the resourceVersion stands still, or lockstep would never come to rest."""
+def test_a_second_look_writes_nothing(world: WorkloadWorld) -> None:
+    """Without a change the resourceVersion stays. Otherwise lockstep would never come to rest."""
     world.at(60)
     before = world.store.version
     world.at(61)
     assert world.store.version == before
 
 
-def test_a_deleted_deployment_takes_its_pods_along(world: World) -> None:
+def test_a_deleted_deployment_takes_its_pods_along(world: WorkloadWorld) -> None:
     """Garbage collection removes them; a recreated Deployment starts new ones."""
     world.at(60)
     body = {key: value for key, value in world.store.get(DEPLOYMENTS, KEY).items() if key == "spec"}

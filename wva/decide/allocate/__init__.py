@@ -1,7 +1,7 @@
 """Step 4: how many replicas each variant gets. All models, all variants, all GPUs: one function.
 
 In: what every model needs and what its variants offer, the free GPUs, and the rules. Out: a number for every variant,
-what could not be covered, and who kept whom from more. The plan is the best one in this order:
+what could not be covered, and which limit kept a variant from more. The plan is the best one in this order:
 
 1. Coverage: as much of the needs as possible, by priority or as ``SharingRule`` says.
 2. Price: of all replicas, and of the moves. An added replica costs a share more than one that is there, so a plan that
@@ -22,23 +22,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from wva.decide.allocate.records import AllocationPolicy, Offer, Plan, SharingRule, Want
-from wva.decide.allocate.search import (
-    ROUNDING,
-    Joint,
-    Line,
-    Numbers,
-    Part,
-    Scarce,
-    bounded,
-    bounds_of,
-    direct,
-    lines_of,
-    pinned,
-    spread,
-)
+from wva.decide.allocate.records import UNLIMITED, AllocationPolicy, Offer, Plan, SharingRule, Stock, Want
+from wva.decide.allocate.search import ROUNDING, Joint, Line, Numbers, Part, Scarce, direct, lines_of, spread
 from wva.decide.allocate.sharing import Claim, Room
-from wva.decide.allocate.stock import UNLIMITED, Stock
 from wva.decide.amounts import AMPLE, rounded_up
 from wva.model.decision import Limit
 from wva.model.variant import VariantKey
@@ -60,7 +46,7 @@ def allocate(wants: Sequence[Want], stock: Stock = UNLIMITED, policy: Allocation
     limits: dict[VariantKey, Limit] = {}
     for model in models if lacks else ():
         limits |= model.ceiling(lacks.get(model.want.key, 0.0), wanted)
-    fleet = _Fleet(models, stock, policy, alone.effort)
+    fleet = _Fleet(models, stock, policy)
     numbers = fleet.granted(wanted) if stock.counted else wanted
     if numbers is not wanted:
         limits |= fleet.denials(wanted, numbers)
@@ -78,10 +64,10 @@ class _Model:
         self.lines = lines_of(self.offers, move_share, frozen=frozen)
         need = min(want.need, AMPLE)
         if math.isnan(want.need):
-            need = sum(bounded(offer, offer.present) * offer.capacity for offer in self.offers if not pinned(offer))
-        if want.keeps_one and self.lines and not any(pinned(offer) and offer.present > 0 for offer in self.offers):
+            need = sum(offer.bounded(offer.present) * offer.capacity for offer in self.offers if not offer.pinned)
+        if want.keeps_one and self.lines and not any(offer.pinned and offer.present > 0 for offer in self.offers):
             need = max(need, min(line.capacity for line in self.lines))
-        # A hair less is the same, but for rounding.
+        # A little less counts as enough: the difference is rounding.
         self.goal = min(max(0.0, need * (1 - ROUNDING)), sum([line.high * line.capacity for line in self.lines]))
         numbers = direct(self.lines, self.goal)
         if numbers is not None:
@@ -99,19 +85,19 @@ class _Model:
         spread(self.lines, self.numbers, numbers)
         if sum([len(line.offers) for line in self.lines]) < len(self.offers):
             for offer in self.offers:
-                numbers.setdefault(offer.key, bounded(offer, offer.present if pinned(offer) else offer.existing))
+                numbers.setdefault(offer.key, offer.bounded(offer.present if offer.pinned else offer.existing))
 
     def lack(self, numbers: Mapping[VariantKey, int]) -> float:
         """Return the capacity that numbers leave uncovered. Unknown capacity covers nothing that counts."""
         need = min(self.want.need, AMPLE)
         if not need > 0:
             return 0.0
-        lack = need - sum([numbers[offer.key] * offer.capacity for offer in self.want.offers if not pinned(offer)])
+        lack = need - sum([numbers[offer.key] * offer.capacity for offer in self.want.offers if not offer.pinned])
         return lack if lack > 2 * ROUNDING * need else 0.0
 
     def ceiling(self, lack: float, numbers: Mapping[VariantKey, int]) -> dict[VariantKey, Limit]:
         """Return who keeps its cheapest variant from covering what it lacks although GPUs are no limit."""
-        full = [offer for offer in self.offers if not pinned(offer) and numbers[offer.key] >= bounds_of(offer)[1]]
+        full = [offer for offer in self.offers if not offer.pinned and numbers[offer.key] >= offer.bounds[1]]
         if not full or not lack:
             return {}
         cheapest = min(full, key=lambda offer: (offer.price / offer.capacity, offer.key))
@@ -121,25 +107,24 @@ class _Model:
 class _Fleet:
     """All models, the most important first, and the free GPUs that they draw from."""
 
-    def __init__(self, models: Sequence[_Model], stock: Stock, policy: AllocationPolicy, effort: int) -> None:
+    def __init__(self, models: Sequence[_Model], stock: Stock, policy: AllocationPolicy) -> None:
         """Take the GPUs of what comes in any case: floors, and numbers that are kept because no capacity is known."""
         self.coverage_gap = 0.0
-        self._models, self._policy, self._effort = models, policy, effort
+        self._models, self._policy = models, policy
         self._free = dict(stock.free)
         self._active: set[str] = set()
         self._kept: dict[VariantKey, int] = {}
         offers = [offer for model in models if stock.inventory for offer in model.offers if offer.limits]
         for offer in offers:
-            self._take(offer, bounded(offer, offer.existing) - max(0, offer.existing))
-        for offer in offers:
-            base, number = bounded(offer, offer.existing), bounded(offer, offer.present)
-            if pinned(offer) and number > base:
-                granted = min(
-                    number, base + min(self._free.get(name, 0) for name in offer.limits) // max(1, offer.gpus)
-                )
+            self._take(offer, offer.bounded(offer.existing) - max(0, offer.existing))
+        for offer in [offer for offer in offers if offer.pinned]:
+            base, number = offer.bounded(offer.existing), offer.bounded(offer.present)
+            if number > base:
+                free = min(self._free.get(name, 0) for name in offer.limits) // max(1, offer.gpus)
+                granted = min(number, base + free)
+                self._take(offer, granted - base)
                 if granted < number:
                     self._kept[offer.key] = granted
-                self._take(offer, granted - base)
 
     def _take(self, offer: Offer, coming: int) -> None:
         for name in offer.limits if coming > 0 else ():
@@ -149,12 +134,31 @@ class _Fleet:
         """Return the numbers within the stock: these very numbers if all of them are."""
         granted = numbers | self._kept if self._kept else numbers
         while exceeded := {name for name, gpus in self._left().items() if gpus < 0} - self._active:
-            self._active, self._effort = self._active | exceeded, self._policy.effort
+            self._active, effort = self._active | exceeded, self._policy.effort
             granted = dict(granted)
-            for names, places in self._groups():
-                models = [self._models[at] for at in places]
-                self._solve(names, models)
-                for model in models:
+            for names, models in self._groups():
+                # Two thirds of the effort go to who gets how much, the rest to the lowest price of that.
+                shared = effort * 2 // 3
+                places = {name: at for at, name in enumerate(sorted(names))}
+                scarce = Scarce(shared, places, tuple(self._free.get(name, 0) for name in places))
+                capped = [(model, [self._capped(line) for line in model.lines]) for model in models]
+                claims = [Claim(model.want, lines, model.goal, scarce) for model, lines in capped]
+                room = Room(claims, scarce)
+                room.share(self._policy.sharing, delayed=self._policy.delayed)
+                self.coverage_gap = max(self.coverage_gap, room.gap)
+                scarce.effort += effort - shared
+                # Begin with the cheapest numbers that need no more GPUs than those that show that it can be met.
+                parts, start = [], []
+                for claim, (_, lines) in zip(claims, capped, strict=True):
+                    part = Part(lines, min(claim.most, claim.given), scarce)
+                    parts.append(part)
+                    start.append(part.cheapest(left=claim.choice[1])[0] or part.choice(claim.numbers(part.lines)))
+                joint = Joint(parts, start, scarce)
+                joint.solve()
+                effort = scarce.effort
+                gap = 0.0 if joint.closed else 1 - joint.bound / joint.cost
+                for model, part, choice in zip(models, parts, joint.choices, strict=True):
+                    model.lines, model.numbers, model.gap = part.lines, choice[2], gap
                     model.put(granted)
         return granted
 
@@ -180,8 +184,8 @@ class _Fleet:
                         left[name] = left.get(name, 0) - (number - line.base) * line.gpus
         return left
 
-    def _groups(self) -> list[tuple[set[str], list[int]]]:
-        """Return active limits with the places of the models that share them, directly or through others."""
+    def _groups(self) -> list[tuple[set[str], list[_Model]]]:
+        """Return active limits with the models that share them, directly or through others."""
         groups: list[tuple[set[str], list[int]]] = []
         for at, model in enumerate(self._models):
             lines = [line for line in model.lines if line.high > line.base and self._active & set(line.limits)]
@@ -191,31 +195,7 @@ class _Fleet:
                 groups = [group for group in groups if names.isdisjoint(group[0])]
                 names = (names & self._active).union(*(group[0] for group in joined))
                 groups.append((names, sorted([at, *(place for group in joined for place in group[1])])))
-        return groups
-
-    def _solve(self, names: set[str], models: Sequence[_Model]) -> None:
-        """Give the models of a group the best numbers within the limits that they share."""
-        places = {name: at for at, name in enumerate(sorted(names))}
-        scarce = Scarce(self._effort * 2 // 3, places, tuple(self._free.get(name, 0) for name in places))
-        capped = [[self._capped(line) for line in model.lines] for model in models]
-        claims = [Claim(each.want, lines, each.goal, scarce) for each, lines in zip(models, capped, strict=True)]
-        room = Room(claims, scarce)
-        room.share(self._policy.sharing, delayed=self._policy.delayed)
-        self.coverage_gap = max(self.coverage_gap, room.gap)
-        scarce.effort += self._effort - self._effort * 2 // 3
-        # Prices count from here on. What a model has been given is its need.
-        parts = [Part(lines, min(each.most, each.given), scarce) for each, lines in zip(claims, capped, strict=True)]
-        # Begin with the cheapest numbers that need no more GPUs than those that show that it can be met.
-        start = [
-            part.cheapest(left=claim.choice[1])[0] or part.choice(claim.numbers(part.lines))
-            for part, claim in zip(parts, claims, strict=True)
-        ]
-        joint = Joint(parts, start, scarce)
-        joint.solve()
-        self._effort = scarce.effort
-        gap = 0.0 if joint.closed else 1 - joint.bound / joint.cost
-        for model, part, choice in zip(models, parts, joint.choices, strict=True):
-            model.lines, model.numbers, model.gap = part.lines, choice[2], gap
+        return [(names, [self._models[at] for at in places]) for names, places in groups]
 
     def _capped(self, line: Line) -> Line:
         """Return a line with no more than all GPUs that are free."""

@@ -1,16 +1,32 @@
-"""What is allocated, to whom, and by which rules: the records of step 4. The free GPUs are in ``stock``."""
+"""What is allocated, to whom, by which rules, and from which GPUs: the records of step 4.
+
+A GPU is free if no scheduled pod has it and no pod that waits for a node will take it. A namespace may also have
+quotas. All of these are *limits*: a name and the GPUs that are left under it. ``Stock`` alone says how many there are,
+and from which of them a variant takes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct
 
+from wva.decide.wording import LIMITER
 from wva.model.decision import Limit
+from wva.model.inventory import NVIDIA_GPU, GpuQuota, Inventory, UnknownInventory
 from wva.model.service import LOWEST_PRIORITY
-from wva.model.variant import COUNTED_BY, ModelKey, VariantKey
+from wva.model.variant import COUNTED_BY, UNKNOWN_ACCELERATOR, ModelKey, Variant, VariantKey
+from wva.numbers import MAX_REPLICAS
+
+LARGEST: Final = 1e18
+"""The largest capacity and price that are believed. As with the smallest capacity, what is made of a few is finite."""
+_SMALLEST: Final = 1e-15
+
+UNKNOWN_STOCK: Final = f"{LIMITER} inventory"
+"""Name of the limit while the number of GPUs is not known: nothing is free under it."""
 
 
 class Offer(Struct, frozen=True, gc=False):
@@ -28,6 +44,22 @@ class Offer(Struct, frozen=True, gc=False):
     gpus: int = 1  # GPUs of one replica
     limits: tuple[str, ...] = ()  # of the ``Stock`` that they are taken from; empty where GPUs are not counted
     rank: tuple[float, ...] = ()  # of equal variants with equal numbers the lowest gets the next replica
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the variant keeps its number because it is not known what its replicas carry."""
+        return not _SMALLEST <= self.capacity <= LARGEST
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The smallest and the largest number; a floor above the ceiling yields the ceiling."""
+        high = MAX_REPLICAS if self.ceiling is None else min(max(0, self.ceiling), MAX_REPLICAS)
+        return min(max(0, self.floor), high), high
+
+    def bounded(self, number: int) -> int:
+        """Return the nearest number within the bounds."""
+        low, high = self.bounds
+        return min(max(number, low), high)
 
 
 class Want(Struct, frozen=True, gc=False):
@@ -74,3 +106,63 @@ class Plan:
     limits: Mapping[VariantKey, Limit] = field(default_factory=dict)  # who kept a variant from so many replicas more
     gap: float = 0.0  # the largest share by which the price of models that are solved together may exceed the lowest
     coverage_gap: float = 0.0  # the largest share of the needs of such models that might be covered in addition
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """GPUs that are free by the name of their limit; a name that is absent has none.
+
+    ``counted``: whether GPUs limit anything at all. ``inventory`` None: the number of GPUs is not known.
+    """
+
+    free: Mapping[str, int] = field(default_factory=dict)
+    inventory: Inventory | None = None
+    counted: bool = True
+
+    @property
+    def frozen(self) -> bool:
+        """Whether nothing grows beyond what is asked for already, because the number of GPUs is not known."""
+        return self.counted and self.inventory is None
+
+    @staticmethod
+    def of(
+        inventory: Inventory | None,
+        variants: Iterable[Variant],
+        *,
+        unknown: UnknownInventory = UnknownInventory.NO_GROWTH,
+    ) -> Stock:
+        """Return what is free once the pods that wait for a node have theirs."""
+        if inventory is None:
+            return UNLIMITED if unknown is UnknownInventory.UNLIMITED else Stock()
+        inventory = Inventory.of(list(inventory.pools), list(inventory.quotas))
+        # Of pools of one accelerator the first counts, as for ``pool_of``; of quotas of one name the smallest.
+        free = {f"{LIMITER} {pool.accelerator}": pool.free for pool in reversed(inventory.pools)}
+        for quota in inventory.quotas:
+            free[_name(quota)] = min(quota.free, free.get(_name(quota), quota.free))
+        for variant in variants:
+            pool = inventory.pool_of(variant.accelerator or variant.status_accelerator)
+            if pool is not None:
+                waiting = max(variant.unplaced_pods, variant.unschedulable_pods) * max(1, variant.gpus_per_replica)
+                name = f"{LIMITER} {pool.accelerator}"
+                free[name] = max(0, free[name] - waiting)
+        return Stock(free, inventory)
+
+    def limits_of(self, variant: Variant) -> tuple[str, ...]:
+        """Return the limits that every replica of a variant draws from."""
+        if self.inventory is None:
+            return (UNKNOWN_STOCK,) if self.counted else ()
+        accelerator = variant.accelerator or variant.status_accelerator
+        pool = self.inventory.pool_of(accelerator)
+        if pool is None:
+            return (f"{LIMITER} {accelerator or UNKNOWN_ACCELERATOR}",)
+        quotas = self.inventory.quotas_for(variant.key.namespace, pool.resource)
+        return (f"{LIMITER} {pool.accelerator}", *map(_name, quotas))
+
+
+UNLIMITED: Final = Stock(counted=False)
+"""The stock where GPUs are not counted."""
+
+
+def _name(quota: GpuQuota) -> str:
+    name = f"ResourceQuota {quota.namespace}/{quota.name}"
+    return name if quota.resource == NVIDIA_GPU else f"{name} {quota.resource}"

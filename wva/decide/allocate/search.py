@@ -4,9 +4,10 @@ A ``Line`` says what each number of replicas of a variant costs, or of several e
 unit of capacity is worth a millionth of what it costs where it is cheapest, so of equally dear numbers those with the
 most capacity win. A move costs a thousandth of that, so of these the ones with the fewest moves win.
 
-A ``Part`` is a model to the search: branch and bound over its lines. The cost of each line is convex, so the cheapest
-fractional numbers are found by filling up with the cheapest capacity first. They bound what a partial choice can come
-to, and the search looks at the numbers around them, outwards, until the bound says that none further away is better.
+A ``Part`` is one model as the search sees it: branch and bound over its lines. The cost of each line is convex, so the
+cheapest fractional numbers are found by filling up with the cheapest capacity first. They bound what a partial choice
+can come to. The search looks at the numbers around them, outwards, until the bound says that no number further away is
+better.
 
 A ``Joint`` is several parts. The GPUs get tolls, which rise where too many are taken and fall where some are left. With
 tolls every part is solved alone, and the sum bounds the cost of all from below. What is cheaper than the best known
@@ -26,17 +27,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from wva.decide.allocate.records import Offer
+from wva.decide.allocate.records import LARGEST, Offer
 from wva.decide.amounts import rounded_up
-from wva.decide.balance import raised
 from wva.model.records import replace
 from wva.model.variant import VariantKey
-from wva.numbers import MAX_REPLICAS
 
 ROUNDING: Final = 1e-9  # share of an amount that is nothing but rounding
 _TIE: Final = 1e-6  # share of a price that decides between equal ones
 _MOST: Final = 200  # lines of one model that are searched, the cheapest per capacity; other variants keep what exists
-_SMALLEST, _LARGEST = 1e-15, 1e18  # of any true capacity, and of any price: what is made of a few is finite
 _EQUAL: Final = 1e-12  # share of a cost by which another one must be lower to be better; less of a need is rounding
 _ANY: Final = 1e308  # more than any cost
 _PER_SEARCH, _PER_LIST, _PER_MENU = 3000, 10_000, 200  # numbers looked at for the cheapest, for near ones, for all
@@ -62,7 +60,7 @@ class Line(Struct, gc=False):
     capacity: float
     spans: Spans  # the numbers that the scaler can be brought to
     slope: float  # cost of a replica beyond the smallest number
-    added: float  # what it costs more beyond the present number
+    added: float  # what each replica beyond the present number costs in addition
     present: int
     base: int  # replicas that need no free GPUs; those beyond it take ``gpus`` from each of ``limits``
     gpus: int
@@ -105,62 +103,43 @@ class Line(Struct, gc=False):
         return replace(self, spans=tuple((max(low, a), min(high, b)) for a, b in self.spans if a <= high and b >= low))
 
 
-def bounds_of(offer: Offer) -> tuple[int, int]:
-    """Return the bounds of a number; a floor above the ceiling yields the ceiling."""
-    high = MAX_REPLICAS if offer.ceiling is None else min(max(0, offer.ceiling), MAX_REPLICAS)
-    return min(max(0, offer.floor), high), high
-
-
-def pinned(offer: Offer) -> bool:
-    """Tell whether a variant keeps its number because it is not known what its replicas carry."""
-    return not _SMALLEST <= offer.capacity <= _LARGEST
-
-
-def bounded(offer: Offer, number: int) -> int:
-    """Return the nearest number within the bounds."""
-    low, high = bounds_of(offer)
-    return min(max(number, low), high)
-
-
-def _reachable(offer: Offer) -> Spans:
-    """Return the numbers that the scaler can be brought to: no change smaller than its step, or none at all."""
-    low, high = bounds_of(offer)
-    existing, present = bounded(offer, offer.existing), bounded(offer, offer.present)
-    less, more = offer.existing - offer.step, offer.existing + offer.step
-    ranges = [(low, min(high, less)), (existing, existing), (present, present), (max(low, more), high)]
-    return tuple(sorted([span for span in ranges if span[0] <= span[1]]))
-
-
 def lines_of(offers: Sequence[Offer], move_share: float, *, frozen: bool) -> list[Line]:
     """Return the lines of the variants of a model; ``frozen``: replicas that are asked for need no free GPUs."""
-    known = [offer for offer in offers if not pinned(offer)]
+    known = [offer for offer in offers if not offer.pinned]
     # A price of nothing is a millionth of the highest, because more for nothing is no gain.
-    prices = [offer.price if 0 <= offer.price <= _LARGEST else _LARGEST for offer in known]
+    prices = [offer.price if 0 <= offer.price <= LARGEST else LARGEST for offer in known]
     least = _TIE * (max(prices, default=0.0) or 1.0)
     prices = [max(price, least) for price in prices]
     worth = _TIE * min([price / offer.capacity for price, offer in zip(prices, known, strict=True)], default=0.0)
     move = _TIE / 1000 * min(prices, default=0.0)
     lines: dict[object, Line] = {}
     for price, offer in zip(prices, known, strict=True):
-        low, high = bounds_of(offer)
-        spans = ((low, high),) if offer.step <= 1 else _reachable(offer)
+        low, high = offer.bounds
         present, base = min(max(offer.present, low), high), min(max(offer.existing, low), high)
+        spans: Spans = ((low, high),)
+        if offer.step > 1:
+            # The scaler can be brought to no change smaller than its step, or to none at all.
+            less, more = offer.existing - offer.step, offer.existing + offer.step
+            ranges = [(low, min(high, less)), (base, base), (present, present), (max(low, more), high)]
+            spans = tuple(sorted([span for span in ranges if span[0] <= span[1]]))
         base = max(base, present) if frozen else base
         slope, added = price - worth * offer.capacity - move, move_share * price + 2 * move
         line = Line((offer,), offer.capacity, spans, slope, added, present, base, max(1, offer.gpus), offer.limits)
+        if not (present == base and len(spans) == 1 and len(known) > 1):
+            lines[offer.key] = line
+            continue
         # Of equal variants that stand still, only the sum matters.
-        alike = _alike(line) if present == base and len(spans) == 1 and len(known) > 1 else offer.key
-        lines[alike] = _sum(lines[alike], line) if alike in lines else line
+        alike = _alike(line)
+        if (other := lines.get(alike)) is not None:
+            spans = ((other.low + line.low, other.high + line.high),)
+            present, base = other.present + present, other.base + base
+            line = replace(other, offers=(*other.offers, offer), spans=spans, present=present, base=base)
+        lines[alike] = line
     return sorted(lines.values(), key=lambda line: line.slope / line.capacity)[:_MOST]
 
 
 def _alike(line: Line) -> tuple[object, ...]:
     return (line.slope, line.added, line.capacity, line.gpus, line.limits)
-
-
-def _sum(one: Line, two: Line) -> Line:
-    spans, present, base = ((one.low + two.low, one.high + two.high),), one.present + two.present, one.base + two.base
-    return replace(one, offers=one.offers + two.offers, spans=spans, present=present, base=base)
 
 
 def direct(lines: Sequence[Line], goal: float) -> Numbers | None:
@@ -207,14 +186,44 @@ def spread(lines: Sequence[Line], numbers: Numbers, found: dict[VariantKey, int]
 
 def _shared(offers: Sequence[Offer], number: int) -> dict[VariantKey, int]:
     """Return the numbers of equal variants: replicas go to the smallest, or are taken from the largest."""
-    present = {offer.key: bounded(offer, offer.present) for offer in offers}
+    present = {offer.key: offer.bounded(offer.present) for offer in offers}
     change = number - sum(present.values())
     sign = 1 if change >= 0 else -1
-    most = {offer.key: sign * bounds_of(offer)[sign > 0] for offer in offers}
+    most = {offer.key: sign * offer.bounds[sign > 0] for offer in offers}
     mirrored = {key: sign * count for key, count in present.items()}
     ties = [offer.key for offer in sorted(offers, key=lambda offer: (offer.rank, offer.key), reverse=sign < 0)]
     shared = raised(mirrored, abs(change), ties=ties, most=most)
     return {key: sign * count for key, count in shared.items()}
+
+
+def raised(
+    numbers: Mapping[VariantKey, int], count: int, *, ties: Sequence[VariantKey], most: Mapping[VariantKey, int]
+) -> dict[VariantKey, int]:
+    """Return the numbers after ``count`` replicas were added, each to the smallest number that may still grow.
+
+    That is what the result is equal to. It is computed without such steps, since a change may be of any size. Among
+    equal numbers the key that comes first in ``ties`` grows; ``ties`` contains every key. ``most`` are the largest
+    numbers, for the keys that have one. Replicas for which no key has room are left out.
+    """
+    if not numbers or count <= 0:
+        return dict(numbers)
+
+    def at(level: int) -> dict[VariantKey, int]:
+        return {key: max(number, min(level, most.get(key, level))) for key, number in numbers.items()}
+
+    total = sum(numbers.values())
+    level, too_high = min(numbers.values()), max(numbers.values()) + count + 1
+    while too_high - level > 1:
+        middle = (level + too_high) // 2
+        if sum(at(middle).values()) - total <= count:
+            level = middle
+        else:
+            too_high = middle
+    shared = at(level)
+    rest = count - (sum(shared.values()) - total)
+    for key in [key for key in ties if shared[key] == level and level < most.get(key, level + 1)][:rest]:
+        shared[key] += 1
+    return shared
 
 
 @dataclass(slots=True)
@@ -236,7 +245,7 @@ class Scarce:
 
 
 class Part:
-    """One model to a search: its lines, a capacity to cover, and the price of a unit that is not covered."""
+    """One model as the search sees it: its lines, a capacity to cover, and the price of a unit that is not covered."""
 
     def __init__(self, lines: Sequence[Line], goal: float, scarce: Scarce, price_of_lack: float = math.inf) -> None:
         """``goal``: what the numbers shall carry, the smallest ones included. Scarce GPUs come first."""
@@ -325,7 +334,9 @@ class Part:
             return [(lack, ())] if lack <= limit else []
         line, places, toll = self.lines[at], self._places[at], self._tolls[at]
         most = line.base + min([left[place] for place in places]) // line.gpus if places else line.high
-        wanted = math.ceil(min(line.low + self._fill(at, need)[1] / line.capacity, line.high, most))
+        # A number that misses the need by rounding alone covers it.
+        share = max(0.0, self._fill(at, need)[1] - self._tiny)
+        wanted = math.ceil(min(line.low + share / line.capacity, line.high, most))
         found: list[tuple[float, Numbers]] = []
         down = None if at + 1 == len(self.lines) and self._price_of_lack == math.inf else line.down(wanted - 1)
         for step, number in ((1, line.up(wanted)), (-1, down)):
@@ -394,26 +405,7 @@ class Joint:
         self._reserve = reserve
         for part in self._parts:
             part.keep_menu()
-        self._ascend()
-        for share in _SHARES if len(self._parts) <= _MANY else ():
-            limit = self.bound + (self.cost - self.bound) * share
-            if not self._over and self._combine(limit):
-                # Whatever costs less than the limit has been looked at.
-                self.bound = max(self.bound, min(self.cost, limit))
-
-    @property
-    def closed(self) -> bool:
-        """Whether no choices can be better."""
-        return self.cost - self.bound <= self._tolerance + _CLOSE * abs(self.cost)
-
-    @property
-    def _over(self) -> bool:
-        """Whether the search ends here: it is closed or good enough, or no effort is left."""
-        good = len(self._parts) > _MANY and self.cost - self.bound <= _GOOD * abs(self.cost)
-        return good or self.closed or self._scarce.effort <= self._reserve
-
-    def _ascend(self) -> None:
-        """Raise the bound by tolls."""
+        # Raise the bound by tolls.
         tolls, pace, stale, best_left = self.tolls, 1.0, 0, self._scarce.free
         for turn in range(1, _ROUNDS + 1):
             found = [part.cheapest(tolls) for part in self._parts]
@@ -427,11 +419,11 @@ class Joint:
             else:
                 stale += 1
             if stale == _STALE:
-                # From the best ones on in smaller steps.
+                # Go on from the best tolls in smaller steps.
                 pace, stale, tolls, bound, left = pace / 2, 0, self.tolls, self.bound, best_left
             if turn % _IMPROVED == 0:
                 self._improve(self.tolls)
-            # What is left of a GPU that costs nothing moves nothing.
+            # A GPU that is left over and has no toll needs no lower one.
             slope = [0 if each > 0 and not toll else -each for each, toll in zip(left, tolls, strict=True)]
             if self._over or not any(slope):
                 break
@@ -439,6 +431,22 @@ class Joint:
             tolls = [max(0.0, toll + step * each) for toll, each in zip(tolls, slope, strict=True)]
         self._improve(self.tolls)
         self._improve([0.0] * len(tolls))
+        for share in _SHARES if len(self._parts) <= _MANY else ():
+            limit = self.bound + (self.cost - self.bound) * share
+            if not self._over and self._combine(limit):
+                # All combinations that cost less than the limit have been looked at.
+                self.bound = max(self.bound, min(self.cost, limit))
+
+    @property
+    def closed(self) -> bool:
+        """Whether no choices can be better."""
+        return self.cost - self.bound <= self._tolerance + _CLOSE * abs(self.cost)
+
+    @property
+    def _over(self) -> bool:
+        """Whether the search ends here: it is closed or good enough, or no effort is left."""
+        good = len(self._parts) > _MANY and self.cost - self.bound <= _GOOD * abs(self.cost)
+        return good or self.closed or self._scarce.effort <= self._reserve
 
     def _offer(self, choices: list[Choice]) -> None:
         cost = math.fsum(choice[0] for choice in choices)

@@ -1,6 +1,6 @@
 """Which model gets how much of its need, where GPUs do not suffice for all.
 
-Out: the capacity that each of them is to have, and numbers that show that this is possible. Prices do not count here.
+Out: the capacity that each model is to have, and numbers that show that this is possible. Prices do not count here.
 Every ``SharingRule`` is a series of raises. A raise gives one model more, up to a goal, while all others keep the
 capacity that they were given. They may have to give up one kind of GPU for another to make room.
 """
@@ -26,7 +26,7 @@ class Claim:
     """One model that needs scarce GPUs: the most that it can use, the capacity that it is given, and its choice."""
 
     def __init__(self, want: Want, lines: Sequence[Line], most: float, scarce: Scarce) -> None:
-        """Begin with what exists. ``lines``: all of the model; those that draw from no scarce GPUs cost it nothing."""
+        """Begin with what exists. ``lines``: all of the model, also those that draw from no scarce GPUs."""
         self.want, self.most, self._scarce = want, most, scarce
         self.lines: list[tuple[Line, list[int]]] = []
         self._beside = 0.0
@@ -44,29 +44,16 @@ class Claim:
 
     @property
     def missing(self) -> float:
-        """The capacity that it would still use and might be given."""
+        """The capacity that the model could still use."""
         missing = self.most - self.given
         return missing if missing > ROUNDING * self.most and self.lines else 0.0
 
     def part(self, goal: float, price_of_lack: float = math.inf) -> Part:
-        """Return it as a part that shall have a capacity."""
+        """Return the model as a part of the search whose goal is this capacity."""
         return Part([line for line, _ in self.lines], goal - self._beside, self._scarce, price_of_lack)
 
-    def take(self, goal: float, part: Part, choice: Choice) -> None:
-        """Give it a choice, and what it covers of a capacity."""
-        # A hair less, so that no rounding makes these numbers too few for what they cover.
-        covered = goal - part.lack(choice[2]) - 1e-12 * self.most
-        if covered > self.given:
-            self.given, self.held = covered, self.part(covered)
-        self.choice = self.held.choice(choice[2])
-
-    def hope(self, worth: Sequence[float]) -> tuple[float, float]:
-        """Return the share of its need that a GPU covers at most, by the worth of the GPUs, and the share it lacks."""
-        worths = [(line.gpus * sum(worth[place] for place in places), line) for line, places in self.lines]
-        return max(line.capacity / price for price, line in worths) / self.most, self.missing / self.most
-
     def numbers(self, lines: Sequence[Line]) -> Numbers:
-        """Return numbers of all lines that show that it can have what it has been given."""
+        """Return numbers of all lines with which the model has what it has been given."""
         numbers = {line.offers: number for line, number in zip(self.held.lines, self.choice[2], strict=True)}
         return tuple(numbers.get(line.offers, line.high) for line in lines)
 
@@ -84,45 +71,46 @@ class Room:
         """Give every model what the rule says."""
         best_effort = rule not in {SharingRule.PRIORITY, SharingRule.SCORE}
         at_once = delayed or not best_effort
-        for _, level in groupby(self._claims, key=lambda claim: 0 if at_once else claim.want.priority):
-            claims = list(level)
-            if best_effort:
-                for claim in claims:
-                    self._raise(claim, claim.most, whole=True)
-            if rule is not SharingRule.NONE:
-                self._serve(claims, rule)
-        if self._cut:
-            # If all GPUs that are left were of one kind, the models that cover most per GPU would get them.
-            worth = [1 / (1 + gpus) for gpus in self._scarce.free]
-            left = math.fsum(map(mul, worth, self._scarce.free))
-            left -= math.fsum(claim.held.cheapest(worth)[1] for claim in self._claims)
-            for rate, lack in sorted([claim.hope(worth) for claim in self._claims if claim.missing], reverse=True):
-                self.gap += min(lack, max(0.0, left) * rate) / len(self._claims)
-                left -= lack / rate
 
-    def _serve(self, claims: Sequence[Claim], rule: SharingRule) -> None:
-        """Raise the model whose turn it is, until none can have more. Of equal ones the more important is next."""
-
-        def rank(claim: Claim, turns: int) -> tuple[float, ...]:
+        def turn_of(claim: Claim, turns: int) -> tuple[float, ...]:
             if rule is SharingRule.SCORE:
                 return (-claim.want.weight * claim.missing,)
             return (claim.want.priority if rule is SharingRule.PRIORITY_ROUND_ROBIN else 0, turns)
 
-        waiting = [(rank(claim, 0), at, 0, claim) for at, claim in enumerate(claims) if claim.missing]
-        waiting.sort()
-        while waiting:
-            _, at, turns, claim = heappop(waiting)
-            turn = claim.most
-            if rule not in {SharingRule.PRIORITY, SharingRule.PRIORITY_EXHAUSTIVE}:
-                # One replica, or half of an equal share of what is left if that is more.
-                left = [min(self._spare[place] for place in places) // line.gpus for line, places in claim.lines]
-                most = max(number * line.capacity for number, (line, _) in zip(left, claim.lines, strict=True))
-                turn = claim.unit * max(1, most // (2 * (1 + len(waiting)) * claim.unit))
-            if self._raise(claim, min(claim.most, claim.given + turn)) and claim.missing:
-                heappush(waiting, (rank(claim, turns + 1), at, turns + 1, claim))
+        for _, level in groupby(self._claims, key=lambda claim: 0 if at_once else claim.want.priority):
+            claims = list(level)
+            for claim in claims if best_effort else ():
+                self._raise(claim, claim.most, whole=True)
+            if rule is SharingRule.NONE:
+                continue
+            # Raise the model whose turn it is, until no model can have more. Of equal ones the more important is next.
+            waiting = sorted((turn_of(claim, 0), at, 0, claim) for at, claim in enumerate(claims) if claim.missing)
+            while waiting:
+                _, at, turns, claim = heappop(waiting)
+                amount = claim.most
+                if rule not in {SharingRule.PRIORITY, SharingRule.PRIORITY_EXHAUSTIVE}:
+                    # One replica, or half of an equal share of what is left if that is more.
+                    left = [min(self._spare[place] for place in places) // line.gpus for line, places in claim.lines]
+                    most = max(number * line.capacity for number, (line, _) in zip(left, claim.lines, strict=True))
+                    amount = claim.unit * max(1, most // (2 * (1 + len(waiting)) * claim.unit))
+                if self._raise(claim, min(claim.most, claim.given + amount)) and claim.missing:
+                    heappush(waiting, (turn_of(claim, turns + 1), at, turns + 1, claim))
+        if self._cut:
+            # If all GPUs that are left were of one kind, the models that cover most per GPU would get them.
+            worth = [1 / (1 + gpus) for gpus in self._scarce.free]
+            spare = math.fsum(map(mul, worth, self._scarce.free))
+            spare -= math.fsum(claim.held.cheapest(worth)[1] for claim in self._claims)
+            hopes = []
+            for claim in [claim for claim in self._claims if claim.missing]:
+                worths = [(line.gpus * sum(worth[place] for place in places), line) for line, places in claim.lines]
+                rate = max(line.capacity / price for price, line in worths) / claim.most
+                hopes.append((rate, claim.missing / claim.most))
+            for rate, lack in sorted(hopes, reverse=True):
+                self.gap += min(lack, max(0.0, spare) * rate) / len(self._claims)
+                spare -= lack / rate
 
     def _raise(self, claim: Claim, goal: float, *, whole: bool = False) -> bool:
-        """Give a model as much as possible up to a capacity, or nothing if it must be the ``whole``; tell if it is."""
+        """Give a model as much as possible up to a capacity; tell whether that is all. ``whole``: all or nothing."""
         if not claim.missing:
             return True
         part = claim.part(goal, 1.0 / claim.most)
@@ -132,12 +120,16 @@ class Room:
         enough = not part.lack(choice[2])
         if enough or not whole:
             left = tuple(map(add, self._spare, claim.choice[1]))
-            claim.take(goal, part, choice)
+            # A little less than is covered, so that no rounding makes these numbers too few for it.
+            covered = goal - part.lack(choice[2]) - 1e-12 * claim.most
+            if covered > claim.given:
+                claim.given, claim.held = covered, claim.part(covered)
+            claim.choice = claim.held.choice(choice[2])
             self._spare = tuple(map(sub, left, claim.choice[1]))
         return enough
 
     def _with_room(self, claim: Claim, part: Part, choice: Choice) -> Choice:
-        """Return the most that a model can have if the others move between kinds of GPUs, which they have done then."""
+        """Return the most that a model can have if others change to other kinds of GPUs, and let them do so."""
         effort = self._scarce.effort
         others = [each for each in self._claims if each is not claim and any(each.choice[1])]
         if effort <= _PER_MODEL * len(others):

@@ -1,75 +1,64 @@
 """Step 2: what each model needs, as the analyzer that it asks for measures it.
 
-An analyzer is one class in a module of its own, and one line in ``ANALYZERS``. All that comes after it is the same for
-all of them. HYBRID asks the queueing analyzer about every model, too. Once both needs are foreseen, the larger counts.
+An analyzer is one function in a module of its own, and one line in ``ANALYZERS``. All that comes after it is the same
+for all of them. HYBRID asks the queueing analyzer about every model, too. Once both needs are foreseen, the larger
+counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
-from wva.decide.measure.demand import Demand, Observations
+from wva.decide.measure import demand, percentage, tokens
+from wva.decide.measure.demand import Observations
 from wva.decide.measure.need import REPLICAS, Need
-from wva.decide.measure.percentage import Percentage
 from wva.decide.trust import ModelReadings
-from wva.model import optimizers
 from wva.model.memory import Memory
+from wva.model.optimizers import Analyzer
 from wva.model.policy import Policy
 from wva.model.records import replace
 from wva.model.variant import ModelKey
 
-__all__ = ["ANALYZERS", "Analyzer", "larger", "measure", "present_capacity"]
+__all__ = ["ANALYZERS", "larger", "measure", "present_capacity"]
+
+Measuring = Callable[[Sequence[ModelReadings], Memory, Policy, float, Observations], tuple[list[Need], Memory]]
+"""Measures all models that ask for it at once: models, memory, policy, the time in seconds since the epoch, and what
+was observed in this cycle -> the needs of the models, in their order, and the memory with the analyzer's part of it
+replaced."""
 
 
-class Analyzer(Protocol):
-    """Measures all models that ask for it at once."""
+def _queueing(
+    models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float, observations: Observations
+) -> tuple[list[Need], Memory]:
+    from wva.decide.measure.queueing import measure as queueing  # noqa: PLC0415 - imports numpy, which takes 20 MB
 
-    def measure(
-        self, models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float
-    ) -> tuple[Sequence[Need], Memory]:
-        """Return the needs of models, in their order, and the memory with the analyzer's part of it replaced.
-
-        ``now`` is in seconds since the epoch.
-        """
-        ...
+    return queueing(models, memory, policy, now, observations)
 
 
-def _tokens(_: Observations) -> Analyzer:
-    from wva.decide.measure.tokens import Tokens  # noqa: PLC0415 - what is not asked for is not imported
-
-    return Tokens()
-
-
-def _queueing(observations: Observations) -> Analyzer:
-    from wva.decide.measure.queueing import Queueing  # noqa: PLC0415 - numpy, if it is wanted
-
-    return Queueing(observations)
-
-
-ANALYZERS: Final[Mapping[optimizers.Analyzer, Callable[[Observations], Analyzer]]] = {
-    optimizers.Analyzer.PERCENTAGE: lambda _: Percentage(),
-    optimizers.Analyzer.TOKENS: _tokens,
-    optimizers.Analyzer.QUEUEING: _queueing,
-    optimizers.Analyzer.DEMAND: Demand,
+ANALYZERS: Final[Mapping[Analyzer, Measuring]] = {
+    Analyzer.PERCENTAGE: percentage.measure,
+    Analyzer.TOKENS: tokens.measure,
+    Analyzer.QUEUEING: _queueing,
+    Analyzer.DEMAND: demand.measure,
 }
-"""How to get each analyzer, by its name in the configuration. Those that count requests share what they observe."""
+"""Each analyzer by its name in the configuration. Those that count requests share what they observe."""
 
 
 def measure(models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float) -> tuple[list[Need], Memory]:
     """Return the needs of all models, in their order, and the memory after the measurement."""
-    groups: dict[optimizers.Analyzer, list[ModelReadings]] = {}
+    groups: dict[Analyzer, list[ModelReadings]] = {}
     for model in models:
         groups.setdefault(policy.analyzer_for(model.key), []).append(model)
     observations = Observations(memory)
     needs: dict[ModelKey, Need] = {}
     for name, group in groups.items():
-        found, memory = ANALYZERS[name](observations).measure(group, memory, policy, now)
+        found, memory = ANALYZERS[name](group, memory, policy, now, observations)
         needs |= {need.key: need for need in found}
-    groups.pop(optimizers.Analyzer.QUEUEING, None)
+    groups.pop(Analyzer.QUEUEING, None)
     asked = [model for group in groups.values() for model in group]
     if policy.proactive_model and asked:
-        found, memory = _queueing(observations).measure(asked, memory, policy, now)
+        found, memory = _queueing(asked, memory, policy, now, observations)
         for model, second in zip(asked, found, strict=True):
             needs[model.key] = replace(needs[model.key], second=second)
     after = observations.after
@@ -82,11 +71,8 @@ def present_capacity(model: ModelReadings, need: Need) -> float:
 
     In the unit of the need. A variant whose capacity is not known counts for nothing.
     """
-    counts = {}
-    for variant in model.variants:
-        progress = variant.progress
-        counts[variant.key] = min(progress.base, progress.serving + progress.in_flight)
-    return need.carried(counts)
+    progresses = {variant.key: variant.progress for variant in model.variants}
+    return need.carried({key: min(each.base, each.serving + each.in_flight) for key, each in progresses.items()})
 
 
 def larger(first: Need, second: Need, model: ModelReadings) -> Need:
@@ -101,16 +87,16 @@ def larger(first: Need, second: Need, model: ModelReadings) -> Need:
         return replace(first, summary=f"{first.summary}; Hybrid mode: {second.summary}")
     calm = not first.wish and first.required <= present and first.unit == REPLICAS
     larger_share = second.required / other > first.required / present and second.required > other
-    leading = second if calm or larger_share else first
-    following = first if leading is second else second
-    scale = present / other if leading is first else other / present
+    leading, following, scale, limit = first, second, present / other, present
+    if calm or larger_share:
+        leading, following, scale, limit = second, first, other / present, other
+    removable = [need.most_removed for need in (first, second) if need.most_removed is not None]
     return replace(
         leading,
         sufficient=max(leading.sufficient, following.sufficient * scale),
-        required=max(leading.required, min(following.required * scale, present if leading is first else other)),
+        required=max(leading.required, min(following.required * scale, limit)),
         objection=first.objection or second.objection,
-        most_removed=min(
-            (each for each in (first.most_removed, second.most_removed) if each is not None), default=None
-        ),
+        recalls=first.recalls and second.recalls,
+        most_removed=min(removable, default=None),
         summary=f"{leading.summary}; Hybrid mode: {following.summary}",
     )

@@ -3,12 +3,12 @@
 In: the variants of a model, what their Ready pods tell, the requests that wait at the gateway, and the memory. Out: a
 ``Need`` and the memory for the next cycle.
 
-Where signals are missing, it does with less, step by step:
+Where signals are missing, the analyzer goes on with less, step by step:
 
 1. A pod whose last scrape failed is credited what it had before (``demand_arrivals``).
 2. A pod without counters is counted from the means that it tells of the last minutes.
 3. A variant of which nothing has been learned is taken to carry a little less for its price than the best other one.
-4. Nothing is known of any variant, or no pod tells anything: there is no answer, ``Need.hold`` says why.
+4. If nothing is known of any variant, or no pod reports, there is no answer, and ``Need.hold`` says why.
 """
 
 from __future__ import annotations
@@ -20,20 +20,18 @@ from typing import Final
 
 from msgspec import Struct
 
-from wva.decide.measure.demand_arrivals import Change, change
-from wva.decide.measure.demand_engine import USUAL_TARGETS, Engine, LatencyTargets, engine_of, learned
+from wva.decide.measure import percentage
+from wva.decide.measure.demand_arrivals import VariantChange, change
+from wva.decide.measure.demand_engine import USUAL_TARGETS, EngineModel, LatencyTargets, engine_of, learned
 from wva.decide.measure.need import Capacity, Need
-from wva.decide.measure.percentage import Percentage
 from wva.decide.trust import ModelReadings
-from wva.model.absence import Absence
-from wva.model.capacity import CapacityBasis
 from wva.model.decision import Reason
-from wva.model.demand import DemandMemory, VariantDemand
-from wva.model.memory import Memory
+from wva.model.memory import CapacityBasis, DemandMemory, Memory, VariantDemand
 from wva.model.metrics import ReplicaMetrics
 from wva.model.policy import Policy
 from wva.model.records import replace
-from wva.model.variant import ModelKey, Variant, VariantKey
+from wva.model.trouble import Absence
+from wva.model.variant import ModelKey, VariantKey
 
 UNIT: Final = "requests/s"
 _FEWEST_IN_FLIGHT: Final = 3.0
@@ -42,8 +40,7 @@ _UNEVENNESS_MEMORY: Final = 0.03
 _SEEN_PART: Final = 0.3
 """A request is in progress for several cycles, so that each look at it counts as this part of a request."""
 _FEW_WAIT: Final = 0.05
-_PAIRS: Final = 300.0
-"""The variation of the lengths of prompts is a mean over about so many looks at a pod."""
+_PAIRS: Final = 300.0  # the variation of prompt lengths is a mean over about so many looks at a pod
 _MOST_VARIED: Final = 1.0
 _OWED_SECONDS: Final = 60.0
 """Arrivals that were counted too many are taken off later ones, at most those of this time (seconds)."""
@@ -52,14 +49,14 @@ _ASSUMED: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class _Fleet:
+class FleetCapacity:
     """What replicas carry together.
 
     ``weights``: requests that the gateway gives a replica, relative to replicas of other variants. ``batches`` and
     ``sums`` are what has been computed.
     """
 
-    engines: Mapping[VariantKey, Engine]
+    engines: Mapping[VariantKey, EngineModel]
     weights: Mapping[VariantKey, float]
     unevenness: float
     batches: dict[tuple[VariantKey, int], float] = field(default_factory=dict)
@@ -85,28 +82,24 @@ class _Fleet:
         requests go to a kind that has too many, few are late.
         """
         asked = tuple(counts.items())
-        found = self.sums.get(asked)
-        if found is None:
-            found = self.sums[asked] = self._carries(counts)
-        return found
-
-    def _carries(self, counts: Mapping[VariantKey, int]) -> float:
+        if asked in self.sums:
+            return self.sums[asked]
         together = sum(counts.values())
         rated = [
             (counts[key], engine, self.weights[key], self.batch(key, together) / self.weights[key])
             for key, engine in self.engines.items()
             if counts.get(key)
         ]
-        if not rated:
-            return 0.0
-        load = lowest = min([own for _, _, _, own in rated])
+        load = lowest = min([own for _, _, _, own in rated], default=0.0)
         if len(rated) > 1:
             parts = [(count * engine.rate(lowest * weight), own) for count, engine, weight, own in rated]
             load = sum([part for part, _ in parts]) / sum([part / own for part, own in parts])
-        return sum([count * engine.rate(min(engine.most, load * weight)) for count, engine, weight, _ in rated])
+        carried = [count * engine.rate(min(engine.most, load * weight)) for count, engine, weight, _ in rated]
+        found = self.sums[asked] = sum(carried, 0.0)
+        return found
 
 
-class Observation(Struct, frozen=True, gc=False):
+class ModelObservation(Struct, frozen=True, gc=False):
     """What happened at a model since the last cycle.
 
     Attributes:
@@ -120,7 +113,7 @@ class Observation(Struct, frozen=True, gc=False):
     need: Need
     before: DemandMemory
     after: DemandMemory
-    changes: Sequence[Change] = ()
+    changes: Sequence[VariantChange] = ()
 
 
 class Observations:
@@ -133,9 +126,9 @@ class Observations:
         """``memory`` is what the last cycle left."""
         self._before = {entry.key: entry for entry in memory.demand}
         self.after: dict[ModelKey, DemandMemory] = {}
-        self._found: dict[ModelKey, Observation] = {}
+        self._found: dict[ModelKey, ModelObservation] = {}
 
-    def of(self, model: ModelReadings, now: float) -> Observation:
+    def of(self, model: ModelReadings, now: float) -> ModelObservation:
         """Return what happened at a model since the last cycle. ``now`` is in seconds since the epoch."""
         found = self._found.get(model.key)
         if found is None:
@@ -145,34 +138,29 @@ class Observations:
         return found
 
 
-class Demand:
-    """Measures in requests per second what arrives, and what replicas carry of it."""
-
-    def __init__(self, observations: Observations) -> None:
-        """``observations`` are those of this cycle."""
-        self._observations = observations
-
-    def measure(
-        self, models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float
-    ) -> tuple[list[Need], Memory]:
-        """Return the needs of models, in their order, and what the next cycle must know.
-
-        A model of which nothing is known yet gets the need of the percentage analyzer.
-        """
-        needs = []
-        for model in models:
-            need, self._observations.after[model.key] = measure(model, self._observations.of(model, now))
-            needs.append(need)
-        unknown = [model for model, need in zip(models, needs, strict=True) if need.hold is not None]
-        if unknown:
-            found, memory = Percentage().measure(unknown, memory, policy, now)
-            instead = iter(found)
-            needs = [need if need.hold is None else _instead(next(instead), need, need.hold.message) for need in needs]
-        return needs, memory
-
-
 def measure(
-    model: ModelReadings, seen: Observation, targets: LatencyTargets = USUAL_TARGETS
+    models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float, observations: Observations
+) -> tuple[list[Need], Memory]:
+    """Return the needs of models in requests per second, in their order, and the memory of the percentage analyzer.
+
+    A model of which nothing is known yet gets the need of that analyzer, which says why the demand is not known, and
+    objects to a shrink if that does. What is learned of demand goes to ``observations.after``.
+    """
+    needs = []
+    for model in models:
+        need, observations.after[model.key] = need_of(model, observations.of(model, now))
+        needs.append(need)
+    unknown = {place: need.hold.message for place, need in enumerate(needs) if need.hold is not None}
+    if unknown:
+        found, memory = percentage.measure([models[place] for place in unknown], memory, policy, now, observations)
+        for (place, why), instead in zip(unknown.items(), found, strict=True):
+            words = f"{instead.summary}; demand is not known: {why}".removeprefix("; ")
+            needs[place] = replace(instead, summary=words, objection=instead.objection or needs[place].objection)
+    return needs, memory
+
+
+def need_of(
+    model: ModelReadings, seen: ModelObservation, targets: LatencyTargets = USUAL_TARGETS
 ) -> tuple[Need, DemandMemory]:
     """Return the need of a model that was observed, and what to remember."""
     need, after = seen.need, seen.after
@@ -184,13 +172,38 @@ def measure(
         engine_of(entry.fit, variant.parameters, found.kv_tokens, sizes, targets, seen.before.variability)
         for variant, entry, found in zip(variants, after.variants, seen.changes, strict=True)
     ]
-    after = replace(after, unevenness=_unevenness(after.unevenness, engines, seen.changes))
+    # How far the loads of replicas of a variant differ, against chance. While requests wait, and while pods come and
+    # go, they differ for other reasons.
+    unevenness = after.unevenness
+    for engine, found in zip(engines, seen.changes, strict=True):
+        mean = sum(found.loads) / max(1, len(found.loads))
+        calm = not found.moved and found.waiting <= _FEW_WAIT * found.running
+        if engine is None or len(found.loads) <= 1 or mean < _FEWEST_IN_FLIGHT or not found.gaps or not calm:
+            continue
+        variance = sum([(load - mean) ** 2 for load in found.loads]) / (len(found.loads) - 1)
+        by_chance = mean * max(1.0, found.step / found.gaps / engine.base)
+        weight = _UNEVENNESS_MEMORY * min(4, len(found.loads) - 1)
+        unevenness += weight * (min(3.0, variance / by_chance) - unevenness)
+    after = replace(after, unevenness=max(0.0, min(1.5, unevenness)))
     if need.hold is not None:
         return need, after
-    if not min(after.prompt.many, after.answer.many, after.held.many) or not any(engines):
+    kinds = {variant.key: engine for variant, engine in zip(variants, engines, strict=True) if engine is not None}
+    if not min(after.prompt.many, after.answer.many, after.held.many) or not kinds:
         why = Absence(Reason.METRICS_MISSING, "nothing is known yet of what its replicas carry")
         return replace(need, hold=why, objection=""), after
-    fleet = _fleet(variants, engines, [entry.load for entry in after.variants], after.unevenness)
+    # Until it is measured, a gateway is taken to give replicas requests in proportion to the sequences that fit.
+    loads = {entry.key: entry.load for entry in after.variants}
+    usual = [loads[key] / engine.most for key, engine in kinds.items() if loads[key]]
+    scale = sum(usual) / len(usual) if usual else 1.0
+    if len(kinds) < len(variants):
+        # A variant that was never seen is taken for the best other one, with a speed in proportion to its price.
+        prices = {variant.key: max(variant.cost, 1e-9) for variant in variants}
+        best = max(kinds, key=lambda key: kinds[key].rate(kinds[key].batch(0.25)) / prices[key])
+        kinds = {
+            key: kinds.get(key) or kinds[best].faster(_ASSUMED * price / prices[best]) for key, price in prices.items()
+        }
+    weights = {key: loads[key] or scale * engine.most for key, engine in kinds.items()}
+    fleet = FleetCapacity(kinds, weights, after.unevenness)
     present = max(1, sum([variant.current_replicas for variant in variants]))
     capacities = {
         variant.key: Capacity(fleet.alone(variant.key, present), CapacityBasis.BORROWED)
@@ -201,17 +214,17 @@ def measure(
     return replace(need, capacities=capacities, carries=fleet.carries), after
 
 
-def observed(model: ModelReadings, memory: DemandMemory, now: float) -> Observation:
+def observed(model: ModelReadings, memory: DemandMemory, now: float) -> ModelObservation:
     """Return what happened at a model since the last cycle. ``now`` is in seconds since the epoch."""
     if model.failure is not None:
-        return Observation(_nothing(model.key, model.failure), memory, memory)
+        return ModelObservation(_nothing(model.key, model.failure), memory, memory)
     if memory.at is not None and now < memory.at:
         # The clock was set back: what has a time begins anew, what has been learned stays.
         anew = [replace(entry, pods=()) for entry in memory.variants]
         memory = replace(memory, at=None, variants=tuple(anew), owed=0.0)
     last = now if memory.at is None else memory.at
     if memory.at is not None and now <= last:
-        return Observation(_nothing(model.key, "no time has passed since the last measurement"), memory, memory)
+        return ModelObservation(_nothing(model.key, "no time has passed since the last measurement"), memory, memory)
     waiting = None if model.queue is None else model.queue.size.fresh_value
     waiting = memory.queue if waiting is None else waiting
     known = {entry.key: entry for entry in memory.variants}
@@ -221,10 +234,10 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> Observat
         for each, entry in zip(model.variants, entries, strict=True)
     ]
     pods = [pod for each in model.variants for pod in each.replicas]
-    if pods and not [found for found in changes if found.told]:
+    if pods and not any(found.told for found in changes):
         causes = [f" ({pod.pod}: {pod.counters_detail})" for pod in pods if pod.counters_detail]
         why = f"no Ready pod tells anything{min(causes, default='')}"
-        return Observation(_nothing(model.key, why), memory, memory)
+        return ModelObservation(_nothing(model.key, why), memory, memory)
     prompt, answer, held = memory.prompt, memory.answer, memory.held
     arrived = backlog = 0.0
     complete, moved = True, False
@@ -235,34 +248,48 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> Observat
         prompt = prompt.with_more(found.prompt_tokens, found.prompts)
         answer = answer.with_more(found.answer_tokens, found.answers)
         held = held.with_more(found.held * _SEEN_PART, found.running * _SEEN_PART)
-    loads = _loads([entry.load for entry in entries], changes)
-    told = [
-        VariantDemand(
-            entry.key,
-            learned(entry.fit, found, held=held.usual, now=now) if held.many else entry.fit,
-            found.pods,
-            load,
-        )
-        for entry, found, load in zip(entries, changes, loads, strict=True)
-    ]
+    # What replicas of each variant have in progress, relative to those of other variants
+    loads, means = [entry.load for entry in entries], [sum(each.loads) / max(1, len(each.loads)) for each in changes]
+    both = [mean for mean in means if mean > 0.0]
+    if len(both) > 1 and min(both) >= _FEWEST_IN_FLIGHT:
+        shares = [mean / sum(both) for mean in means]
+        loads = [
+            old + _LOAD_MEMORY * (share - old) if old and share else share or old
+            for old, share in zip(loads, shares, strict=True)
+        ]
+    # The squared variation of the lengths of prompts. The sums of more prompts tell more of it.
+    variability, lengths = memory.variability, [pair for found in changes for pair in found.lengths]
+    prompts = sum([number for number, _ in lengths])
+    if prompts >= 1.0 and prompt.usual >= 1.0:
+        squares = sum([(tokens - number * prompt.usual) ** 2 for number, tokens in lengths])
+        surprise = min(5.0, squares / (prompt.usual * prompt.usual * prompts)) - variability
+        variability = max(0.0, min(_MOST_VARIED, variability + min(1.0, len(lengths) / _PAIRS) * surprise))
     arrived = arrived + waiting - memory.queue - memory.owed
     rate = max([sum([pod.rate for each in kept for pod in each.pods]) for kept in (entries, changes)])
     after = DemandMemory(
         model.key,
         at=now,
-        variants=tuple(told),
+        variants=tuple(
+            VariantDemand(
+                entry.key,
+                learned(entry.fit, found, held=held.usual, now=now) if held.many else entry.fit,
+                found.pods,
+                load,
+            )
+            for entry, found, load in zip(entries, changes, loads, strict=True)
+        ),
         prompt=prompt,
         answer=answer,
         held=held,
         queue=waiting,
         owed=min(max(0.0, -arrived), _OWED_SECONDS * rate),
         unevenness=memory.unevenness,
-        variability=_variability(memory.variability, prompt.usual, changes),
+        variability=variability,
     )
     if now <= last:
-        # Perhaps the controller was started again, and has forgotten what was before.
+        # Perhaps the controller was started again and has lost its memory.
         first = _nothing(model.key, "this is the first measurement", "nothing shrinks in the first cycle")
-        return Observation(first, memory, after, changes)
+        return ModelObservation(first, memory, after, changes)
     seconds = now - last
     demand = max(0.0, arrived) / seconds
     need = Need(
@@ -280,13 +307,7 @@ def observed(model: ModelReadings, memory: DemandMemory, now: float) -> Observat
         recalls=True,
         summary=f"{demand:.3g} requests/s of {prompt.usual:.0f} + {answer.usual:.0f} tokens",
     )
-    return Observation(need, memory, after, changes)
-
-
-def _instead(need: Need, unknown: Need, why: str) -> Need:
-    """Return the need of the percentage analyzer, which says why demand is not known, and objects if that does."""
-    words = f"{need.summary}; demand is not known: {why}".removeprefix("; ")
-    return replace(need, summary=words, objection=need.objection or unknown.objection)
+    return ModelObservation(need, memory, after, changes)
 
 
 def _nothing(key: ModelKey, why: str, objection: str = "") -> Need:
@@ -295,69 +316,7 @@ def _nothing(key: ModelKey, why: str, objection: str = "") -> Need:
 
 
 def kv_tokens(replicas: Sequence[ReplicaMetrics]) -> float:
-    """Return the size of a replica's KV cache in tokens, 0 if none tells; where they differ, that of most of them."""
+    """Return the size of a replica's KV cache in tokens, 0 if none reports it; where they differ, the median."""
     told = [replica.engine.kv_capacity_tokens.value or 0.0 for replica in replicas if replica.engine is not None]
     sizes = sorted([size for size in told if size >= 1.0])
     return sizes[(len(sizes) - 1) // 2] if sizes else 0.0
-
-
-def _fleet(
-    variants: Sequence[Variant], engines: Sequence[Engine | None], loads: Sequence[float], unevenness: float
-) -> _Fleet:
-    """Return what the variants are in a fleet.
-
-    One that was never seen is like the best other one, but as fast as its price lets expect. What the gateway gives a
-    replica is taken to follow from how many sequences fit, until it is measured.
-    """
-    usual = [load / engine.most for engine, load in zip(engines, loads, strict=True) if engine is not None and load]
-    scale = sum(usual) / len(usual) if usual else 1.0
-    kinds = {variant.key: engine for variant, engine in zip(variants, engines, strict=True) if engine is not None}
-    if len(kinds) < len(variants):
-        prices = {variant.key: max(variant.cost, 1e-9) for variant in variants}
-        best = max(kinds, key=lambda key: kinds[key].rate(kinds[key].batch(0.25)) / prices[key])
-        kinds = {
-            key: kinds.get(key) or kinds[best].faster(_ASSUMED * price / prices[best]) for key, price in prices.items()
-        }
-    weights = {
-        variant.key: load or scale * kinds[variant.key].most for variant, load in zip(variants, loads, strict=True)
-    }
-    return _Fleet(kinds, weights, unevenness)
-
-
-def _loads(before: list[float], changes: Sequence[Change]) -> list[float]:
-    """Return what replicas of each variant have in progress, relative to those of other variants; decayed."""
-    means = [sum(found.loads) / len(found.loads) if found.loads else 0.0 for found in changes]
-    both = [mean for mean in means if mean > 0.0]
-    if len(both) <= 1 or min(both) < _FEWEST_IN_FLIGHT:
-        return before
-    shares = [mean / sum(both) for mean in means]
-    return [
-        old if not share else share if not old else old + _LOAD_MEMORY * (share - old)
-        for old, share in zip(before, shares, strict=True)
-    ]
-
-
-def _unevenness(before: float, engines: Sequence[Engine | None], changes: Sequence[Change]) -> float:
-    """Return how far the loads of replicas of a variant differ, against chance; decayed."""
-    for engine, found in zip(engines, changes, strict=True):
-        mean = sum(found.loads) / max(1, len(found.loads))
-        # While requests wait, and while pods come and go, loads differ for other reasons.
-        calm = not found.moved and found.waiting <= _FEW_WAIT * found.running
-        if engine is None or len(found.loads) <= 1 or mean < _FEWEST_IN_FLIGHT or not found.gaps or not calm:
-            continue
-        variance = sum([(load - mean) ** 2 for load in found.loads]) / (len(found.loads) - 1)
-        by_chance = mean * max(1.0, found.step / found.gaps / engine.base)
-        weight = _UNEVENNESS_MEMORY * min(4, len(found.loads) - 1)
-        before += weight * (min(3.0, variance / by_chance) - before)
-    return max(0.0, min(1.5, before))
-
-
-def _variability(before: float, usual: float, changes: Sequence[Change]) -> float:
-    """Return the squared variation of the lengths of prompts, decayed. The sums of more prompts tell more of it."""
-    lengths = [pair for found in changes for pair in found.lengths]
-    prompts = sum([number for number, _ in lengths])
-    if prompts < 1.0 or usual < 1.0:
-        return before
-    squares = sum([(tokens - number * usual) ** 2 for number, tokens in lengths])
-    weight = min(1.0, len(lengths) / _PAIRS)
-    return max(0.0, min(_MOST_VARIED, before + weight * (min(5.0, squares / (usual * usual * prompts)) - before)))

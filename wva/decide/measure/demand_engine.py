@@ -10,49 +10,39 @@ of GPUs have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import inf, log, sqrt
 from typing import Final
 
 from msgspec import Struct
 
-from wva.decide.measure.demand_arrivals import Change
-from wva.model.demand import LONGEST_TOKENS, Fit
+from wva.decide.measure.demand_arrivals import VariantChange
+from wva.model.memory import LONGEST_TOKENS, Fit
 from wva.model.records import replace
 from wva.model.vllm_parameters import VllmParameters
 
 _HALF_LIFE_SECONDS: Final = 7200.0
-_NOISE: Final = 0.05
-"""Relative error of the mean time between tokens of one cycle, model error included."""
-_PRIOR_SPREAD: Final = 0.6
-"""Relative spread of the prior."""
+_NOISE: Final = 0.05  # relative error of the mean time between tokens of one cycle, model error included
+_PRIOR_SPREAD: Final = 0.6  # relative spread of the prior
 _SEQUENCE_OF_BASE: Final = 1e-3
-_CACHE_OF_BASE: Final = 1.5
-"""Reading a full KV cache takes about 1.5 times as long as reading the weights."""
+_CACHE_OF_BASE: Final = 1.5  # reading a full KV cache takes about 1.5 times as long as reading the weights
 _PROMPT_OF_BASE: Final = 1 / 200
 _USUAL_CACHE: Final = 300_000.0
 _FEWEST_TOKENS: Final = 100.0
-_LATE: Final = 0.01
-_LATE_LOG: Final = log(_LATE)
-_SHORTEST_STEP: Final = 1e-5
+_LATE_LOG: Final = log(0.01)  # 1 % of prompts may wait too long for the engine
+_SHORTEST_STEP: Final = 1e-5  # steps beyond these bounds (seconds) are not believed
 _LONGEST_STEP: Final = 100.0
-_MOST: Final = 1e5
-"""Steps (seconds) beyond these bounds, and more requests at once than this, are not believed."""
+_MOST: Final = 1e5  # more requests at once are not believed
 _HALVINGS: Final = 14
 _ARRIVALS: Final = 0.5
 """Squared variation of the times between prompts at a replica; that of their lengths is measured. Evening out loads
 does not make arrivals at a replica regular: where two answers have just ended, two prompts come next."""
-_LEAST_VARIED: Final = 0.8
-"""Prompts of one length that come by chance wait as if they varied so much."""
-_IDLE: Final = 2.0
-"""Where a long prompt alone takes longer than half of the target, the target is so many times that."""
+_LEAST_VARIED: Final = 0.8  # prompts of one length that come by chance wait as if they varied so much
+_IDLE: Final = 2.0  # where a long prompt alone takes longer than half of the target, the target is so many times that
 _USUAL_SEQUENCES: Final = 256.0
 _USUAL_STEP_TOKENS: Final = 2048.0
-_FULL: Final = 0.97
-"""Share of the KV cache that can be used."""
-_SPREAD: Final = 2.0
-"""The mean batch plus so many standard deviations must fit."""
-_NUMBERS: Final = 4
+_FULL: Final = 0.97  # share of the KV cache that can be used
+_SPREAD: Final = 2.0  # the mean batch plus so many standard deviations must fit
 
 
 class LatencyTargets(Struct, frozen=True, gc=False):
@@ -65,7 +55,7 @@ class LatencyTargets(Struct, frozen=True, gc=False):
 USUAL_TARGETS: Final = LatencyTargets()
 
 
-class Engine(Struct, frozen=True, gc=False):
+class EngineModel(Struct, frozen=True, gc=False):
     """One replica for requests of known sizes. Times in seconds.
 
     A step with n answers in progress takes ``base + slope * n``, the prompts of new requests interrupt it for
@@ -87,7 +77,7 @@ class Engine(Struct, frozen=True, gc=False):
         """Return the requests per second at which so many are in progress, by Little's law."""
         return batch / (self.answer * (self.base + self.slope * batch) + batch * self.prefill)
 
-    def faster(self, factor: float) -> Engine:
+    def faster(self, factor: float) -> EngineModel:
         """Return a replica that does all in a fraction of the time."""
         return replace(self, base=self.base / factor, slope=self.slope / factor, prefill=self.prefill / factor)
 
@@ -111,8 +101,32 @@ class Engine(Struct, frozen=True, gc=False):
                 high = batch
         return max(0.1, low)
 
+    def batch_by_prompts(self, variability: float) -> float:
+        """Return the batch at which a share of 1 % of prompts waits too long, at most the allowed one.
 
-def learned(fit: Fit, found: Change, *, held: float, now: float) -> Fit:
+        To prompts the replica is a queue with one server. ``variability`` is the squared variation of their lengths.
+        """
+        low, high = 0.0, self.rate(self.allowed)
+        long = 1.0 + sqrt(variability)
+        target = max(self.first_token, _IDLE * long * (self.prefill + self.prompt_steps * self.base))
+        varied = max(_LEAST_VARIED, _ARRIVALS + variability)
+        found, rate = 0.0, high
+        for _ in range(_HALVINGS):
+            left = 1.0 - rate * (self.answer * self.slope + self.prefill)
+            batch = self.allowed if left <= 0.0 else min(self.allowed, rate * self.answer * self.base / left)
+            service = self.prefill + self.prompt_steps * (self.base + self.slope * batch)
+            busy, room = rate * service, target - service
+            if busy < 1.0 and room > 0.0 and log(busy) - 2.0 * (1.0 - busy) * room / (service * varied) <= _LATE_LOG:
+                low, found = rate, batch
+            else:
+                high = rate
+            if low >= high:
+                return self.allowed
+            rate = (low + high) / 2.0
+        return max(found, 0.1)
+
+
+def learned(fit: Fit, found: VariantChange, *, held: float, now: float) -> Fit:
     """Return the fit with what a variant's engines did in a cycle; ``held``: tokens in the cache of a sequence."""
     if found.gaps < _FEWEST_TOKENS:
         return fit
@@ -137,7 +151,7 @@ def engine_of(
     sizes: tuple[float, float, float],
     targets: LatencyTargets,
     variability: float,
-) -> Engine | None:
+) -> EngineModel | None:
     """Return a replica for requests of known sizes, None while nothing has been learned.
 
     ``sizes`` are the tokens of a prompt, of an answer, and in the KV cache for a request. ``kv_tokens`` is the size of
@@ -158,81 +172,46 @@ def engine_of(
     if by_target < most:
         limit = "time between tokens"
     allowed = max(0.5, min(most, by_target))
-    engine = Engine(base, slope, prefill, answer, steps, targets.first_token, most, allowed, limit)
-    by_prompts = _by_prompts(engine, variability)
-    if by_prompts < allowed:
-        return replace(engine, allowed=by_prompts, limit="time to first token")
-    return engine
-
-
-def _by_prompts(engine: Engine, variability: float) -> float:
-    """Return the batch at which a share ``_LATE`` of prompts waits too long for the engine, at most the allowed one.
-
-    The engine is a queue with one server.
-    """
-    low, high = 0.0, engine.rate(engine.allowed)
-    long = 1.0 + sqrt(variability)
-    target = max(engine.first_token, _IDLE * long * (engine.prefill + engine.prompt_steps * engine.base))
-    varied = max(_LEAST_VARIED, _ARRIVALS + variability)
-    found, rate = 0.0, high
-    for _ in range(_HALVINGS):
-        left = 1.0 - rate * (engine.answer * engine.slope + engine.prefill)
-        batch = engine.allowed if left <= 0.0 else min(engine.allowed, rate * engine.answer * engine.base / left)
-        service = engine.prefill + engine.prompt_steps * (engine.base + engine.slope * batch)
-        busy, room = rate * service, target - service
-        if busy < 1.0 and room > 0.0 and log(busy) - 2.0 * (1.0 - busy) * room / (service * varied) <= _LATE_LOG:
-            low, found = rate, batch
-        else:
-            high = rate
-        if low >= high:
-            return engine.allowed
-        rate = (low + high) / 2.0
-    return max(found, 0.1)
+    engine = EngineModel(base, slope, prefill, answer, steps, targets.first_token, most, allowed, limit)
+    by_prompts = engine.batch_by_prompts(variability)
+    return replace(engine, allowed=by_prompts, limit="time to first token") if by_prompts < allowed else engine
 
 
 def _most_likely(fit: Fit, cache: float) -> tuple[float, ...]:
-    """Return the four numbers of a step that are most likely after the data, for a KV cache of so many tokens."""
+    """Return the four numbers of a step that are most likely after the data, for a KV cache of so many tokens.
+
+    What would be below a tenth of the prior is set to that. The prior follows from ``base``, so it is found in two
+    rounds.
+    """
     base = 0.9 * fit.shortest
-    found: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
     for _ in range(2):
         prior = (base, base * _SEQUENCE_OF_BASE, base * _CACHE_OF_BASE / cache, base * _PROMPT_OF_BASE)
-        found = _posterior(fit.rows, prior)
-        base = max(0.3 * fit.shortest, min(fit.shortest, found[0]))
-    return found
-
-
-def _posterior(rows: tuple[tuple[float, ...], ...], prior: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the maximum of the posterior; what would be below a tenth of the prior is set to that."""
-    system = list(map(list, rows))
-    least = []
-    for place, usual in enumerate(prior):
-        strength = 1.0 / (_PRIOR_SPREAD * usual) ** 2
-        system[place][place] += strength
-        system[place][_NUMBERS] += strength * usual
-        least.append(0.1 * usual)
-    values = _solved(system)
-    fixed: dict[int, float] = {}
-    while low := [place for place in range(_NUMBERS) if values[place] < least[place] and place not in fixed]:
-        for place in low:
-            fixed[place] = least[place]
-        values = _solved(_reduced(system, fixed))
+        least = [0.1 * usual for usual in prior]
+        system = list(map(list, fit.rows))
+        for place, usual in enumerate(prior):
+            strength = 1.0 / (_PRIOR_SPREAD * usual) ** 2
+            system[place][place] += strength
+            system[place][-1] += strength * usual
+        values = _solved(system)
+        fixed: dict[int, float] = {}
+        while low := [place for place, value in enumerate(values) if value < least[place] and place not in fixed]:
+            fixed |= {place: least[place] for place in low}
+            reduced = []
+            for place, row in enumerate(system):
+                # The columns of values that are known go to the right side.
+                known = 0.0
+                for other, value in fixed.items():
+                    known += row[other] * value
+                free = [0.0 if other in fixed else factor for other, factor in enumerate(row)]
+                free[-1] -= known
+                if place in fixed:
+                    free = [0.0, 0.0, 0.0, 0.0, fixed[place]]
+                    free[place] = 1.0
+                reduced.append(free)
+            values = _solved(reduced)
+        base = max(0.3 * fit.shortest, min(fit.shortest, values[0]))
     return values
-
-
-def _reduced(system: Sequence[Sequence[float]], fixed: Mapping[int, float]) -> list[list[float]]:
-    """Return the equations with some values known: their columns go to the right side."""
-    found = []
-    for place, row in enumerate(system):
-        free, known = list(row), 0.0
-        for other, value in fixed.items():
-            known += row[other] * value
-            free[other] = 0.0
-        free[_NUMBERS] -= known
-        if place in fixed:
-            free = [0.0, 0.0, 0.0, 0.0, fixed[place]]
-            free[place] = 1.0
-        found.append(free)
-    return found
 
 
 def _solved(rows: Sequence[Sequence[float]]) -> tuple[float, ...]:

@@ -11,8 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from wva.model.absence import Absence
-from wva.model.capacity import CapacityBasis
+from wva.model.memory import CapacityBasis
+from wva.model.trouble import Absence
 from wva.model.variant import ModelKey, VariantKey
 
 
@@ -43,11 +43,11 @@ class Need(Struct, frozen=True, gc=False):
     Attributes:
         key: the model.
         unit: of demand and capacity, for people: "requests/s".
-        demand: what is asked of the model now, without what has piled up.
+        demand: the demand for the model now, without the backlog.
         required: the capacity that there must be. With less of it the model grows.
         sufficient: the capacity that a shrink must leave, at least ``required``. Between the two nothing changes.
         capacities: what one replica of each variant carries.
-        backlog: what has piled up, in the unit times seconds.
+        backlog: the demand that has piled up, in the unit times seconds.
         foreseeable: whether the demand is a rate, so that its past says something about its future.
         error: one standard error of the demand, in the unit; 0 where it is exact.
         unsettled: whether pods came or went, so that a part of ``demand`` may belong to the next cycle.

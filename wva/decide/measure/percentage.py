@@ -22,7 +22,7 @@ New replicas get every new request and fill up at first, so their reports of the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -32,64 +32,55 @@ from wva.decide.amounts import COUNTLESS, rounded_up
 from wva.decide.measure.need import REPLICAS, Capacity, Need
 from wva.decide.trust import ModelReadings
 from wva.decide.wording import replicas as replicas_in_words
-from wva.model.capacity import CapacityBasis
-from wva.model.memory import Memory, ModelMemory, PodPeak, Shrink
+from wva.model.memory import CapacityBasis, Memory, ModelMemory, PodPeak, Shrink
 from wva.model.metrics import SAMPLE_WINDOW_SECONDS
 from wva.model.policy import Policy, SaturationPolicy
 from wva.model.records import replace
 
 FILLING_SECONDS: Final = 20.0
 """A replica that became Ready fills up for this time (seconds): its samples say nothing yet."""
-
 SPACING_SECONDS: Final = 30.0
 """Peaks are kept for this time (seconds) after replicas were asked for, so that a rise in this time still shows."""
-
 REGRET_SECONDS: Final = 600.0
 """A shrink is regretted if the model wants to grow within this time after it (seconds)."""
-
 REGRETTED_SECONDS: Final = 3600.0
 """A regret is remembered for this time (seconds)."""
-
 CLEAR_OF_TRIGGER: Final = 0.85
-"""What is below this share of a limit stays below the limit in spite of noise and of one replica less."""
-
-_SAME_GROWTH_SECONDS: Final = 15.0
-"""Replicas that become Ready within this time of each other answer the same growth."""
-
-_NOTICEABLE: Final = 0.1
-"""The share of a threshold by which a mean has to change; as for an HPA, less is no change."""
-
+"""Usage below this share of a limit stays below the limit in spite of noise and of one replica less."""
+_SAME_GROWTH_SECONDS: Final = 15.0  # replicas that become Ready within this time of each other answer the same growth
+_NOTICEABLE: Final = 0.1  # the share of a threshold by which a mean has to change; as for an HPA, less is no change
 _ROUNDING: Final = 1e-9
 _ONE: Final = Capacity(1.0, CapacityBasis.OBSERVED)
+_name: Final = attrgetter("pod")
 
 
-class Percentage:
-    """Measures in replicas."""
+class SignalUse(Struct, frozen=True, gc=False):
+    """What some replicas report of one signal.
 
-    def measure(
-        self, models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float
-    ) -> tuple[list[Need], Memory]:
-        """Return the needs of models, in their order, and what the next cycle must know."""
-        del policy  # each model has its thresholds
-        needs, left = [], {entry.key: entry for entry in memory.models}
-        for model in models:
-            need, left[model.key] = _measure(model, now)
-            needs.append(need)
-        return needs, replace(memory, models=tuple(left[key] for key in sorted(left)))
+    ``samples`` are the fresh ones, ``load`` is their sum with no sample above the ``threshold``: what is beyond it
+    waits. ``target`` is what the ``trigger`` leaves of the threshold.
+    """
+
+    name: str
+    samples: Sequence[float]
+    load: float
+    threshold: float
+    trigger: float
+    target: float
+
+    def spare(self, replicas: int) -> float:
+        """Return the mean spare if so many replicas have this load."""
+        return self.threshold - self.load / replicas
 
 
 class Usage(Struct, frozen=True, gc=False):
     """What some replicas report together.
 
-    ``kv`` and ``queue`` are the fresh samples, ``kv_load`` and ``queue_load`` their sums with no sample above its
-    threshold: what is beyond it waits. ``reporting`` replicas have at least one fresh signal, ``saturated`` ones have
-    one at its threshold.
+    ``reporting`` replicas have at least one fresh signal, ``saturated`` ones have one at its threshold.
     """
 
-    kv: Sequence[float]
-    queue: Sequence[float]
-    kv_load: float
-    queue_load: float
+    kv: SignalUse
+    queue: SignalUse
     reporting: int
     saturated: int
 
@@ -101,133 +92,155 @@ class Usage(Struct, frozen=True, gc=False):
         queue = [pod.queue_length for pod in pods if pod.queue_length is not None]
         reporting, saturated = len(pods), 0
         if not len(kv) == len(queue) == reporting:
-            reporting = len([pod for pod in pods if pod.kv_usage is not None or pod.queue_length is not None])
+            reporting = sum([_reports(pod) for pod in pods])
         if max(kv, default=-1.0) >= full or max(queue, default=-1.0) >= long:
-            saturated = len(
-                [
-                    pod
-                    for pod in pods
-                    if (pod.kv_usage is not None and pod.kv_usage >= full)
-                    or (pod.queue_length is not None and pod.queue_length >= long)
-                ]
-            )
+            both = [(pod.kv_usage, pod.queue_length) for pod in pods]
+            saturated = sum([(u is not None and u >= full) or (q is not None and q >= long) for u, q in both])
         kv_load = math.fsum([min(usage, full) for usage in kv] if saturated else kv)
         queue_load = math.fsum([min(waiting, long) for waiting in queue] if saturated else queue)
-        return Usage(kv, queue, kv_load, queue_load, reporting, saturated)
+        k, q = policy.kv_spare_trigger, policy.queue_spare_trigger
+        return Usage(
+            SignalUse("KV", kv, kv_load, full, k, full - k),
+            SignalUse("queue", queue, queue_load, long, q, long - q),
+            reporting,
+            saturated,
+        )
 
-    def wish(self, policy: SaturationPolicy) -> str:
+    def wish(self) -> str:
         """Return in words why there should be more replicas, empty when there need not be."""
         if not self.reporting:
             return ""
         if self.saturated == self.reporting:
             return f"{self.saturated} of {self.reporting} reporting replicas saturated"
         words = []
-        for name, load, count, threshold, trigger in (
-            ("KV", self.kv_load, len(self.kv), policy.kv_cache_threshold, policy.kv_spare_trigger),
-            ("queue", self.queue_load, len(self.queue), policy.queue_length_threshold, policy.queue_spare_trigger),
-        ):
-            spare = threshold - load / count if count else math.inf
-            if spare < trigger - _ROUNDING:
-                words.append(f"mean spare {name} {spare:.4g} below trigger {trigger:.4g} on {replicas_in_words(count)}")
+        for one in (self.kv, self.queue):
+            count = len(one.samples)
+            if count and one.spare(count) < one.trigger - _ROUNDING:
+                spare = f"mean spare {one.name} {one.spare(count):.4g} below trigger {one.trigger:.4g}"
+                words.append(f"{spare} on {replicas_in_words(count)}")
         return " and ".join(words)
 
-    def carried_by(self, policy: SaturationPolicy, clear: float = 1.0) -> int:
+    def carried_by(self, clear: float = 1.0) -> int:
         """Return how few replicas could carry what these do; ``clear`` is the share of the KV target that they may use.
 
-        COUNTLESS if no number could.
+        Replicas that do not report a signal count as full as the others. COUNTLESS if no number could.
         """
-        kv = (policy.kv_cache_threshold - policy.kv_spare_trigger) * clear
-        return max(
-            self._filled(self.kv_load, self.kv, kv), self._filled(self.queue_load, self.queue, _queue_target(policy))
-        )
+        count = 0
+        for one, target in ((self.kv, self.kv.target * clear), (self.queue, self.queue.target)):
+            if one.load > 0:
+                share = self.reporting / len(one.samples)
+                count = max(count, rounded_up(one.load * share / target - _ROUNDING) if target > 0 else COUNTLESS)
+        return count
 
-    def _filled(self, load: float, samples: Sequence[float], target: float) -> int:
-        """Return how many replicas a load fills up to a target, with the share of those that do not tell of it."""
-        if not load > 0:
-            return 0
-        return rounded_up(load * (self.reporting / len(samples)) / target - _ROUNDING) if target > 0 else COUNTLESS
-
-    def missing(self, policy: SaturationPolicy, rise: tuple[float, float] = (0.0, 0.0)) -> int:
+    def missing(self, rise: tuple[float, float] = (0.0, 0.0)) -> int:
         """Return how many replicas more bring both means back to their triggers, after a mean ``rise`` of each.
 
-        A trigger that nothing reaches asks for twice as many.
+        A trigger that no usage reaches asks for twice as many.
         """
-        needed = 0
-        kv = policy.kv_cache_threshold - policy.kv_spare_trigger
-        for samples, target, more in ((self.kv, kv, rise[0]), (self.queue, _queue_target(policy), rise[1])):
-            used = math.fsum(samples)
+        count = 0
+        for one, more in ((self.kv, rise[0]), (self.queue, rise[1])):
+            used = math.fsum(one.samples)
             if used > 0:
-                usage = used / len(samples) + more
-                needed = max(
-                    needed,
-                    rounded_up(self.reporting * usage / target - _ROUNDING) if target > 0 else 2 * self.reporting,
-                )
-        return needed - self.reporting
+                wanted, twice = self.reporting * (used / len(one.samples) + more), 2 * self.reporting
+                count = max(count, rounded_up(wanted / one.target - _ROUNDING) if one.target > 0 else twice)
+        return count - self.reporting
+
+    def objection(self, demand: float, regretted: Shrink | None, serving: int, leaving: int) -> tuple[str, int]:
+        """Return in words why none of the replicas may go, empty when one may, and how many a shrink must leave.
+
+        Usage grows faster than the load per replica. So what is left has to stay clear of the trigger, and of the
+        demand at which a shrink was regretted.
+        """
+        if self.saturated:
+            return f"{self.saturated} of {replicas_in_words(serving)} saturated", serving
+        left = serving - leaving - 1
+        least = max(1, self.carried_by(CLEAR_OF_TRIGGER))
+        if left < 1:
+            return "", 1
+        on_left = f"on {replicas_in_words(left)} the mean"
+        if self.carried_by() > left:
+            short = self.kv if self.kv.spare(left) < self.kv.trigger - _ROUNDING else self.queue
+            words = f"{on_left} spare {short.name} would be {short.spare(left):.4g}"
+            return f"{words}, below trigger {short.trigger:.4g}", least
+        if least > left:
+            words = f"{on_left} KV usage would be {self.kv.load / left:.4g}"
+            return f"{words}, above {self.kv.target * CLEAR_OF_TRIGGER:.4g} and too near to the trigger", least
+        if regretted is not None and demand > regretted.demand * CLEAR_OF_TRIGGER:
+            least = max(least, regretted.replicas + 1)
+            if least > left:
+                return f"with {replicas_in_words(regretted.replicas)} it was regretted at hardly more load", least
+        return "", least
 
 
-def _queue_target(policy: SaturationPolicy) -> float:
-    return policy.queue_length_threshold - policy.queue_spare_trigger
-
-
-def _measure(model: ModelReadings, now: float) -> tuple[Need, ModelMemory]:
-    """Return the need of one model, and what is remembered of it."""
-    policy, before = model.policy, model.memory
-    pods: list[PodPeak] = []
-    since: list[float | None] = []
-    serving = in_flight = level = counted = leaving = ready = 0
-    youngest = math.inf
-    for variant in model.variants:
-        progress = variant.progress
-        pods += map(PodPeak, [pod.pod for pod in variant.replicas], variant.kv, variant.queue)
-        since += [pod.ready_since for pod in variant.replicas]
-        # Ready pods beyond the replicas that exist are a matter of caches that disagree.
-        serving += min(progress.serving, progress.current)
-        level += progress.level
-        counted += min(progress.base, progress.serving + progress.in_flight)
-        leaving += progress.outstanding
-        ready += progress.ready
-        if progress.in_flight:
-            in_flight += progress.in_flight
-            youngest = min(youngest, progress.age_seconds)
-    everyone = Usage.of(pods, policy)
-    wish = everyone.wish(policy)
-    if wish:
-        required, deferred = _required(model, everyone, pods, since, serving, in_flight, now)
-    else:
-        required, deferred = serving if everyone.saturated else min(serving, everyone.carried_by(policy)), ""
-    regretted = before.regretted if before.regretted and now - before.regretted.at < REGRETTED_SECONDS else None
-    shrunk = before.shrunk
-    if shrunk is not None and model.absence is None and (wish or required > counted):
-        if now - shrunk.at < REGRET_SECONDS:
-            regretted = replace(shrunk, at=now)
-        shrunk = None
-    load = _load(everyone, policy)
-    objection, sufficient = _objection(everyone, load, regretted, policy, serving, leaving)
-    need = Need(
-        key=model.key,
-        unit=REPLICAS,
-        demand=load,
-        required=float(required),
-        sufficient=float(max(required, sufficient)),
-        capacities=dict.fromkeys([variant.key for variant in model.variants], _ONE),
-        most_added=max(1, level),
-        most_removed=1,
-        hold=model.absence,
-        objection=objection,
-        wish=wish,
-        summary=_summary(everyone, policy, ready),
-        deferred=deferred,
-    )
-    peaks = before.peaks
-    if not peaks or youngest >= SPACING_SECONDS:
-        # Replicas that fill up would seem to rise.
-        filled = [pod for pod, at in zip(pods, since, strict=True) if at is None or now - at >= FILLING_SECONDS]
-        filled.sort(key=_name)
-        peaks = tuple(filled if everyone.reporting == len(pods) else [pod for pod in filled if _reports(pod)])
-    return need, ModelMemory(before.key, peaks, shrunk, regretted, before.answered)
-
-
-_name: Final = attrgetter("pod")
+def measure(
+    models: Sequence[ModelReadings], memory: Memory, _policy: Policy, now: float, _observations: object
+) -> tuple[list[Need], Memory]:
+    """Return the needs of models in replicas, in their order, and the memory with their peaks and shrinks."""
+    needs, left = [], {entry.key: entry for entry in memory.models}
+    for model in models:
+        policy, before = model.policy, model.memory
+        pods: list[PodPeak] = []
+        since: list[float] = []
+        serving = in_flight = level = counted = leaving = ready = 0
+        youngest = math.inf
+        for variant in model.variants:
+            progress = variant.progress
+            pods += map(PodPeak, [pod.pod for pod in variant.replicas], variant.kv, variant.queue)
+            since += [-math.inf if pod.ready_since is None else pod.ready_since for pod in variant.replicas]
+            # Ready pods beyond the replicas that exist are a matter of caches that disagree.
+            serving += min(progress.serving, progress.current)
+            level += progress.level
+            counted += min(progress.base, progress.serving + progress.in_flight)
+            leaving += progress.outstanding
+            ready += progress.ready
+            if progress.in_flight:
+                in_flight += progress.in_flight
+                youngest = min(youngest, progress.age_seconds)
+        everyone = Usage.of(pods, policy)
+        wish, deferred = everyone.wish(), ""
+        if wish:
+            required, deferred = _required(model, everyone, pods, since, serving, in_flight, now)
+        else:
+            required = serving if everyone.saturated else min(serving, everyone.carried_by())
+        regretted = before.regretted if before.regretted and now - before.regretted.at < REGRETTED_SECONDS else None
+        shrunk = before.shrunk
+        if shrunk is not None and model.absence is None and (wish or required > counted):
+            if now - shrunk.at < REGRET_SECONDS:
+                regretted = replace(shrunk, at=now)
+            shrunk = None
+        # The demand is how many replicas the KV usage fills up to its trigger: a queue says how much has piled up
+        # rather than how much comes.
+        demand = everyone.kv.load / everyone.kv.target if everyone.kv.target > 0 else everyone.kv.load
+        objection, sufficient = everyone.objection(demand, regretted, serving, leaving)
+        summary = f"{everyone.reporting} of {ready} replicas report, {everyone.saturated} saturated"
+        for one in (everyone.kv, everyone.queue):
+            count = len(one.samples)
+            summary += f", mean spare {one.name} {one.spare(count):.4g}" if count else ""
+        needs.append(
+            Need(
+                key=model.key,
+                unit=REPLICAS,
+                demand=demand,
+                required=float(required),
+                sufficient=float(max(required, sufficient)),
+                capacities=dict.fromkeys([variant.key for variant in model.variants], _ONE),
+                most_added=max(1, level),
+                most_removed=1,
+                hold=model.absence,
+                objection=objection,
+                wish=wish,
+                summary=summary,
+                deferred=deferred,
+            )
+        )
+        peaks = before.peaks
+        if not peaks or youngest >= SPACING_SECONDS:
+            # Replicas that fill up would seem to rise.
+            filled = [pod for pod, at in zip(pods, since, strict=True) if now - at >= FILLING_SECONDS]
+            filled.sort(key=_name)
+            peaks = tuple(filled if everyone.reporting == len(pods) else [pod for pod in filled if _reports(pod)])
+        left[model.key] = ModelMemory(before.key, peaks, shrunk, regretted, before.answered)
+    return needs, replace(memory, models=tuple(left[key] for key in sorted(left)))
 
 
 def _reports(pod: PodPeak) -> bool:
@@ -238,157 +251,69 @@ def _required(
     model: ModelReadings,
     everyone: Usage,
     pods: Sequence[PodPeak],
-    since: Sequence[float | None],
+    since: Sequence[float],
     serving: int,
     in_flight: int,
     now: float,
 ) -> tuple[int, str]:
     """Return how many replicas a model must have that wants to grow.
 
-    And in words why the wish is not answered now, empty if it is. ``since``: when each pod became Ready. Replicas that
-    cannot be judged count as just right.
+    And in words why the wish is not answered now, empty if it is. ``since``: when each pod became Ready, -inf where
+    that is not known. Replicas that cannot be judged count as just right.
     """
     policy = model.policy
-    times = [-math.inf if at is None else at for at in since]
-    reporting = [(pod, at) for pod, at in zip(pods, times, strict=True) if _reports(pod)]
+    reporting = [(pod, at) for pod, at in zip(pods, since, strict=True) if _reports(pod)]
     settled = [(pod, at) for pod, at in reporting if now - at >= FILLING_SECONDS] or reporting
     filled = [pod for pod, _ in settled]
     filling = len(reporting) - len(settled)
     told = everyone if len(settled) == len(pods) else Usage.of(filled, policy)
-    newest = _newest(settled, now)
-    young = Usage.of(newest, policy) if newest else None
-    if young is not None and not filling and not young.wish(policy):
-        words = f"but that was before the newest {replicas_in_words(young.reporting)} served, and those have spare"
-        return serving, words
+    # The newest replicas became Ready within a short time, not long ago. Until the window of the samples has passed,
+    # those of older replicas show the peaks from which the newest were to relieve them.
+    latest = max([at for _, at in settled], default=-math.inf)
+    newest = [pod for pod, at in settled if at >= latest - _SAME_GROWTH_SECONDS]
+    young = None
+    if now - latest < SAMPLE_WINDOW_SECONDS and len(newest) < len(settled):
+        young = Usage.of(newest, policy)
+        if not filling and not young.wish():
+            words = f"but that was before the newest {replicas_in_words(young.reporting)} served, and those have spare"
+            return serving, words
+    # Have the peaks of the same replicas risen since the cycle before? KV usage counts up to its threshold, and a queue
+    # from its own on.
     before = {peak.pod: peak for peak in model.memory.peaks}
-    pairs = _pairs(filled, before)
-    change = _change(filled, before, pairs, policy)
-    if change < 0:
-        return serving, "but less than in the cycle before: what has piled up is being worked off"
-    if change == 0 and (young is not None or filling):
-        return serving, "but no more than before the newest replicas served"
+    both = [(pod, before[pod.pod]) for pod in filled if pod.pod in before]
+    kv = [(new.kv_usage, old.kv_usage) for new, old in both if new.kv_usage is not None and old.kv_usage is not None]
+    queue = [
+        (new.queue_length, old.queue_length)
+        for new, old in both
+        if new.queue_length is not None and old.queue_length is not None
+    ]
+    full, long = policy.kv_cache_threshold, policy.queue_length_threshold
+    changes = (
+        _share(_mean_change([(min(new, full), min(old, full)) for new, old in kv]), full),
+        _share(_mean_change([(max(new, long), max(old, long)) for new, old in queue]), long),
+    )
+    if (kv or queue) and max(changes) < _NOTICEABLE:
+        # That the older replicas hold less once others have joined them does not mean that less has come.
+        if min(changes) <= -_NOTICEABLE and len(both) == len(filled):
+            return serving, "but less than in the cycle before: what has piled up is being worked off"
+        if young is not None or filling:
+            return serving, "but no more than before the newest replicas served"
     if filling or in_flight:
-        # What is coming counts as supply, and its share of the load is still on the others: they are full by as much
-        # as shows below their thresholds, and what is beyond is what has piled up meanwhile.
-        missing, shown = told.missing(policy) - filling, told.carried_by(policy) - told.reporting - filling
+        # Replicas on their way count as supply. Their share of the load is still on the others: these are full by as
+        # much as shows below their thresholds, and load beyond the thresholds has piled up meanwhile.
+        missing, shown = told.missing() - filling, told.carried_by() - told.reporting - filling
         missing = min(missing, shown) if in_flight or shown <= 0 else missing
     elif young is not None:
         # New replicas get most of the requests, so they look busier than all will be: the others count as just right.
-        missing = max(1, young.missing(policy))
+        missing = max(1, young.missing())
     else:
-        # What all have held for long will have risen once more by the time that others serve.
-        missing = max(1, told.missing(policy, _rises(pairs)))
+        # All have served for long, so the load will have risen once more by the time that others serve.
+        rises = [_mean_change([(max(new, old), old) for new, old in pairs]) for pairs in (kv, queue)]
+        missing = max(1, told.missing((rises[0], rises[1])))
     if in_flight:
         return serving + min(max(0, missing), in_flight + math.ceil((serving + in_flight) / 2)), ""
     half = filling or young is not None
     return serving + min(missing, math.ceil(serving / 2) if half else max(1, serving)), ""
-
-
-def _objection(
-    usage: Usage, load: float, regretted: Shrink | None, policy: SaturationPolicy, serving: int, leaving: int
-) -> tuple[str, int]:
-    """Return in words why nothing may shrink, empty when it may, and how many replicas a shrink must leave.
-
-    Usage grows faster than the load per replica. So what is left has to stay clear of the trigger, and of the load at
-    which a shrink was regretted.
-    """
-    if usage.saturated:
-        return f"{usage.saturated} of {replicas_in_words(serving)} saturated", serving
-    left = serving - leaving - 1
-    least = max(1, usage.carried_by(policy, CLEAR_OF_TRIGGER))
-    if left < 1:
-        return "", 1
-    if usage.carried_by(policy) > left:
-        kv = policy.kv_cache_threshold - usage.kv_load / left
-        if kv < policy.kv_spare_trigger - _ROUNDING:
-            return _too_little("KV", left, kv, policy.kv_spare_trigger), least
-        queue = policy.queue_length_threshold - usage.queue_load / left
-        return _too_little("queue", left, queue, policy.queue_spare_trigger), least
-    if least > left:
-        limit = (policy.kv_cache_threshold - policy.kv_spare_trigger) * CLEAR_OF_TRIGGER
-        words = f"on {replicas_in_words(left)} the mean KV usage would be {usage.kv_load / left:.4g}"
-        return f"{words}, above {limit:.4g} and too near to the trigger", least
-    if regretted is not None and load > regretted.demand * CLEAR_OF_TRIGGER:
-        least = max(least, regretted.replicas + 1)
-        if least > left:
-            return f"with {replicas_in_words(regretted.replicas)} it was regretted at hardly more load", least
-    return "", least
-
-
-def _too_little(signal: str, left: int, spare: float, trigger: float) -> str:
-    words = f"on {replicas_in_words(left)} the mean spare {signal} would be {spare:.4g}"
-    return f"{words}, below trigger {trigger:.4g}"
-
-
-def _load(usage: Usage, policy: SaturationPolicy) -> float:
-    """Return how many replicas the usage of KV would fill up to its trigger, as a fraction.
-
-    A queue says how much has piled up rather than how much comes.
-    """
-    target = policy.kv_cache_threshold - policy.kv_spare_trigger
-    return usage.kv_load / target if target > 0 else usage.kv_load
-
-
-def _summary(usage: Usage, policy: SaturationPolicy, ready: int) -> str:
-    words = f"{usage.reporting} of {ready} replicas report, {usage.saturated} saturated"
-    if usage.kv:
-        words += f", mean spare KV {policy.kv_cache_threshold - usage.kv_load / len(usage.kv):.4g}"
-    if usage.queue:
-        words += f", mean spare queue {policy.queue_length_threshold - usage.queue_load / len(usage.queue):.4g}"
-    return words
-
-
-def _newest(reporting: Sequence[tuple[PodPeak, float]], now: float) -> list[PodPeak]:
-    """Return the replicas that became Ready last, all within a short time, if that is not long ago.
-
-    Until the window of the samples has passed, those of older replicas show the peaks from which the newest were to
-    relieve them. Empty when all samples are of one time, or when it is unknown when the replicas became Ready.
-    """
-    latest = max([at for _, at in reporting], default=-math.inf)
-    if now - latest >= SAMPLE_WINDOW_SECONDS:
-        return []
-    newest = [pod for pod, at in reporting if at >= latest - _SAME_GROWTH_SECONDS]
-    return newest if len(newest) < len(reporting) else []
-
-
-Pairs = list[tuple[float, float]]
-"""Values of the same replicas: now, and before."""
-
-
-def _pairs(pods: Iterable[PodPeak], before: Mapping[str, PodPeak]) -> tuple[Pairs, Pairs]:
-    kv: Pairs = []
-    queue: Pairs = []
-    for pod in pods:
-        peak = before.get(pod.pod)
-        if peak is None:
-            continue
-        if pod.kv_usage is not None and peak.kv_usage is not None:
-            kv.append((pod.kv_usage, peak.kv_usage))
-        if pod.queue_length is not None and peak.queue_length is not None:
-            queue.append((pod.queue_length, peak.queue_length))
-    return kv, queue
-
-
-def _change(
-    pods: Sequence[PodPeak], before: Mapping[str, PodPeak], pairs: tuple[Pairs, Pairs], policy: SaturationPolicy
-) -> int:
-    """Return 1 if the peaks have risen or cannot be compared, -1 if they have fallen, 0 if they have stayed.
-
-    KV usage counts up to its threshold, and a queue from its own on. That the older replicas hold less once others have
-    joined them does not mean that less has come.
-    """
-    kv, queue = pairs
-    if not kv and not queue:
-        return 1
-    full, long = policy.kv_cache_threshold, policy.queue_length_threshold
-    changes = (
-        _share(_mean_change([(min(now, full), min(then, full)) for now, then in kv]), full),
-        _share(_mean_change([(max(now, long), max(then, long)) for now, then in queue]), long),
-    )
-    if max(changes) >= _NOTICEABLE:
-        return 1
-    joined = any(pod.pod not in before for pod in pods)
-    return -1 if min(changes) <= -_NOTICEABLE and not joined else 0
 
 
 def _share(change: float, threshold: float) -> float:
@@ -398,14 +323,5 @@ def _share(change: float, threshold: float) -> float:
     return math.copysign(math.inf, change) if change else 0.0
 
 
-def _rises(pairs: tuple[Pairs, Pairs]) -> tuple[float, float]:
-    """Return by how much both signals have risen from one cycle to the next, on average; 0 where they fell."""
-    kv, queue = pairs
-    return (
-        _mean_change([(max(now, then), then) for now, then in kv]),
-        _mean_change([(max(now, then), then) for now, then in queue]),
-    )
-
-
-def _mean_change(pairs: Pairs) -> float:
+def _mean_change(pairs: Sequence[tuple[float, float]]) -> float:
     return math.fsum([now - before for now, before in pairs]) / len(pairs) if pairs else 0.0

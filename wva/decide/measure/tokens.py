@@ -1,10 +1,24 @@
 """The token analyzer: what the replicas of a model hold and queue, against what they carry. All amounts in tokens.
 
-``tokens_readings`` says what they hold, ``tokens_learning`` what they carry. Here follows what the model needs. The
-formulas are those of docs/token-analyzer.md#the-formulas.
+The formulas are those of docs/token-analyzer.md#the-formulas. In this order: what the replicas hold (``read``), what
+they carry and what a cycle teaches of that (``learn``), and what the model needs (``measure``).
 
-Growth needs some evidence. A shrink needs all of it: every replica must be judged, and no change may be on its way. A
-replica that cannot be judged counts as busy as the others, never as idle.
+A replica can be judged when its KV usage, its queue length and the size of its KV cache are fresh. The length of its
+requests may be missing, because no request may have finished lately. Then the mean of the model is used. Without such a
+mean the length of the waiting requests is unknown, which is not the same as 0. A replica that cannot be judged counts
+as busy as the others, never as idle.
+
+A replica carries the smaller of k1, the tokens that may be in its KV cache, and k2, the tokens that it holds while
+computation, not memory, is what requests wait for. k2 is learned from engines that queue. A cycle adds one value per
+kind, the median over its queueing replicas, so that one odd pod does not speak for all. A history is corrected upwards
+as soon as a replica holds more than its mean without queueing: it can do more than was thought. (v0.5.1: a value per
+pod, never corrected, one history for all namespaces, GPU counts and tensor parallelism.) Records outlive the replicas,
+so that a variant at zero can be judged. One that no longer describes the Deployment (another accelerator, GPU count or
+incompatible arguments) is replaced.
+
+Growth needs some evidence, and uses the present demand: the peak of the last minute would still show an overload that
+new replicas have just relieved, and the model would grow for it twice. A shrink uses the peak and needs all evidence:
+every replica must be judged, and no change may be on its way.
 
 A process may know nothing of a model yet, because it has just taken over or because the model is new. Then it lacks the
 learned k2, and would take engines that are limited by computation for larger than they are. So for
@@ -16,94 +30,478 @@ down.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from wva.decide.amounts import AMPLE
 from wva.decide.measure.need import Capacity, Need
-from wva.decide.measure.tokens_learning import learn
-from wva.decide.measure.tokens_readings import VariantTokens, gap, queued, read, totals
-from wva.decide.trust import ModelReadings, absence
+from wva.decide.progress import Progress
+from wva.decide.trust import ModelReadings, VariantReadings, absence
 from wva.decide.wording import replicas as replicas_in_words
-from wva.model.absence import Absence
-from wva.model.capacity import CapacityBasis, LearnedCapacity
 from wva.model.decision import Reason
-from wva.model.memory import Memory
-from wva.model.metrics import ReplicaMetrics
+from wva.model.memory import (
+    CapacityBasis,
+    CapacityRecord,
+    EngineKind,
+    K2History,
+    LearnedCapacity,
+    LearnedFrom,
+    LengthBucket,
+    Memory,
+)
+from wva.model.metrics import MISSING, ReplicaMetrics, Sample, SampleState
 from wva.model.policy import Policy, SaturationPolicy
 from wva.model.records import replace
+from wva.model.trouble import Absence
+from wva.model.variant import Variant
+from wva.model.vllm_parameters import VllmParameters
 
 UNIT: Final = "tokens"
 RELEARNING_SECONDS: Final = 300.0
 FIRM_OBSERVATIONS: Final = 3
-
-_DRAINING: Final = 0.9
-"""A queue below this share of the last minute's peak is getting shorter."""
-
-
-class Tokens:
-    """Measures in tokens."""
-
-    def measure(
-        self, models: Sequence[ModelReadings], memory: Memory, policy: Policy, now: float
-    ) -> tuple[list[Need], Memory]:
-        """Return the needs of models, in their order, and what the next cycle must know."""
-        del policy  # each model has its thresholds
-        measured = [_measured(model, memory.capacity.of(model.key), now) for model in models]
-        learned = memory.capacity.updated([lesson for _, lesson in measured], now=now)
-        return [need for need, _ in measured], replace(memory, capacity=learned)
+SHORT_ANSWER: Final = 100.0
+MEDIUM_ANSWER: Final = 500.0
+BYTES_PER_TOKEN: Final = 4
+_DRAINING: Final = 0.9  # a queue below this share of the last minute's peak is getting shorter
 
 
-def _measured(model: ModelReadings, learned: LearnedCapacity | None, now: float) -> tuple[Need, LearnedCapacity]:
-    """Return what a model needs, and what is known of it afterwards. ``learned`` is what the last cycle left."""
-    known = (learned or LearnedCapacity(model.key, now)).without_old(now)
-    relearning = now - known.since < RELEARNING_SECONDS
-    reports = sorted((*model.variants, *model.asleep), key=lambda report: report.key)
-    pods = [pod for report in reports for pod in report.replicas]
-    variants, typical = read(reports)
-    variants, lesson = learn(known, variants, typical, model.policy, derive=not relearning, now=now)
-    # What is asked of the model, and what it carries: now, and when all that is on its way serves
-    waiting, doubt = queued(model.queue, typical)
-    demands = totals(variants, lambda reading: reading.demand)
-    demand = math.fsum([*demands, waiting])
-    ready = sum([each.progress.serving for each in variants])
-    supply = math.fsum([each.progress.serving * each.carried.tokens for each in variants])
-    coming = [each.progress.serving + each.progress.in_flight for each in variants]
-    anticipated = math.fsum([count * each.carried.tokens for count, each in zip(coming, variants, strict=True)])
-    # What is missing of it, and what is to spare
-    hold = _absence(model, pods, variants, waiting)
-    objection = _objection(pods, variants, doubt, relearning=relearning) if hold is None else hold.message
-    unfirm = [each for each in variants if each.progress.serving and each.carried.observations < FIRM_OBSERVATIONS]
-    unsure = relearning or any(each.carried.basis is not CapacityBasis.KV_CACHE for each in unfirm)
-    short = 0.0
-    if hold is None and not _blind(variants, relearning=relearning):
-        short = missing(demand=_growth(variants, demands, waiting), anticipated=anticipated, policy=model.policy)
-        smallest = min([each.carried.tokens for each in variants if each.carried.tokens > 0], default=math.inf)
-        short = min(short, smallest) if unsure else short
-    peak = math.fsum([*totals(variants, lambda reading: reading.peak_demand), waiting])
-    free = 0.0 if objection else left_over(demand=peak, supply=supply, policy=model.policy)
-    # A shrink that is under way goes on while it leaves what a new one would have to leave; or, where it is not known
-    # whether one might begin, while it leaves what the demand needs.
-    least = demand / (model.policy.scale_up_threshold or 1.0) if objection else supply - free
-    required = anticipated + short if short > 0 else min(least, anticipated)
-    judged = sum([len(each.readings) for each in variants])
-    summary = f"{judged} of {replicas_in_words(ready)} judged, demand {demand:.0f} tokens"
-    summary += f" of {supply:.0f} (utilization {demand / supply:.3g})" if supply else ", no supply"
-    need = Need(
-        model.key,
-        UNIT,
-        demand,
-        required,
-        max(required, supply - free) if free > 0 else math.inf,
-        {each.progress.variant.key: Capacity(float(each.carried.tokens), each.carried.basis) for each in variants},
-        most_added=1 if unsure else None,
-        most_removed=1 if unfirm else max(1, ready // 2),
-        hold=hold,
-        objection=objection,
-        wish=f"{short:.4g} {UNIT} missing ({summary})" if short > 0 else "",
-        summary=summary if hold is None else hold.message,
+# What the replicas hold
+
+
+@dataclass(frozen=True, slots=True)
+class MeanRequest:
+    """Prompt and answer of a mean request in tokens, and the share of the prompt found in the prefix cache."""
+
+    input_tokens: float = 0.0
+    output_tokens: float = 0.0
+    hit_rate: float = 0.0
+
+    def charge(self, requests: float, *, size_bytes: float = 0.0) -> float:
+        """Return the tokens that waiting requests will take: prompts not found in the prefix cache, and answers.
+
+        ``size_bytes`` is the size of all of them together; the larger of the two guesses at their prompts counts.
+        """
+        prompts = max(size_bytes / BYTES_PER_TOKEN, requests * self.input_tokens)
+        return prompts * (1 - self.hit_rate) + requests * self.output_tokens
+
+
+_UNKNOWN_REQUEST: Final = MeanRequest()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaTokens:
+    """One replica that can be judged.
+
+    ``in_use`` (tokens) and ``queue`` (requests, of its fullest engine) are the peaks of the last minute, ``held`` and
+    ``waiting`` (of all engines) what there is now. ``request`` None is not known: what waits is not charged then.
+    """
+
+    kv_tokens: int
+    in_use: int
+    queue: float
+    held: float
+    waiting: float
+    request: MeanRequest | None
+
+    @property
+    def demand(self) -> float:
+        """Tokens held, and those that the waiting requests will take as far as their length is known."""
+        return self.held + (self.request or _UNKNOWN_REQUEST).charge(self.waiting)
+
+    @property
+    def peak_demand(self) -> float:
+        """The highest demand of the last minute."""
+        queued = (self.request or _UNKNOWN_REQUEST).charge(max(self.queue, self.waiting))
+        return max(self.demand, self.in_use + queued)
+
+
+class Carried(NamedTuple):
+    """What one replica of a variant carries, what that stands on, and how often k2 has been seen."""
+
+    tokens: int
+    basis: CapacityBasis
+    observations: int = 0
+
+
+UNKNOWN: Final = Carried(0, CapacityBasis.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class VariantTokens:
+    """One variant, its replicas that can be judged, and what one replica carries, once that is known."""
+
+    progress: Progress
+    readings: tuple[ReplicaTokens, ...]
+    carried: Carried = UNKNOWN
+
+    @property
+    def unread(self) -> int:
+        """Replicas that serve but cannot be judged."""
+        return self.progress.serving - len(self.readings)
+
+
+def read(reports: Sequence[VariantReadings]) -> tuple[list[VariantTokens], MeanRequest | None]:
+    """Return the variants of a model, and its mean request: over the replicas that know theirs, None if none does."""
+    known = [request for report in reports for pod in report.replicas if (request := _request(pod)) is not None]
+    prompts, answers = [each.input_tokens for each in known], [each.output_tokens for each in known]
+    typical = MeanRequest(mean(prompts), mean(answers), mean([each.hit_rate for each in known])) if known else None
+    return [
+        VariantTokens(report.progress, tuple([found for pod in report.replicas if (found := _reading(pod, typical))]))
+        for report in reports
+    ], typical
+
+
+def totals(model: Sequence[VariantTokens], amount: Callable[[ReplicaTokens], float]) -> list[float]:
+    """Return an amount per variant. A replica that cannot be judged is taken for as busy as the others are."""
+    amounts = [[amount(reading) for reading in variant.readings] for variant in model]
+    everything = mean([found for own in amounts for found in own])
+    return [
+        math.fsum(own) + variant.unread * (mean(own) if own else everything)
+        for variant, own in zip(model, amounts, strict=True)
+    ]
+
+
+def gap(replicas: Sequence[ReplicaMetrics]) -> str:
+    """Return in words what the first replica lacks that cannot be judged; there is at least one."""
+    replica = next(replica for replica in replicas if _reading(replica, None) is None)
+    size = MISSING if replica.engine is None else replica.engine.kv_capacity_tokens
+    samples = (("KV usage", replica.kv_usage), ("queue length", replica.queue_length), ("KV cache size", size))
+    lacking = (f"{name} {_words(sample)}" for name, sample in samples if sample.state is not SampleState.FRESH)
+    return f"{replica.pod}: {next(lacking, 'KV cache size 0')}"
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the plain mean, 0 without values; the order does not matter."""
+    return math.fsum(values) / len(values) if values else 0.0
+
+
+def _reading(replica: ReplicaMetrics, typical: MeanRequest | None) -> ReplicaTokens | None:
+    engine, in_use, queue = replica.engine, replica.tokens_in_use.fresh_value, replica.queue_length.fresh_value
+    if engine is None or in_use is None or queue is None:
+        return None
+    kv_tokens = int(engine.kv_capacity_tokens.value or 0.0)
+    if kv_tokens <= 0:
+        return None
+    usage, waiting = engine.kv_usage.fresh_value, engine.waiting.fresh_value
+    return ReplicaTokens(
+        kv_tokens,
+        in_use=min(int(in_use), kv_tokens),
+        queue=queue,
+        held=min(in_use, kv_tokens) if usage is None else usage * kv_tokens,
+        waiting=queue if waiting is None else waiting,
+        request=_request(replica) or typical,
     )
-    return need, lesson
+
+
+def _request(replica: ReplicaMetrics) -> MeanRequest | None:
+    engine = replica.engine
+    if engine is None:
+        return None
+    prompt, answer = engine.input_tokens.fresh_value, engine.output_tokens.fresh_value
+    if prompt is None or answer is None:
+        return None
+    return MeanRequest(prompt, answer, engine.prefix_hit_rate.fresh_value or 0.0)
+
+
+def _words(sample: Sample) -> str:
+    return f"{sample.state.value} ({sample.detail})" if sample.detail else sample.state.value
+
+
+# What a replica carries, and what a cycle teaches
+
+
+def learn(
+    known: LearnedCapacity,
+    model: Sequence[VariantTokens],
+    typical: MeanRequest | None,
+    policy: SaturationPolicy,
+    *,
+    derive: bool,
+    now: float,
+) -> tuple[list[VariantTokens], LearnedCapacity]:
+    """Return the variants with what a replica of each carries, and what is known after a cycle.
+
+    Without ``derive`` only what has been observed bounds the replicas that report. ``now`` is in seconds since the
+    epoch.
+    """
+    # Histories of k2, with what this cycle's replicas teach
+    histories = {history.kind: history for history in known.histories}
+    seen: dict[EngineKind, list[ReplicaTokens]] = {}
+    for each in model:
+        for reading in each.readings:
+            if reading.request is not None:
+                seen.setdefault(kind_of(each.progress.variant, reading.request), []).append(reading)
+    for kind, readings in seen.items():
+        history = histories.get(kind, K2History(kind, (), now))
+        bound = [tokens for each in readings if (tokens := compute_bound(each.queue, each.in_use, policy))]
+        most = max(reading.in_use for reading in readings)
+        if bound:
+            histories[kind] = history.append(median(bound), now=now)
+        elif history.values and most > history.mean:
+            histories[kind] = history.append(most, now=now)
+    # What a replica of each variant carries: the median over those that report
+    live: list[Carried | None] = []
+    for each in model:
+        judged = []
+        for reading in each.readings:
+            request = reading.request or _UNKNOWN_REQUEST
+            engine = kind_of(each.progress.variant, request)
+            if reading.request is not None:
+                found = histories.get(engine)
+            else:
+                # While the length of the answers is not known, the smallest k2 that has been seen counts.
+                same = [one for kind, one in histories.items() if replace(kind, bucket=engine.bucket) == engine]
+                found = min(same, key=lambda history: (history.mean, history.kind), default=None)
+            k2, times = (0, 0) if found is None else (found.mean, len(found.values))
+            queues = reading.request is not None and compute_bound(reading.queue, reading.in_use, policy) > 0
+            tokens, basis = effective(
+                memory_bound(reading.kv_tokens, policy),
+                observed=k2 if queues else 0,
+                history=k2,
+                derived=derived_capacity(each.progress.variant.parameters, request) if derive else 0,
+            )
+            judged.append(Carried(tokens, basis, times))
+        judged.sort(key=lambda one: (one.tokens, one.basis))
+        tokens = median([one.tokens for one in judged])
+        live.append(judged[(len(judged) - 1) // 2]._replace(tokens=tokens) if judged else None)
+    # The records, and from them what a replica carries where none reports. Without replicas a live record stays as it
+    # was and takes over the Deployment's parameters; one from a Deployment is read again.
+    records = {record.variant: record for record in known.records}
+    for each, own in zip(model, live, strict=True):
+        variant, parameters = each.progress.variant, each.progress.variant.parameters
+        engines = (variant.key, variant.accelerator, variant.gpus_per_replica)
+        record = records.pop(variant.key, None)
+        if record is not None and not describes(record, variant):
+            record = None
+        if own is not None:
+            size = median([reading.kv_tokens for reading in each.readings])
+            parameters = record.parameters if parameters is None and record is not None else parameters
+            record = CapacityRecord(*engines, size, own.tokens, LearnedFrom.LIVE, now, parameters)
+        elif parameters is not None and record is not None and record.learned_from is LearnedFrom.LIVE:
+            record = replace(record, parameters=parameters)
+        elif parameters is not None:
+            sizes = (parameters.override_tokens, parameters.batched_tokens)
+            record = CapacityRecord(*engines, *sizes, LearnedFrom.DEPLOYMENT, now, parameters)
+        if record is not None:
+            records[variant.key] = record
+    variants = []
+    request = typical or _UNKNOWN_REQUEST
+    for each, own in zip(model, live, strict=True):
+        variant = each.progress.variant
+        sibling = None if own else compatible_sibling(variant, records.values())
+        carried = own or idle_capacity(records.get(variant.key), request=request, policy=policy, sibling=sibling)
+        variants.append(replace(each, carried=carried))
+    after = LearnedCapacity(
+        known.model,
+        known.since,
+        tuple(records[key] for key in sorted(records)),
+        tuple(histories[kind] for kind in sorted(histories)),
+    )
+    return variants, after
+
+
+def memory_bound(kv_tokens: int, policy: SaturationPolicy) -> int:
+    """Return k1: the tokens that may be in the KV cache before it counts as full."""
+    return int(kv_tokens * policy.kv_cache_threshold)
+
+
+def compute_bound(queue: float, tokens_in_use: float, policy: SaturationPolicy) -> int:
+    """Return k2 as seen now: the tokens in use while requests queue, 0 when this says nothing about computation."""
+    return int(tokens_in_use) if queue >= policy.queue_length_threshold else 0
+
+
+def derived_capacity(parameters: VllmParameters | None, request: MeanRequest) -> int:
+    """Return what the arguments of an engine let it carry of such requests; 0 when they do not tell.
+
+    At a time B tokens are computed per step and S sequences run; on the average half of an answer is there.
+    """
+    output = request.output_tokens
+    if parameters is None or output <= 0:
+        return 0
+    running = parameters.batched_tokens * output / (request.input_tokens + output)
+    sequences = min(running, float(parameters.max_num_seqs))
+    return max(0, int(sequences * (request.input_tokens + output / 2)))
+
+
+def effective(k1: int, *, observed: int = 0, history: int = 0, derived: int = 0) -> tuple[int, CapacityBasis]:
+    """Return the smaller of k1 and k2, k2 being the first that is known of the three; and which one it is."""
+    bases = (CapacityBasis.OBSERVED, CapacityBasis.HISTORY, CapacityBasis.DERIVED)
+    for k2, basis in zip((observed, history, derived), bases, strict=True):
+        if k2 > 0:
+            return (k2, basis) if k2 < k1 else (k1, CapacityBasis.KV_CACHE)
+    return k1, CapacityBasis.KV_CACHE
+
+
+def median(values: Sequence[int]) -> int:
+    """Return the median; of an even number the mean of the middle two, rounded down. 0 without values."""
+    ordered, middle = sorted(values), len(values) // 2
+    if not ordered:
+        return 0
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) // 2
+
+
+def idle_capacity(
+    record: CapacityRecord | None, *, request: MeanRequest, policy: SaturationPolicy, sibling: CapacityRecord | None
+) -> Carried:
+    """Return what a replica of a variant without usable replicas would carry, from its record.
+
+    ``sibling`` is the record of another variant with compatible engines, None when there is none.
+    """
+    if record is None:
+        return UNKNOWN
+    if record.effective <= 0:
+        return UNKNOWN if sibling is None else Carried(sibling.effective, CapacityBasis.BORROWED)
+    derived = derived_capacity(record.parameters, request)
+    if record.learned_from is LearnedFrom.LIVE or derived <= 0:
+        return Carried(record.effective, CapacityBasis.RECORD)
+    bounds = [Carried(derived, CapacityBasis.DERIVED)]
+    if record.kv_tokens > 0:
+        bounds.append(Carried(memory_bound(record.kv_tokens, policy), CapacityBasis.KV_CACHE))
+    if sibling is not None and sibling.learned_from is LearnedFrom.LIVE and sibling.effective > 0:
+        bounds.append(Carried(sibling.effective, CapacityBasis.BORROWED))
+    return min(bounds, key=lambda bound: bound.tokens)
+
+
+def kind_of(variant: Variant, request: MeanRequest) -> EngineKind:
+    """Return the kind of an engine under its load."""
+    parallel = 1 if variant.parameters is None else variant.parameters.tensor_parallel_size
+    return EngineKind(variant.accelerator, variant.gpus_per_replica, parallel, bucket_of(request.output_tokens))
+
+
+def bucket_of(output_tokens: float) -> LengthBucket:
+    """Return which answers are equally long."""
+    if output_tokens < SHORT_ANSWER:
+        return LengthBucket.SHORT
+    return LengthBucket.MEDIUM if output_tokens < MEDIUM_ANSWER else LengthBucket.LONG
+
+
+def describes(record: CapacityRecord, variant: Variant) -> bool:
+    """Whether a record is about engines like those that the variant would start now."""
+    if (record.accelerator, record.gpus_per_replica) != (variant.accelerator, variant.gpus_per_replica):
+        return False
+    if record.parameters is None or variant.parameters is None:
+        return True
+    return record.parameters.compatible(variant.parameters)
+
+
+def compatible_sibling(variant: Variant, records: Iterable[CapacityRecord]) -> CapacityRecord | None:
+    """Return the record of another variant of the model with the same engines: a live one first, then by name."""
+    if variant.parameters is None:
+        return None
+    found = [
+        record
+        for record in records
+        if record.variant != variant.key
+        and record.effective > 0
+        and record.parameters is not None
+        and describes(record, variant)
+    ]
+    return min(found, key=lambda record: (record.learned_from is not LearnedFrom.LIVE, record.variant), default=None)
+
+
+# What the model needs
+
+
+def measure(
+    models: Sequence[ModelReadings], memory: Memory, _policy: Policy, now: float, _observations: object
+) -> tuple[list[Need], Memory]:
+    """Return the needs of models in tokens, in their order, and the memory with what was learned of capacities."""
+    needs, lessons = [], []
+    for model in models:
+        known = memory.capacity.of(model.key) or LearnedCapacity(model.key, now)
+        known = known.without_old(now)
+        relearning = now - known.since < RELEARNING_SECONDS
+        reports = sorted((*model.variants, *model.asleep), key=lambda report: report.key)
+        pods = [pod for report in reports for pod in report.replicas]
+        variants, typical = read(reports)
+        variants, lesson = learn(known, variants, typical, model.policy, derive=not relearning, now=now)
+        lessons.append(lesson)
+        readings = [reading for each in variants for reading in each.readings]
+        # Demand and capacity of the model, now and when all replicas on their way serve. A queue in front of the
+        # replicas that is not reported counts as empty.
+        waiting, doubt, queue = 0.0, "", model.queue
+        if queue is not None and not queue.size.state is queue.size_bytes.state is SampleState.MISSING:
+            size, size_bytes = queue.size.fresh_value, queue.size_bytes.fresh_value
+            waiting = (typical or _UNKNOWN_REQUEST).charge(size or 0.0, size_bytes=size_bytes or 0.0)
+            if size is None:
+                doubt = f"the scheduler's queue is {_words(queue.size)}"
+            elif size and typical is None:
+                doubt = "the length of the requests in the scheduler's queue is not known"
+        demands = totals(variants, lambda reading: reading.demand)
+        demand = math.fsum([*demands, waiting])
+        ready = sum([each.progress.serving for each in variants])
+        supply = math.fsum([each.progress.serving * each.carried.tokens for each in variants])
+        coming = [each.progress.serving + each.progress.in_flight for each in variants]
+        anticipated = math.fsum([count * each.carried.tokens for count, each in zip(coming, variants, strict=True)])
+        # Why nothing can be said. What waits asks for replicas even without any.
+        hold = absence(pods, failure=model.failure)
+        if hold is None and not readings:
+            words = f"none of {replicas_in_words(len(pods))} can be judged in tokens; {gap(pods)}"
+            hold = Absence(Reason.METRICS_INCOMPLETE, words)
+        elif hold is not None and hold.reason is Reason.NO_READY_REPLICAS and waiting > 0:
+            hold = None
+        # What speaks against fewer replicas beside the numbers
+        unread = sum([each.unread for each in variants])
+        lengthless = [reading for reading in readings if reading.request is None]
+        objection = doubt
+        if hold is not None:
+            objection = hold.message
+        elif relearning:
+            objection = f"capacity is being learned again; nothing shrinks for {RELEARNING_SECONDS:g} s"
+        elif unread:
+            objection = f"{unread} of {replicas_in_words(ready)} unread; {gap(pods)}"
+        elif any(not each.progress.countable or each.progress.in_flight for each in variants):
+            objection = "replicas are on their way"
+        elif any(max(reading.queue, reading.waiting) > 0 for reading in lengthless):
+            objection = "the length of the waiting requests is not known"
+        unfirm = [each for each in variants if each.progress.serving and each.carried.observations < FIRM_OBSERVATIONS]
+        unsure = relearning or any(each.carried.basis is not CapacityBasis.KV_CACHE for each in unfirm)
+        # Nothing grows while replicas of unknown capacity are on their way, or any replicas before the first one
+        # serves. While capacity is learned, nothing grows either as long as all replicas of a variant are unread.
+        blind = any(each.progress.in_flight and not (ready and each.carried.tokens > 0) for each in variants)
+        unseen = [each.progress for each in variants if not each.readings]
+        blind = blind or (relearning and any(progress.serving or progress.in_flight for progress in unseen))
+        short = 0.0
+        if hold is None and not blind:
+            # Growth follows the tokens that are held, and at most as many tokens that wait. A longer queue has piled up
+            # while replicas were too few or still loading: replicas for all of it would come when it is gone. A queue
+            # in the replicas that is already getting shorter does not count. If no tokens are held, all that wait do.
+            held = math.fsum(totals(variants, lambda reading: reading.held))
+            shorter = sum([each.waiting for each in readings]) < sum([each.queue for each in readings]) * _DRAINING
+            waits = max(0.0, 0.0 if shorter else math.fsum(demands) - held) + waiting
+            wanted = held + (min(waits, held) if held > 0 else waits)
+            short = missing(demand=wanted, anticipated=anticipated, policy=model.policy)
+            smallest = min([each.carried.tokens for each in variants if each.carried.tokens > 0], default=math.inf)
+            short = min(short, smallest) if unsure else short
+        peak = math.fsum([*totals(variants, lambda reading: reading.peak_demand), waiting])
+        free = 0.0 if objection else left_over(demand=peak, supply=supply, policy=model.policy)
+        # A shrink under way goes on while it leaves what a new one would have to leave. If an objection would stop a
+        # new one, it goes on while it leaves what the demand needs.
+        least = demand / (model.policy.scale_up_threshold or 1.0) if objection else supply - free
+        required = anticipated + short if short > 0 else min(least, anticipated)
+        summary = f"{len(readings)} of {replicas_in_words(ready)} judged, demand {demand:.0f} tokens"
+        summary += f" of {supply:.0f} (utilization {demand / supply:.3g})" if supply else ", no supply"
+        needs.append(
+            Need(
+                model.key,
+                UNIT,
+                demand,
+                required,
+                max(required, supply - free) if free > 0 else math.inf,
+                {
+                    each.progress.variant.key: Capacity(float(each.carried.tokens), each.carried.basis)
+                    for each in variants
+                },
+                most_added=1 if unsure else None,
+                most_removed=1 if unfirm else max(1, ready // 2),
+                hold=hold,
+                objection=objection,
+                wish=f"{short:.4g} {UNIT} missing ({summary})" if short > 0 else "",
+                summary=summary if hold is None else hold.message,
+            )
+        )
+    return needs, replace(memory, capacity=memory.capacity.updated(lessons, now=now))
 
 
 def missing(*, demand: float, anticipated: float, policy: SaturationPolicy) -> float:
@@ -116,59 +514,3 @@ def left_over(*, demand: float, supply: float, policy: SaturationPolicy) -> floa
     """Return what could go of what serves before the utilization reaches D; D = 0: nothing."""
     boundary = policy.scale_down_boundary
     return max(0.0, supply - min(demand / boundary, AMPLE)) if boundary > 0 else 0.0
-
-
-def _growth(variants: Sequence[VariantTokens], demands: Sequence[float], waiting_outside: float) -> float:
-    """Return the demand that growth answers: what is held, and of what waits no more than that.
-
-    More has piled up while replicas were too few or still loading, and will be worked off: answering all of it at once
-    buys a fleet for a queue that is gone when the fleet is there. A queue in the replicas that is already getting
-    shorter counts for nothing. While nothing is held at all, all that waits counts.
-    """
-    readings = [reading for variant in variants for reading in variant.readings]
-    peak, now = sum(reading.queue for reading in readings), sum(reading.waiting for reading in readings)
-    held = math.fsum(totals(variants, lambda reading: reading.held))
-    inside = 0.0 if now < peak * _DRAINING else math.fsum(demands) - held
-    waiting = max(0.0, inside) + waiting_outside
-    return held + (min(waiting, held) if held > 0 else waiting)
-
-
-def _absence(
-    model: ModelReadings, pods: Sequence[ReplicaMetrics], variants: Sequence[VariantTokens], waiting: float
-) -> Absence | None:
-    """Return why nothing can be said, None when something can: what waits asks for replicas even without any."""
-    absent = absence(pods, failure=model.failure)
-    if absent is None and not any(each.readings for each in variants):
-        words = f"none of {replicas_in_words(len(pods))} can be judged in tokens; {gap(pods)}"
-        absent = Absence(Reason.METRICS_INCOMPLETE, words)
-    return None if absent is not None and absent.reason is Reason.NO_READY_REPLICAS and waiting > 0 else absent
-
-
-def _objection(
-    pods: Sequence[ReplicaMetrics], variants: Sequence[VariantTokens], doubt: str, *, relearning: bool
-) -> str:
-    """Return in words what speaks against fewer replicas beside the numbers, empty for nothing."""
-    if relearning:
-        return f"capacity is being learned again; nothing shrinks for {RELEARNING_SECONDS:g} s"
-    unread = sum(each.unread for each in variants)
-    if unread:
-        ready = sum(each.progress.serving for each in variants)
-        return f"{unread} of {replicas_in_words(ready)} unread; {gap(pods)}"
-    if any(not each.progress.countable or each.progress.in_flight for each in variants):
-        return "replicas are on their way"
-    readings = [reading for each in variants for reading in each.readings]
-    if any(reading.workload is None and max(reading.queue, reading.waiting) > 0 for reading in readings):
-        return "the length of the waiting requests is not known"
-    return doubt
-
-
-def _blind(variants: Sequence[VariantTokens], *, relearning: bool) -> bool:
-    """Whether replicas of unknown capacity are on their way, or unseen while learning.
-
-    Or none serves yet: what is on its way has to do until it is known what it does.
-    """
-    serving = any(each.progress.serving for each in variants)
-    if any(each.progress.in_flight and not (serving and each.carried.tokens > 0) for each in variants):
-        return True
-    unseen = [each.progress for each in variants if not each.readings]
-    return relearning and any(progress.serving or progress.in_flight for progress in unseen)

@@ -1,6 +1,6 @@
 """The engine of v0.5: Snapshot, Memory, Policy and now in; the numbers of the Go controller v0.5.1 out.
 
-``_decide`` names the steps of a cycle; each follows below, in that order. The formulas are in
+``_decide`` goes through the steps of a cycle; what they compute follows below, in that order. The formulas are in
 docs/design/compatibility-v05.md. They repeat the original, mistakes included, and to the last bit: the order of
 operations matters. Conditions, sources, bounds and the accelerator ``unknown`` stay ours.
 """
@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wva.decide.amounts import bounded_policy
-from wva.decide.failed import asleep, isolated
-from wva.decide.outcome import Outcome
+from wva.decide.failed import Outcome, asleep, isolated
 from wva.decide.progress import Moment, Progress, clocked, progress_of
 from wva.decide.trust import VariantReadings, absence, coverage, verdict
 from wva.decide.wording import LIMITER
@@ -22,8 +21,8 @@ from wva.model.memory import Memory, VariantMemory
 from wva.model.metrics import ReplicaMetrics, SampleState
 from wva.model.policy import Policy, SaturationPolicy, ScaleToZeroPolicy
 from wva.model.records import replace
-from wva.model.snapshot import RequestCounts, Snapshot
-from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
+from wva.model.snapshot import Snapshot
+from wva.model.variant import ModelKey, Variant, VariantKey
 
 
 def conclude(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> Outcome:
@@ -57,16 +56,43 @@ def _decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: float) -> O
             readings_of(each, tuple(pods.get(each.key, ())), remembered.get(each.key), moment, failure_of)
             for each in variants
         ]
+        progresses += [each.progress for each in model]
         # 1 analyze the model, 2 find a number for each variant
         found = decide_model(model, thresholds, failure_of)
-        # 3 an idle model goes to zero, another one keeps a replica
-        found = _enforced(found, policy.scale_to_zero_for(key), counts.get(key))
-        # 4 no number that the scaler cannot reach
-        decisions += [_bounded(decision, variant.bounds) for decision, variant in zip(found, variants, strict=True)]
-        progresses += [each.progress for each in model]
-    # 5 no more GPUs than there are, over all models
-    if policy.limited:
-        decisions = _limited(decisions, [progress.variant for progress in progresses], snapshot.inventory)
+        # 3 an idle model goes to zero, another one keeps a replica: of those variants that have a target. The original
+        # took a time without samples in Prometheus for a time without requests; here that is not known.
+        rule, counted = policy.scale_to_zero_for(key), counts.get(key)
+        finished = counted.finished if counted is not None and counted.covered else None
+        numbers = {each.key.name: each.desired for each in found if each.reason is Reason.COMPATIBILITY}
+        changed = enforced(numbers, {each.key.name: each.cost for each in found}, rule, finished) or {}
+        reason, words = Reason.MODEL_MINIMUM, "the model may not go to zero"
+        if rule.enabled:
+            reason, words = Reason.IDLE, f"no request finished within {rule.retention_seconds:g} s"
+        for each, variant in zip(found, variants, strict=True):
+            name, bounds = each.key.name, variant.bounds
+            decision = each.with_step("enforce", reason, words, changed[name]) if name in changed else each
+            # 4 no number that the scaler cannot reach: bounds are ours. A decision without evidence keeps its reason.
+            desired, allowed = decision.desired, bounds.clamp(decision.desired)
+            side, limit, origin, by = "above", "maximum", bounds.ceiling_origin, bounds.ceiling_origin
+            if allowed > desired:
+                side, limit, origin, by = "below", "minimum", bounds.minimum_origin, ""
+            if allowed == desired:
+                decision = decision.noted("enforce", "within bounds")
+            else:
+                why = f"{desired} is {side} the {limit} {allowed} of {origin}; {decision.message}"
+                kept = decision.reason if decision.held else Reason.BOUNDED
+                decision = decision.limited("enforce", kept, why, allowed, by=by)
+            decisions.append(decision)
+    # 5 no more GPUs than there are, over all models. Decisions without a target are not seen, and GPUs that could not
+    # be read limit nothing.
+    if policy.limited and snapshot.inventory is None:
+        decisions = [decision.noted("limit", "GPU inventory unknown: not limited") for decision in decisions]
+    elif policy.limited and snapshot.inventory is not None:
+        claims = [(each, at.variant) for each, at in zip(decisions, progresses, strict=True) if not each.held]
+        taken, pools = used(claims), Inventory.of(list(snapshot.inventory.pools)).pools
+        free = {pool.accelerator: max(0, pool.capacity - taken.get(pool.accelerator, 0)) for pool in pools}
+        limited = {decision.key: decision for decision in grants(claims, free)}
+        decisions = [limited.get(decision.key, decision) for decision in decisions]
     # 6 the clocks, and the variants at zero
     entries = [clocked(decision, progress, now=now) for decision, progress in zip(decisions, progresses, strict=True)]
     entries += [asleep(variant) for variant in snapshot.variants if not variant.active]
@@ -90,7 +116,7 @@ def readings_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class VariantLoad:
     """What the reporting pods of a variant say; ``open`` are not saturated, and the means are over those."""
 
     variant: Variant
@@ -104,7 +130,7 @@ class Load:
 class Analysis:
     """A model. ``loads`` has the variants with reporting pods, sorted; ``shortage`` says why to grow, else empty."""
 
-    loads: tuple[Load, ...]
+    loads: tuple[VariantLoad, ...]
     open: int
     spare_kv: float
     spare_queue: float
@@ -120,14 +146,39 @@ class Analysis:
 
 def analyze(variants: Iterable[tuple[Variant, Sequence[ReplicaMetrics]]], policy: SaturationPolicy) -> Analysis:
     """Analyze one model from its variants in order, each with its pods."""
-    loads = tuple(load for variant, pods in variants if (load := _load(variant, pods, policy)).pods)
+    full, long = policy.kv_cache_threshold, policy.queue_length_threshold
+    loads = []
+    for variant, pods in variants:
+        usages = [found for pod in pods if (found := usage(pod)) is not None]
+        spare_kv = spare_queue = 0.0
+        count = 0
+        for kv, queue in usages:
+            if not saturated(kv, queue, policy):
+                count += 1
+                spare_kv += full - kv
+                spare_queue += long - queue
+        if usages:
+            loads.append(
+                VariantLoad(variant, len(usages), count, spare_kv / max(1, count), spare_queue / max(1, count))
+            )
     count = sum(load.open for load in loads)
     kv = queue = 0.0
     if count:
         kv = sum(load.spare_kv * load.open for load in loads) / count
         queue = sum(load.spare_queue * load.open for load in loads) / count
-    shortage = _shortage(kv, queue, policy) if loads else ""
-    return Analysis(loads, count, kv, queue, shortage, _may_shrink(count, kv, queue, policy))
+    kv_low = f"({kv:.3f} < {policy.kv_spare_trigger:.3f})" if kv < policy.kv_spare_trigger else ""
+    queue_low = f"({queue:.1f} < {policy.queue_spare_trigger:.1f})" if queue < policy.queue_spare_trigger else ""
+    shortage = ""
+    if loads and kv_low and queue_low:
+        shortage = f"both KV spare {kv_low} and queue spare {queue_low}"
+    elif loads and (kv_low or queue_low):
+        shortage = f"{'KV' if kv_low else 'queue'} spare Saturation low {kv_low or queue_low}"
+    may_shrink = False
+    if count > 1:
+        factor = count / (count - 1)
+        kv_left, queue_left = full - (full - kv) * factor, long - (long - queue) * factor
+        may_shrink = kv_left >= policy.kv_spare_trigger and queue_left >= policy.queue_spare_trigger
+    return Analysis(tuple(loads), count, kv, queue, shortage, may_shrink)
 
 
 def usage(pod: ReplicaMetrics) -> tuple[float, float] | None:
@@ -144,40 +195,6 @@ def usage(pod: ReplicaMetrics) -> tuple[float, float] | None:
 def saturated(kv: float, queue: float, policy: SaturationPolicy) -> bool:
     """Tell whether a replica with this KV usage and queue length is saturated."""
     return kv >= policy.kv_cache_threshold or queue >= policy.queue_length_threshold
-
-
-def _load(variant: Variant, pods: Sequence[ReplicaMetrics], policy: SaturationPolicy) -> Load:
-    usages = [found for pod in pods if (found := usage(pod)) is not None]
-    spare_kv = spare_queue = 0.0
-    count = 0
-    for kv, queue in usages:
-        if not saturated(kv, queue, policy):
-            count += 1
-            spare_kv += policy.kv_cache_threshold - kv
-            spare_queue += policy.queue_length_threshold - queue
-    return Load(variant, len(usages), count, spare_kv / max(1, count), spare_queue / max(1, count))
-
-
-def _shortage(kv: float, queue: float, policy: SaturationPolicy) -> str:
-    kv_words = f"({kv:.3f} < {policy.kv_spare_trigger:.3f})"
-    queue_words = f"({queue:.1f} < {policy.queue_spare_trigger:.1f})"
-    if kv < policy.kv_spare_trigger and queue < policy.queue_spare_trigger:
-        return f"both KV spare {kv_words} and queue spare {queue_words}"
-    if kv < policy.kv_spare_trigger:
-        return f"KV spare Saturation low {kv_words}"
-    return f"queue spare Saturation low {queue_words}" if queue < policy.queue_spare_trigger else ""
-
-
-def _may_shrink(count: int, kv: float, queue: float, policy: SaturationPolicy) -> bool:
-    if count <= 1:
-        return False
-    factor = count / (count - 1)
-    load_kv = (policy.kv_cache_threshold - kv) * factor
-    load_queue = (policy.queue_length_threshold - queue) * factor
-    return (
-        policy.kv_cache_threshold - load_kv >= policy.kv_spare_trigger
-        and policy.queue_length_threshold - load_queue >= policy.queue_spare_trigger
-    )
 
 
 # 2 Target numbers: one replica more or less, and none while anything is in transition
@@ -204,31 +221,42 @@ def targets(analysis: Analysis) -> dict[str, int]:
     return numbers
 
 
-def _rank(load: Load) -> tuple[float, str]:
+def _rank(load: VariantLoad) -> tuple[float, str]:
     return load.variant.cost, load.variant.key.name
 
 
 def decide_model(
     model: Sequence[VariantReadings], policy: SaturationPolicy, failure: str | None
 ) -> tuple[Decision, ...]:
-    """Return the decisions of a model in the order of its variants. ``failure``: its samples could not be collected."""
+    """Return the decisions of a model in the order of its variants. ``failure``: its samples could not be collected.
+
+    A variant without a target gets the number of its status, 0 included. The original published nothing for one that it
+    had never decided on; a series is owed all the same, and it says what exists.
+    """
     pods = [pod for each in model for pod in each.replicas]
     hold = absence(pods, failure=failure)
     analysis = analyze([(each.progress.variant, each.replicas if failure is None else ()) for each in model], policy)
     numbers = targets(analysis)
     spares = {load.variant.key.name: load.spare_kv for load in analysis.loads}
-    summary = analysis.summary(len(pods)) if numbers or hold is None else hold.message
-    reason = Reason.METRICS_MISSING if numbers or hold is None else hold.reason
+    summary, reason = analysis.summary(len(pods)), Reason.METRICS_MISSING
+    if hold is not None and not numbers:
+        summary, reason = hold.message, hold.reason
     decisions = []
     for each in model:
-        draft, name = unchanged(each, summary), each.key.name
-        if name not in numbers:
-            decisions.append(_without_decision(draft, each.progress.variant, reason))
+        draft, name, variant = unchanged(each, summary), each.key.name, each.progress.variant
+        if name in numbers:
+            draft = replace(draft, spare_capacity=spares[name])
+            words = f"saturation-only mode: {replace(draft, desired=numbers[name]).action.value}"
+            words += f"; {analysis.shortage}" if analysis.shortage else ""
+            decisions.append(draft.with_step("optimize", Reason.COMPATIBILITY, words, numbers[name]))
             continue
-        draft = replace(draft, spare_capacity=spares[name])
-        words = f"saturation-only mode: {replace(draft, desired=numbers[name]).action.value}"
-        words += f"; {analysis.shortage}" if analysis.shortage else ""
-        decisions.append(draft.with_step("optimize", Reason.COMPATIBILITY, words, numbers[name]))
+        number = max(0, variant.status_desired or 0)
+        source, origin = Source.PREVIOUS_DESIRED, "the number in the status"
+        if not number and not variant.status_accelerator:
+            number, source, origin = variant.current_replicas, Source.CURRENT_REPLICAS, "what exists, never decided on"
+        words = f"{draft.metrics.message}; publishing {number}, {origin}"
+        draft = replace(draft, accelerator=variant.status_accelerator or draft.accelerator, source=source)
+        decisions.append(draft.with_step("optimize", reason, words, number))
     return tuple(decisions)
 
 
@@ -251,21 +279,6 @@ def unchanged(each: VariantReadings, summary: str) -> Decision:
     ).noted("analyze", summary)
 
 
-def _without_decision(draft: Decision, variant: Variant, reason: Reason) -> Decision:
-    """Return the number of the status, 0 included.
-
-    The original published nothing for a variant that it had never decided on; a series is owed all the same, and it
-    says what exists.
-    """
-    number = max(0, variant.status_desired or 0)
-    source, origin = Source.PREVIOUS_DESIRED, "the number in the status"
-    if not number and not variant.status_accelerator:
-        number, source, origin = variant.current_replicas, Source.CURRENT_REPLICAS, "what exists, never decided on"
-    words = f"{draft.metrics.message}; publishing {number}, {origin}"
-    decision = replace(draft, accelerator=variant.status_accelerator or draft.accelerator, source=source)
-    return decision.with_step("optimize", reason, words, number)
-
-
 # 3 Enforcer: idle is a model of which no request finished, also while requests run or wait
 
 
@@ -278,43 +291,6 @@ def enforced(
     if not numbers or sum(numbers.values()) > 0:
         return None
     return {**numbers, min(numbers, key=lambda name: (costs[name], name)): 1}
-
-
-def _enforced(
-    decisions: tuple[Decision, ...], policy: ScaleToZeroPolicy, counts: RequestCounts | None
-) -> tuple[Decision, ...]:
-    """Return the decisions of a model after the enforcer, which knew those with a target only.
-
-    The original took a time without samples in Prometheus for a time without requests. This function does not.
-    """
-    numbers = {each.key.name: each.desired for each in decisions if each.reason is Reason.COMPATIBILITY}
-    finished = counts.finished if counts is not None and counts.covered else None
-    changed = enforced(numbers, {each.key.name: each.cost for each in decisions}, policy, finished) or {}
-    reason, words = Reason.MODEL_MINIMUM, "the model may not go to zero"
-    if policy.enabled:
-        reason, words = Reason.IDLE, f"no request finished within {policy.retention_seconds:g} s"
-    return tuple(
-        decision.with_step("enforce", reason, words, changed[decision.key.name])
-        if decision.key.name in changed
-        else decision
-        for decision in decisions
-    )
-
-
-# 4 Bounds, which are ours
-
-
-def _bounded(decision: Decision, bounds: Bounds) -> Decision:
-    """Return the decision with its number inside the bounds; one without evidence keeps its reason."""
-    allowed = bounds.clamp(decision.desired)
-    if allowed == decision.desired:
-        return decision.noted("enforce", "within bounds")
-    side, limit, origin, by = "above", "maximum", bounds.ceiling_origin, bounds.ceiling_origin
-    if allowed > decision.desired:
-        side, limit, origin, by = "below", "minimum", bounds.minimum_origin, ""
-    words = f"{decision.desired} is {side} the {limit} {allowed} of {origin}; {decision.message}"
-    reason = decision.reason if decision.held else Reason.BOUNDED
-    return decision.limited("enforce", reason, words, allowed, by=by)
 
 
 # 5 GPU limiter: only the replicas of this cycle's decisions count as used
@@ -339,35 +315,17 @@ def grants(claims: Sequence[tuple[Decision, Variant]], free: dict[str, int]) -> 
     order = sorted(range(len(claims)), key=lambda place: (claims[place][0].spare_capacity, claims[place][0].cost))
     for place in order:
         decision, variant = claims[place]
-        asked, gpus = decision.desired - decision.current, max(1, variant.gpus_per_replica)
-        if asked <= 0:
-            granted[place] = decision.noted("limit", _none(decision.desired, decision.current))
-            continue
+        asked, gpus = max(0, decision.desired - decision.current), max(1, variant.gpus_per_replica)
         given = min(asked * gpus, free.get(variant.accelerator, 0))
         if given:
             free[variant.accelerator] -= given
         count = given // gpus
-        target = decision.current + count
-        words = f"allocated {count * gpus} GPUs for +{count} replicas" if count else _none(target, target)
+        target = decision.current + count if asked else decision.desired
+        words = f"no scale-up (target={target}, current={decision.current})"
+        words = f"allocated {count * gpus} GPUs for +{count} replicas" if count else words
         if count == asked:
             granted[place] = decision.noted("limit", words)
         else:
             words = f"limited: {words}" if count else words
             granted[place] = decision.limited("limit", Reason.GPU_LIMITED, words, target, by=LIMITER)
     return [granted[place] for place in range(len(claims))]
-
-
-def _none(target: int, current: int) -> str:
-    return f"no scale-up (target={target}, current={current})"
-
-
-def _limited(decisions: list[Decision], variants: list[Variant], inventory: Inventory | None) -> list[Decision]:
-    """Return the decisions within the GPUs; those without a target are not seen. Unread GPUs limit nothing."""
-    if inventory is None:
-        return [decision.noted("limit", "GPU inventory unknown: not limited") for decision in decisions]
-    claims = [claim for claim in zip(decisions, variants, strict=True) if not claim[0].held]
-    taken = used(claims)
-    pools = Inventory.of(list(inventory.pools)).pools
-    free = {pool.accelerator: max(0, pool.capacity - taken.get(pool.accelerator, 0)) for pool in pools}
-    limited = {decision.key: decision for decision in grants(claims, free)}
-    return [limited.get(decision.key, decision) for decision in decisions]

@@ -1,9 +1,10 @@
 """An in-process Kubernetes API, generic over kinds.
 
-``ApiServer`` serves it over HTTP on loopback to the unmodified controller and to unit tests; ``Store`` is the same API
-without HTTP, for the simulation that plays the rest of the cluster. From the bottom up: ``objects`` and ``kinds`` say
-what is stored, ``validation``, ``patches``, ``apply`` and ``lifecycle`` what a write does to it, ``collection`` and
-``journal`` keep states and changes, ``store`` offers the verbs, ``rest``, ``watches`` and ``server`` speak HTTP.
+``EmbeddedApiServer`` serves it over HTTP on loopback to the unmodified controller and to unit tests; ``ObjectStore`` is
+the same API without HTTP, for the simulation that plays the rest of the cluster. From the bottom up: ``objects`` and
+``kinds`` say what is stored, ``validation``, ``patches``, ``apply`` and ``lifecycle`` what a write does to it,
+``collection`` and ``journal`` keep states and changes, ``store`` offers the verbs, ``rest``, ``watches`` and ``server``
+speak HTTP.
 
 One contract test list (``tests/contract/kubernetes``) runs against this server and against a real kube-apiserver.
 """
@@ -11,33 +12,33 @@ One contract test list (``tests/contract/kubernetes``) runs against this server 
 from __future__ import annotations
 
 from wva.sim.apiserver.access import Access, Attributes, User
-from wva.sim.apiserver.collection import Change, ChangeType
-from wva.sim.apiserver.errors import ApiError
-from wva.sim.apiserver.faults import Faults, matching
+from wva.sim.apiserver.collection import ChangeType, ObjectWrite
+from wva.sim.apiserver.errors import ServedError
+from wva.sim.apiserver.faults import ApiServerFaults, matching
 from wva.sim.apiserver.kinds import KindSpec, ScalePaths, kind_from_definition
 from wva.sim.apiserver.options import DeleteOptions, Patch, StoreOptions, WriteOptions
 from wva.sim.apiserver.patches import PatchType
-from wva.sim.apiserver.requests import RequestInfo, RequestLog
-from wva.sim.apiserver.server import ApiServer, ServerOptions
-from wva.sim.apiserver.store import Store
+from wva.sim.apiserver.requests import ApiRequestLog, RequestInfo
+from wva.sim.apiserver.server import EmbeddedApiServer, ServerOptions
+from wva.sim.apiserver.store import ObjectStore
 
 __all__ = [
     "Access",
-    "ApiError",
-    "ApiServer",
+    "ApiRequestLog",
+    "ApiServerFaults",
     "Attributes",
-    "Change",
     "ChangeType",
     "DeleteOptions",
-    "Faults",
+    "EmbeddedApiServer",
     "KindSpec",
+    "ObjectStore",
+    "ObjectWrite",
     "Patch",
     "PatchType",
     "RequestInfo",
-    "RequestLog",
     "ScalePaths",
+    "ServedError",
     "ServerOptions",
-    "Store",
     "StoreOptions",
     "User",
     "WriteOptions",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
 
-from wva.sim.apiserver.errors import ApiError, unauthorized
+from wva.sim.apiserver.errors import ServedError, unauthorized
 from wva.sim.apiserver.requests import RequestInfo
 
 API_AUDIENCE: Final = "https://kubernetes.default.svc.cluster.local"
@@ -112,10 +112,10 @@ class Access:
         return user
 
 
-def _denied(user: User, attributes: Attributes) -> ApiError:
+def _denied(user: User, attributes: Attributes) -> ServedError:
     if attributes.path:
         text = f'forbidden: User "{user.name}" cannot {attributes.verb} path "{attributes.path}"'
-        return ApiError(HTTPStatus.FORBIDDEN, "Forbidden", text)
+        return ServedError(HTTPStatus.FORBIDDEN, "Forbidden", text)
     resource = "/".join(part for part in (attributes.resource, attributes.subresource) if part)
     where = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
     name = f' "{attributes.name}"' if attributes.name else ""
@@ -125,6 +125,6 @@ def _denied(user: User, attributes: Attributes) -> ApiError:
         f'in API group "{attributes.group}" {where}'
     )
     details = {"name": attributes.name, "group": attributes.group, "kind": attributes.resource}
-    return ApiError(
+    return ServedError(
         HTTPStatus.FORBIDDEN, "Forbidden", text, details={key: value for key, value in details.items() if value}
     )

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Final
 
 from wva.sim.apiserver import ownership
-from wva.sim.apiserver.errors import ApiError
+from wva.sim.apiserver.errors import ServedError
 from wva.sim.apiserver.kinds import KindSpec
 from wva.sim.apiserver.objects import MISSING, Json, JsonObject, Object, clone, metadata_of
 from wva.sim.apiserver.ownership import Ownership, Steps
@@ -129,7 +129,7 @@ def _given_up(before: frozenset[Steps], wanted: frozenset[Steps], others: list[O
     )
 
 
-def _conflict(clashes: set[tuple[Ownership, Steps]]) -> ApiError:
+def _conflict(clashes: set[tuple[Ownership, Steps]]) -> ServedError:
     ordered = sorted(clashes, key=lambda clash: (clash[0].identity, clash[1]))
     causes = [
         {
@@ -142,7 +142,7 @@ def _conflict(clashes: set[tuple[Ownership, Steps]]) -> ApiError:
     noun = "conflict" if len(causes) == 1 else "conflicts"
     listed = ", ".join(f"{cause['message']}: {cause['field']}" for cause in causes)
     text = f"Apply failed with {len(causes)} {noun}: {listed}"
-    return ApiError(HTTPStatus.CONFLICT, "Conflict", text, details={"causes": causes})
+    return ServedError(HTTPStatus.CONFLICT, "Conflict", text, details={"causes": causes})
 
 
 def _through(entry: Ownership) -> str:

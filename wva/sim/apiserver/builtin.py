@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from wva.sim.apiserver.kinds import Check, KindSpec, Problem, ScalePaths
+from wva.sim.apiserver.kinds import Check, KindSpec, ScalePaths, ValidationProblem
 from wva.sim.apiserver.objects import MISSING, Json, JsonObject, Object, Path, lookup, text_at
 from wva.sim.apiserver.validation import PRESERVE
 
@@ -36,25 +36,25 @@ def _shown(value: Json) -> str:
     return msgspec.json.encode(None if value is MISSING else value).decode()
 
 
-def _immutable(path: Path, new: Object, old: Object | None) -> list[Problem]:
+def _immutable(path: Path, new: Object, old: Object | None) -> list[ValidationProblem]:
     before = lookup(old, path) if old is not None else MISSING
     if before is MISSING or lookup(new, path) == before:
         return []
     text = f"Invalid value: {_shown(lookup(new, path))}: field is immutable"
-    return [Problem(".".join(path), "FieldValueInvalid", text)]
+    return [ValidationProblem(".".join(path), "FieldValueInvalid", text)]
 
 
-def _selector_is_fixed(new: Object, old: Object | None) -> list[Problem]:
+def _selector_is_fixed(new: Object, old: Object | None) -> list[ValidationProblem]:
     labels = lookup(new, ("spec", "template", "metadata", "labels"))
     wanted = lookup(new, ("spec", "selector", "matchLabels"))
     problems = _immutable(("spec", "selector"), new, old)
     if isinstance(wanted, dict) and any((labels or {}).get(key) != value for key, value in wanted.items()):
         text = f"Invalid value: {_shown(labels)}: `selector` does not match template `labels`"
-        problems.append(Problem("spec.template.metadata.labels", "FieldValueInvalid", text))
+        problems.append(ValidationProblem("spec.template.metadata.labels", "FieldValueInvalid", text))
     return problems
 
 
-def _stateful_set(new: Object, old: Object | None) -> list[Problem]:
+def _stateful_set(new: Object, old: Object | None) -> list[ValidationProblem]:
     """Find what else changed than the few fields of a StatefulSet that may."""
     problems = _selector_is_fixed(new, None)
     before, after = ({} if each is None else dict(each["spec"]) for each in (old, new))
@@ -65,11 +65,11 @@ def _stateful_set(new: Object, old: Object | None) -> list[Problem]:
         *names, last = (f"'{field}'" for field in _CHANGEABLE)
         others = f"other than {', '.join(names)} and {last} are forbidden"
         text = f"Forbidden: updates to statefulset spec for fields {others}"
-        problems.append(Problem("spec", "FieldValueForbidden", text))
+        problems.append(ValidationProblem("spec", "FieldValueForbidden", text))
     return problems
 
 
-def _frozen_data(new: Object, old: Object | None) -> list[Problem]:
+def _frozen_data(new: Object, old: Object | None) -> list[ValidationProblem]:
     if old is None or not old.get("immutable"):
         return []
     if not new.get("immutable"):
@@ -77,27 +77,27 @@ def _frozen_data(new: Object, old: Object | None) -> list[Problem]:
     return [_sealed(field) for field in ("data", "binaryData") if new.get(field) != old.get(field)]
 
 
-def _sealed(field: str) -> Problem:
-    return Problem(field, "FieldValueForbidden", "Forbidden: field is immutable when `immutable` is set")
+def _sealed(field: str) -> ValidationProblem:
+    return ValidationProblem(field, "FieldValueForbidden", "Forbidden: field is immutable when `immutable` is set")
 
 
-def _event_namespace(new: Object, old: Object | None) -> list[Problem]:
+def _event_namespace(new: Object, old: Object | None) -> list[ValidationProblem]:
     del old
     namespace = text_at(new, ("metadata", "namespace"))
     involved = text_at(new, ("involvedObject", "namespace")) or "default"
     if namespace == involved:
         return []
     text = f'Invalid value: "{involved}": does not match event.namespace'
-    return [Problem("involvedObject.namespace", "FieldValueInvalid", text)]
+    return [ValidationProblem("involvedObject.namespace", "FieldValueInvalid", text)]
 
 
-def _lease_times(new: Object, old: Object | None) -> list[Problem]:
+def _lease_times(new: Object, old: Object | None) -> list[ValidationProblem]:
     del old
     duration = lookup(new, ("spec", "leaseDurationSeconds"))
     if duration is MISSING or duration is None or duration > 0:
         return []
     text = f"Invalid value: {duration}: must be greater than 0"
-    return [Problem("spec.leaseDurationSeconds", "FieldValueInvalid", text)]
+    return [ValidationProblem("spec.leaseDurationSeconds", "FieldValueInvalid", text)]
 
 
 _WORKLOAD: Final = _open(("spec",), spec=_open(("selector", "template"), replicas={**_COUNT, "default": 1}))

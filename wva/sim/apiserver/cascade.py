@@ -10,7 +10,7 @@ from typing import Protocol
 
 from wva.api.meta import Key
 from wva.sim.apiserver.builtin import NAMESPACES
-from wva.sim.apiserver.collection import Change
+from wva.sim.apiserver.collection import ObjectWrite
 from wva.sim.apiserver.journal import Journal
 from wva.sim.apiserver.kinds import KindSpec
 from wva.sim.apiserver.objects import Object, metadata_of
@@ -38,7 +38,7 @@ class Cascade:
         self._dependents: dict[str, dict[tuple[str, Key], KindSpec]] = {}
         journal.observe(self._track)
 
-    def _track(self, change: Change) -> None:
+    def _track(self, change: ObjectWrite) -> None:
         place = (change.spec.name, change.key)
         before = set() if change.before is None else owner_uids(change.before.object)
         after = set() if change.after is None else owner_uids(change.after.object)
@@ -59,7 +59,7 @@ class Cascade:
         known = self._dependents.get(uid, {})
         return [(spec, place[1]) for place, spec in sorted(known.items(), key=lambda entry: entry[0])]
 
-    def after_removal(self, change: Change, writes: Writes) -> None:
+    def after_removal(self, change: ObjectWrite, writes: Writes) -> None:
         """Delete what the removed object owned; finish its namespace when that waited for it."""
         uid = str(metadata_of(change.object).get("uid", ""))
         for spec, key in self.dependents(uid):
@@ -93,7 +93,7 @@ class Cascade:
         records = self._journal.collection(spec).records(namespace)
         return [Key(namespace, str(metadata_of(record.object)["name"])) for record in records]
 
-    def waiting_namespace(self, change: Change) -> Key | None:
+    def waiting_namespace(self, change: ObjectWrite) -> Key | None:
         """Return the namespace that can go now that this object is gone, or None."""
         namespace = change.key.namespace
         if not namespace:

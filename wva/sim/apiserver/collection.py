@@ -1,8 +1,9 @@
 """The objects of one kind and the history of their changes.
 
 A ``Record`` is one stored state of an object, encoded at most once, however many lists and watches carry it. A
-``Change`` is one write with exactly one resourceVersion; it knows how it looks to a watcher whose selector the object
-enters or leaves. The history is bounded: a client that asks for older changes gets ``Expired`` and has to list again.
+``ObjectWrite`` is one write with exactly one resourceVersion; it knows how it looks to a watcher whose selector the
+object enters or leaves. The history is bounded: a client that asks for older changes gets ``Expired`` and has to list
+again.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _TYPE_META: Final = frozenset({"apiVersion", "kind"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Change:
+class ObjectWrite:
     """One write. ``after`` is None when the object is gone; ``final`` is then its last state, with the new version."""
 
     spec: KindSpec
@@ -86,7 +87,7 @@ class Change:
 class Subscriber(Protocol):
     """A follower of a kind."""
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: ObjectWrite) -> None:
         """Take one change. Must not block."""
         ...
 
@@ -105,7 +106,7 @@ class Collection:
         self.subscribers: dict[int, Subscriber] = {}
         self._records: dict[Key, Record] = {}
         self._order: list[Key] = []
-        self._history: deque[Change] = deque()
+        self._history: deque[ObjectWrite] = deque()
         self._history_limit = history_limit
         self._floor = 0
         self._type_meta = spec.type_meta
@@ -131,23 +132,23 @@ class Collection:
         keys = takewhile(lambda key: key.namespace == namespace, self._order[start:])
         return (self._records[key] for key in keys)
 
-    def put(self, key: Key, value: Object, version: int) -> Change:
+    def put(self, key: Key, value: Object, version: int) -> ObjectWrite:
         """Store a new state of an object."""
         before = self._records.get(key)
         record = Record(value, version)
         self._records[key] = record
         if before is None:
             insort(self._order, key)
-        return self._remember(Change(self.spec, key, version, before, record, None))
+        return self._remember(ObjectWrite(self.spec, key, version, before, record, None))
 
-    def remove(self, key: Key, last: Object, version: int) -> Change:
+    def remove(self, key: Key, last: Object, version: int) -> ObjectWrite:
         """Remove an object; ``last`` is its last state. The deletion has a version of its own."""
         before = self._records.pop(key)
         del self._order[bisect_left(self._order, key)]
         final = Record(_at_version(last, version), version)
-        return self._remember(Change(self.spec, key, version, before, None, final))
+        return self._remember(ObjectWrite(self.spec, key, version, before, None, final))
 
-    def _remember(self, change: Change) -> Change:
+    def _remember(self, change: ObjectWrite) -> ObjectWrite:
         self._history.append(change)
         self.last_version = change.version
         if len(self._history) > self._history_limit:
@@ -159,7 +160,7 @@ class Collection:
         self._history.clear()
         self._floor = version
 
-    def since(self, version: int) -> list[Change]:
+    def since(self, version: int) -> list[ObjectWrite]:
         """Return the changes after ``version``. Raises ApiError 410 when the history does not reach that far back."""
         if version < self._floor:
             raise expired(f"too old resource version: {version} ({self._floor})")
@@ -179,7 +180,7 @@ class Collection:
         """Return the line of a watch event."""
         return b'{"type":"%s","object":%s}\n' % (kind.encode(), self.typed_body(record))
 
-    def line(self, change: Change, selection: Selection) -> bytes | None:
+    def line(self, change: ObjectWrite, selection: Selection) -> bytes | None:
         """Return how a watcher with this selection sees a change, or None when it does not see it.
 
         An object that leaves the selection looks deleted, one that enters it looks added.
@@ -195,7 +196,7 @@ class Collection:
         return change.lines[kind]
 
 
-def _departed(change: Change) -> Record | None:
+def _departed(change: ObjectWrite) -> Record | None:
     """Return the last state that a watcher saw, with the version of the change that hides the object from it."""
     if change.after is None:
         return change.final

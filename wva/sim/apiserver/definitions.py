@@ -10,7 +10,7 @@ from typing import Protocol
 
 from wva.api.meta import Key
 from wva.sim.apiserver.builtin import CUSTOM_RESOURCE_DEFINITIONS
-from wva.sim.apiserver.collection import Change, ChangeType
+from wva.sim.apiserver.collection import ChangeType, ObjectWrite
 from wva.sim.apiserver.journal import Journal
 from wva.sim.apiserver.kinds import Kind, kind_from_definition
 from wva.sim.apiserver.objects import Object, metadata_of
@@ -49,14 +49,14 @@ class Definitions:
             if self._journal.collection(spec).get(key) is not None:  # an owner may have taken it along
                 self._verbs.delete(spec, key)
 
-    def _on_change(self, change: Change) -> None:
+    def _on_change(self, change: ObjectWrite) -> None:
         if change.type is ChangeType.DELETED:
             self._journal.stop_serving(kind_from_definition(change.object))
         elif change.type is ChangeType.ADDED or _generation(change.object) != _generation(_before(change)):
             self._journal.serve(kind_from_definition(change.object))
             self._establish(change)
 
-    def _establish(self, change: Change) -> None:
+    def _establish(self, change: ObjectWrite) -> None:
         spec = change.object["spec"]
         moment = metadata_of(change.object)["creationTimestamp"]
         conditions = [
@@ -75,5 +75,5 @@ def _generation(value: Object) -> int:
     return int(metadata_of(value).get("generation", 0))
 
 
-def _before(change: Change) -> Object:
+def _before(change: ObjectWrite) -> Object:
     return {} if change.before is None else change.before.object

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from http import HTTPStatus
 
-from wva.sim.apiserver.kinds import KindSpec, Problem
+from wva.sim.apiserver.kinds import KindSpec, ValidationProblem
 from wva.sim.apiserver.objects import JsonObject, Object
 
 
-class ApiError(Exception):
+class ServedError(Exception):
     """A request that is refused: HTTP ``code``, machine-readable ``reason``, ``message`` and ``details``."""
 
     def __init__(self, code: int, reason: str, message: str, *, details: Object | None = None) -> None:
@@ -44,52 +44,52 @@ def _of(spec: KindSpec, name: str) -> JsonObject:
     return {key: value for key, value in details.items() if value}
 
 
-def not_found(spec: KindSpec, name: str) -> ApiError:
+def not_found(spec: KindSpec, name: str) -> ServedError:
     """Refuse: there is no such object."""
-    return ApiError(HTTPStatus.NOT_FOUND, "NotFound", f'{spec.name} "{name}" not found', details=_of(spec, name))
+    return ServedError(HTTPStatus.NOT_FOUND, "NotFound", f'{spec.name} "{name}" not found', details=_of(spec, name))
 
 
-def nothing_served() -> ApiError:
+def nothing_served() -> ServedError:
     """Refuse: the path leads to no resource."""
     text = "the server could not find the requested resource"
-    return ApiError(HTTPStatus.NOT_FOUND, "NotFound", text, details={})
+    return ServedError(HTTPStatus.NOT_FOUND, "NotFound", text, details={})
 
 
-def already_exists(spec: KindSpec, name: str) -> ApiError:
+def already_exists(spec: KindSpec, name: str) -> ServedError:
     """Refuse: the name is taken."""
     text = f'{spec.name} "{name}" already exists'
-    return ApiError(HTTPStatus.CONFLICT, "AlreadyExists", text, details=_of(spec, name))
+    return ServedError(HTTPStatus.CONFLICT, "AlreadyExists", text, details=_of(spec, name))
 
 
-def conflict(spec: KindSpec, name: str, why: str) -> ApiError:
+def conflict(spec: KindSpec, name: str, why: str) -> ServedError:
     """Refuse: the object is not what the writer believes."""
     text = f'Operation cannot be fulfilled on {spec.name} "{name}": {why}'
-    return ApiError(HTTPStatus.CONFLICT, "Conflict", text, details=_of(spec, name))
+    return ServedError(HTTPStatus.CONFLICT, "Conflict", text, details=_of(spec, name))
 
 
-def modified(spec: KindSpec, name: str) -> ApiError:
+def modified(spec: KindSpec, name: str) -> ServedError:
     """Refuse: the writer's resourceVersion is not the current one."""
     return conflict(
         spec, name, "the object has been modified; please apply your changes to the latest version and try again"
     )
 
 
-def bad_request(message: str) -> ApiError:
+def bad_request(message: str) -> ServedError:
     """Refuse: the request makes no sense."""
-    return ApiError(HTTPStatus.BAD_REQUEST, "BadRequest", message)
+    return ServedError(HTTPStatus.BAD_REQUEST, "BadRequest", message)
 
 
-def forbidden(spec: KindSpec, name: str, why: str, *, causes: Iterable[Object] = ()) -> ApiError:
+def forbidden(spec: KindSpec, name: str, why: str, *, causes: Iterable[Object] = ()) -> ServedError:
     """Refuse: not allowed."""
     named = f'{spec.name} "{name}"' if name else spec.name
     details = _of(spec, name)
     listed = [dict(cause) for cause in causes]
     if listed:
         details["causes"] = listed
-    return ApiError(HTTPStatus.FORBIDDEN, "Forbidden", f"{named} is forbidden: {why}", details=details)
+    return ServedError(HTTPStatus.FORBIDDEN, "Forbidden", f"{named} is forbidden: {why}", details=details)
 
 
-def invalid(spec: KindSpec, name: str, problems: Iterable[Problem]) -> ApiError:
+def invalid(spec: KindSpec, name: str, problems: Iterable[ValidationProblem]) -> ServedError:
     """Refuse: the object breaks its schema or a rule of its kind."""
     found = list(problems)
     sentences = [f"{problem.field}: {problem.message}" for problem in found]
@@ -97,7 +97,7 @@ def invalid(spec: KindSpec, name: str, problems: Iterable[Problem]) -> ApiError:
     details = {"name": name, "group": spec.group, "kind": spec.kind}
     details = {key: value for key, value in details.items() if value}
     causes = [{"reason": item.reason, "message": item.message, "field": item.field} for item in found]
-    return ApiError(
+    return ServedError(
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "Invalid",
         f'{spec.qualified_kind} "{name}" is invalid: {text}',
@@ -105,11 +105,11 @@ def invalid(spec: KindSpec, name: str, problems: Iterable[Problem]) -> ApiError:
     )
 
 
-def version_required(spec: KindSpec, name: str) -> ApiError:
+def version_required(spec: KindSpec, name: str) -> ServedError:
     """Refuse: this kind is only replaced by a client that knows its current version."""
     field, message = "metadata.resourceVersion", "Invalid value: 0: must be specified for an update"
     causes = [{"reason": "FieldValueInvalid", "message": message, "field": field}]
-    return ApiError(
+    return ServedError(
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "Invalid",
         f'{spec.name} "{name}" is invalid: {field}: {message}',
@@ -117,11 +117,11 @@ def version_required(spec: KindSpec, name: str) -> ApiError:
     )
 
 
-def unsupported_option(kind: str, option: str, value: str, supported: str) -> ApiError:
+def unsupported_option(kind: str, option: str, value: str, supported: str) -> ServedError:
     """Refuse: an option of the query that is not served, for example another ``dryRun`` than ``All``."""
     message = f'Unsupported value: ["{value}"]: supported values: "{supported}"'
     causes = [{"reason": "FieldValueNotSupported", "message": message, "field": option}]
-    return ApiError(
+    return ServedError(
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "Invalid",
         f'{kind}.meta.k8s.io "" is invalid: {option}: {message}',
@@ -129,10 +129,10 @@ def unsupported_option(kind: str, option: str, value: str, supported: str) -> Ap
     )
 
 
-def forbidden_option(kind: str, option: str, why: str) -> ApiError:
+def forbidden_option(kind: str, option: str, why: str) -> ServedError:
     """Refuse: an option of the query that must not be there beside, or without, another one."""
     causes = [{"reason": "FieldValueForbidden", "message": f"Forbidden: {why}", "field": option}]
-    return ApiError(
+    return ServedError(
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "Invalid",
         f'{kind}.meta.k8s.io "" is invalid: {option}: Forbidden: {why}',
@@ -140,21 +140,21 @@ def forbidden_option(kind: str, option: str, why: str) -> ApiError:
     )
 
 
-def internal_error(message: str) -> ApiError:
+def internal_error(message: str) -> ServedError:
     """Refuse: the object is such that the server cannot answer."""
     causes = [{"message": message}]
     text = f"Internal error occurred: {message}"
-    return ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError", text, details={"causes": causes})
+    return ServedError(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError", text, details={"causes": causes})
 
 
-def expired(message: str) -> ApiError:
+def expired(message: str) -> ServedError:
     """Refuse: the history that would be needed is gone (410)."""
-    return ApiError(HTTPStatus.GONE, "Expired", message)
+    return ServedError(HTTPStatus.GONE, "Expired", message)
 
 
-def too_large_version(asked: int, current: int) -> ApiError:
+def too_large_version(asked: int, current: int) -> ServedError:
     """Refuse: a list at a resourceVersion that lies in the future."""
-    return ApiError(
+    return ServedError(
         HTTPStatus.GATEWAY_TIMEOUT,
         "Timeout",
         f"Timeout: Too large resource version: {asked}, current: {current}",
@@ -165,18 +165,18 @@ def too_large_version(asked: int, current: int) -> ApiError:
     )
 
 
-def method_not_allowed() -> ApiError:
+def method_not_allowed() -> ServedError:
     """Refuse: this verb is not served here."""
     text = "the server does not allow this method on the requested resource"
-    return ApiError(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed", text, details={})
+    return ServedError(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed", text, details={})
 
 
-def unsupported_media_type(accepted: Iterable[str]) -> ApiError:
+def unsupported_media_type(accepted: Iterable[str]) -> ServedError:
     """Refuse: the body is of a type that the server does not read."""
     text = "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
-    return ApiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", text)
+    return ServedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", text)
 
 
-def unauthorized() -> ApiError:
+def unauthorized() -> ServedError:
     """Refuse: no valid token."""
-    return ApiError(HTTPStatus.UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    return ServedError(HTTPStatus.UNAUTHORIZED, "Unauthorized", "Unauthorized")

@@ -15,10 +15,10 @@ import msgspec
 from aiohttp import web
 
 from wva.sim.apiserver.cached import Cached
-from wva.sim.apiserver.errors import ApiError
+from wva.sim.apiserver.errors import ServedError
 from wva.sim.apiserver.pages import Pages
 from wva.sim.apiserver.requests import RequestInfo
-from wva.sim.apiserver.store import Store
+from wva.sim.apiserver.store import ObjectStore
 from wva.sim.apiserver.watches import Watches
 
 Match: TypeAlias = Callable[[RequestInfo], bool]
@@ -56,10 +56,10 @@ class _Fault:
     text: str | None = None
 
 
-class Faults:
+class ApiServerFaults:
     """The faults of one server. ``times`` None means until ``clear``."""
 
-    def __init__(self, store: Store, watches: Watches, pages: Pages, cached: Cached) -> None:
+    def __init__(self, store: ObjectStore, watches: Watches, pages: Pages, cached: Cached) -> None:
         """Disturb this store, these watches, these unfinished lists and this cache."""
         self._cached = cached
         self._store = store
@@ -164,7 +164,7 @@ def _answer(fault: _Fault, status: int) -> web.Response:
     phrase = HTTPStatus(status).phrase
     details = {} if fault.retry_after_seconds is None else {"retryAfterSeconds": fault.retry_after_seconds}
     reasons = {500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
-    error = ApiError(status, reasons.get(status, phrase.replace(" ", "")), phrase, details=details)
+    error = ServedError(status, reasons.get(status, phrase.replace(" ", "")), phrase, details=details)
     return web.Response(
         status=status, body=msgspec.json.encode(error.status()), content_type="application/json", headers=headers
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from wva.api.meta import Key
-from wva.sim.apiserver.collection import Change, Collection, Subscriber
+from wva.sim.apiserver.collection import Collection, ObjectWrite, Subscriber
 from wva.sim.apiserver.kinds import Kind, KindSpec, Registry
 from wva.sim.apiserver.objects import JsonObject, metadata_of
 
@@ -24,9 +24,9 @@ Unsubscribe: TypeAlias = Callable[[], None]
 class _Callback:
     """A plain function as subscriber."""
 
-    call: Callable[[Change], None]
+    call: Callable[[ObjectWrite], None]
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: ObjectWrite) -> None:
         self.call(change)
 
     def on_end(self) -> None:
@@ -42,8 +42,8 @@ class Journal:
         self.version = 1
         self._history_limit = history_limit
         self._collections: dict[str, Collection] = {}
-        self._observers: list[Callable[[Change], None]] = []
-        self._pending: deque[Change] = deque()
+        self._observers: list[Callable[[ObjectWrite], None]] = []
+        self._pending: deque[ObjectWrite] = deque()
         self._telling = False
         self._tickets = 0
         for spec in specs:
@@ -73,13 +73,13 @@ class Journal:
         except KeyError:
             raise LookupError(f"the kind {name!r} is not served") from None
 
-    def put(self, spec: KindSpec, key: Key, value: JsonObject) -> Change:
+    def put(self, spec: KindSpec, key: Key, value: JsonObject) -> ObjectWrite:
         """Store a state of an object under a new version, which is written into its metadata."""
         self.version += 1
         metadata_of(value)["resourceVersion"] = str(self.version)
         return self._tell(self.collection(spec).put(key, value, self.version))
 
-    def remove(self, spec: KindSpec, key: Key, last: JsonObject) -> Change:
+    def remove(self, spec: KindSpec, key: Key, last: JsonObject) -> ObjectWrite:
         """Remove an object; ``last`` is the state that its deletion event carries."""
         self.version += 1
         return self._tell(self.collection(spec).remove(key, last, self.version))
@@ -89,11 +89,11 @@ class Journal:
         for collection in self._collections.values():
             collection.compact(self.version)
 
-    def observe(self, observer: Callable[[Change], None]) -> None:
+    def observe(self, observer: Callable[[ObjectWrite], None]) -> None:
         """Call ``observer`` on every change of any kind, before the subscribers; it must not write."""
         self._observers.append(observer)
 
-    def subscribe(self, kind: Kind, callback: Callable[[Change], None]) -> Unsubscribe:
+    def subscribe(self, kind: Kind, callback: Callable[[ObjectWrite], None]) -> Unsubscribe:
         """Call ``callback`` on every later change of a kind, until the returned function is called."""
         return self.attach(kind, _Callback(callback))
 
@@ -109,7 +109,7 @@ class Journal:
 
         return unsubscribe
 
-    def _tell(self, change: Change) -> Change:
+    def _tell(self, change: ObjectWrite) -> ObjectWrite:
         for observer in self._observers:
             observer(change)
         self._pending.append(change)
@@ -123,7 +123,7 @@ class Journal:
             self._telling = False
         return change
 
-    def _hand_out(self, change: Change) -> None:
+    def _hand_out(self, change: ObjectWrite) -> None:
         collection = self._collections.get(change.spec.name)
         if collection is None:
             return

@@ -28,7 +28,7 @@ class ScalePaths:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ValidationProblem:
     """One finding of validation: the field, a machine-readable reason (``FieldValueRequired``), a sentence."""
 
     field: str
@@ -36,10 +36,10 @@ class Problem:
     message: str
 
 
-Check: TypeAlias = Callable[[Object, Object | None], list[Problem]]
+Check: TypeAlias = Callable[[Object, Object | None], list[ValidationProblem]]
 
 
-def no_check(new: Object, old: Object | None) -> list[Problem]:
+def no_check(new: Object, old: Object | None) -> list[ValidationProblem]:
     """Find nothing: the check of kinds without rules beyond their schema."""
     del new, old
     return []

@@ -14,8 +14,8 @@ from typing import Final
 
 from wva.sim.apiserver import validation
 from wva.sim.apiserver.builtin import NAMESPACES, PODS
-from wva.sim.apiserver.errors import ApiError, bad_request, conflict, invalid, modified
-from wva.sim.apiserver.kinds import KindSpec, Problem
+from wva.sim.apiserver.errors import ServedError, bad_request, conflict, invalid, modified
+from wva.sim.apiserver.kinds import KindSpec, ValidationProblem
 from wva.sim.apiserver.objects import JsonObject, Object, metadata_of
 from wva.sim.apiserver.scale import replica_problems
 
@@ -154,7 +154,7 @@ def check_valid(spec: KindSpec, new: Object, old: Object | None, *, subresource:
         raise invalid(spec, metadata_of(new).get("name", ""), problems)
 
 
-def _problems(spec: KindSpec, value: Object) -> list[Problem]:
+def _problems(spec: KindSpec, value: Object) -> list[ValidationProblem]:
     problems = list(_metadata_problems(spec, metadata_of(value)))
     if spec.schema is not None:
         problems += validation.validate(value, spec.schema)
@@ -163,9 +163,9 @@ def _problems(spec: KindSpec, value: Object) -> list[Problem]:
     return problems
 
 
-def _status_problems(spec: KindSpec, value: Object) -> list[Problem]:
+def _status_problems(spec: KindSpec, value: Object) -> list[ValidationProblem]:
     status = {STATUS: value.get(STATUS, {})}
-    problems: list[Problem] = []
+    problems: list[ValidationProblem] = []
     if spec.schema is not None:
         properties = spec.schema.get("properties") or {}
         problems += validation.validate(status, {"type": "object", "properties": {STATUS: properties.get(STATUS, {})}})
@@ -174,15 +174,19 @@ def _status_problems(spec: KindSpec, value: Object) -> list[Problem]:
     return problems
 
 
-def _metadata_problems(spec: KindSpec, metadata: Object) -> Iterable[Problem]:
+def _metadata_problems(spec: KindSpec, metadata: Object) -> Iterable[ValidationProblem]:
     name = metadata.get("name", "")
     if not name:
-        yield Problem("metadata.name", "FieldValueRequired", "Required value: name or generateName is required")
+        yield ValidationProblem(
+            "metadata.name", "FieldValueRequired", "Required value: name or generateName is required"
+        )
     elif len(name) > _NAME_LIMIT or not _NAME.match(name) or (spec is NAMESPACES and "." in name):
         text = f'Invalid value: "{name}": not a lowercase RFC 1123 {"label" if spec is NAMESPACES else "subdomain"}'
-        yield Problem("metadata.name", "FieldValueInvalid", text)
+        yield ValidationProblem("metadata.name", "FieldValueInvalid", text)
     for key, value in (metadata.get("labels") or {}).items():
         if not isinstance(value, str):
-            raise ApiError(HTTPStatus.BAD_REQUEST, "BadRequest", f"label {key} is not a text")
+            raise ServedError(HTTPStatus.BAD_REQUEST, "BadRequest", f"label {key} is not a text")
         if len(value) > _LABEL_LIMIT or not _LABEL_VALUE.match(value):
-            yield Problem("metadata.labels", "FieldValueInvalid", f'Invalid value: "{value}": not a label value')
+            yield ValidationProblem(
+                "metadata.labels", "FieldValueInvalid", f'Invalid value: "{value}": not a label value'
+            )

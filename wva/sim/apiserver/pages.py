@@ -20,7 +20,7 @@ _KEPT: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """A part of a list: its records, the version of the whole, the token of the rest and how many that are."""
 
     records: list[Record]
@@ -44,17 +44,17 @@ class Pages:
         self._rest: OrderedDict[int, list[Record]] = OrderedDict()
         self._count = 0
 
-    def first(self, records: list[Record], *, version: int, limit: int) -> Page:
+    def first(self, records: list[Record], *, version: int, limit: int) -> ListPage:
         """Return the first page of a list; the whole list when ``limit`` is 0 or reaches that far."""
         if not limit or len(records) <= limit:
-            return Page(records, version)
+            return ListPage(records, version)
         self._count += 1
         self._rest[self._count] = records
         if len(self._rest) > _KEPT:
             self._rest.popitem(last=False)
         return self._page(self._count, 0, version, limit)
 
-    def next(self, text: str, *, limit: int) -> Page:
+    def next(self, text: str, *, limit: int) -> ListPage:
         """Return the page that a token leads to. Raises ApiError 400 for no token of ours, 410 for an old one."""
         try:
             token = msgspec.json.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
@@ -68,10 +68,10 @@ class Pages:
         """Let all tokens expire."""
         self._rest.clear()
 
-    def _page(self, page: int, start: int, version: int, limit: int) -> Page:
+    def _page(self, page: int, start: int, version: int, limit: int) -> ListPage:
         records = self._rest[page]
         end = min(start + limit, len(records)) if limit else len(records)
         if end == len(records):
-            return Page(records[start:], version)
+            return ListPage(records[start:], version)
         token = msgspec.json.encode(_Token(rv=version, start=end, page=page))
-        return Page(records[start:end], version, urlsafe_b64encode(token).decode().rstrip("="), len(records) - end)
+        return ListPage(records[start:end], version, urlsafe_b64encode(token).decode().rstrip("="), len(records) - end)

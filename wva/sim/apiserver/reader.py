@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from wva.api.meta import Key
-from wva.sim.apiserver.collection import Change, Collection
+from wva.sim.apiserver.collection import Collection, ObjectWrite
 from wva.sim.apiserver.errors import not_found
 from wva.sim.apiserver.journal import Journal, Unsubscribe
 from wva.sim.apiserver.kinds import Kind, KindSpec
@@ -13,7 +13,7 @@ from wva.sim.apiserver.objects import Object
 from wva.sim.apiserver.selectors import select
 
 
-class Reader:
+class ObjectReader:
     """Reads objects of all kinds. Every method raises LookupError for a kind that is not served."""
 
     def __init__(self, journal: Journal) -> None:
@@ -55,7 +55,7 @@ class Reader:
         selection = select(collection.spec, namespace=namespace, labels=labels, fields=fields)
         return [record.object for record in collection.records(namespace) if selection.matches(record.object)]
 
-    def subscribe(self, kind: Kind, callback: Callable[[Change], None]) -> Unsubscribe:
+    def subscribe(self, kind: Kind, callback: Callable[[ObjectWrite], None]) -> Unsubscribe:
         """Call ``callback`` with every later change of a kind, in order; return the function that ends it."""
         return self.journal.subscribe(kind, callback)
 

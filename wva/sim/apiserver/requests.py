@@ -68,7 +68,7 @@ def _verb(method: str, *, named: bool, watch: bool) -> str:
     return {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(method, method.lower())
 
 
-class RequestLog:
+class ApiRequestLog:
     """All requests since the last ``reset``: counted without limit, remembered up to one."""
 
     def __init__(self, *, limit: int = 10_000) -> None:

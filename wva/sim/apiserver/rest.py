@@ -26,15 +26,15 @@ from wva.sim.apiserver.errors import (
     nothing_served,
     unsupported_option,
 )
-from wva.sim.apiserver.kinds import KindSpec, Problem
+from wva.sim.apiserver.kinds import KindSpec, ValidationProblem
 from wva.sim.apiserver.lifecycle import check_identity, check_type
 from wva.sim.apiserver.objects import JsonObject, Object, metadata_of
 from wva.sim.apiserver.options import DeleteOptions, Patch, WriteOptions
-from wva.sim.apiserver.pages import Page, Pages
+from wva.sim.apiserver.pages import ListPage, Pages
 from wva.sim.apiserver.patches import PatchType
 from wva.sim.apiserver.requests import RequestInfo
 from wva.sim.apiserver.selectors import Selection, select
-from wva.sim.apiserver.store import SCALE, Store
+from wva.sim.apiserver.store import SCALE, ObjectStore
 
 _JSON: Final = "application/json"
 _RETURNS_OBJECT: Final = frozenset({PODS.name, NAMESPACES.name})
@@ -73,7 +73,7 @@ def selection_of(spec: KindSpec, info: RequestInfo, request: web.Request) -> Sel
 class Rest:
     """Answers the requests for resources, except watches."""
 
-    def __init__(self, store: Store, pages: Pages, cached: Cached) -> None:
+    def __init__(self, store: ObjectStore, pages: Pages, cached: Cached) -> None:
         """Serve the objects of ``store``."""
         self._store = store
         self._cached = cached
@@ -155,7 +155,9 @@ class Rest:
     async def _patch(self, spec: KindSpec, info: RequestInfo, request: web.Request) -> web.Response:
         kind, body = await patch_body(request, spec)
         if kind is PatchType.APPLY and not request.query.get("fieldManager"):
-            problem = Problem("fieldManager", "FieldValueRequired", "Required value: is required for apply patch")
+            problem = ValidationProblem(
+                "fieldManager", "FieldValueRequired", "Required value: is required for apply patch"
+            )
             raise invalid(_PATCH_OPTIONS, "", [problem])
         warnings: list[str] = []
         key = _key(spec, info)
@@ -181,7 +183,7 @@ class Rest:
         options = await delete_options(request)
         selection = selection_of(spec, info, request)
         collection = self._store.collection(spec)
-        page = Page(
+        page = ListPage(
             [found for found in collection.records(info.namespace) if selection.matches(found.object)],
             self._store.version,
         )
@@ -227,7 +229,7 @@ def _placed(value: JsonObject, namespace: str) -> JsonObject:
     return {**value, "metadata": {**metadata, "namespace": namespace}}
 
 
-def _list_body(collection: Collection, page: Page, *, counted: bool) -> bytes:
+def _list_body(collection: Collection, page: ListPage, *, counted: bool) -> bytes:
     spec = collection.spec
     metadata: JsonObject = {"resourceVersion": str(page.version)}
     if page.token:

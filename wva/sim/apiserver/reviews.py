@@ -12,10 +12,10 @@ from wva.api.meta import Key, format_time
 from wva.sim.apiserver.access import API_AUDIENCE, Access, Attributes, User
 from wva.sim.apiserver.builtin import SERVICE_ACCOUNTS
 from wva.sim.apiserver.errors import bad_request, invalid, not_found
-from wva.sim.apiserver.kinds import KindSpec, Problem
+from wva.sim.apiserver.kinds import KindSpec, ValidationProblem
 from wva.sim.apiserver.objects import JsonObject, Object, lookup, text_at
 from wva.sim.apiserver.requests import RequestInfo
-from wva.sim.apiserver.store import Store
+from wva.sim.apiserver.store import ObjectStore
 
 AUTHENTICATION: Final = "authentication.k8s.io"
 AUTHORIZATION: Final = "authorization.k8s.io"
@@ -34,10 +34,10 @@ _LIFETIME_SECONDS: Final = 3600
 _SHORTEST_SECONDS: Final = 600
 
 
-class Reviews:
+class ReviewAnswers:
     """Answers with what the server's access says."""
 
-    def __init__(self, access: Access, store: Store) -> None:
+    def __init__(self, access: Access, store: ObjectStore) -> None:
         """Ask ``access``; ServiceAccounts are those of ``store``."""
         self._access = access
         self._store = store
@@ -64,7 +64,7 @@ class Reviews:
         seconds = spec.get("expirationSeconds") or _LIFETIME_SECONDS
         if seconds < _SHORTEST_SECONDS:
             text = f"Invalid value: {seconds}: may not specify a duration less than 10 minutes"
-            raise invalid(_TOKEN_REQUEST, "", [Problem("spec.expirationSeconds", "FieldValueInvalid", text)])
+            raise invalid(_TOKEN_REQUEST, "", [ValidationProblem("spec.expirationSeconds", "FieldValueInvalid", text)])
         place = f"system:serviceaccounts:{info.namespace}"
         user = User(
             f"system:serviceaccount:{info.namespace}:{info.name}",
@@ -109,7 +109,7 @@ class Reviews:
         name, groups = spec.get("user") or "", tuple(spec.get("groups") or ())
         if not name and not groups:
             text = 'Invalid value: "": at least one of user or group must be specified'
-            raise invalid(_KINDS[kind], "", [Problem("spec.user", "FieldValueInvalid", text)])
+            raise invalid(_KINDS[kind], "", [ValidationProblem("spec.user", "FieldValueInvalid", text)])
         extra = {key: tuple(values) for key, values in (spec.get("extra") or {}).items()}
         return {"allowed": self._access.authorize(User(name, groups, spec.get("uid") or "", extra), asked)}
 
@@ -122,7 +122,7 @@ def _asked(kind: str, body: Object) -> Attributes:
         field, text = "resourceAttributes", "Invalid value: null: exactly one of the attributes must be specified"
         if isinstance(path, dict):
             field, text = "nonResourceAttributes", "Invalid value: cannot be specified in combination with the other"
-        raise invalid(_KINDS[kind], "", [Problem(f"spec.{field}", "FieldValueInvalid", text)])
+        raise invalid(_KINDS[kind], "", [ValidationProblem(f"spec.{field}", "FieldValueInvalid", text)])
     if isinstance(path, dict):
         return Attributes(text_at(path, ("verb",)), path=text_at(path, ("path",)))
     fields = ("verb", "group", "resource", "subresource", "namespace", "name")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from wva.sim.apiserver.errors import bad_request, internal_error, invalid, method_not_allowed
-from wva.sim.apiserver.kinds import KindSpec, Problem, ScalePaths
+from wva.sim.apiserver.kinds import KindSpec, ScalePaths, ValidationProblem
 from wva.sim.apiserver.objects import MISSING, Json, JsonObject, Object, lookup, metadata_of, replaced
 
 _SCALE: Final = KindSpec(group="autoscaling", version="v1", plural="scales", kind="Scale")
@@ -65,13 +65,13 @@ def rescaled(spec: KindSpec, value: Object, scale: Object) -> JsonObject:
     if wanted < 0 and spec.built_in:
         text = f"Invalid value: {wanted}: must be greater than or equal to 0"
         name = metadata_of(value).get("name", "")
-        raise invalid(_SCALE, name, [Problem("spec.replicas", "FieldValueInvalid", text)])
+        raise invalid(_SCALE, name, [ValidationProblem("spec.replicas", "FieldValueInvalid", text)])
     result = replaced(value, paths.spec_replicas, wanted)
     version = metadata_of(scale).get("resourceVersion")
     return replaced(result, ("metadata", "resourceVersion"), version) if version else result
 
 
-def replica_problems(paths: ScalePaths, value: Object) -> Iterator[Problem]:
+def replica_problems(paths: ScalePaths, value: Object) -> Iterator[ValidationProblem]:
     """Find what the scale subresource could not express: wanted or current numbers that are no 32-bit counts."""
     for path in (paths.spec_replicas, paths.status_replicas):
         number = lookup(value, path)
@@ -80,12 +80,14 @@ def replica_problems(paths: ScalePaths, value: Object) -> Iterator[Problem]:
             continue
         if isinstance(number, bool) or not isinstance(number, int):
             text = f"Invalid value: 0: {field} accessor error: the value is not of the type int64"
-            yield Problem(field, "FieldValueInvalid", text)
+            yield ValidationProblem(field, "FieldValueInvalid", text)
         elif number < 0:
-            yield Problem(field, "FieldValueInvalid", f"Invalid value: {number}: should be a non-negative integer")
+            yield ValidationProblem(
+                field, "FieldValueInvalid", f"Invalid value: {number}: should be a non-negative integer"
+            )
         elif number > _LARGEST:
             text = f"Invalid value: {number}: should be less than or equal to {_LARGEST}"
-            yield Problem(field, "FieldValueInvalid", text)
+            yield ValidationProblem(field, "FieldValueInvalid", text)
 
 
 def _paths(spec: KindSpec) -> ScalePaths:

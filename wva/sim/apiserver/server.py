@@ -1,4 +1,4 @@
-"""The embedded Kubernetes API over HTTP: one aiohttp server on loopback in front of a ``Store``.
+"""The embedded Kubernetes API over HTTP: one aiohttp server on loopback in front of a ``ObjectStore``.
 
 It speaks the protocol well enough that unmodified clients cannot tell: discovery, REST verbs, watches, ``Status``
 bodies. One handler takes every path, since kinds come and go at run time. Beside the URL the server offers what tests
@@ -23,16 +23,16 @@ from wva.sim.apiserver.bodies import object_body
 from wva.sim.apiserver.builtin import SERVICE_ACCOUNTS
 from wva.sim.apiserver.cached import Cached
 from wva.sim.apiserver.discovery import document
-from wva.sim.apiserver.errors import ApiError, method_not_allowed, nothing_served
-from wva.sim.apiserver.faults import Faults
+from wva.sim.apiserver.errors import ServedError, method_not_allowed, nothing_served
+from wva.sim.apiserver.faults import ApiServerFaults
 from wva.sim.apiserver.kinds import KindSpec
 from wva.sim.apiserver.lifecycle import STATUS
 from wva.sim.apiserver.options import StoreOptions
 from wva.sim.apiserver.pages import Pages
-from wva.sim.apiserver.requests import RequestInfo, RequestLog, parse
+from wva.sim.apiserver.requests import ApiRequestLog, RequestInfo, parse
 from wva.sim.apiserver.rest import Rest, json_response, number_of, selection_of, version_of
-from wva.sim.apiserver.reviews import REVIEWS, TOKEN, Reviews
-from wva.sim.apiserver.store import SCALE, Store
+from wva.sim.apiserver.reviews import REVIEWS, TOKEN, ReviewAnswers
+from wva.sim.apiserver.store import SCALE, ObjectStore
 from wva.sim.apiserver.watches import Watches, WatchRequest
 
 _HOST: Final = "127.0.0.1"
@@ -50,7 +50,7 @@ class ServerOptions:
     store: StoreOptions = field(default_factory=StoreOptions)
 
 
-class ApiServer:
+class EmbeddedApiServer:
     """An API server in this process: ``async with ApiServer(now=...) as api: ... api.url ...``."""
 
     def __init__(
@@ -62,14 +62,14 @@ class ApiServer:
     ) -> None:
         """Serve the built-in kinds and ``kinds``; ``now`` stamps the objects, in seconds since the epoch."""
         self.options = options or ServerOptions()
-        self.store = Store(kinds, now=now, options=self.options.store)
+        self.store = ObjectStore(kinds, now=now, options=self.options.store)
         self.access = Access(now)
-        self._reviews = Reviews(self.access, self.store)
-        self.requests = RequestLog()
+        self._reviews = ReviewAnswers(self.access, self.store)
+        self.requests = ApiRequestLog()
         self.watches = Watches(self.store.journal)
         self._pages = Pages()
         cached = Cached(self.store.journal)
-        self.faults = Faults(self.store, self.watches, self._pages, cached)
+        self.faults = ApiServerFaults(self.store, self.watches, self._pages, cached)
         self._rest = Rest(self.store, self._pages, cached)
         self._runner: web.AppRunner | None = None
         self._port = 0
@@ -128,7 +128,7 @@ class ApiServer:
         try:
             user = self.access.admit(info, request.headers.get("Authorization", ""))
             return await self._route(info, request, user)
-        except ApiError as error:
+        except ServedError as error:
             return _refusal(error)
 
     async def _route(self, info: RequestInfo, request: web.Request, user: User) -> web.StreamResponse:
@@ -194,5 +194,5 @@ def _serves(spec: KindSpec, subresource: str) -> bool:
     )
 
 
-def _refusal(error: ApiError) -> web.Response:
+def _refusal(error: ServedError) -> web.Response:
     return json_response(error.status(), status=error.code)

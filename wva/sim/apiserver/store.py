@@ -1,9 +1,9 @@
 """The API server without HTTP: verbs on objects, for the simulation and for the HTTP face alike.
 
 Objects go in and come out as plain JSON; kinds are named by their resource name (``deployments.apps``), a ``KindSpec``
-or a ``wva.api`` resource. Every refusal is an ``ApiError`` with the status code that the real server gives. Everything
-is synchronous: one call is one transaction, and subscribers have seen its changes when it returns. A write that
-changes nothing is no write: it takes no version and causes no event.
+or a ``wva.api`` resource. Every refusal is a ``ServedError`` with the status code that the real server gives.
+Everything is synchronous: one call is one transaction, and subscribers have seen its changes when it returns. A write
+that changes nothing is no write: it takes no version and causes no event.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wva.sim.apiserver.builtin import BUILT_IN, CUSTOM_RESOURCE_DEFINITIONS, NAM
 from wva.sim.apiserver.cascade import Cascade
 from wva.sim.apiserver.definitions import Definitions
 from wva.sim.apiserver.errors import (
-    ApiError,
+    ServedError,
     already_exists,
     bad_request,
     forbidden,
@@ -30,12 +30,12 @@ from wva.sim.apiserver.errors import (
 )
 from wva.sim.apiserver.identities import Identities
 from wva.sim.apiserver.journal import Journal
-from wva.sim.apiserver.kinds import Kind, KindSpec, Problem
+from wva.sim.apiserver.kinds import Kind, KindSpec, ValidationProblem
 from wva.sim.apiserver.lifecycle import STATUS
 from wva.sim.apiserver.objects import Json, JsonObject, Object, clone, metadata_of
 from wva.sim.apiserver.options import DeleteOptions, Patch, StoreOptions, WriteOptions
 from wva.sim.apiserver.patches import PatchFailedError, PatchType, json_patch, merge_patch, strategic_merge_patch
-from wva.sim.apiserver.reader import Reader
+from wva.sim.apiserver.reader import ObjectReader
 from wva.sim.apiserver.shape import Shape
 
 SCALE = "scale"
@@ -52,7 +52,7 @@ class _Write:
     applied: bool = False
 
 
-class Store(Reader):
+class ObjectStore(ObjectReader):
     """Objects of all kinds, with the behaviour of the Kubernetes API."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Store(Reader):
         spec = self.spec(kind)
         if metadata_of(value).get("resourceVersion"):
             text = "resourceVersion should not be set on objects to be created"
-            raise ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "", text)
+            raise ServedError(HTTPStatus.INTERNAL_SERVER_ERROR, "", text)
         draft: JsonObject = {"apiVersion": spec.api_version, "kind": spec.kind}
         draft["metadata"] = lifecycle.fresh_metadata(value)
         draft |= {name: part for name, part in value.items() if name not in draft}
@@ -129,7 +129,7 @@ class Store(Reader):
         lifecycle.check_identity(metadata_of(new), metadata_of(old))
         if metadata_of(new).get("uid") != metadata_of(old)["uid"]:
             text = f'Invalid value: "{metadata_of(new).get("uid", "")}": field is immutable'
-            raise invalid(spec, key.name, [Problem("metadata.uid", "FieldValueInvalid", text)])
+            raise invalid(spec, key.name, [ValidationProblem("metadata.uid", "FieldValueInvalid", text)])
         return self._replace(spec, old, new, _Write(patch.options, patch.subresource))
 
     def patch_status(self, kind: Kind, key: Key, status: Object) -> Object:
@@ -291,7 +291,7 @@ def _patched(spec: KindSpec, old: Object, patch: Patch) -> JsonObject:
             new = json_patch(dict(old), patch.body)
         except PatchFailedError as error:
             text = "the server rejected our request due to an error in our request"
-            raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", text, details={}) from error
+            raise ServedError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", text, details={}) from error
     elif patch.type is PatchType.STRATEGIC:
         if not spec.built_in:
             raise unsupported_media_type((PatchType.JSON, PatchType.MERGE, PatchType.APPLY))

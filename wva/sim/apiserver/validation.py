@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from wva.sim.apiserver.kinds import Problem
+from wva.sim.apiserver.kinds import ValidationProblem
 from wva.sim.apiserver.objects import Json, JsonObject, Object, clone
 from wva.sim.apiserver.values import value_problems
 
@@ -32,7 +32,7 @@ def apply_defaults(value: JsonObject, schema: Schema) -> None:
     _default(value, schema)
 
 
-def validate(value: Object, schema: Schema) -> list[Problem]:
+def validate(value: Object, schema: Schema) -> list[ValidationProblem]:
     """Return what is wrong with an object, in the order of the schema's fields."""
     return list(_validate(dict(value), schema, "", skip=TYPE_META))
 
@@ -85,7 +85,7 @@ def _default_field(value: JsonObject, name: str, schema: Schema) -> None:
         _default(value[name], schema)
 
 
-def _validate(value: Json, schema: Schema, path: str, *, skip: tuple[str, ...] = ()) -> Iterator[Problem]:
+def _validate(value: Json, schema: Schema, path: str, *, skip: tuple[str, ...] = ()) -> Iterator[ValidationProblem]:
     if value is None and schema.get("nullable"):
         return
     found = list(value_problems(value, schema, path))
@@ -101,10 +101,12 @@ def _validate(value: Json, schema: Schema, path: str, *, skip: tuple[str, ...] =
             yield from _validate(item, items, f"{path}[{index}]")
 
 
-def _validate_object(value: JsonObject, schema: Schema, path: str, skip: tuple[str, ...]) -> Iterator[Problem]:
+def _validate_object(
+    value: JsonObject, schema: Schema, path: str, skip: tuple[str, ...]
+) -> Iterator[ValidationProblem]:
     for name in schema.get("required", ()):
         if name not in value:
-            yield Problem(_join(path, name), "FieldValueRequired", "Required value")
+            yield ValidationProblem(_join(path, name), "FieldValueRequired", "Required value")
     properties = schema.get("properties", {})
     additional = schema.get("additionalProperties")
     for name, item in value.items():
@@ -116,7 +118,7 @@ def _validate_object(value: JsonObject, schema: Schema, path: str, skip: tuple[s
             yield from _validate(item, additional, _join(path, name))
 
 
-def _junctions(value: Json, schema: Schema, path: str) -> Iterator[Problem]:
+def _junctions(value: Json, schema: Schema, path: str) -> Iterator[ValidationProblem]:
     """Evaluate allOf, anyOf, oneOf and not: value validations only, as structural schemas demand."""
     for part in schema.get("allOf", ()):
         yield from _validate(value, part, path)
@@ -127,10 +129,10 @@ def _junctions(value: Json, schema: Schema, path: str) -> Iterator[Problem]:
         fitting = sum(1 for part in parts if not any(_validate(value, part, path)))
         if fitting == 0 or (word == "oneOf" and fitting > 1):
             text = f'Invalid value: "{path}": {path} in body must validate {_quantity(word)} schema ({word})'
-            yield Problem(path, "FieldValueInvalid", text)
+            yield ValidationProblem(path, "FieldValueInvalid", text)
     if "not" in schema and not any(_validate(value, schema["not"], path)):
         text = f'Invalid value: "{path}": {path} in body must not validate the schema (not)'
-        yield Problem(path, "FieldValueInvalid", text)
+        yield ValidationProblem(path, "FieldValueInvalid", text)
 
 
 def _quantity(word: str) -> str:

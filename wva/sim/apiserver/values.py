@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
-from wva.sim.apiserver.kinds import Problem
+from wva.sim.apiserver.kinds import ValidationProblem
 from wva.sim.apiserver.objects import Json
 
 _RFC3339: Final = re.compile(r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$")
 
 
-def value_problems(value: Json, schema: Mapping[str, Any], path: str) -> Iterator[Problem]:
+def value_problems(value: Json, schema: Mapping[str, Any], path: str) -> Iterator[ValidationProblem]:
     """Yield what is wrong with ``value`` itself; nested values are the caller's."""
     wrong_type = _type_problem(value, schema, path)
     if wrong_type is not None:
@@ -28,7 +28,7 @@ def value_problems(value: Json, schema: Mapping[str, Any], path: str) -> Iterato
     if "enum" in schema and value not in schema["enum"]:
         supported = ", ".join(_shown(item) for item in schema["enum"])
         text = f"Unsupported value: {_shown(value)}: supported values: {supported}"
-        yield Problem(path, "FieldValueNotSupported", text)
+        yield ValidationProblem(path, "FieldValueNotSupported", text)
     if isinstance(value, str):
         yield from _text_problems(value, schema, path)
     elif isinstance(value, list):
@@ -53,7 +53,7 @@ def type_name(value: Json) -> str:
     return "object"
 
 
-def _type_problem(value: Json, schema: Mapping[str, Any], path: str) -> Problem | None:
+def _type_problem(value: Json, schema: Mapping[str, Any], path: str) -> ValidationProblem | None:
     actual = type_name(value)
     if schema.get("x-kubernetes-int-or-string"):
         fits, wanted = actual in {"integer", "string"}, "integer,string"
@@ -66,10 +66,10 @@ def _type_problem(value: Json, schema: Mapping[str, Any], path: str) -> Problem 
         )
     if not fits:
         text = f'Invalid value: "{actual}": {path} in body must be of type {wanted}: "{actual}"'
-        return Problem(path, "FieldValueTypeInvalid", text)
+        return ValidationProblem(path, "FieldValueTypeInvalid", text)
     if isinstance(value, str) and schema.get("format") == "date-time" and not _is_date_time(value):
         text = f"Invalid value: {_shown(value)}: {path} in body must be of type date-time: {_shown(value)}"
-        return Problem(path, "FieldValueTypeInvalid", text)
+        return ValidationProblem(path, "FieldValueTypeInvalid", text)
     return None
 
 
@@ -83,12 +83,12 @@ def _is_date_time(text: str) -> bool:
     return True
 
 
-def _text_problems(value: str, schema: Mapping[str, Any], path: str) -> Iterator[Problem]:
+def _text_problems(value: str, schema: Mapping[str, Any], path: str) -> Iterator[ValidationProblem]:
     least, most = schema.get("minLength"), schema.get("maxLength")
     if least is not None and len(value) < least:
         yield _rule_broken(value, path, f"should be at least {least} chars long")
     if most is not None and len(value) > most:
-        yield Problem(path, "FieldValueTooLong", f"Too long: may not be more than {most} bytes")
+        yield ValidationProblem(path, "FieldValueTooLong", f"Too long: may not be more than {most} bytes")
     pattern = schema.get("pattern")
     if pattern is not None and _compiled(pattern).search(value) is None:
         yield _rule_broken(value, path, f"should match '{pattern}'")
@@ -96,15 +96,15 @@ def _text_problems(value: str, schema: Mapping[str, Any], path: str) -> Iterator
 
 def _size_problems(
     size: int, schema: Mapping[str, Any], path: str, *, words: tuple[str, str, str]
-) -> Iterator[Problem]:
+) -> Iterator[ValidationProblem]:
     least, most, noun = schema.get(words[0]), schema.get(words[1]), words[2]
     if least is not None and size < least:
         yield _rule_broken(size, path, f"should have at least {least} {noun}")
     if most is not None and size > most:
-        yield Problem(path, "FieldValueTooMany", f"Too many: {size}: must have at most {most} {noun}")
+        yield ValidationProblem(path, "FieldValueTooMany", f"Too many: {size}: must have at most {most} {noun}")
 
 
-def _number_problems(value: float, schema: Mapping[str, Any], path: str) -> Iterator[Problem]:
+def _number_problems(value: float, schema: Mapping[str, Any], path: str) -> Iterator[ValidationProblem]:
     minimum, maximum = schema.get("minimum"), schema.get("maximum")
     if minimum is not None:
         exclusive = bool(schema.get("exclusiveMinimum"))
@@ -124,8 +124,8 @@ def _number_problems(value: float, schema: Mapping[str, Any], path: str) -> Iter
 _TOLERANCE: Final = 1e-9
 
 
-def _rule_broken(value: Json, path: str, rule: str) -> Problem:
-    return Problem(path, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {path} in body {rule}")
+def _rule_broken(value: Json, path: str, rule: str) -> ValidationProblem:
+    return ValidationProblem(path, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {path} in body {rule}")
 
 
 _compiled: Callable[[str], re.Pattern[str]] = lru_cache(maxsize=256)(re.compile)

@@ -14,8 +14,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from wva.sim.apiserver.collection import Change, ChangeType, Collection
-from wva.sim.apiserver.errors import ApiError, expired
+from wva.sim.apiserver.collection import ChangeType, Collection, ObjectWrite
+from wva.sim.apiserver.errors import ServedError, expired
 from wva.sim.apiserver.journal import Journal
 from wva.sim.apiserver.objects import JsonObject
 from wva.sim.apiserver.selectors import Selection
@@ -24,7 +24,7 @@ BACKLOG_LINES: Final = 200_000
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
 
-class Transport(Protocol):
+class WatchTransport(Protocol):
     """The connection under a watch."""
 
     def abort(self) -> None:
@@ -56,7 +56,7 @@ class Watch:
         self._ended = False
         try:
             self._begin()
-        except ApiError as error:
+        except ServedError as error:
             self.fail(error)
         self.unsubscribe = journal.attach(collection.spec, self)
 
@@ -72,7 +72,7 @@ class Watch:
             self.on_change(change)
             change.lines.clear()
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: ObjectWrite) -> None:
         """Buffer a change if the client wants to see it."""
         line = None if self._ended else self._collection.line(change, self._request.selection)
         if line is None:
@@ -87,7 +87,7 @@ class Watch:
         self._ended = True
         self._wake.set()
 
-    def fail(self, error: ApiError) -> None:
+    def fail(self, error: ServedError) -> None:
         """Send an ERROR event and end the stream."""
         self._lines.append(_line("ERROR", error.status()))
         self.on_end()
@@ -139,7 +139,7 @@ class Watches:
     def __init__(self, journal: Journal) -> None:
         """Start without streams, flowing."""
         self._journal = journal
-        self._open: dict[Watch, Transport | None] = {}
+        self._open: dict[Watch, WatchTransport | None] = {}
         self._flowing = asyncio.Event()
         self._flowing.set()
 
@@ -147,7 +147,7 @@ class Watches:
         """Return the number of open streams."""
         return len(self._open)
 
-    def open(self, collection: Collection, request: WatchRequest, transport: Transport | None) -> Watch:
+    def open(self, collection: Collection, request: WatchRequest, transport: WatchTransport | None) -> Watch:
         """Start a watch."""
         watch = Watch(self._journal, collection, request)
         self._open[watch] = transport

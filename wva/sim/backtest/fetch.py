@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import msgspec
 
 from wva.clock import Clock
-from wva.collect.answers import ErrorKind, PrometheusError, RangeSeries
+from wva.prometheus.answers import ErrorKind, PrometheusError, RangeSeries
 from wva.sim.backtest.queries import VISIBLE_MODELS, queries
 
 POINTS_PER_QUERY: Final = 480
@@ -46,7 +46,7 @@ class RangeQuerier(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ModelSpan:
     """A model and a time: from ``start`` to ``end``, both included, in seconds since the epoch, a point each step."""
 
     namespace: str
@@ -90,7 +90,7 @@ Progress = Callable[[int, int], None]
 
 async def fetch(
     source: RangeQuerier,
-    span: Span,
+    span: ModelSpan,
     folder: Path,
     *,
     clock: Clock,
@@ -187,7 +187,7 @@ def _joined(first: tuple[RangeSeries, ...], second: tuple[RangeSeries, ...]) -> 
     return tuple(found.values())
 
 
-def _parts(span: Span) -> Iterator[tuple[float, float]]:
+def _parts(span: ModelSpan) -> Iterator[tuple[float, float]]:
     """Yield the first and last point of each chunk."""
     for first in range(0, span.count, POINTS_PER_QUERY):
         last = min(first + POINTS_PER_QUERY, span.count) - 1
@@ -202,7 +202,7 @@ def _read(path: Path) -> Chunk | None:
         return None
 
 
-def _digest(address: str, span: Span, texts: Mapping[str, str]) -> str:
+def _digest(address: str, span: ModelSpan, texts: Mapping[str, str]) -> str:
     """Return a name for what is asked, and where: other queries have other files."""
     about = repr((address, span.namespace, span.model_id, span.step_seconds, sorted(texts.items())))
     return blake2b(about.encode(), digest_size=8).hexdigest()

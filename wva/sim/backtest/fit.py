@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wva.model.records import replace
-from wva.sim.backtest.history import History, PodHistory, VariantHistory
+from wva.sim.backtest.history import PodHistory, RecordedHistory, VariantHistory
 from wva.sim.fleet.accelerators import GPUS, MODELS, engine_parameters
 from wva.sim.fleet.parameters import PRESETS, EngineParameters
 
@@ -62,7 +62,7 @@ class SignalError:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class FittedEngine:
     """The engine of a variant. ``prior`` names where the parameters began; ``notes`` say what was not seen."""
 
     variant: str
@@ -91,7 +91,7 @@ class _Windows:
         return len(self.running)
 
 
-def fit(variant: VariantHistory, history: History) -> Fit:
+def fit(variant: VariantHistory, history: RecordedHistory) -> FittedEngine:
     """Return the engine that explains a variant best, from whichever start explains most."""
     priors, notes = _priors(variant.accelerator, history.span.model_id), []
     if not _known(variant.accelerator):
@@ -109,17 +109,19 @@ def fit(variant: VariantHistory, history: History) -> Fit:
     else:
         tokens = float(priors[0].parameters.kv_cache_tokens)
         notes.append("nothing tells the size of the KV cache: that of the preset")
-    starts = [_Start(prior.name, _sized(prior.parameters, tokens, history, windows)) for prior in priors]
+    starts = [_StartingPoint(prior.name, _sized(prior.parameters, tokens, history, windows)) for prior in priors]
     if windows.count < ENOUGH_SAMPLES:
         notes.append(f"{windows.count} windows with load are fewer than {ENOUGH_SAMPLES}: parameters of the preset")
-        return Fit(variant.name, starts[0].name, windows.count, starts[0].parameters, (), tuple(notes))
+        return FittedEngine(variant.name, starts[0].name, windows.count, starts[0].parameters, (), tuple(notes))
     solved = [(*_solve(start.parameters, windows, tokens), start.name) for start in starts]
     _, found, name = min(solved, key=lambda each: each[0])
-    return Fit(variant.name, name, windows.count, found, _errors(found, windows, tokens, resident), tuple(notes))
+    return FittedEngine(
+        variant.name, name, windows.count, found, _errors(found, windows, tokens, resident), tuple(notes)
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Start:
+class _StartingPoint:
     """Parameters to begin with, and what they are called."""
 
     name: str
@@ -130,18 +132,18 @@ def _known(accelerator: str) -> bool:
     return accelerator in PRESETS or accelerator in GPUS
 
 
-def _priors(accelerator: str, model_id: str) -> list[_Start]:
+def _priors(accelerator: str, model_id: str) -> list[_StartingPoint]:
     """Return where a fit may begin: the preset of the accelerator, and engines derived for a model that is known."""
     found = []
     if accelerator in PRESETS:
-        found.append(_Start(accelerator, PRESETS[accelerator]))
+        found.append(_StartingPoint(accelerator, PRESETS[accelerator]))
     for model in MODELS if accelerator in GPUS else ():
         if model.lower() in model_id.lower():
             for count in _TENSOR_PARALLEL:
                 with suppress(ValueError):  # the weights do not fit into so few GPUs
                     derived = engine_parameters(accelerator, model, tensor_parallel=count)
-                    found.append(_Start(f"{model} on {count} {accelerator}", derived))
-    return found or [_Start(_DEFAULT_ACCELERATOR, PRESETS[_DEFAULT_ACCELERATOR])]
+                    found.append(_StartingPoint(f"{model} on {count} {accelerator}", derived))
+    return found or [_StartingPoint(_DEFAULT_ACCELERATOR, PRESETS[_DEFAULT_ACCELERATOR])]
 
 
 def _windows(variant: VariantHistory) -> _Windows:
@@ -163,13 +165,13 @@ def _of_pod(pod: PodHistory) -> tuple[Column, ...]:
     return tuple(column[good] for column in (*columns, prompt))
 
 
-def _resident_tokens(history: History) -> float:
+def _resident_tokens(history: RecordedHistory) -> float:
     """Return the tokens that a running request holds on average: its prompt, and half of a long answer."""
     prompt, answer = history.mean("prompt_sum", "prompt_count"), history.mean("output_sum", "output_count")
     return (prompt or 0.0) + (answer or 0.0) * 0.75
 
 
-def _sized(prior: EngineParameters, tokens: float, history: History, windows: _Windows) -> EngineParameters:
+def _sized(prior: EngineParameters, tokens: float, history: RecordedHistory, windows: _Windows) -> EngineParameters:
     """Return the prior with the KV cache that was seen, and with the slots, if the engine was seen to fill them."""
     blocks = max(1, round(tokens / prior.block_size))
     full = windows.running[(windows.waiting >= _SATURATED) & (windows.kv_usage < _ROOM)]
@@ -185,7 +187,7 @@ def _sized(prior: EngineParameters, tokens: float, history: History, windows: _W
     )
 
 
-def _longest(history: History) -> int:
+def _longest(history: RecordedHistory) -> int:
     """Return the tokens of the longest prompt and the longest answer that histograms show."""
     total = 0.0
     for name in ("prompt_bucket", "output_bucket"):

@@ -11,10 +11,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from wva.collect.answers import RangeSeries
 from wva.model.variant import DEFAULT_COST
 from wva.numbers import Real
-from wva.sim.backtest.fetch import Chunk, Span
+from wva.prometheus.answers import RangeSeries
+from wva.sim.backtest.fetch import Chunk, ModelSpan
 from wva.sim.backtest.queries import BY_BOUND, BY_POD, BY_VARIANT, CACHE, INTERVAL, QUEUE
 
 Column = NDArray[np.float64]
@@ -59,13 +59,13 @@ class VariantHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class RecordedHistory:
     """What Prometheus knows of a model over a span. ``queue`` are the requests that waited at the gateway.
 
     ``buckets`` has a column for each bound of a histogram: observations per second up to that bound.
     """
 
-    span: Span
+    span: ModelSpan
     variants: tuple[VariantHistory, ...]
     buckets: dict[str, dict[float, Column]]
     queue: Column
@@ -87,7 +87,7 @@ class History:
         return float(self.total(part).sum()) / count if count > 0 else None
 
 
-def history(span: Span, chunks: Sequence[Chunk]) -> History:
+def history(span: ModelSpan, chunks: Sequence[Chunk]) -> RecordedHistory:
     """Return the history that the chunks of a span tell. Raises NoHistoryError when no pod reports."""
     table = _Table(span, chunks)
     by_pod = {signal: table.columns(signal, "pod") for signal in BY_POD}
@@ -131,14 +131,14 @@ def history(span: Span, chunks: Sequence[Chunk]) -> History:
     buckets = {signal: table.buckets(signal) for signal in BY_BOUND}
     queue = np.nan_to_num(next(iter(table.columns(QUEUE, "").values()), nothing))
     interval = _last(next(iter(table.columns(INTERVAL, "", _INTERVAL).values()), None))
-    return History(span, tuple(variants), buckets, queue, interval)
+    return RecordedHistory(span, tuple(variants), buckets, queue, interval)
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
     """Puts points into columns."""
 
-    span: Span
+    span: ModelSpan
     chunks: Sequence[Chunk]
 
     def columns(self, signal: str, label: str, border: Real = _VALUE) -> dict[str, Column]:

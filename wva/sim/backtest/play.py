@@ -12,7 +12,7 @@ from wva.sim.rivals.wva import WvaSetup
 from wva.sim.stage.result import RunResult
 from wva.sim.stage.run import play
 from wva.sim.stage.scenario import Scenario
-from wva.sim.stage.view import Stage
+from wva.sim.stage.view import StageView
 
 AS_RECORDED: Final = "as recorded"
 
@@ -24,7 +24,7 @@ class AsRecorded:
     period_seconds: float
     replicas: Mapping[str, Sequence[int]]
 
-    def act(self, stage: Stage, now_seconds: float) -> None:
+    def act(self, stage: StageView, now_seconds: float) -> None:
         """Set every variant to what ran at this time."""
         for name, row in self.replicas.items():
             stage.scale(name, row[min(int(now_seconds / self.period_seconds), len(row) - 1)])

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from wva.model.records import replace
-from wva.sim.backtest.fit import Fit
+from wva.sim.backtest.fit import FittedEngine
 from wva.sim.backtest.play import AS_RECORDED
 from wva.sim.backtest.scenario import Backtest
 from wva.sim.scorecard import shown
@@ -103,7 +103,7 @@ def _name(cell: Cell, winner: str) -> str:
     return f"**{name}**" if cell.policy == winner else name
 
 
-def _fit(fit: Fit) -> Iterator[str]:
+def _fit(fit: FittedEngine) -> Iterator[str]:
     engine = fit.parameters
     yield (
         f"**{shown.plain(fit.variant)}**: a step takes {engine.alpha_seconds * 1e3:.3g} ms + "

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wva.model.records import replace
-from wva.sim.backtest.fit import Fit
-from wva.sim.backtest.history import History, NoHistoryError, VariantHistory, start_up_seconds
+from wva.sim.backtest.fit import FittedEngine
+from wva.sim.backtest.history import NoHistoryError, RecordedHistory, VariantHistory, start_up_seconds
 from wva.sim.stage.scenario import Objectives, Scenario, StartUp, VariantSetup
 from wva.sim.traffic.assembly import Prefixes, nothing_shared
 from wva.sim.traffic.lengths import Ints, Lengths, Sizes, histogram
@@ -125,7 +125,7 @@ class Backtest:
     interval_seconds: float
     replicas: dict[str, tuple[int, ...]]
     reality: Reality
-    fits: tuple[Fit, ...]
+    fits: tuple[FittedEngine, ...]
     notes: tuple[str, ...]
 
     @property
@@ -143,7 +143,7 @@ class Backtest:
 
 
 def backtest(
-    history: History, fits: Sequence[Fit], *, objectives: Objectives, start_up: StartUp | None = None
+    history: RecordedHistory, fits: Sequence[FittedEngine], *, objectives: Objectives, start_up: StartUp | None = None
 ) -> Backtest:
     """Return what to play. ``start_up`` None is taken from how long growth took, as far as that can be seen.
 
@@ -188,7 +188,7 @@ def backtest(
     )
 
 
-def recorded_traffic(history: History, *, longest: int) -> RecordedTraffic:
+def recorded_traffic(history: RecordedHistory, *, longest: int) -> RecordedTraffic:
     """Return traffic like that of a history, no request of which is longer than ``longest`` tokens."""
     step, count = _step(history), history.span.count - 1
     queued = history.total("waiting") + history.queue
@@ -208,7 +208,7 @@ def recorded_traffic(history: History, *, longest: int) -> RecordedTraffic:
     )
 
 
-def _setup(variant: VariantHistory, fit: Fit, start_up: StartUp) -> VariantSetup:
+def _setup(variant: VariantHistory, fit: FittedEngine, start_up: StartUp) -> VariantSetup:
     peak = int(variant.replicas.max(initial=1.0))
     return VariantSetup(
         name=variant.name,
@@ -222,7 +222,7 @@ def _setup(variant: VariantHistory, fit: Fit, start_up: StartUp) -> VariantSetup
     )
 
 
-def _reality(history: History, objectives: Objectives) -> Reality:
+def _reality(history: RecordedHistory, objectives: Objectives) -> Reality:
     hours = {each.name: float(each.replicas[:-1].sum()) * _step(history) / 3600.0 for each in history.variants}
     total = np.sum([each.replicas for each in history.variants], axis=0)
     buckets = history.buckets["ttft_bucket"]
@@ -239,13 +239,13 @@ def _reality(history: History, objectives: Objectives) -> Reality:
     )
 
 
-def _dark_share(history: History) -> float:
+def _dark_share(history: RecordedHistory) -> float:
     """Return the share of the time in which neither an engine nor the controller reports."""
     told = [pod.signals["running"] for pod in history.pods] + [variant.desired for variant in history.variants]
     return float(np.isnan(told).all(axis=0).mean())
 
 
-def _step(history: History) -> float:
+def _step(history: RecordedHistory) -> float:
     return history.span.step_seconds
 
 
@@ -260,7 +260,7 @@ def _smooth(rates: Column, step: float) -> Column:
     return np.asarray(np.convolve(np.pad(rates, reach, mode="edge"), np.ones(width) / width, mode="valid"))
 
 
-def _means(history: History, part: str, whole: str) -> tuple[float, ...]:
+def _means(history: RecordedHistory, part: str, whole: str) -> tuple[float, ...]:
     """Return for each step the mean, over some minutes, of what two counters make."""
     every = max(1, int(_LENGTH_SECONDS / _step(history)))
     sums, counts = history.total(part), history.total(whole)

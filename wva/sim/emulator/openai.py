@@ -13,7 +13,7 @@ CHARACTERS_PER_TOKEN: Final = 4
 """There is no tokenizer: a token is taken for four characters, which is about right for English text."""
 
 
-class RefusedError(Exception):
+class UnservedRequestError(Exception):
     """A request that is not served. ``status`` is the HTTP code, the message is for the user."""
 
     def __init__(self, status: int, message: str, *, code: str) -> None:
@@ -65,7 +65,7 @@ class Completion(msgspec.Struct):
         prompt = self.prompt
         if isinstance(prompt, list) and any(not isinstance(token, int) for token in prompt):
             if len(prompt) != 1 or not isinstance(prompt[0], str | list):
-                raise RefusedError(400, "expected one prompt in a request", code="BadRequestError")
+                raise UnservedRequestError(400, "expected one prompt in a request", code="BadRequestError")
             prompt = prompt[0]
         return tokens(len(prompt)) if isinstance(prompt, str) else max(1, len(prompt))
 
@@ -104,11 +104,13 @@ def read(data: bytes, *, chat: bool) -> Completion | ChatCompletion:
     try:
         body = (_chats if chat else _completions).decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RefusedError(400, f"the body does not fit: {error}", code="BadRequestError") from error
+        raise UnservedRequestError(400, f"the body does not fit: {error}", code="BadRequestError") from error
     if body.n != 1:
-        raise RefusedError(400, f"n={body.n}: expected 1", code="BadRequestError")
+        raise UnservedRequestError(400, f"n={body.n}: expected 1", code="BadRequestError")
     if wanted_tokens(body) is not None and (wanted_tokens(body) or 0) < 1:
-        raise RefusedError(400, f"max_tokens={wanted_tokens(body)}: expected at least 1", code="BadRequestError")
+        raise UnservedRequestError(
+            400, f"max_tokens={wanted_tokens(body)}: expected at least 1", code="BadRequestError"
+        )
     return body
 
 
@@ -124,7 +126,7 @@ def words(count: int) -> str:
     return _WORD * count
 
 
-class Answer:
+class ResponseBodies:
     """Makes the bodies of the answers to one request."""
 
     def __init__(self, body: Completion | ChatCompletion, *, identity: str, created: int, prompt_tokens: int) -> None:

@@ -14,18 +14,18 @@ from random import Random
 from typing import Final
 
 from wva.clock import Clock
-from wva.sim.fleet.engine import Engine
+from wva.sim.fleet.engine import DrivenEngine
 from wva.sim.fleet.metrics import EngineView, render
 from wva.sim.fleet.parameters import EngineParameters
-from wva.sim.fleet.replica import ModelKey, PodKey
-from wva.sim.fleet.requests import Request
+from wva.sim.fleet.replica import PodKey, PoolKey
+from wva.sim.fleet.requests import UserRequest
 
 TICK_SECONDS: Final = 0.05
 _SHORTEST_TICK_SECONDS: Final = 0.001
 _SPREAD: Final = (0.5, 1.5)
 
 
-class Stream:
+class TokenStream:
     """One request in the replica: how many tokens it has, and whether there will be more."""
 
     __slots__ = ("changed", "finished", "number", "output_tokens", "tokens")
@@ -59,8 +59,8 @@ class EmulatedReplica:
         self._mean = mean_output_tokens
         self._random = Random(seed)
         self._origin = clock.monotonic()
-        self._engine = Engine(parameters)
-        self._streams: dict[int, Stream] = {}
+        self._engine = DrivenEngine(parameters)
+        self._streams: dict[int, TokenStream] = {}
         self._numbers = 0
         self._woken = asyncio.Event()
 
@@ -75,7 +75,9 @@ class EmulatedReplica:
         drawn = most if ignore_eos else self._random.randint(low, high)
         return min(most, drawn), drawn >= most
 
-    async def answer(self, prompt_tokens: int, output_tokens: int, *, limited: bool = False) -> AsyncGenerator[Stream]:
+    async def answer(
+        self, prompt_tokens: int, output_tokens: int, *, limited: bool = False
+    ) -> AsyncGenerator[TokenStream]:
         """Compute an answer; yields the stream whenever it has more tokens, last when it is finished.
 
         Closing the iterator early takes the request out of the engine, as vLLM does when a client goes away.
@@ -85,9 +87,9 @@ class EmulatedReplica:
         self._numbers += 1
         number = self._numbers
         now = self._engine.now_seconds
-        request = Request(number, now, prompt_tokens, output_tokens, limited=limited)
+        request = UserRequest(number, now, prompt_tokens, output_tokens, limited=limited)
         self._engine.submit(request, at_seconds=now)
-        stream = self._streams[number] = Stream(number, output_tokens)
+        stream = self._streams[number] = TokenStream(number, output_tokens)
         self._woken.set()
         try:
             while not stream.finished:
@@ -106,7 +108,7 @@ class EmulatedReplica:
         self._catch_up()
         engine = self._engine
         view = EngineView(
-            model=ModelKey("", self.model),
+            model=PoolKey("", self.model),
             pod=PodKey("", ""),
             engine=0,
             parameters=self.parameters,

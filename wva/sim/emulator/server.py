@@ -17,8 +17,8 @@ from aiohttp import web
 
 from wva.clock import Clock
 from wva.sim.emulator import openai
-from wva.sim.emulator.openai import Answer, ChatCompletion, Completion, RefusedError
-from wva.sim.emulator.replica import EmulatedReplica, Stream
+from wva.sim.emulator.openai import ChatCompletion, Completion, ResponseBodies, UnservedRequestError
+from wva.sim.emulator.replica import EmulatedReplica, TokenStream
 from wva.sim.fleet.metrics import CONTENT_TYPE
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
@@ -94,7 +94,7 @@ class EmulatorServer:
         prompt_tokens = self._prompt_tokens(body)
         count, cut = self._replica.length(openai.wanted_tokens(body), prompt_tokens, ignore_eos=body.ignore_eos)
         created = int(self._clock.now())
-        answer = Answer(body, identity=uuid.uuid4().hex, created=created, prompt_tokens=prompt_tokens)
+        answer = ResponseBodies(body, identity=uuid.uuid4().hex, created=created, prompt_tokens=prompt_tokens)
         reason = "length" if cut else "stop"
         async with aclosing(self._replica.answer(prompt_tokens, count, limited=cut)) as progress:
             if body.stream:
@@ -110,12 +110,12 @@ class EmulatorServer:
         """Return the length of the prompt. Raises RefusedError when it cannot be served."""
         replica = self._replica
         if body.model != replica.model:
-            raise RefusedError(404, f"The model `{body.model}` does not exist.", code="NotFoundError")
+            raise UnservedRequestError(404, f"The model `{body.model}` does not exist.", code="NotFoundError")
         prompt_tokens = body.prompt_tokens
         if prompt_tokens >= replica.parameters.max_model_len:
             most = replica.parameters.max_model_len
             message = f"the prompt has {prompt_tokens} tokens: expected fewer than max_model_len={most}"
-            raise RefusedError(400, message, code="BadRequestError")
+            raise UnservedRequestError(400, message, code="BadRequestError")
         return prompt_tokens
 
     @web.middleware
@@ -126,12 +126,12 @@ class EmulatorServer:
             raise web.HTTPServiceUnavailable(text="the model is being loaded\n")
         try:
             return await handler(request)
-        except RefusedError as refused:
+        except UnservedRequestError as refused:
             return web.Response(status=refused.status, body=refused.body(), content_type="application/json")
 
 
 async def _stream(
-    request: web.Request, progress: AsyncIterator[Stream], answer: Answer, reason: str
+    request: web.Request, progress: AsyncIterator[TokenStream], answer: ResponseBodies, reason: str
 ) -> web.StreamResponse:
     response = web.StreamResponse(headers=_EVENT_STREAM)
     await response.prepare(request)

@@ -63,7 +63,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class DecoderModel:
     """A dense decoder with grouped-query attention.
 
     ``parameters`` counts all weights, the embeddings included; ``tied`` tells that input and output share them.
@@ -159,17 +159,17 @@ GPUS: Final[Mapping[str, Gpu]] = MappingProxyType(
 )  # fmt: skip
 """GPUs by name. H200 and A100-40GB have the fitted numbers of their sisters, L40 has those of L40S."""
 
-MODELS: Final[Mapping[str, Model]] = MappingProxyType(
+MODELS: Final[Mapping[str, DecoderModel]] = MappingProxyType(
     {
-        "Llama-3.1-8B": Model(8.03e9, 128256, layers=32, hidden=4096, heads=32, kv_heads=8),
-        "Llama-3.1-70B": Model(70.55e9, 128256, layers=80, hidden=8192, heads=64, kv_heads=8),
-        "Qwen3-32B": Model(32.76e9, 151936, layers=64, hidden=5120, heads=64, kv_heads=8),
-        "Qwen3-8B": Model(8.19e9, 151936, layers=36, hidden=4096, heads=32, kv_heads=8),
-        "Qwen2.5-32B": Model(32.76e9, 152064, layers=64, hidden=5120, heads=40, kv_heads=8),
-        "Llama-2-7B": Model(6.74e9, 32000, layers=32, hidden=4096, heads=32, kv_heads=32),
-        "Llama-2-70B": Model(68.98e9, 32000, layers=80, hidden=8192, heads=64, kv_heads=8),
-        "CodeLlama-34B": Model(33.74e9, 32000, layers=48, hidden=8192, heads=64, kv_heads=8),
-        "Granite-3.1-8B": Model(8.17e9, 49155, layers=40, hidden=4096, heads=32, kv_heads=8, tied=True),
+        "Llama-3.1-8B": DecoderModel(8.03e9, 128256, layers=32, hidden=4096, heads=32, kv_heads=8),
+        "Llama-3.1-70B": DecoderModel(70.55e9, 128256, layers=80, hidden=8192, heads=64, kv_heads=8),
+        "Qwen3-32B": DecoderModel(32.76e9, 151936, layers=64, hidden=5120, heads=64, kv_heads=8),
+        "Qwen3-8B": DecoderModel(8.19e9, 151936, layers=36, hidden=4096, heads=32, kv_heads=8),
+        "Qwen2.5-32B": DecoderModel(32.76e9, 152064, layers=64, hidden=5120, heads=40, kv_heads=8),
+        "Llama-2-7B": DecoderModel(6.74e9, 32000, layers=32, hidden=4096, heads=32, kv_heads=32),
+        "Llama-2-70B": DecoderModel(68.98e9, 32000, layers=80, hidden=8192, heads=64, kv_heads=8),
+        "CodeLlama-34B": DecoderModel(33.74e9, 32000, layers=48, hidden=8192, heads=64, kv_heads=8),
+        "Granite-3.1-8B": DecoderModel(8.17e9, 49155, layers=40, hidden=4096, heads=32, kv_heads=8, tied=True),
     },
 )
 """Models by name: the ones to simulate, and those that published measurements are about."""
@@ -177,7 +177,7 @@ MODELS: Final[Mapping[str, Model]] = MappingProxyType(
 
 def engine_parameters(
     gpu: Gpu | str,
-    model: Model | str,
+    model: DecoderModel | str,
     *,
     tensor_parallel: int = 1,
     precision: Precision = Precision.BF16,
@@ -227,7 +227,7 @@ def engine_parameters(
     )
 
 
-KnownT = TypeVar("KnownT", Gpu, Model)
+KnownT = TypeVar("KnownT", Gpu, DecoderModel)
 
 
 def _known(name: str, known: Mapping[str, KnownT], kind: str) -> KnownT:

@@ -9,9 +9,9 @@ from random import Random
 from typing import Final, Protocol
 
 from wva.sim.fleet.calibration import saturation
-from wva.sim.fleet.engine import Engine
+from wva.sim.fleet.engine import DrivenEngine
 from wva.sim.fleet.parameters import EngineParameters
-from wva.sim.fleet.requests import Request
+from wva.sim.fleet.requests import UserRequest
 
 ATTAINMENT: Final = 0.99
 """Share of first tokens that must come in time."""
@@ -28,7 +28,7 @@ _LEAST: Final = 1e-4
 """Requests per second that count as none."""
 
 
-class Objectives(Protocol):
+class LatencyObjectives(Protocol):
     """What users expect, in seconds."""
 
     @property
@@ -43,7 +43,12 @@ class Objectives(Protocol):
 
 
 def capacity(
-    parameters: EngineParameters, *, prompt_tokens: int, output_tokens: int, objectives: Objectives, seed: int = 0
+    parameters: EngineParameters,
+    *,
+    prompt_tokens: int,
+    output_tokens: int,
+    objectives: LatencyObjectives,
+    seed: int = 0,
 ) -> float:
     """Return the highest rate, in requests per second, that an engine serves within the objectives.
 
@@ -53,12 +58,14 @@ def capacity(
     number, and are simulated once in a process.
     """
     return _answer(
-        _Question(parameters, prompt_tokens, output_tokens, objectives.ttft_seconds, objectives.itl_seconds, seed)
+        _CapacityQuestion(
+            parameters, prompt_tokens, output_tokens, objectives.ttft_seconds, objectives.itl_seconds, seed
+        )
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _CapacityQuestion:
     parameters: EngineParameters
     prompt_tokens: int
     output_tokens: int
@@ -70,11 +77,11 @@ class _Question:
         """Tell whether an engine serves this many requests per second within the objectives."""
         random = Random(self.seed)
         requests = min(_MOST_REQUESTS, max(_FEWEST_REQUESTS, floor(rate * _SECONDS)))
-        engine = Engine(self.parameters)
+        engine = DrivenEngine(self.parameters)
         at = 0.0
         for number in range(requests):
             at += random.expovariate(rate)
-            request = Request(
+            request = UserRequest(
                 number=number, arrival_seconds=at, prompt_tokens=self.prompt_tokens, output_tokens=self.output_tokens
             )
             engine.submit(request, at_seconds=at)
@@ -86,7 +93,7 @@ class _Question:
 
 
 @cache
-def _answer(question: _Question) -> float:
+def _answer(question: _CapacityQuestion) -> float:
     full = saturation(question.parameters, prompt_tokens=question.prompt_tokens, output_tokens=question.output_tokens)
     low, high = 0.0, 0.8 * full.requests_per_second
     while question.carries(high):

@@ -40,7 +40,7 @@ from wva.sim.fleet.counters import (
     bucket_bounds,
 )
 from wva.sim.fleet.parameters import EngineParameters
-from wva.sim.fleet.requests import FinishedRequest, Request
+from wva.sim.fleet.requests import FinishedRequest, UserRequest
 
 _ROWS = 256
 """By how many rows the columns grow."""
@@ -125,7 +125,7 @@ def _bounds(longest: int) -> tuple[tuple[int, tuple[float, ...]], ...]:
     return tuple((start + row, shown[row]) for row, start in enumerate(starts[:-1]))
 
 
-class Engine:
+class DrivenEngine:
     """One engine that its owner feeds request by request. Time is what the caller says it is.
 
     Rows of requests are used again once their results have been read, so it can live for ever.
@@ -139,7 +139,7 @@ class Engine:
         self._columns = more_engines(more_variants(build(groups=groups), parameters), 1)
         self._handle = handle(self._columns)
         clear_engine(self._columns, 0, variant=0, at_seconds=start_seconds)
-        self._requests: dict[int, Request] = {}  # by row
+        self._requests: dict[int, UserRequest] = {}  # by row
         self._rows: dict[int, int] = {}  # by number
         self._free: list[int] = []
 
@@ -163,7 +163,7 @@ class Engine:
         """Requests in the queue."""
         return int(self._columns.waiting[0])
 
-    def submit(self, request: Request, *, at_seconds: float) -> None:
+    def submit(self, request: UserRequest, *, at_seconds: float) -> None:
         """Queue a request at ``at_seconds``, which must not lie before the last ``advance``.
 
         Raises:
@@ -232,7 +232,7 @@ class Engine:
             row = int(c.after[row])
 
 
-def write_request(c: Columns, i: int, request: Request) -> None:
+def write_request(c: Columns, i: int, request: UserRequest) -> None:
     """Fill in the row of a request that nothing has been done with."""
     c.number[i] = request.number
     c.arrival[i] = request.arrival_seconds
@@ -246,7 +246,7 @@ def write_request(c: Columns, i: int, request: Request) -> None:
     c.attempts[i] = 0
 
 
-def finished(c: Columns, i: int, request: Request) -> FinishedRequest:
+def finished(c: Columns, i: int, request: UserRequest) -> FinishedRequest:
     """Return what the user of a served request experienced."""
     first, end, tokens = float(c.first[i]), float(c.finish[i]), int(c.length[i])
     return FinishedRequest(

@@ -14,8 +14,8 @@ from enum import StrEnum
 from wva.model.records import replace
 from wva.sim.fleet.load import ArrivalProcess, LoadSpec, RateProfile, TokenLengths
 from wva.sim.fleet.metrics import EngineView, gateway_lines, render
-from wva.sim.fleet.pool import Pool, Replica
-from wva.sim.fleet.replica import ModelKey, PodKey, ReplicaState, VariantSpec
+from wva.sim.fleet.pool import ModelPool, ReplicaPod
+from wva.sim.fleet.replica import PodKey, PoolKey, PoolVariant, ReplicaState
 from wva.sim.fleet.service_log import ServiceLevel
 from wva.sim.fleet.summary import ModelSummary, summarise
 from wva.sim.fleet.users import GatewaySettings
@@ -72,9 +72,9 @@ class Fleet:
 
     def __init__(
         self,
-        variants: Iterable[VariantSpec],
+        variants: Iterable[PoolVariant],
         *,
-        loads: Mapping[ModelKey, LoadSpec],
+        loads: Mapping[PoolKey, LoadSpec],
         seed: int = 0,
         settings: FleetSettings | None = None,
     ) -> None:
@@ -82,8 +82,8 @@ class Fleet:
         self.settings = settings or FleetSettings()
         self.now_seconds = self.settings.start_seconds
         self._seed = seed
-        self._variants: dict[tuple[str, str], VariantSpec] = {}
-        self._pools: dict[ModelKey, Pool] = {}
+        self._variants: dict[tuple[str, str], PoolVariant] = {}
+        self._pools: dict[PoolKey, ModelPool] = {}
         self._faults: dict[PodKey, tuple[PodFault, tuple[EngineView, ...]]] = {}
         for model, load in loads.items():
             self._add_pool(model, load)
@@ -92,7 +92,7 @@ class Fleet:
 
     # -- what the world says ----------------------------------------------------------------------------------------
 
-    def add_variant(self, variant: VariantSpec) -> None:
+    def add_variant(self, variant: PoolVariant) -> None:
         """Make a Deployment known; it has no pods yet. A second call replaces what its future pods are made of."""
         self._variants[variant.namespace, variant.deployment] = variant
         if variant.model not in self._pools:
@@ -111,7 +111,7 @@ class Fleet:
 
     def set_load(
         self,
-        model: ModelKey,
+        model: PoolKey,
         *,
         profile: RateProfile,
         prompt: TokenLengths | None = None,
@@ -208,9 +208,9 @@ class Fleet:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _add_pool(self, model: ModelKey, load: LoadSpec) -> None:
+    def _add_pool(self, model: PoolKey, load: LoadSpec) -> None:
         settings = self.settings
-        self._pools[model] = Pool(
+        self._pools[model] = ModelPool(
             ArrivalProcess(
                 load, seed=f"{self._seed}/{model.namespace}/{model.model_id}", start_seconds=self.now_seconds
             ),
@@ -219,20 +219,20 @@ class Fleet:
             start_seconds=self.now_seconds,
         )
 
-    def _found(self, pod: PodKey) -> tuple[Pool, Replica]:
+    def _found(self, pod: PodKey) -> tuple[ModelPool, ReplicaPod]:
         for pool in self._pools.values():
             if pod in pool.replicas:
                 return pool, pool.replicas[pod]
         raise KeyError(pod)
 
-    def _queues(self) -> list[tuple[ModelKey, int, int]]:
+    def _queues(self) -> list[tuple[PoolKey, int, int]]:
         bytes_per_token = 4  # of English text
         return [
             (model, pool.queued, pool.queued_prompt_tokens * bytes_per_token)
             for model, pool in sorted(self._pools.items())
         ]
 
-    def _views(self, pool: Pool, replica: Replica) -> list[EngineView]:
+    def _views(self, pool: ModelPool, replica: ReplicaPod) -> list[EngineView]:
         return [
             EngineView(
                 model=replica.variant.model,
@@ -244,7 +244,7 @@ class Fleet:
             for index, sample in enumerate(pool.samples(replica))
         ]
 
-    def _shown(self, pool: Pool, replica: Replica) -> list[EngineView]:
+    def _shown(self, pool: ModelPool, replica: ReplicaPod) -> list[EngineView]:
         """Return what the pod's page shows, faults included; nothing if the scrape fails."""
         fault = self._faults.get(replica.pod)
         if fault is None:

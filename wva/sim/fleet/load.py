@@ -16,7 +16,7 @@ from random import Random
 from typing import Final
 
 from wva.model.records import replace
-from wva.sim.fleet.requests import Request
+from wva.sim.fleet.requests import UserRequest
 
 GROUPS: Final = 8
 """Prompts with a common beginning are of one of so many groups, as likely of each."""
@@ -192,12 +192,12 @@ class ArrivalProcess:
         """Make the requests from the next one on as long as this."""
         self.spec = replace(self.spec, prompt=prompt, output=output)
 
-    def take(self) -> Request:
+    def take(self) -> UserRequest:
         """Return the request that arrives at ``next_seconds`` and draw the one after it."""
         at_seconds = self.next_seconds
         prompt = self.spec.prompt.draw(self._prompts)
         self._made += 1
-        request = Request(
+        request = UserRequest(
             number=self._made,
             arrival_seconds=at_seconds,
             prompt_tokens=prompt,

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from math import inf, nextafter
 from statistics import fmean
 
-from wva.sim.fleet.engine import Engine
+from wva.sim.fleet.engine import DrivenEngine
 from wva.sim.fleet.parameters import EngineParameters
-from wva.sim.fleet.requests import FinishedRequest, Request
+from wva.sim.fleet.requests import FinishedRequest, UserRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class OfferedLoad:
     """Requests of one length. By default all of them come at once.
 
     Attributes:
@@ -37,9 +37,9 @@ class Load:
     seconds: float = inf
     prompts: int = 0
 
-    def request(self, number: int, at_seconds: float) -> Request:
+    def request(self, number: int, at_seconds: float) -> UserRequest:
         """Return one of them."""
-        return Request(
+        return UserRequest(
             number=number,
             arrival_seconds=at_seconds,
             prompt_tokens=self.prompt_tokens,
@@ -71,14 +71,14 @@ class LoadOutcome:
     tpot: float
 
 
-def measure(parameters: EngineParameters, load: Load) -> LoadOutcome:
+def measure(parameters: EngineParameters, load: OfferedLoad) -> LoadOutcome:
     """Serve a load with an engine that was idle before.
 
     Raises:
         ValueError: no request of it is served by the end of the measurement.
 
     """
-    engine = Engine(parameters, groups=load.prompts)
+    engine = DrivenEngine(parameters, groups=load.prompts)
     served = _users(engine, load) if load.users else _rate(engine, load)
     if not served:
         msg = f"no request is served within {load.seconds:g} s"
@@ -100,7 +100,7 @@ def measure(parameters: EngineParameters, load: Load) -> LoadOutcome:
     )
 
 
-def _rate(engine: Engine, load: Load) -> list[FinishedRequest]:
+def _rate(engine: DrivenEngine, load: OfferedLoad) -> list[FinishedRequest]:
     for number in range(load.requests):
         at = number / load.rate
         if at >= load.seconds:
@@ -110,7 +110,7 @@ def _rate(engine: Engine, load: Load) -> list[FinishedRequest]:
     return engine.finished
 
 
-def _users(engine: Engine, load: Load) -> list[FinishedRequest]:
+def _users(engine: DrivenEngine, load: OfferedLoad) -> list[FinishedRequest]:
     """Send a request for each user, and the next one when one is served."""
     sent = min(load.users, load.requests)
     for number in range(sent):
@@ -127,6 +127,6 @@ def _users(engine: Engine, load: Load) -> list[FinishedRequest]:
     return engine.finished
 
 
-def _finish(engine: Engine, until_seconds: float) -> None:
+def _finish(engine: DrivenEngine, until_seconds: float) -> None:
     while engine.next_event_seconds < min(until_seconds, inf):
         engine.advance(nextafter(engine.next_event_seconds, inf))

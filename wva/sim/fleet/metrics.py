@@ -30,7 +30,7 @@ from wva.sim.fleet.counters import (
 )
 from wva.sim.fleet.engine import EngineSample, Histogram
 from wva.sim.fleet.parameters import EngineParameters
-from wva.sim.fleet.replica import ModelKey, PodKey
+from wva.sim.fleet.replica import PodKey, PoolKey
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -50,7 +50,7 @@ class EngineView:
 
     """
 
-    model: ModelKey
+    model: PoolKey
     pod: PodKey
     engine: int
     parameters: EngineParameters
@@ -121,7 +121,7 @@ def render(views: Sequence[EngineView], *, pod_labels: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def gateway_lines(queues: Iterable[tuple[ModelKey, int, int]], *, pool: str, namespaces: bool) -> str:
+def gateway_lines(queues: Iterable[tuple[PoolKey, int, int]], *, pool: str, namespaces: bool) -> str:
     """Return the endpoint picker's page: requests and bytes queued per model in flow control.
 
     The picker's series carry no namespace; on a page for many namespaces (``namespaces``) the label is added, as
@@ -138,7 +138,7 @@ def gateway_lines(queues: Iterable[tuple[ModelKey, int, int]], *, pool: str, nam
     ):
         lines += _header(name, text, "gauge")
         for row in rows:
-            model: ModelKey = row[0]
+            model: PoolKey = row[0]
             name_label = escape(model.model_id)
             middle = f',namespace="{escape(model.namespace)}"' if namespaces else ""
             lines.append(

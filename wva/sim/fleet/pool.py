@@ -1,7 +1,7 @@
 """All replicas of one model behind its gateway, with its load, in virtual time that never ends.
 
-A pod is an engine row of ``Service`` for each of its data-parallel engines. Requests get a row when they are about to
-arrive; it is used again when the result has been logged.
+A pod is an engine row of ``ModelService`` for each of its data-parallel engines. Requests get a row when they are about
+to arrive; it is used again when the result has been logged.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from wva.sim.fleet.columns import (
 from wva.sim.fleet.engine import EngineSample, finished, sample, write_request
 from wva.sim.fleet.load import ArrivalProcess
 from wva.sim.fleet.parameters import EngineParameters
-from wva.sim.fleet.replica import PodKey, ReplicaState, VariantSpec
-from wva.sim.fleet.requests import Request
-from wva.sim.fleet.service import Service
+from wva.sim.fleet.replica import PodKey, PoolVariant, ReplicaState
+from wva.sim.fleet.requests import UserRequest
+from wva.sim.fleet.service import ModelService
 from wva.sim.fleet.service_log import ServiceLog
 from wva.sim.fleet.users import GatewaySettings
 
@@ -44,15 +44,15 @@ _STATES: Final = {STARTING: ReplicaState.STARTING, READY: ReplicaState.READY, DR
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ReplicaPod:
     """A pod: the rows of its engines, one for each data-parallel rank."""
 
     pod: PodKey
-    variant: VariantSpec
+    variant: PoolVariant
     rows: tuple[int, ...]
 
 
-class Pool:
+class ModelPool:
     """One model: arrivals, gateway, replicas of all variants, log of what was served."""
 
     def __init__(
@@ -61,20 +61,20 @@ class Pool:
         """Start without replicas at ``start_seconds``; a pod that terminates gets ``drain_seconds`` to finish."""
         self.arrivals = arrivals
         self.log = ServiceLog()
-        self.replicas: dict[PodKey, Replica] = {}
+        self.replicas: dict[PodKey, ReplicaPod] = {}
         self.failed = dict.fromkeys((TIMED_OUT, REFUSED, BROKEN), 0)
         """Requests that ended without an answer, by the state they ended in."""
-        self._service = Service(settings, groups=arrivals.groups, start_seconds=start_seconds)
+        self._service = ModelService(settings, groups=arrivals.groups, start_seconds=start_seconds)
         self._drain_seconds = drain_seconds
         self._tokens_per_sequence = arrivals.spec.resident_tokens
         self._kinds: list[EngineParameters] = []  # by row of the variant
-        self._requests: dict[int, Request] = {}  # by row
+        self._requests: dict[int, UserRequest] = {}  # by row
         self._free: list[int] = []
         self._service.advance(start_seconds)
 
     # -- pods -------------------------------------------------------------------------------------------------------
 
-    def set_pods(self, variant: VariantSpec, *, ready: Mapping[str, float]) -> None:
+    def set_pods(self, variant: PoolVariant, *, ready: Mapping[str, float]) -> None:
         """Make exactly these pods the ones of ``variant``: name to the time it is ready, now or later."""
         mine = {key for key, replica in self.replicas.items() if replica.variant.deployment == variant.deployment}
         for key in sorted(mine - {PodKey(variant.namespace, name) for name in ready}):
@@ -89,13 +89,13 @@ class Pool:
         self._service.settle()
         self._collect()
 
-    def _add(self, variant: VariantSpec, pod: PodKey, ready_seconds: float) -> None:
+    def _add(self, variant: PoolVariant, pod: PodKey, ready_seconds: float) -> None:
         kind = self._kind(variant.parameters)
         rows = tuple(
             self._service.add(kind, ready_at_seconds=ready_seconds, rank=(variant.deployment, pod.name, rank))
             for rank in range(variant.data_parallel_size)
         )
-        self.replicas[pod] = Replica(pod, variant, rows)
+        self.replicas[pod] = ReplicaPod(pod, variant, rows)
 
     def _kind(self, parameters: EngineParameters) -> int:
         if parameters not in self._kinds:
@@ -104,29 +104,29 @@ class Pool:
             self._kinds.append(parameters)
         return self._kinds.index(parameters)
 
-    def _terminate(self, replica: Replica) -> None:
+    def _terminate(self, replica: ReplicaPod) -> None:
         if self.state(replica) is not ReplicaState.DRAINING:
             for row in replica.rows:
                 self._service.terminate(row, grace_seconds=self._drain_seconds)
 
-    def state(self, replica: Replica) -> ReplicaState:
+    def state(self, replica: ReplicaPod) -> ReplicaState:
         """Return where a pod is in its life; one with an engine that has ended is about to go."""
         phases = {self._service.phase(row) for row in replica.rows}
         return ReplicaState.DRAINING if len(phases) > 1 else _STATES.get(phases.pop(), ReplicaState.DRAINING)
 
-    def samples(self, replica: Replica) -> list[EngineSample]:
+    def samples(self, replica: ReplicaPod) -> list[EngineSample]:
         """Return what the page of a pod shows of each of its engines."""
         return [sample(self._service.columns, self._service.handle, row) for row in replica.rows]
 
-    def kv_cache_usages(self, replica: Replica) -> list[float]:
+    def kv_cache_usages(self, replica: ReplicaPod) -> list[float]:
         """Return the share of KV blocks in use of each engine of a pod."""
         return [self._service.kv_cache_usage(row) for row in replica.rows]
 
-    def running(self, replica: Replica) -> int:
+    def running(self, replica: ReplicaPod) -> int:
         """Return the sequences in the batches of a pod."""
         return sum(int(self._service.columns.running[row]) for row in replica.rows)
 
-    def waiting(self, replica: Replica) -> int:
+    def waiting(self, replica: ReplicaPod) -> int:
         """Return the requests in the queues of a pod."""
         return sum(int(self._service.columns.waiting[row]) for row in replica.rows)
 

@@ -6,10 +6,10 @@ For a process that starts others, which then find the code on the disk, and wher
 from __future__ import annotations
 
 from wva.sim.fleet.compiled import forget_others
-from wva.sim.fleet.engine import Engine
+from wva.sim.fleet.engine import DrivenEngine
 from wva.sim.fleet.parameters import PRESETS
-from wva.sim.fleet.requests import Request
-from wva.sim.fleet.service import Service
+from wva.sim.fleet.requests import UserRequest
+from wva.sim.fleet.service import ModelService
 from wva.sim.fleet.users import GatewaySettings
 
 
@@ -19,13 +19,13 @@ def prepare() -> None:
     Where nothing is compiled it does nothing of note.
     """
     parameters = PRESETS["H100"]
-    engine = Engine(parameters)
+    engine = DrivenEngine(parameters)
     for number in (1, 2):
-        engine.submit(Request(number, 0.0, 10, 10), at_seconds=0.0)
+        engine.submit(UserRequest(number, 0.0, 10, 10), at_seconds=0.0)
     engine.advance(0.1)
     engine.sample()
     engine.cancel(2)
-    service = Service(GatewaySettings())
+    service = ModelService(GatewaySettings())
     row = service.add(service.add_variant(parameters, capacity=1.0), ready_at_seconds=0.0)
     service.settle()
     service.advance(1.0)

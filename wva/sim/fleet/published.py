@@ -15,7 +15,7 @@ from typing import Final
 
 from wva.model.records import replace
 from wva.sim.fleet.accelerators import Precision, engine_parameters
-from wva.sim.fleet.measurement import Load, measure
+from wva.sim.fleet.measurement import OfferedLoad, measure
 
 _TOKENS_OF_LONGEST: Final = 12288
 """Longest sequence in a measurement."""
@@ -43,7 +43,7 @@ class Measurement:
 
     source: str
     setup: Setup
-    load: Load
+    load: OfferedLoad
     figure: str
     value: float
 
@@ -105,7 +105,7 @@ _AMD_THROUGHPUTS: Final = (
 """Prompt, answer, requests that come at once, and tokens per second."""
 
 _QWEN3GUARD: Final = Setup("MI300X", "Qwen3-8B")
-_QWEN3GUARD_LOAD: Final = Load(1024, 1024, requests=100, users=32)
+_QWEN3GUARD_LOAD: Final = OfferedLoad(1024, 1024, requests=100, users=32)
 
 _BLIS_70B: Final = Setup("H100", "Llama-2-70B", 4, max_num_seqs=128, max_num_batched_tokens=2048)
 _BLIS_34B: Final = Setup("H100", "CodeLlama-34B", 2, max_num_seqs=128, max_num_batched_tokens=2048)
@@ -134,27 +134,33 @@ _MLPERF: Final = (("H100", 5777.0), ("L40S", 1642.0))
 def _current() -> Iterator[Measurement]:
     for (prompt, output), batches in _AMD_LATENCIES.items():
         for requests, seconds in batches:
-            yield Measurement("amd", _AMD, Load(prompt, output, requests=requests), "latency", seconds)
+            yield Measurement("amd", _AMD, OfferedLoad(prompt, output, requests=requests), "latency", seconds)
     for prompt, output, requests, tokens in _AMD_THROUGHPUTS:
         setup = replace(_AMD, max_num_seqs=requests, kv_bytes=1)
-        yield Measurement("amd", setup, Load(prompt, output, requests=requests), "output_tokens_per_second", tokens)
+        yield Measurement(
+            "amd", setup, OfferedLoad(prompt, output, requests=requests), "output_tokens_per_second", tokens
+        )
     for figure, value in (
         ("tpot", 0.00942), ("ttft", 0.64502), ("ttft_p99", 1.08467), ("output_tokens_per_second", 2701.39),
     ):  # fmt: skip
         yield Measurement("qwen3guard", _QWEN3GUARD, _QWEN3GUARD_LOAD, figure, value)
     for setup, prompt, output, rate, latency, first in _BLIS:
-        load = Load(prompt, output, requests=int(200 * rate), rate=rate, prompts=45)
+        load = OfferedLoad(prompt, output, requests=int(200 * rate), rate=rate, prompts=45)
         yield Measurement("blis", setup, load, "tpot", (latency - first) / (output - 1))
         yield Measurement("blis", setup, load, "ttft", first)
-    load = Load(1083, 1448, requests=400, users=128, prompts=23)
+    load = OfferedLoad(1083, 1448, requests=400, users=128, prompts=23)
     yield Measurement("blis", _BLIS_70B, load, "tpot", (161.729851 - 118.995821) / 1441)
     for gpu, tokens in _MLPERF:
         setup = Setup(gpu, "Llama-3.1-8B", 1, Precision.FP8, max_num_seqs=512, max_num_batched_tokens=8192)
-        yield Measurement("mlperf", setup, Load(778, 73, requests=3000), "output_tokens_per_second", tokens)
+        yield Measurement("mlperf", setup, OfferedLoad(778, 73, requests=3000), "output_tokens_per_second", tokens)
     a100 = Setup("A100-40GB", "Llama-3.1-8B")
-    yield Measurement("sweep-a100", a100, Load(1024, 128, requests=20, users=1), "output_tokens_per_second", 75.0)
-    yield Measurement("sweep-a100", a100, Load(1024, 128, requests=160, users=8), "output_tokens_per_second", 495.0)
-    yield Measurement("sweep-h100", Setup("H100", "Llama-3.1-8B"), Load(64, 128), "tpot", 0.00648)
+    yield Measurement(
+        "sweep-a100", a100, OfferedLoad(1024, 128, requests=20, users=1), "output_tokens_per_second", 75.0
+    )
+    yield Measurement(
+        "sweep-a100", a100, OfferedLoad(1024, 128, requests=160, users=8), "output_tokens_per_second", 495.0
+    )
+    yield Measurement("sweep-h100", Setup("H100", "Llama-3.1-8B"), OfferedLoad(64, 128), "tpot", 0.00648)
 
 
 CURRENT: Final[tuple[Measurement, ...]] = tuple(_current())
@@ -219,9 +225,9 @@ def _latencies() -> Iterator[Measurement]:
         limited = replace(setup, max_num_seqs=256, max_num_batched_tokens=2048)
         for (prompt, output), value in zip(LENGTHS, values, strict=True):
             if value is not None:
-                yield Measurement(source, limited, Load(prompt, output), "latency", value)
+                yield Measurement(source, limited, OfferedLoad(prompt, output), "latency", value)
     for source, setup, value in _CI:
-        yield Measurement(source, setup, Load(32, 128, requests=8), "latency", value)
+        yield Measurement(source, setup, OfferedLoad(32, 128, requests=8), "latency", value)
 
 
 def _rates() -> Iterator[Measurement]:
@@ -230,7 +236,7 @@ def _rates() -> Iterator[Measurement]:
         for (prompt, output), value in zip(LENGTHS, values, strict=True):
             if value is not None and (prompt, output) in RUSH_LENGTHS:
                 requests = 512 + int(2.5 * value * _RUSH_SECONDS)
-                load = Load(prompt, output, requests=requests, seconds=_RUSH_SECONDS)
+                load = OfferedLoad(prompt, output, requests=requests, seconds=_RUSH_SECONDS)
                 yield Measurement(source, limited, load, "requests_per_second", value)
 
 

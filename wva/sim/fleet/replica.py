@@ -9,7 +9,7 @@ from typing import NamedTuple
 from wva.sim.fleet.parameters import EngineParameters
 
 
-class ModelKey(NamedTuple):
+class PoolKey(NamedTuple):
     """A served model: what a gateway pool stands for."""
 
     namespace: str
@@ -24,7 +24,7 @@ class PodKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class VariantSpec:
+class PoolVariant:
     """One Deployment that serves a model on one accelerator type.
 
     Attributes:
@@ -45,9 +45,9 @@ class VariantSpec:
     data_parallel_size: int = 1
 
     @property
-    def model(self) -> ModelKey:
+    def model(self) -> PoolKey:
         """The model served."""
-        return ModelKey(self.namespace, self.model_id)
+        return PoolKey(self.namespace, self.model_id)
 
 
 class ReplicaState(StrEnum):

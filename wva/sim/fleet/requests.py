@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class UserRequest:
     """What a user asks for. Times are virtual seconds.
 
     Attributes:
@@ -35,7 +35,7 @@ class Request:
 class FinishedRequest:
     """What the user of one served request experienced. Seconds."""
 
-    request: Request
+    request: UserRequest
     finish_seconds: float
     time_to_first_token_seconds: float
     """From the arrival at the gateway."""

@@ -25,7 +25,7 @@ from wva.sim.fleet.fleet import Fleet, PodFault, ReadyPod
 from wva.sim.fleet.load import RateProfile, TokenLengths
 from wva.sim.fleet.metrics import CONTENT_TYPE
 from wva.sim.fleet.parameters import PRESETS, EngineParameters
-from wva.sim.fleet.replica import ModelKey, PodKey, VariantSpec
+from wva.sim.fleet.replica import PodKey, PoolKey, PoolVariant
 
 TICK_SECONDS: Final = 1.0
 
@@ -61,9 +61,9 @@ class VariantBody(msgspec.Struct, forbid_unknown_fields=True):
     parameters: EngineParameters | None = None
     data_parallel_size: int = 1
 
-    def spec(self) -> VariantSpec:
+    def spec(self) -> PoolVariant:
         """Return the variant; raises KeyError for an accelerator without preset."""
-        return VariantSpec(
+        return PoolVariant(
             namespace=self.namespace,
             deployment=self.deployment,
             model_id=self.model,
@@ -166,7 +166,7 @@ class FleetServer:
         body = await _decode(request, LoadBody)
         self.catch_up()
         profile = body.profile(now_seconds=self.fleet.now_seconds)
-        model = ModelKey(body.namespace, body.model)
+        model = PoolKey(body.namespace, body.model)
         self.fleet.set_load(model, profile=profile, prompt=body.prompt, output=body.output)
         return web.Response(status=204)
 

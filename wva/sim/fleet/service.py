@@ -1,7 +1,7 @@
 """One model's engines, gateway and users, by row: the columns and what changes their size.
 
-Two owners use it. ``Pool`` feeds it request by request and uses the rows of requests again; ``Service.of`` gives it all
-traffic at once, and what became of each request is read from the columns at the end.
+Two owners use it. ``Pool`` feeds it request by request and uses the rows of requests again; ``ModelService.of`` gives
+it all traffic at once, and what became of each request is read from the columns at the end.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SIGNALS: Final = 17
 """Numbers that a scrape of an engine gives."""
 
 
-class Service:
+class ModelService:
     """One model. An engine is a row from ``add`` until it has ended; then the row is used again."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Service:
         self._replace(columns)
 
     @classmethod
-    def of(cls, traffic: Traffic, variants: Iterable[EngineParameters], settings: GatewaySettings) -> Service:
+    def of(cls, traffic: Traffic, variants: Iterable[EngineParameters], settings: GatewaySettings) -> ModelService:
         """Return a service at time 0 that will get all these requests; variants are rows in this order."""
         import numpy as np  # noqa: PLC0415 - this kind of traffic is made of it; the demo does without
 

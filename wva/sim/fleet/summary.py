@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wva.sim.fleet.columns import BROKEN, REFUSED, TIMED_OUT
-from wva.sim.fleet.pool import Pool
-from wva.sim.fleet.replica import ModelKey, ReplicaState, VariantSpec
+from wva.sim.fleet.pool import ModelPool
+from wva.sim.fleet.replica import PoolKey, PoolVariant, ReplicaState
 from wva.sim.fleet.service_log import Served, ServiceLevel
 
 
@@ -47,7 +47,7 @@ class ModelSummary:
 
     """
 
-    model: ModelKey
+    model: PoolKey
     arrived: int
     served_total: int
     dropped: int
@@ -64,7 +64,7 @@ class ModelSummary:
 
 
 def summarise(
-    model: ModelKey, *, pool: Pool, variants: Iterable[VariantSpec], level: ServiceLevel, since_seconds: float
+    model: PoolKey, *, pool: ModelPool, variants: Iterable[PoolVariant], level: ServiceLevel, since_seconds: float
 ) -> ModelSummary:
     """Summarise one pool; latencies are those of requests finished since ``since_seconds``."""
     replicas = list(pool.replicas.values())
@@ -86,7 +86,7 @@ def summarise(
     )
 
 
-def _usage(variant: VariantSpec, *, pool: Pool) -> VariantUsage:
+def _usage(variant: PoolVariant, *, pool: ModelPool) -> VariantUsage:
     mine = [replica for replica in pool.replicas.values() if replica.variant.deployment == variant.deployment]
     ready = [replica for replica in mine if pool.state(replica) is ReplicaState.READY]
     usages = [usage for replica in ready for usage in pool.kv_cache_usages(replica)]

@@ -49,7 +49,7 @@ class Report:
 
 
 @dataclass(slots=True)
-class Tally:
+class ResultTally:
     """Collects results while requests are on their way."""
 
     results: list[Result] = field(default_factory=list)

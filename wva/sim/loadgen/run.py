@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from wva.clock import Clock
 from wva.sim.loadgen.client import ChatClient
-from wva.sim.loadgen.report import Tally
+from wva.sim.loadgen.report import ResultTally
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RunLimits:
     """What a run keeps to: requests on their way at once, seconds and tokens for one."""
 
     concurrency: int = 1024
@@ -25,7 +25,7 @@ class Limits:
 
 
 async def generate(
-    client: ChatClient, at_seconds: Iterable[float], *, limits: Limits, clock: Clock, tally: Tally
+    client: ChatClient, at_seconds: Iterable[float], *, limits: RunLimits, clock: Clock, tally: ResultTally
 ) -> None:
     """Send a request at each of ``at_seconds`` from now, and return when all are answered or given up.
 
@@ -47,6 +47,6 @@ async def generate(
             tasks.create_task(_send(client, limits, tally))
 
 
-async def _send(client: ChatClient, limits: Limits, tally: Tally) -> None:
+async def _send(client: ChatClient, limits: RunLimits, tally: ResultTally) -> None:
     result = await client.send(max_tokens=limits.max_tokens, timeout_seconds=limits.timeout_seconds)
     tally.results.append(result)

@@ -18,14 +18,14 @@ _PER_MINUTE: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RateStep:
     """A constant rate for some time: seconds, and requests per minute."""
 
     seconds: float
     requests_per_minute: float
 
 
-def parse_rate(text: str) -> tuple[Step, ...]:
+def parse_rate(text: str) -> tuple[RateStep, ...]:
     """Return the steps that ``[[1200, 40]]`` means. Raises ValueError with what was expected."""
     try:
         pairs = msgspec.json.decode(text, type=list[tuple[float, float]])
@@ -39,20 +39,20 @@ def parse_rate(text: str) -> tuple[Step, ...]:
         if not (isfinite(rate) and 0 <= rate <= MAX_REQUESTS_PER_MINUTE):
             most = f"{MAX_REQUESTS_PER_MINUTE:.0f}"
             raise ValueError(f"a rate of {rate:g} requests per minute: expected at least 0 and at most {most}")
-    return tuple(Step(seconds, rate) for seconds, rate in pairs)
+    return tuple(RateStep(seconds, rate) for seconds, rate in pairs)
 
 
-def duration_seconds(steps: tuple[Step, ...]) -> float:
+def duration_seconds(steps: tuple[RateStep, ...]) -> float:
     """Return how long all steps take."""
     return sum(step.seconds for step in steps)
 
 
-def expected_requests(steps: tuple[Step, ...]) -> float:
+def expected_requests(steps: tuple[RateStep, ...]) -> float:
     """Return how many requests are sent on average."""
     return sum(step.seconds * step.requests_per_minute / _PER_MINUTE for step in steps)
 
 
-def arrivals(steps: tuple[Step, ...], *, seed: int, evenly: bool = False) -> Iterator[float]:
+def arrivals(steps: tuple[RateStep, ...], *, seed: int, evenly: bool = False) -> Iterator[float]:
     """Yield the seconds since the start at which a request is sent, in rising order.
 
     A Poisson process: it has no memory, so each step begins anew at its start. ``evenly`` spaces them instead.

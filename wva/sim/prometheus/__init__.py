@@ -13,24 +13,24 @@ Time is the world's: nothing here sleeps or reads a clock, a scrape happens when
 
 from __future__ import annotations
 
-from wva.sim.prometheus.faults import Faults
-from wva.sim.prometheus.fetch import HttpEndpoint, InProcess, Page, ScrapeError
-from wva.sim.prometheus.requests import Request, RequestLog
+from wva.sim.prometheus.faults import PrometheusFaults
+from wva.sim.prometheus.fetch import FetchedPage, HttpEndpoint, InProcess, ScrapeError
+from wva.sim.prometheus.requests import QueryLog, QueryRequest
 from wva.sim.prometheus.scrape import Scraper, ScrapeTarget
 from wva.sim.prometheus.server import EmbeddedPrometheus
-from wva.sim.prometheus.tsdb import Series, Tsdb
+from wva.sim.prometheus.tsdb import StoredSeries, Tsdb
 
 __all__ = [
     "EmbeddedPrometheus",
-    "Faults",
+    "FetchedPage",
     "HttpEndpoint",
     "InProcess",
-    "Page",
-    "Request",
-    "RequestLog",
+    "PrometheusFaults",
+    "QueryLog",
+    "QueryRequest",
     "ScrapeError",
     "ScrapeTarget",
     "Scraper",
-    "Series",
+    "StoredSeries",
     "Tsdb",
 ]

@@ -18,28 +18,28 @@ from multidict import MultiDict, MultiMapping
 
 from wva.model.records import replace
 from wva.sim.prometheus import parameters, render
-from wva.sim.prometheus.faults import Faults
-from wva.sim.prometheus.promql import BadQueryError, Moment, PromqlError, evaluate, parse
-from wva.sim.prometheus.promql.nodes import Expr, Range, Selector, Text
+from wva.sim.prometheus.faults import PrometheusFaults
+from wva.sim.prometheus.promql import BadQueryError, EvaluationTime, PromqlError, evaluate, parse
+from wva.sim.prometheus.promql.nodes import Expr, Range, Text, VectorSelector
 from wva.sim.prometheus.promql.selection import LOOKBACK_MS, matching_series
-from wva.sim.prometheus.requests import Request, RequestLog
+from wva.sim.prometheus.requests import QueryLog, QueryRequest
 from wva.sim.prometheus.tsdb import Tsdb
 
 _MOST_POINTS = 11_000
 _VERSION = "3.8.0"
-_NO_FAULTS = Faults()
+_NO_FAULTS = PrometheusFaults()
 Form = MultiMapping[str]
 
 
 @dataclass(slots=True)
-class Api:
+class QueryApi:
     """The server's state and its handlers; ``now`` gives the world's time in seconds."""
 
     tsdb: Tsdb
     now: Callable[[], float]
     token: str | None = None
-    requests: RequestLog = field(default_factory=RequestLog)
-    faults: Faults = field(default_factory=Faults)
+    requests: QueryLog = field(default_factory=QueryLog)
+    faults: PrometheusFaults = field(default_factory=PrometheusFaults)
 
     def application(self) -> web.Application:
         """Return the aiohttp application with all routes."""
@@ -62,7 +62,7 @@ class Api:
     @web.middleware
     async def _log_and_fail(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         query = (await _form(request)).get("query")
-        self.requests.add(Request(request.path, query, self.now()))
+        self.requests.add(QueryRequest(request.path, query, self.now()))
         faults = replace(self._active(query))
         if faults.delay_seconds > 0:
             await asyncio.sleep(faults.delay_seconds)
@@ -88,7 +88,7 @@ class Api:
         expr = _parse(form)
         parameters.duration_ms(form, "timeout", default_ms=0)
         at_ms = parameters.time_ms(form, "time", default_seconds=self.now())
-        value = evaluate(expr, Moment(self._visible(form), at_ms, at_ms, at_ms, lookback_ms=_lookback_ms(form)))
+        value = evaluate(expr, EvaluationTime(self._visible(form), at_ms, at_ms, at_ms, lookback_ms=_lookback_ms(form)))
         if isinstance(value, list):
             value = value[: parameters.limit(form)]
         return self._success(
@@ -115,12 +115,12 @@ class Api:
             kind = "range vector" if isinstance(expr, Range) else "string"
             message = f'invalid expression type "{kind}" for range query, must be Scalar or instant Vector'
             raise parameters.invalid("query", message)
-        start = Moment(self._visible(form), start_ms, start_ms, end_ms, lookback_ms=_lookback_ms(form))
+        start = EvaluationTime(self._visible(form), start_ms, start_ms, end_ms, lookback_ms=_lookback_ms(form))
         times = range(start_ms, end_ms + 1, step_ms)
         steps = [(time_ms, evaluate(expr, replace(start, time_ms=time_ms))) for time_ms in times]
         return self._success(form, render.range_data(steps))
 
-    def _active(self, query: str | None) -> Faults:
+    def _active(self, query: str | None) -> PrometheusFaults:
         """Return the faults that concern a request."""
         return self.faults if self.faults.applies_to(query) else _NO_FAULTS
 
@@ -155,7 +155,7 @@ class Api:
         start_ms = parameters.time_ms(form, "start", default_seconds=-1e15)
         end_ms = parameters.time_ms(form, "end", default_seconds=1e15)
         tsdb = self._visible(form)
-        selectors = [_selector(text) for text in form.getall("match[]", [])] or [Selector(None, (), 0, None)]
+        selectors = [_selector(text) for text in form.getall("match[]", [])] or [VectorSelector(None, (), 0, None)]
         for selector in selectors:
             for series in matching_series(tsdb, selector.name, selector.matchers):
                 if any(start_ms <= time_ms <= end_ms for time_ms in series.times):
@@ -183,12 +183,12 @@ def _parse(form: Form) -> Expr:
         raise parameters.invalid("query", e) from e
 
 
-def _selector(text: str) -> Selector:
+def _selector(text: str) -> VectorSelector:
     try:
         expr = parse(text)
     except BadQueryError as e:
         raise parameters.invalid("match[]", e) from e
-    if not isinstance(expr, Selector) or expr.at is not None or expr.offset_ms:
+    if not isinstance(expr, VectorSelector) or expr.at is not None or expr.offset_ms:
         raise parameters.invalid("match[]", f"not a plain selector: {text}")
     return expr
 

@@ -28,7 +28,7 @@ class ExpositionError(ValueError):
     """A page that is not in the text format."""
 
 
-class Line(NamedTuple):
+class SampleLine(NamedTuple):
     """One sample line: the text naming the series, its value, and its own time if the page gives one."""
 
     series: str
@@ -36,7 +36,7 @@ class Line(NamedTuple):
     timestamp_ms: int | None
 
 
-def lines(page: str) -> Iterator[Line]:
+def lines(page: str) -> Iterator[SampleLine]:
     """Yield the sample lines of a page; ExpositionError at the first malformed one."""
     for raw in page.split("\n"):
         text = raw.strip()
@@ -44,7 +44,7 @@ def lines(page: str) -> Iterator[Line]:
             yield _line(text)
 
 
-def _line(text: str) -> Line:
+def _line(text: str) -> SampleLine:
     end = text.rfind("}") + 1
     if end == 0:
         end = len(text.split(None, 1)[0])
@@ -53,7 +53,7 @@ def _line(text: str) -> Line:
         raise ExpositionError(f"expected a value and at most a timestamp after {text[:end]!r}, got {text[end:]!r}")
     try:
         timestamp_ms = int(rest[1]) if len(rest) == _NUMBER_AND_TIME else None
-        return Line(text[:end], float(rest[0]), timestamp_ms)
+        return SampleLine(text[:end], float(rest[0]), timestamp_ms)
     except ValueError as e:
         raise ExpositionError(f"not a number in {text!r}") from e
 

@@ -15,7 +15,7 @@ def _every_query(_: str | None) -> bool:
 
 
 @dataclass(slots=True)
-class Faults:
+class PrometheusFaults:
     """The switches."""
 
     hang_up: bool = False

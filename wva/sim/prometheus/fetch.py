@@ -19,7 +19,7 @@ class ScrapeError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class FetchedPage:
     """What a fetcher brings back; the duration is what ``scrape_duration_seconds`` will say."""
 
     text: str
@@ -29,7 +29,7 @@ class Page:
 class Fetcher(Protocol):
     """Gets one page; raises ScrapeError if there is none."""
 
-    async def fetch(self) -> Page:
+    async def fetch(self) -> FetchedPage:
         """Return the current page of the target."""
         ...
 
@@ -43,9 +43,9 @@ class InProcess:
 
     render: Callable[[], str]
 
-    async def fetch(self) -> Page:
+    async def fetch(self) -> FetchedPage:
         """Render the page."""
-        return Page(self.render())
+        return FetchedPage(self.render())
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class HttpEndpoint:
     bearer_token: str | None = field(default=None, repr=False)
     timeout_seconds: float = 10.0
 
-    async def fetch(self) -> Page:
+    async def fetch(self) -> FetchedPage:
         """GET the page; any answer but 200, and any failure of the network, is a ScrapeError."""
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -82,4 +82,4 @@ class HttpEndpoint:
             raise ScrapeError(f"GET {self.url}: no answer in {self.timeout_seconds} s") from e
         except (aiohttp.ClientError, OSError, UnicodeDecodeError) as e:
             raise ScrapeError(f"GET {self.url}: {e}") from e
-        return Page(text, loop.time() - started)
+        return FetchedPage(text, loop.time() - started)

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Final, TextIO
 
-from wva.sim.prometheus.tsdb import NAME, Series, Tsdb
+from wva.sim.prometheus.tsdb import NAME, StoredSeries, Tsdb
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
@@ -23,7 +23,7 @@ class OpenMetricsWriter:
         """Write into ``file``, which stays the caller's to close."""
         self._tsdb = tsdb
         self._file = file
-        self._until_ms: dict[Series, int] = {}
+        self._until_ms: dict[StoredSeries, int] = {}
 
     def write(self) -> None:
         """Add the samples that came since the last time. Raises OSError."""
@@ -35,7 +35,7 @@ class OpenMetricsWriter:
         self.write()
         self._file.write("# EOF\n")
 
-    def _new_lines(self, series: Series) -> Iterator[str]:
+    def _new_lines(self, series: StoredSeries) -> Iterator[str]:
         start = bisect_right(series.times, self._until_ms.get(series, -1))
         if start == len(series.times):
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
-from wva.sim.prometheus.promql.values import Sample, Value, Window
+from wva.sim.prometheus.promql.values import RangeElement, Value, VectorElement
 
 Json = dict[str, object]
 
@@ -47,18 +47,18 @@ def instant_data(value: Value, time_ms: int) -> Json:
         return {"resultType": "string", "result": [seconds(time_ms), value]}
     if isinstance(value, float):
         return {"resultType": "scalar", "result": _point(time_ms, value)}
-    samples = [element for element in value if isinstance(element, Sample)]
+    samples = [element for element in value if isinstance(element, VectorElement)]
     result = [{"metric": dict(sample.labels), "value": _point(time_ms, sample.value)} for sample in samples]
     return {"resultType": "vector", "result": result}
 
 
 def matrix_data(value: Value) -> Json:
     """Return the ``data`` of an instant query for a range vector: the stored samples."""
-    windows = [element for element in value if isinstance(element, Window)] if isinstance(value, list) else []
+    windows = [element for element in value if isinstance(element, RangeElement)] if isinstance(value, list) else []
     return {"resultType": "matrix", "result": [_window(window) for window in windows]}
 
 
-def _window(window: Window) -> Json:
+def _window(window: RangeElement) -> Json:
     points = [_point(time_ms, value) for time_ms, value in zip(window.times, window.values, strict=True)]
     return {"metric": dict(window.labels), "values": points}
 
@@ -67,9 +67,9 @@ def range_data(steps: list[tuple[int, Value]]) -> Json:
     """Return the ``data`` of a range query from the values of its steps."""
     series: dict[frozenset[tuple[str, str]], list[object]] = {}
     for time_ms, value in steps:
-        elements = [Sample({}, value, time_ms)] if isinstance(value, float) else value
+        elements = [VectorElement({}, value, time_ms)] if isinstance(value, float) else value
         for sample in elements:
-            if isinstance(sample, Sample):
+            if isinstance(sample, VectorElement):
                 points = series.setdefault(frozenset(sample.labels.items()), [])
                 points.append(_point(time_ms, sample.value))
     ordered = sorted((sorted(labels), points) for labels, points in series.items())

@@ -9,7 +9,7 @@ QUERY_PATHS = frozenset({"/api/v1/query", "/api/v1/query_range"})
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class QueryRequest:
     """One request; ``query`` is the PromQL text, None where the path takes none."""
 
     path: str
@@ -18,12 +18,12 @@ class Request:
 
 
 @dataclass(slots=True)
-class RequestLog:
+class QueryLog:
     """All requests since the last ``clear``, in order of arrival; refused and failed ones count too."""
 
-    entries: list[Request] = field(default_factory=list)
+    entries: list[QueryRequest] = field(default_factory=list)
 
-    def add(self, request: Request) -> None:
+    def add(self, request: QueryRequest) -> None:
         """Remember a request."""
         self.entries.append(request)
 

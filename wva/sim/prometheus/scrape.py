@@ -15,9 +15,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from wva.sim.prometheus.exposition import ExpositionError, Line, lines, parse_series
-from wva.sim.prometheus.fetch import Fetcher, Page, ScrapeError
-from wva.sim.prometheus.tsdb import NAME, Series, Tsdb, milliseconds
+from wva.sim.prometheus.exposition import ExpositionError, SampleLine, lines, parse_series
+from wva.sim.prometheus.fetch import FetchedPage, Fetcher, ScrapeError
+from wva.sim.prometheus.tsdb import NAME, StoredSeries, Tsdb, milliseconds
 
 EXPORTED_PREFIX = "exported_"
 
@@ -78,9 +78,9 @@ class _TargetState:
     def __init__(self, target: ScrapeTarget, tsdb: Tsdb) -> None:
         self._target = target
         self._tsdb = tsdb
-        self._known: dict[str, Series] = {}
-        self._alive: set[Series] = set()
-        self._reports: dict[str, Series] = {}
+        self._known: dict[str, StoredSeries] = {}
+        self._alive: set[StoredSeries] = set()
+        self._reports: dict[str, StoredSeries] = {}
         self.error: str | None = None
 
     def adopt(self, target: ScrapeTarget) -> None:
@@ -89,14 +89,14 @@ class _TargetState:
             self._known.clear()
         self._target = target
 
-    async def fetch(self) -> Page | str:
+    async def fetch(self) -> FetchedPage | str:
         """Return the page, or the reason why there is none."""
         try:
             return await self._target.fetcher.fetch()
         except ScrapeError as e:
             return str(e)
 
-    def store(self, page: Page | str, *, now_ms: int) -> None:
+    def store(self, page: FetchedPage | str, *, now_ms: int) -> None:
         """Write what a scrape brought, and end what it did not bring."""
         if isinstance(page, str):
             self._fail(page, now_ms=now_ms, duration_seconds=0.0)
@@ -122,15 +122,15 @@ class _TargetState:
         self._expire(set(), now_ms=now_ms)
         self._report(_Report(up=False, duration_seconds=duration_seconds), now_ms=now_ms)
 
-    def _series(self, text: str) -> Series:
+    def _series(self, text: str) -> StoredSeries:
         series = self._known.get(text)
         if series is None or series.dropped:
             labels = target_labels(parse_series(text), self._target.labels, honor_labels=self._target.honor_labels)
             series = self._known[text] = self._tsdb.series(labels)
         return series
 
-    def _append(self, samples: Iterable[tuple[Series, Line]], *, now_ms: int) -> int:
-        seen: set[Series] = set()
+    def _append(self, samples: Iterable[tuple[StoredSeries, SampleLine]], *, now_ms: int) -> int:
+        seen: set[StoredSeries] = set()
         honor_timestamps = self._target.honor_timestamps
         added = 0
         for series, (_, value, timestamp_ms) in samples:
@@ -144,7 +144,7 @@ class _TargetState:
         self._expire(seen, now_ms=now_ms)
         return added
 
-    def _expire(self, seen: set[Series], *, now_ms: int) -> None:
+    def _expire(self, seen: set[StoredSeries], *, now_ms: int) -> None:
         gone = self._alive - seen
         self._alive = seen
         for series in gone:

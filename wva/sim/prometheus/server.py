@@ -10,9 +10,9 @@ from typing import Self
 
 from aiohttp import web
 
-from wva.sim.prometheus.api import Api
-from wva.sim.prometheus.faults import Faults
-from wva.sim.prometheus.requests import RequestLog
+from wva.sim.prometheus.api import QueryApi
+from wva.sim.prometheus.faults import PrometheusFaults
+from wva.sim.prometheus.requests import QueryLog
 from wva.sim.prometheus.scrape import Scraper
 from wva.sim.prometheus.tsdb import RETENTION_SECONDS, Tsdb
 
@@ -44,17 +44,17 @@ class EmbeddedPrometheus:
         self.scraper = Scraper(self.tsdb)
         self._now = now
         self._tls = tls
-        self._api = Api(self.tsdb, now, token)
+        self._api = QueryApi(self.tsdb, now, token)
         self._port = 0
         self._runner: web.AppRunner | None = None
 
     @property
-    def requests(self) -> RequestLog:
+    def requests(self) -> QueryLog:
         """What has been asked."""
         return self._api.requests
 
     @property
-    def faults(self) -> Faults:
+    def faults(self) -> PrometheusFaults:
         """The switches of what goes wrong."""
         return self._api.faults
 

@@ -22,7 +22,7 @@ def milliseconds(seconds: float) -> int:
     return math.floor(seconds * 1000 + 0.5)
 
 
-class Series:
+class StoredSeries:
     """One label set with its samples in order of time.
 
     ``labels`` must not be changed. ``dropped`` tells a holder of a reference that retention has removed the series
@@ -65,16 +65,16 @@ class Tsdb:
     def __init__(self, *, retention_seconds: float = RETENTION_SECONDS) -> None:
         """Keep samples for ``retention_seconds`` before the newest time written, give or take a minute."""
         self._retention_ms = milliseconds(retention_seconds)
-        self._by_name: dict[str, dict[tuple[tuple[str, str], ...], Series]] = {}
+        self._by_name: dict[str, dict[tuple[tuple[str, str], ...], StoredSeries]] = {}
         self._truncated_at_ms: int | None = None
 
-    def series(self, labels: Mapping[str, str]) -> Series:
+    def series(self, labels: Mapping[str, str]) -> StoredSeries:
         """Return the series of a label set, created empty if new; empty label values count as absent."""
         key = tuple(sorted((name, value) for name, value in labels.items() if value))
         family = self._by_name.setdefault(labels.get(NAME, ""), {})
         found = family.get(key)
         if found is None:
-            found = family[key] = Series(dict(key))
+            found = family[key] = StoredSeries(dict(key))
         return found
 
     def append(self, labels: Mapping[str, str], timestamp_seconds: float, value: float) -> bool:
@@ -102,7 +102,7 @@ class Tsdb:
             if not family:
                 del self._by_name[name]
 
-    def of_name(self, name: str) -> Iterable[Series]:
+    def of_name(self, name: str) -> Iterable[StoredSeries]:
         """Return the series of one metric name, in order of creation."""
         return self._by_name.get(name, {}).values()
 
@@ -113,7 +113,7 @@ class Tsdb:
             view._by_name[name] = {key: series for key, series in family.items() if not hidden(series.labels)}
         return view
 
-    def __iter__(self) -> Iterator[Series]:
+    def __iter__(self) -> Iterator[StoredSeries]:
         """Iterate over all series."""
         for family in self._by_name.values():
             yield from family.values()

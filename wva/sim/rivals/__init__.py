@@ -23,27 +23,27 @@ from wva.sim.rivals.clairvoyant import clairvoyant, static_peak
 from wva.sim.rivals.keda import keda
 from wva.sim.rivals.knative import CONCURRENCY, kpa
 from wva.sim.rivals.kubernetes import hpa
-from wva.sim.rivals.readings import Load
+from wva.sim.rivals.readings import LoadReading
 from wva.sim.rivals.scope import Scope
 from wva.sim.rivals.wva import SETUPS, WvaSetup, controllers
 from wva.sim.stage.scenario import Scenario
-from wva.sim.stage.view import Controller
+from wva.sim.stage.view import StageController
 
-Policy = Callable[[Scenario, int], list[Controller]]
+Policy = Callable[[Scenario, int], list[StageController]]
 """Makes the controllers of a run from its scenario and seed."""
 
 _Tunable = Callable[[float], Policy]
 
-DEFAULT_TARGETS: Final[Mapping[Load, float]] = MappingProxyType(
-    {Load.KV_USAGE: 0.7, Load.QUEUE: 5.0, Load.IN_FLIGHT: 100.0}
+DEFAULT_TARGETS: Final[Mapping[LoadReading, float]] = MappingProxyType(
+    {LoadReading.KV_USAGE: 0.7, LoadReading.QUEUE: 5.0, LoadReading.IN_FLIGHT: 100.0}
 )
 """What a pod should have on average, as the guides have it. See docs/rivals.md for each one's source."""
 
-TARGETS: Final[Mapping[Load, tuple[float, ...]]] = MappingProxyType(
+TARGETS: Final[Mapping[LoadReading, tuple[float, ...]]] = MappingProxyType(
     {
-        Load.KV_USAGE: (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95),
-        Load.QUEUE: (0.5, 1, 2, 3, 5, 8, 12, 20, 40, 80, 160),
-        Load.IN_FLIGHT: (2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256),
+        LoadReading.KV_USAGE: (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95),
+        LoadReading.QUEUE: (0.5, 1, 2, 3, 5, 8, 12, 20, 40, 80, 160),
+        LoadReading.IN_FLIGHT: (2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256),
     }
 )
 """The targets that are tried where a policy is tuned in hindsight.
@@ -52,12 +52,12 @@ They reach from what suits long prompts, of which a few are enough for a pod, to
 """
 
 
-def hpa_policy(load: Load, target: float, scope: Scope = Scope.ALL) -> Policy:
+def hpa_policy(load: LoadReading, target: float, scope: Scope = Scope.ALL) -> Policy:
     """Return HPAs that aim at this value per pod."""
     return lambda scenario, _: hpa(scenario, load, target, scope)
 
 
-def keda_policy(load: Load, threshold: float, scope: Scope = Scope.ALL) -> Policy:
+def keda_policy(load: LoadReading, threshold: float, scope: Scope = Scope.ALL) -> Policy:
     """Return ScaledObjects with this threshold per pod."""
     return lambda scenario, _: keda(scenario, load, threshold, scope)
 
@@ -79,8 +79,8 @@ def _tunable() -> dict[str, tuple[_Tunable, float, tuple[float, ...]]]:
         for load, targets in TARGETS.items():
             default = DEFAULT_TARGETS[load]
             found[f"hpa-{load.value}{ending}"] = (partial(hpa_policy, load, scope=scope), default, targets)
-        found[f"kpa{ending}"] = (partial(kpa_policy, scope=scope), CONCURRENCY, TARGETS[Load.IN_FLIGHT])
-    for load in (Load.QUEUE, Load.IN_FLIGHT):
+        found[f"kpa{ending}"] = (partial(kpa_policy, scope=scope), CONCURRENCY, TARGETS[LoadReading.IN_FLIGHT])
+    for load in (LoadReading.QUEUE, LoadReading.IN_FLIGHT):
         found[f"keda-{load.value}"] = (partial(keda_policy, load), DEFAULT_TARGETS[load], TARGETS[load])
     return found
 

@@ -18,9 +18,9 @@ from typing import Final
 import numpy as np
 
 from wva.model.records import replace
-from wva.sim.rivals.demand import STEP_SECONDS, Demand, Ints, static_fleet
+from wva.sim.rivals.demand import STEP_SECONDS, DemandOverTime, Ints, static_fleet
 from wva.sim.stage.scenario import Scenario, StartUp, VariantSetup, start_up_random
-from wva.sim.stage.view import Controller, Stage
+from wva.sim.stage.view import StageController, StageView
 
 MARGINS: Final = (0.0, 0.1, 0.25, 0.5, 1.0)
 """Shares of the demand that are added to it, until users are served well."""
@@ -37,7 +37,7 @@ StartUps = Callable[[StartUp], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlannedChange:
     """Ask for so many replicas of a variant at a time."""
 
     at_seconds: float
@@ -50,12 +50,12 @@ class Planned:
 
     period_seconds = _PERIOD_SECONDS
 
-    def __init__(self, changes: Sequence[Change]) -> None:
+    def __init__(self, changes: Sequence[PlannedChange]) -> None:
         """Plan these, in order of time."""
         self._changes = changes
         self._next = 0
 
-    def act(self, stage: Stage, now_seconds: float) -> None:
+    def act(self, stage: StageView, now_seconds: float) -> None:
         """Make the changes that are due."""
         while self._next < len(self._changes) and self._changes[self._next].at_seconds <= now_seconds:
             change = self._changes[self._next]
@@ -63,12 +63,12 @@ class Planned:
             self._next += 1
 
 
-def static_peak(scenario: Scenario, seed: int) -> list[Controller]:
+def static_peak(scenario: Scenario, seed: int) -> list[StageController]:
     """Return a policy that asks at once for the cheapest fixed fleet that carries the peak, and never changes it."""
     return [Planned(_tried(scenario, seed, [[_fixed]]))]
 
 
-def clairvoyant(scenario: Scenario, seed: int) -> list[Controller]:
+def clairvoyant(scenario: Scenario, seed: int) -> list[StageController]:
     """Return the policy that knows the traffic and the start-up times of this seed.
 
     It tries plans with all variants, with each alone, as a gateway may send long prompts to the slow ones of a mix, and
@@ -79,7 +79,7 @@ def clairvoyant(scenario: Scenario, seed: int) -> list[Controller]:
     return [Planned(_tried(scenario, seed, [[partial(_planned, seed, mix) for mix in mixes], [_fixed]]))]
 
 
-def _planned(seed: int, mix: Sequence[VariantSetup], scenario: Scenario, needed: Demand) -> list[Change]:
+def _planned(seed: int, mix: Sequence[VariantSetup], scenario: Scenario, needed: DemandOverTime) -> list[PlannedChange]:
     """Plan with the variants of a mix; the others stay at their minimum.
 
     A replica stays for a moment more than it is needed, for the answers that it has begun.
@@ -89,18 +89,18 @@ def _planned(seed: int, mix: Sequence[VariantSetup], scenario: Scenario, needed:
         scenario,
         variants=tuple(setup if setup in mix else replace(setup, maximum=setup.minimum) for setup in scenario.variants),
     )
-    counts = cheapest_over_time(bounded, Demand(rate, needed.capacity))
+    counts = cheapest_over_time(bounded, DemandOverTime(rate, needed.capacity))
     return plan(scenario, counts, lambda: start_ups(seed))
 
 
-def _fixed(scenario: Scenario, needed: Demand) -> list[Change]:
+def _fixed(scenario: Scenario, needed: DemandOverTime) -> list[PlannedChange]:
     fleet = static_fleet(scenario, needed)
-    return [Change(0.0, setup.name, count) for setup, count in zip(scenario.variants, fleet, strict=True)]
+    return [PlannedChange(0.0, setup.name, count) for setup, count in zip(scenario.variants, fleet, strict=True)]
 
 
 def _tried(
-    scenario: Scenario, seed: int, plans: Sequence[Sequence[Callable[[Scenario, Demand], list[Change]]]]
-) -> list[Change]:
+    scenario: Scenario, seed: int, plans: Sequence[Sequence[Callable[[Scenario, DemandOverTime], list[PlannedChange]]]]
+) -> list[PlannedChange]:
     """Return the changes of the cheapest plan that serves users well; each row of plans gets the margin that it needs.
 
     What a replica carries is known for requests of one size. Where sizes differ, long prompts meet or the gateway
@@ -108,14 +108,14 @@ def _tried(
     """
     from wva.sim.stage.links import Reference  # noqa: PLC0415 - the stage imports the policies
     from wva.sim.stage.run import figures  # noqa: PLC0415 - as above
-    from wva.sim.stage.world import World  # noqa: PLC0415 - as above
+    from wva.sim.stage.world import StageWorld  # noqa: PLC0415 - as above
 
     traffic = scenario.traffic(seed)
     reference = Reference.of(scenario, traffic)
     needed = reference.demand
 
-    def run(changes: list[Change]) -> _Trial:
-        world = World(scenario, seed=seed, traffic=traffic)
+    def run(changes: list[PlannedChange]) -> _Trial:
+        world = StageWorld(scenario, seed=seed, traffic=traffic)
         world.run([Planned(changes)])
         found = figures(world, reference)
         return _Trial(found.attainment, found.cost, changes)
@@ -124,7 +124,7 @@ def _tried(
     good: list[_Trial] = []
     for row in plans:
         for margin in MARGINS:
-            enlarged = Demand(needed.rate * (1.0 + margin), needed.capacity)
+            enlarged = DemandOverTime(needed.rate * (1.0 + margin), needed.capacity)
             found = [run(make(scenario, enlarged)) for make in row]
             tried += found
             if served_well := [one for one in found if one.attainment >= GOAL]:
@@ -138,10 +138,10 @@ def _tried(
 class _Trial:
     attainment: float
     cost: float
-    changes: list[Change]
+    changes: list[PlannedChange]
 
 
-def cheapest_over_time(scenario: Scenario, needed: Demand) -> Ints:
+def cheapest_over_time(scenario: Scenario, needed: DemandOverTime) -> Ints:
     """Return the fleets that carry each moment and cost least together, starts included: a column per variant.
 
     Exact, by dynamic programming over all fleets that could be of use. Where even all variants at their maximum are too
@@ -190,7 +190,7 @@ def start_ups(seed: int) -> StartUps:
     return lambda start_up: start_up.draw(random)
 
 
-def plan(scenario: Scenario, counts: Ints, new_start_ups: Callable[[], StartUps]) -> list[Change]:
+def plan(scenario: Scenario, counts: Ints, new_start_ups: Callable[[], StartUps]) -> list[PlannedChange]:
     """Return the changes by which these counts are Ready at each moment, but the first ones while pods start.
 
     ``counts`` has a row per moment, a column per variant. ``new_start_ups`` begins the series of start-up times anew.
@@ -209,7 +209,7 @@ _Span = tuple[int, int, int, int]
 """Variant, first moment and end of a span of time, and a level of the count."""
 
 
-def _changes(scenario: Scenario, counts: Sequence[Ints], draw: StartUps) -> tuple[list[Change], _Span | None]:
+def _changes(scenario: Scenario, counts: Sequence[Ints], draw: StartUps) -> tuple[list[PlannedChange], _Span | None]:
     """Return the changes, or a span in which the counts have to be others.
 
     Letting go ends pods that start before those that are Ready. So a level is kept in a gap in which its next pod
@@ -238,7 +238,7 @@ def _changes(scenario: Scenario, counts: Sequence[Ints], draw: StartUps) -> tupl
     changes = []
     for at_seconds, place, step in sorted(steps, key=lambda step: (step[0], step[2] > 0)):
         asked[place] += step
-        changes.append(Change(at_seconds, scenario.variants[place].name, asked[place]))
+        changes.append(PlannedChange(at_seconds, scenario.variants[place].name, asked[place]))
     return changes, None
 
 

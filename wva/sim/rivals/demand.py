@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wva.sim.rivals.capacity import Capacity, saturation, within
-from wva.sim.rivals.solver import Kind, cheapest
+from wva.sim.rivals.solver import ReplicaKind, cheapest
 from wva.sim.stage.scenario import Scenario, VariantSetup
 from wva.sim.traffic.requests import Traffic
 
@@ -34,7 +34,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class DemandOverTime:
     """Demand over moments of ``STEP_SECONDS``, from time 0.
 
     Attributes:
@@ -49,7 +49,7 @@ class Demand:
 
 def demand(
     scenario: Scenario, traffic: Traffic, capacity: Capacity | None = None, throughput: Capacity = saturation
-) -> Demand:
+) -> DemandOverTime:
     """Return the demand of some traffic on the variants of a scenario.
 
     ``capacity`` is what a replica carries, by default within the scenario's objectives. ``throughput`` is what it could
@@ -78,7 +78,7 @@ def demand(
     total = np.concatenate(([0.0], np.cumsum(np.bincount(second, weights, minlength=moments * window))))
     total = np.concatenate((total, np.full(window, total[-1])))
     means = (total[window:-1] - total[: -window - 1]) / STEP_SECONDS
-    return Demand(means.reshape(moments, window).max(axis=1), rows)
+    return DemandOverTime(means.reshape(moments, window).max(axis=1), rows)
 
 
 def _weights(
@@ -103,7 +103,7 @@ def _weights(
     return kept
 
 
-def cheapest_counts(scenario: Scenario, needed: Demand) -> Ints:
+def cheapest_counts(scenario: Scenario, needed: DemandOverTime) -> Ints:
     """Return the cheapest sufficient fleet at each moment, within the variants' bounds: a column per variant.
 
     Where even all variants at their maximum are too few, it is that.
@@ -123,15 +123,17 @@ def cheapest_counts(scenario: Scenario, needed: Demand) -> Ints:
 
 
 def _fleet(scenario: Scenario, capacity: Floats, rate: float) -> tuple[int, ...]:
-    return static_fleet(scenario, Demand(np.array([rate]), capacity.reshape(1, -1)))
+    return static_fleet(scenario, DemandOverTime(np.array([rate]), capacity.reshape(1, -1)))
 
 
-def static_fleet(scenario: Scenario, needed: Demand) -> tuple[int, ...]:
+def static_fleet(scenario: Scenario, needed: DemandOverTime) -> tuple[int, ...]:
     """Return the cheapest fleet that carries every moment, within the variants' bounds; all at most when none does."""
     capacity, group = np.unique(needed.capacity, axis=0, return_inverse=True)
     peaks = {str(row): float(needed.rate[group.ravel() == row].max()) for row in range(len(capacity))}
     kinds = [
-        Kind(setup.price, {name: float(capacity[int(name), place]) for name in peaks}, setup.minimum, setup.maximum)
+        ReplicaKind(
+            setup.price, {name: float(capacity[int(name), place]) for name in peaks}, setup.minimum, setup.maximum
+        )
         for place, setup in enumerate(scenario.variants)
     ]
     found = cheapest(kinds, peaks)

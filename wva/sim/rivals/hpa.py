@@ -35,32 +35,32 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ScalingRules:
     """How fast a target may go in one direction. ``select``: which policy counts, or "Disabled"."""
 
     window_seconds: float
     rates: tuple[Rate, ...]
     select: Literal["Max", "Min", "Disabled"] = "Max"
 
-    def changed(self, **spec: Any) -> Rules:
+    def changed(self, **spec: Any) -> ScalingRules:
         """Return these rules with what an HPA's ``scaleUp`` or ``scaleDown`` says instead."""
         rates = self.rates
         if "policies" in spec:
             rates = tuple(Rate(rate["type"], int(rate["value"]), rate["periodSeconds"]) for rate in spec["policies"])
         window = spec.get("stabilizationWindowSeconds", self.window_seconds)
-        return Rules(window, rates, spec.get("selectPolicy", self.select))
+        return ScalingRules(window, rates, spec.get("selectPolicy", self.select))
 
 
-DEFAULT_UP: Final = Rules(0.0, (Rate("Pods", 4, 15.0), Rate("Percent", 100, 15.0)))
-DEFAULT_DOWN: Final = Rules(300.0, (Rate("Percent", 100, 15.0),))
+DEFAULT_UP: Final = ScalingRules(0.0, (Rate("Pods", 4, 15.0), Rate("Percent", 100, 15.0)))
+DEFAULT_DOWN: Final = ScalingRules(300.0, (Rate("Percent", 100, 15.0),))
 
 
 @dataclass(frozen=True, slots=True)
 class Behavior:
     """``spec.behavior`` of an HPA, with Kubernetes' defaults."""
 
-    up: Rules = DEFAULT_UP
-    down: Rules = DEFAULT_DOWN
+    up: ScalingRules = DEFAULT_UP
+    down: ScalingRules = DEFAULT_DOWN
 
     @classmethod
     def parse(cls, behavior: Mapping[str, Any]) -> Self:
@@ -133,7 +133,7 @@ Metric = External | PerPod
 
 
 @dataclass(slots=True)
-class HorizontalPodAutoscaler:
+class SimulatedHpa:
     """One HPA: its spec, which may be changed between two looks, and what it remembers."""
 
     minimum: int

@@ -12,24 +12,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from wva.sim.rivals.hpa import External, HorizontalPodAutoscaler
-from wva.sim.rivals.readings import Load, readings
+from wva.sim.rivals.hpa import External, SimulatedHpa
+from wva.sim.rivals.readings import LoadReading, readings
 from wva.sim.rivals.scope import Scope, at_minimum, scaled
 from wva.sim.stage.scenario import Scenario, VariantSetup
-from wva.sim.stage.view import Controller, Stage
+from wva.sim.stage.view import StageController, StageView
 
 
 @dataclass(frozen=True, slots=True)
-class ScaledObject:
+class KedaRules:
     """What a ScaledObject says. ``threshold`` is the average value per pod."""
 
-    load: Load
+    load: LoadReading
     threshold: float
     ignore_null_values: bool = True
     polling_seconds: float = 30.0
     cooldown_seconds: float = 300.0
 
-    def query(self, stage: Stage, variant: str, *, at_seconds: float) -> float | None:
+    def query(self, stage: StageView, variant: str, *, at_seconds: float) -> float | None:
         """Return what the trigger's query answers, None for an error."""
         values = readings(stage, stage.variants[variant].pods, self.load, at_seconds=at_seconds)
         if values:
@@ -40,14 +40,14 @@ class ScaledObject:
 class ExternalAutoscaler:
     """The HPA of a ScaledObject. It never goes below 1: the way to 0 is the operator's."""
 
-    def __init__(self, scenario: Scenario, variant: VariantSetup, scaled_object: ScaledObject) -> None:
+    def __init__(self, scenario: Scenario, variant: VariantSetup, scaled_object: KedaRules) -> None:
         """Begin without a memory."""
         self.period_seconds = scenario.hpa_seconds
         self._variant = variant.name
         self._scaled_object = scaled_object
-        self._hpa = HorizontalPodAutoscaler(max(1, variant.minimum), variant.maximum)
+        self._hpa = SimulatedHpa(max(1, variant.minimum), variant.maximum)
 
-    def act(self, stage: Stage, now_seconds: float) -> None:
+    def act(self, stage: StageView, now_seconds: float) -> None:
         """Ask for the metric and scale."""
         view = stage.variants[self._variant]
         value = self._scaled_object.query(stage, self._variant, at_seconds=now_seconds)
@@ -61,7 +61,7 @@ class Operator:
     """KEDA's own loop for a target with a minimum of 0. What waits at the gateway wakes it, as there is no pod then."""
 
     variant: str
-    scaled_object: ScaledObject
+    scaled_object: KedaRules
     period_seconds: float = field(init=False)
     _active_at: float | None = None
 
@@ -69,7 +69,7 @@ class Operator:
         """Poll as the ScaledObject says."""
         self.period_seconds = self.scaled_object.polling_seconds
 
-    def act(self, stage: Stage, now_seconds: float) -> None:
+    def act(self, stage: StageView, now_seconds: float) -> None:
         """Wake the target or put it to sleep."""
         replicas = stage.variants[self.variant].replicas
         load = self.scaled_object.query(stage, self.variant, at_seconds=now_seconds) or 0.0
@@ -83,10 +83,10 @@ class Operator:
             stage.scale(self.variant, 0)
 
 
-def keda(scenario: Scenario, load: Load, threshold: float, scope: Scope) -> list[Controller]:
+def keda(scenario: Scenario, load: LoadReading, threshold: float, scope: Scope) -> list[StageController]:
     """Return what KEDA runs in a scenario."""
     variants = scaled(scenario, scope)
-    scaled_object = ScaledObject(load, threshold)
+    scaled_object = KedaRules(load, threshold)
     asleep = [Operator(variant.name, scaled_object) for variant in variants if variant.minimum == 0]
     autoscalers = [ExternalAutoscaler(scenario, variant, scaled_object) for variant in variants]
     return [*autoscalers, *asleep, *at_minimum(scenario, variants)]

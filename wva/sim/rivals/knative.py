@@ -17,7 +17,7 @@ from typing import Final
 
 from wva.sim.rivals.scope import Scope, at_minimum, scaled
 from wva.sim.stage.scenario import Scenario, VariantSetup
-from wva.sim.stage.view import Controller, Stage
+from wva.sim.stage.view import StageController, StageView
 
 SCRAPE_SECONDS: Final = 1.0
 TICK_SECONDS: Final = 2.0
@@ -26,7 +26,7 @@ CONCURRENCY: Final = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class KnativeSettings:
     """What config-autoscaler says; the defaults are Knative's."""
 
     concurrency: float = CONCURRENCY
@@ -52,7 +52,7 @@ class Settings:
 class PodAutoscaler:
     """The decisions for one revision. Pure."""
 
-    settings: Settings
+    settings: KnativeSettings
     _seen: deque[tuple[float, float]] = field(default_factory=deque)
     """Time and concurrency of each scrape in the stable window."""
     _panic_since: float | None = None
@@ -96,14 +96,14 @@ class Revision:
 
     period_seconds = SCRAPE_SECONDS
 
-    def __init__(self, variant: VariantSetup, settings: Settings, *, buffers: bool) -> None:
+    def __init__(self, variant: VariantSetup, settings: KnativeSettings, *, buffers: bool) -> None:
         """``buffers``: requests at the gateway are this revision's, as if Knative's activator held them."""
         self._variant = variant
         self._autoscaler = PodAutoscaler(settings)
         self._buffers = buffers
         self._decide_at = 0.0
 
-    def act(self, stage: Stage, now_seconds: float) -> None:
+    def act(self, stage: StageView, now_seconds: float) -> None:
         """Scrape, and scale when it is time."""
         setup = self._variant
         view = stage.variants[setup.name]
@@ -120,10 +120,10 @@ class Revision:
             stage.scale(setup.name, max(setup.minimum, min(setup.maximum, wanted)))
 
 
-def kpa(scenario: Scenario, concurrency: float, scope: Scope) -> list[Controller]:
+def kpa(scenario: Scenario, concurrency: float, scope: Scope) -> list[StageController]:
     """Return what Knative runs in a scenario; the first of its variants takes what waits at the gateway."""
     variants = scaled(scenario, scope)
-    settings = Settings(concurrency=concurrency)
+    settings = KnativeSettings(concurrency=concurrency)
     revisions = [Revision(variant, settings, buffers=variant is variants[0]) for variant in variants]
     return [*revisions, *at_minimum(scenario, variants)]
 

@@ -6,17 +6,17 @@ Kubernetes has by default, a look every 15 s.
 
 from __future__ import annotations
 
-from wva.sim.rivals.hpa import HorizontalPodAutoscaler, PerPod
-from wva.sim.rivals.readings import Load, readings
+from wva.sim.rivals.hpa import PerPod, SimulatedHpa
+from wva.sim.rivals.readings import LoadReading, readings
 from wva.sim.rivals.scope import Scope, at_minimum, scaled
 from wva.sim.stage.scenario import Scenario, VariantSetup
-from wva.sim.stage.view import Controller, Stage
+from wva.sim.stage.view import StageController, StageView
 
 
 class PodsAutoscaler:
     """One HPA on one Deployment, with a metric of type Pods."""
 
-    def __init__(self, scenario: Scenario, variant: VariantSetup, load: Load, target: float) -> None:
+    def __init__(self, scenario: Scenario, variant: VariantSetup, load: LoadReading, target: float) -> None:
         """``target`` is the average value that the HPA aims at."""
         self.period_seconds = scenario.hpa_seconds
         self._adapter_seconds = scenario.observation.adapter_seconds
@@ -24,9 +24,9 @@ class PodsAutoscaler:
         self._load = load
         self._target = target
         # Kubernetes accepts a minimum of 0 only with a metric that is there without pods.
-        self._hpa = HorizontalPodAutoscaler(max(1, variant.minimum), variant.maximum)
+        self._hpa = SimulatedHpa(max(1, variant.minimum), variant.maximum)
 
-    def act(self, stage: Stage, now_seconds: float) -> None:
+    def act(self, stage: StageView, now_seconds: float) -> None:
         """Look at the pods and scale.
 
         A pod that loads its weights runs and has no readings yet, so it counts as missing, not as pending.
@@ -40,7 +40,7 @@ class PodsAutoscaler:
         stage.scale(self._variant, replicas)
 
 
-def hpa(scenario: Scenario, load: Load, target: float, scope: Scope) -> list[Controller]:
+def hpa(scenario: Scenario, load: LoadReading, target: float, scope: Scope) -> list[StageController]:
     """Return the HPAs of a scenario."""
     variants = scaled(scenario, scope)
     return [*(PodsAutoscaler(scenario, variant, load, target) for variant in variants), *at_minimum(scenario, variants)]

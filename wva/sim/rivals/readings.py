@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from wva.sim.stage.prometheus import latest
-from wva.sim.stage.view import Pod, Signal, Stage
+from wva.sim.stage.view import ScrapedSignal, StagePodView, StageView
 
 
-class Load(Enum):
+class LoadReading(Enum):
     """What an autoscaler reads of each pod; the value is the name in a policy's name."""
 
     KV_USAGE = "kv"
@@ -24,14 +24,14 @@ class Load(Enum):
     """vllm:num_requests_running + vllm:num_requests_waiting"""
 
 
-_VALUES: dict[Load, Callable[[Sequence[float]], float]] = {
-    Load.KV_USAGE: lambda values: values[Signal.KV_USAGE],
-    Load.QUEUE: lambda values: values[Signal.WAITING],
-    Load.IN_FLIGHT: lambda values: values[Signal.RUNNING] + values[Signal.WAITING],
+_VALUES: dict[LoadReading, Callable[[Sequence[float]], float]] = {
+    LoadReading.KV_USAGE: lambda values: values[ScrapedSignal.KV_USAGE],
+    LoadReading.QUEUE: lambda values: values[ScrapedSignal.WAITING],
+    LoadReading.IN_FLIGHT: lambda values: values[ScrapedSignal.RUNNING] + values[ScrapedSignal.WAITING],
 }
 
 
-def readings(stage: Stage, pods: Sequence[Pod], load: Load, *, at_seconds: float) -> list[float]:
+def readings(stage: StageView, pods: Sequence[StagePodView], load: LoadReading, *, at_seconds: float) -> list[float]:
     """Return a value for each of these pods that has one at this time, oldest pod first."""
     scrapes = (latest(stage.scrapes(pod.name), at_seconds) for pod in pods)
     return [_VALUES[load](scrape.values) for scrape in scrapes if scrape is not None]

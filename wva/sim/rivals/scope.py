@@ -11,7 +11,7 @@ from enum import Enum
 
 from wva.sim.rivals.capacity import Capacity, saturation
 from wva.sim.stage.scenario import Scenario, VariantSetup
-from wva.sim.stage.view import Controller, Stage
+from wva.sim.stage.view import StageController, StageView
 
 _USUAL_PROMPT, _USUAL_ANSWER = 512, 256
 """Tokens of the request by which variants are compared."""
@@ -36,7 +36,7 @@ def scaled(scenario: Scenario, scope: Scope, capacity: Capacity = saturation) ->
     )
 
 
-def at_minimum(scenario: Scenario, but: tuple[VariantSetup, ...]) -> list[Controller]:
+def at_minimum(scenario: Scenario, but: tuple[VariantSetup, ...]) -> list[StageController]:
     """Return what holds all other variants at their minimum; nothing when there are none."""
     others = [setup for setup in scenario.variants if setup not in but]
     return [_AtMinimum(scenario.hpa_seconds, others)] if others else []
@@ -49,7 +49,7 @@ class _AtMinimum:
         self.period_seconds = period_seconds
         self._variants = variants
 
-    def act(self, stage: Stage, now_seconds: float) -> None:
+    def act(self, stage: StageView, now_seconds: float) -> None:
         """Set each variant to its minimum."""
         del now_seconds
         for setup in self._variants:

@@ -25,7 +25,7 @@ _NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ReplicaKind:
     """One kind of replica.
 
     Attributes:
@@ -45,7 +45,7 @@ class Kind:
 
 
 def cheapest(
-    kinds: Sequence[Kind], demands: Mapping[str, float], limits: Mapping[str, int] = _NONE
+    kinds: Sequence[ReplicaKind], demands: Mapping[str, float], limits: Mapping[str, int] = _NONE
 ) -> tuple[int, ...] | None:
     """Return the counts, one per kind, of a cheapest fleet; None when no fleet carries every demand within the limits.
 

@@ -27,10 +27,10 @@ from wva.model.policy import (
     ScaleToZeroRules,
 )
 from wva.model.records import replace
-from wva.sim.rivals.hpa import Behavior, HorizontalPodAutoscaler
+from wva.sim.rivals.hpa import Behavior, SimulatedHpa
 from wva.sim.stage.observe import EPOCH_SECONDS, MODEL, Observer
 from wva.sim.stage.scenario import Scenario
-from wva.sim.stage.view import Controller, Stage
+from wva.sim.stage.view import StageController, StageView
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Cycles:
         self.starting: dict[str, int] = {}
         """Variants that are being started from zero, with their numbers: no cycle takes that back."""
 
-    def act(self, stage: Stage, now_seconds: float) -> None:
+    def act(self, stage: StageView, now_seconds: float) -> None:
         """Run one cycle."""
         snapshot = self.observer.snapshot(stage, now_seconds, status=self.status)
         outcome = conclude(snapshot, self._memory, self._policy, EPOCH_SECONDS + now_seconds)
@@ -116,11 +116,10 @@ class Scalers:
             }
         )
         self._hpas = {
-            variant.name: HorizontalPodAutoscaler(variant.minimum, variant.maximum, behavior)
-            for variant in scenario.variants
+            variant.name: SimulatedHpa(variant.minimum, variant.maximum, behavior) for variant in scenario.variants
         }
 
-    def act(self, stage: Stage, now_seconds: float) -> None:
+    def act(self, stage: StageView, now_seconds: float) -> None:
         """Look at every variant once."""
         scraped = self.scraped(now_seconds)
         for name, view in stage.variants.items():
@@ -155,7 +154,7 @@ class Waker:
         self._cycles = cycles
         self._scalers = scalers
 
-    def act(self, stage: Stage, now_seconds: float) -> None:
+    def act(self, stage: StageView, now_seconds: float) -> None:
         """Look at the gateway once."""
         for name, replicas in list(self._cycles.starting.items()):
             if self._cycles.shown(name, self._scalers.scraped(now_seconds)) == replicas:
@@ -171,7 +170,7 @@ class Waker:
             stage.ask(decision.key.name, decision.desired)
 
 
-def controllers(setup: WvaSetup, scenario: Scenario) -> list[Controller]:
+def controllers(setup: WvaSetup, scenario: Scenario) -> list[StageController]:
     """Return the controllers of WVA with a configuration."""
     cycles = Cycles(setup, scenario)
     scalers = Scalers(cycles, setup, scenario)

@@ -19,7 +19,7 @@ from typing import Final
 from wva.model.records import replace
 from wva.sim.scorecard.statistics import Estimate, estimate, estimate_of_known
 from wva.sim.stage.late import CAUSES
-from wva.sim.stage.result import Figures, RunResult, Timeline
+from wva.sim.stage.result import Figures, RunResult, StageTimeline
 from wva.sim.stage.scenario import Scenario
 
 GOAL: Final = 0.99
@@ -41,7 +41,7 @@ _DIRECT: Final = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class PolicyFamily:
     """Policies that differ in one target, tuned in hindsight; ``members`` are names of policies."""
 
     name: str
@@ -85,7 +85,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ScenarioCard:
     """One scenario of the scorecard. ``cells`` are what is shown; ``grid`` are all members of families.
 
     ``winner`` is the best policy, ``unaided`` the best of those that know nothing of the traffic in advance; None when
@@ -97,7 +97,7 @@ class Part:
     grid: tuple[Cell, ...]
     winner: str
     unaided: str | None
-    timelines: Mapping[str, Timeline]
+    timelines: Mapping[str, StageTimeline]
     """Of the first seed, by the policy's name in tables."""
 
     def cell(self, policy: str) -> Cell | None:
@@ -111,7 +111,7 @@ class Card:
 
     title: str
     seeds: tuple[int, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[ScenarioCard, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -120,9 +120,9 @@ def card(
     results: Iterable[RunResult],
     *,
     title: str,
-    families: Sequence[Family] = (),
+    families: Sequence[PolicyFamily] = (),
     order: Sequence[str] = (),
-    timeline_of: Callable[[Scenario, str], Timeline] | None = None,
+    timeline_of: Callable[[Scenario, str], StageTimeline] | None = None,
 ) -> Card:
     """Return the scorecard of some results.
 
@@ -164,10 +164,10 @@ def best(cells: Sequence[Cell], *, limit: float = inf) -> Cell:
 def _part(
     scenario: Scenario,
     results: list[RunResult],
-    families: Sequence[Family],
+    families: Sequence[PolicyFamily],
     ranks: Mapping[str, int],
-    timeline_of: Callable[[Scenario, str], Timeline] | None,
-) -> Part:
+    timeline_of: Callable[[Scenario, str], StageTimeline] | None,
+) -> ScenarioCard:
     results = sorted(results, key=lambda result: (result.policy, result.seed))
     reference = {result.seed: result.figures.cost for result in results if result.policy == REFERENCE}
     runs = {policy: list(found) for policy, found in groupby(results, key=lambda result: result.policy)}
@@ -191,7 +191,7 @@ def _part(
         for cell in shown
     }
     unaided = [cell for cell in rated if not in_hindsight(cell.policy)]
-    return Part(
+    return ScenarioCard(
         scenario,
         tuple(shown),
         tuple(grid),

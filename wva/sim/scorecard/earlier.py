@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from wva.sim.scorecard import shown
-from wva.sim.scorecard.card import Card, Part
+from wva.sim.scorecard.card import Card, ScenarioCard
 
 POLICIES: Final = ("wva", "hpa-inflight-tuned", "hpa-kv", "static-peak", "wva-queueing")
 
@@ -43,7 +43,7 @@ def rows(card: Card) -> Iterator[tuple[str, ...]]:
                 yield (name, policy, then, *(each or shown.NONE for each in now))
 
 
-def _now(part: Part | None, policy: str) -> str | None:
+def _now(part: ScenarioCard | None, policy: str) -> str | None:
     cell = None if part is None else part.cell(policy)
     if cell is None:
         return None

@@ -10,8 +10,8 @@ from wva.sim.scorecard.card import CLOSE, FINALISTS, FIXED, GOAL, REFERENCE, Car
 from wva.sim.scorecard.verdicts import (
     COST_TOLERANCE,
     SUBJECT,
-    Comparison,
-    Verdict,
+    PairVerdict,
+    PolicyComparison,
     compare,
     comparisons,
     in_short,
@@ -124,18 +124,18 @@ def _results(card: Card) -> Iterator[str]:
     rivals = [policy for policy in policies(card) if policy not in {SUBJECT, REFERENCE}]
     found = {rival: comparisons(card, rival) for rival in rivals}
     rows = [
-        (rival, *(str(sum(each.verdict is verdict for _, each in pairs)) for verdict in Verdict))
+        (rival, *(str(sum(each.verdict is verdict for _, each in pairs)) for verdict in PairVerdict))
         for rival, pairs in found.items()
         if pairs
     ]
     if rows:
         yield _COUNTS
-        yield from _table(("against", *(verdict.value for verdict in Verdict)), rows)
+        yield from _table(("against", *(verdict.value for verdict in PairVerdict)), rows)
 
 
 def _differences(card: Card) -> Iterator[str]:
     """Yield where the subject loses and wins, to whom and why."""
-    for verdict, title, preposition in ((Verdict.LOSES, "loses", "to"), (Verdict.WINS, "wins", "against")):
+    for verdict, title, preposition in ((PairVerdict.LOSES, "loses", "to"), (PairVerdict.WINS, "wins", "against")):
         lines = []
         for part in card.parts:
             subject = part.cell(SUBJECT)
@@ -212,7 +212,7 @@ def _named(cell: Cell | None) -> str:
     return shown.NONE if cell is None else f"{shown.name(cell)}: {_result(cell)}"
 
 
-def _verdict(found: Comparison) -> str:
+def _verdict(found: PolicyComparison) -> str:
     if found.first is found.second:
         return "is it"
     return found.verdict.value + (f" by {found.by}" if found.by else "")

@@ -16,10 +16,10 @@ from typing import Final
 from plotly.offline import get_plotlyjs
 
 from wva.sim.scorecard import shown
-from wva.sim.scorecard.card import GOAL, REFERENCE, Card, Cell, Part
-from wva.sim.scorecard.verdicts import SUBJECT, Verdict, compare, comparisons, policies, setting, why
+from wva.sim.scorecard.card import GOAL, REFERENCE, Card, Cell, ScenarioCard
+from wva.sim.scorecard.verdicts import SUBJECT, PairVerdict, compare, comparisons, policies, setting, why
 from wva.sim.stage.late import CAUSES
-from wva.sim.stage.result import Timeline
+from wva.sim.stage.result import StageTimeline
 
 _GROUPS: Final = ("WVA", "HPA", "others", "fixed", "clairvoyant")
 _POINTS: Final = 240
@@ -79,7 +79,7 @@ def _matrix(card: Card) -> Iterator[str]:
     yield "</tbody></table></div>"
 
 
-def _square(part: Part, policy: str) -> str:
+def _square(part: ScenarioCard, policy: str) -> str:
     cell = part.cell(policy)
     if cell is None:
         return "<td></td>"
@@ -101,14 +101,14 @@ def _against(card: Card) -> Iterator[str]:
         "A difference within noise is uncertain.</p>"
     )
     yield '<div class="wide"><table><thead><tr><th scope="col">against</th>'
-    yield "".join(f'<th scope="col">{verdict.value}</th>' for verdict in Verdict)
+    yield "".join(f'<th scope="col">{verdict.value}</th>' for verdict in PairVerdict)
     yield '<th scope="col" class="left">loses in</th></tr></thead><tbody>'
     for rival in rivals:
         found = comparisons(card, rival)
         yield f'<tr><th scope="row">{escape(rival)}</th>'
-        for verdict in Verdict:
+        for verdict in PairVerdict:
             yield f"<td>{sum(comparison.verdict is verdict for _, comparison in found)}</td>"
-        lost = [part.scenario.name for part, comparison in found if comparison.verdict is Verdict.LOSES]
+        lost = [part.scenario.name for part, comparison in found if comparison.verdict is PairVerdict.LOSES]
         yield '<td class="left" style="white-space: normal">'
         yield ", ".join(f'<a href="#{escape(name)}">{escape(name)}</a>' for name in lost)
         yield "</td></tr>"
@@ -124,7 +124,7 @@ def _parts(card: Card, numbers: dict[str, int]) -> Iterator[str]:
         yield from _part(part, index, numbers)
 
 
-def _part(part: Part, index: int, numbers: dict[str, int]) -> Iterator[str]:
+def _part(part: ScenarioCard, index: int, numbers: dict[str, int]) -> Iterator[str]:
     scenario = part.scenario
     names = [cell.policy for cell in part.cells]
     subject = SUBJECT if SUBJECT in names else names[0]
@@ -154,7 +154,7 @@ def _part(part: Part, index: int, numbers: dict[str, int]) -> Iterator[str]:
     yield "</tbody></table></div></section>"
 
 
-def _outcome(part: Part) -> str:
+def _outcome(part: ScenarioCard) -> str:
     """Return in a sentence or two who is best, and what makes the difference."""
     best, subject = part.cell(part.unaided or part.winner), part.cell(SUBJECT)
     if best is None or subject is None:
@@ -165,9 +165,9 @@ def _outcome(part: Part) -> str:
     if best is subject:
         return text
     found = compare(subject, best)
-    if found.verdict is Verdict.LEVEL:
+    if found.verdict is PairVerdict.LEVEL:
         return f"{text} {SUBJECT} is level with it."
-    if found.verdict is Verdict.UNCERTAIN:
+    if found.verdict is PairVerdict.UNCERTAIN:
         return f"{text} Whether {SUBJECT} is as good is uncertain."
     return f"{text} {SUBJECT} {found.verdict.value} by {found.by}: {why(found)}."
 
@@ -215,7 +215,7 @@ def _data(card: Card, numbers: dict[str, int]) -> object:
     }
 
 
-def _part_data(part: Part, numbers: dict[str, int]) -> object:
+def _part_data(part: ScenarioCard, numbers: dict[str, int]) -> object:
     timeline = next(iter(part.timelines.values()))
     every = -(-len(timeline.offered_per_second) // _POINTS)
     return {
@@ -242,7 +242,7 @@ def _part_data(part: Part, numbers: dict[str, int]) -> object:
     }
 
 
-def _run_data(timeline: Timeline, every: int) -> object:
+def _run_data(timeline: StageTimeline, every: int) -> object:
     return {
         "late": _thinned(timeline.late_share, every, digits=2),
         "asked": [_changes(variant.asked, timeline.step_seconds) for variant in timeline.variants],

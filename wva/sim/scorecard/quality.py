@@ -14,17 +14,17 @@ from typing import Final
 import msgspec
 
 from wva.model.records import replace
-from wva.sim.scorecard.card import FINALISTS, REFERENCE, Card, Cell, Family, best, card, limit_of
+from wva.sim.scorecard.card import FINALISTS, REFERENCE, Card, Cell, PolicyFamily, best, card, limit_of
 from wva.sim.scorecard.markdown import markdown
-from wva.sim.scorecard.runs import Job, RunOutcome, Workshop, outcomes
+from wva.sim.scorecard.runs import RunJob, RunOutcome, Workshop, outcomes
 from wva.sim.scorecard.verdicts import SUBJECT, compare, setting, why
-from wva.sim.stage.result import RunResult, Timeline
+from wva.sim.stage.result import RunResult, StageTimeline
 from wva.sim.stage.scenario import Scenario
 
 Progress = Callable[[RunOutcome, int], None]
 """Told of each finished run, and how many there will be."""
 
-_NO_TIMELINE: Final = Timeline(1.0, (), (), (), (), ())
+_NO_TIMELINE: Final = StageTimeline(1.0, (), (), (), (), ())
 
 
 class RunsFailedError(Exception):
@@ -37,23 +37,23 @@ class RunsFailedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SuitePlan:
     """What a scorecard is made of: ``policies`` as they are, ``families`` to be tuned; ``order`` is that of tables."""
 
     title: str
     scenarios: tuple[Scenario, ...]
     policies: tuple[str, ...]
-    families: tuple[Family, ...]
+    families: tuple[PolicyFamily, ...]
     seeds: tuple[int, ...]
     order: tuple[str, ...]
 
 
-def judge(plan: Plan, workshop: Workshop, *, workers: int, progress: Progress) -> Card:
+def judge(plan: SuitePlan, workshop: Workshop, *, workers: int, progress: Progress) -> Card:
     """Make all runs of a plan and return their scorecard. Raises RunsFailedError after the last run."""
     first = plan.seeds[0]
     members = {member for family in plan.families for member in family.members}
     jobs = [
-        Job(scenario, policy, seed)
+        RunJob(scenario, policy, seed)
         for scenario in plan.scenarios
         for seed in plan.seeds
         for policy in dict.fromkeys((*plan.policies, *(sorted(members) if seed == first else ())))
@@ -64,7 +64,7 @@ def judge(plan: Plan, workshop: Workshop, *, workers: int, progress: Progress) -
     if len(plan.seeds) > 1 and plan.families:
         made = {(job.scenario.name, job.policy, job.seed) for job in jobs}
         wanted = [
-            Job(scenario, member, seed)
+            RunJob(scenario, member, seed)
             for scenario in plan.scenarios
             for seed in plan.seeds[1:]
             for member in _finalists(scenario, results, plan, first)
@@ -129,7 +129,7 @@ def _comparisons(cells: Sequence[Cell]) -> list[dict[str, object]]:
 
 
 def _results(
-    jobs: Sequence[Job], workshop: Workshop, workers: int, progress: Callable[[RunOutcome], None]
+    jobs: Sequence[RunJob], workshop: Workshop, workers: int, progress: Callable[[RunOutcome], None]
 ) -> Iterator[RunResult]:
     """Yield results without their timelines, which stay in their files. Raises RunsFailedError after the last."""
     failed = []
@@ -143,7 +143,7 @@ def _results(
         raise RunsFailedError(sorted(failed, key=lambda each: (each.scenario, each.policy, each.seed)))
 
 
-def _finalists(scenario: Scenario, results: Sequence[RunResult], plan: Plan, seed: int) -> list[str]:
+def _finalists(scenario: Scenario, results: Sequence[RunResult], plan: SuitePlan, seed: int) -> list[str]:
     """Return the members of each family that did best with a seed, of those that cost no more than a fixed fleet."""
     own = [result for result in results if result.scenario == scenario.name and result.seed == seed]
     (part,) = card([scenario], own, title="", timeline_of=lambda *_: _NO_TIMELINE).parts
@@ -158,8 +158,8 @@ def _finalists(scenario: Scenario, results: Sequence[RunResult], plan: Plan, see
     return list(dict.fromkeys(found))
 
 
-def _timeline(workshop: Workshop, scenario: Scenario, policy: str, seed: int) -> Timeline:
-    outcome = workshop.make(Job(scenario, policy, seed))
+def _timeline(workshop: Workshop, scenario: Scenario, policy: str, seed: int) -> StageTimeline:
+    outcome = workshop.make(RunJob(scenario, policy, seed))
     if outcome.result is None:
         raise RunsFailedError([outcome])
     return outcome.result.timeline

@@ -32,7 +32,7 @@ from wva.sim.stage.scenario import Scenario
 from wva.sim.traffic.requests import Traffic
 
 PACKAGE: Final = Path(wva.__file__).parent
-_WITHOUT_EFFECT: Final = ("cli", "sim/scorecard")
+_WITHOUT_EFFECT: Final = ("cli", "sim/commands", "sim/scorecard")
 """Folders of the program that only start runs and show them; scenarios and traffic have their own part in the key."""
 
 _SIMULATOR: Final = (
@@ -60,7 +60,7 @@ RunFunction = Callable[[Scenario, str, int], RunResult]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RunJob:
     """One run to make."""
 
     scenario: Scenario
@@ -80,7 +80,7 @@ class RunOutcome:
     problem: str = ""
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _RunFile(msgspec.Struct, frozen=True):
     """The file of a run."""
 
     key: str
@@ -100,11 +100,11 @@ class Workshop:
     simulator: str = ""
     rivals: AbstractSet[str] = frozenset()
 
-    def file(self, job: Job) -> Path:
+    def file(self, job: RunJob) -> Path:
         """Return where the result of a job is kept."""
         return self.folder / job.scenario.name / f"{job.policy}.{job.seed}.json"
 
-    def make(self, job: Job) -> RunOutcome:
+    def make(self, job: RunJob) -> RunOutcome:
         """Return the kept result of a job, or make and keep it. Every error ends in the outcome, in words."""
         about = (job.scenario.name, job.policy, job.seed)
         try:
@@ -117,7 +117,7 @@ class Workshop:
             result = self.run(scenario, job.policy, job.seed)
             path.parent.mkdir(parents=True, exist_ok=True)
             part = path.with_suffix(".part")
-            part.write_bytes(msgspec.json.encode(_Kept(key, result)))
+            part.write_bytes(msgspec.json.encode(_RunFile(key, result)))
             part.replace(path)
             return RunOutcome(*about, result)
         except Exception as error:  # noqa: BLE001 - one run that fails does not take hours of others with it
@@ -147,7 +147,7 @@ def _digest(package: Path, counts: Callable[[str], bool]) -> str:
     return digest.hexdigest()
 
 
-def outcomes(jobs: Sequence[Job], workshop: Workshop, *, workers: int) -> Iterator[RunOutcome]:
+def outcomes(jobs: Sequence[RunJob], workshop: Workshop, *, workers: int) -> Iterator[RunOutcome]:
     """Make all jobs, on so many processes, and yield how each ended, in the order in which they do.
 
     Those that share a scenario and a seed should stand together: a process makes their traffic once.
@@ -162,7 +162,7 @@ def outcomes(jobs: Sequence[Job], workshop: Workshop, *, workers: int) -> Iterat
         workers, get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
     )
     try:
-        running: dict[Future[RunOutcome], Job] = {pool.submit(workshop.make, job): job for job in jobs}
+        running: dict[Future[RunOutcome], RunJob] = {pool.submit(workshop.make, job): job for job in jobs}
         for finished in as_completed(running):
             yield finished.result() if finished.exception() is None else _lost(running[finished])
     except (KeyboardInterrupt, GeneratorExit):
@@ -173,7 +173,7 @@ def outcomes(jobs: Sequence[Job], workshop: Workshop, *, workers: int) -> Iterat
         pool.shutdown(cancel_futures=True)
 
 
-def _lost(job: Job) -> RunOutcome:
+def _lost(job: RunJob) -> RunOutcome:
     """Return the outcome of a job whose process has ended before it: ``make`` raises nothing."""
     problem = "a process was killed, as where memory is short: fewer processes (--jobs) need less"
     return RunOutcome(job.scenario.name, job.policy, job.seed, None, problem=problem)
@@ -192,7 +192,7 @@ def _traffic(scenario: Scenario, seed: int) -> Traffic:
     return _RECENT[key]
 
 
-def _key(scenario: Scenario, job: Job, program: str) -> str:
+def _key(scenario: Scenario, job: RunJob, program: str) -> str:
     traffic = scenario.traffic(job.seed)
     digest = blake2b(digest_size=16)
     digest.update("\0".join((program, repr(scenario), job.policy, str(job.seed))).encode())
@@ -204,7 +204,7 @@ def _key(scenario: Scenario, job: Job, program: str) -> str:
 def _read(path: Path, key: str) -> RunResult | None:
     """Return the result in a file, or None when there is none that this key made."""
     try:
-        kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
+        kept = msgspec.json.decode(path.read_bytes(), type=_RunFile)
     except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return kept.result if kept.key == key else None

@@ -19,7 +19,7 @@ from wva.sim.fleet.accelerators import Precision, engine_parameters
 from wva.sim.fleet.parameters import PRESETS, EngineParameters
 from wva.sim.fleet.users import GatewaySettings, Routing
 from wva.sim.scorecard import earlier
-from wva.sim.stage.scenario import Objectives, Observation, Scenario, StartUp, VariantSetup
+from wva.sim.stage.scenario import Objectives, Scenario, StartUp, VariantSetup, WorldObservation
 from wva.sim.traffic import shapes, traces
 from wva.sim.traffic.csv_file import RequestsFileError, read_csv
 from wva.sim.traffic.requests import Traffic
@@ -101,7 +101,7 @@ _PREFIX_AWARE: Final = replace(_GATEWAY, routing=Routing.PREFIX, prefix_weight=0
 _ZERO: Final = tuple(replace(variant, minimum=0) for variant in (CHEAP, DEAR))
 _RANDOM: Final = replace(_GATEWAY, routing=Routing.RANDOM)
 _STALE: Final = replace(_GATEWAY, routing=Routing.STALE, view_seconds=2.0)
-_LOSSY: Final = Observation(lost_share=0.2)
+_LOSSY: Final = WorldObservation(lost_share=0.2)
 
 _QUICK: Final = (
     _of(

@@ -13,7 +13,7 @@ from enum import Enum
 from math import isfinite
 from typing import Final
 
-from wva.sim.scorecard.card import CLOSE, GOAL, REFERENCE, Card, Cell, Part, in_hindsight
+from wva.sim.scorecard.card import CLOSE, GOAL, REFERENCE, Card, Cell, ScenarioCard, in_hindsight
 from wva.sim.scorecard.shown import CAUSES, seconds
 from wva.sim.scorecard.statistics import estimate
 
@@ -29,7 +29,7 @@ _NAMED: Final = 4
 """So many policies are named in a sentence of the summary."""
 
 
-class Verdict(Enum):
+class PairVerdict(Enum):
     """How the first of two policies does against the second."""
 
     WINS = "wins"
@@ -39,16 +39,16 @@ class Verdict(Enum):
     LOSES = "loses"
 
 
-_DECIDED: Final = (Verdict.WINS, Verdict.LOSES)
+_DECIDED: Final = (PairVerdict.WINS, PairVerdict.LOSES)
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PolicyComparison:
     """One policy against another in one scenario. ``by`` is what decided it: attainment or cost; or None."""
 
     first: Cell
     second: Cell
-    verdict: Verdict
+    verdict: PairVerdict
     by: str | None
 
 
@@ -57,7 +57,7 @@ def policies(card: Card) -> list[str]:
     return list(dict.fromkeys(cell.policy for part in card.parts for cell in part.cells))
 
 
-def setting(part: Part) -> str:
+def setting(part: ScenarioCard) -> str:
     """Return in a sentence what the scenario has."""
     scenario = part.scenario
     variants = ", ".join(
@@ -93,18 +93,19 @@ def in_short(card: Card) -> Iterator[tuple[str, str]]:
     own = [each for _, each in found]
     is_best = sum(each.first is each.second for each in own)
     standing = Counter(each.verdict for each in own if each.first is not each.second)
-    uncertain = f"; in {unsure} it is uncertain" if (unsure := standing[Verdict.UNCERTAIN]) else ""
-    ahead = f"; in {wins} it costs less with nearly the same share" if (wins := standing[Verdict.WINS]) else ""
+    uncertain = f"; in {unsure} it is uncertain" if (unsure := standing[PairVerdict.UNCERTAIN]) else ""
+    ahead = f"; in {wins} it costs less with nearly the same share" if (wins := standing[PairVerdict.WINS]) else ""
     stands = (
-        f"it is the best in {is_best} of {_scenarios(len(found))}, level with the best in {standing[Verdict.LEVEL]}, "
-        f"and loses to the best in {standing[Verdict.LOSES]}{uncertain}{ahead}. "
+        f"it is the best in {is_best} of {_scenarios(len(found))}, "
+        f"level with the best in {standing[PairVerdict.LEVEL]}, "
+        f"and loses to the best in {standing[PairVerdict.LOSES]}{uncertain}{ahead}. "
         f"It has {GOAL:.0%} of the requests in time in "
         f"{_reaching(part.cell(SUBJECT) for part, _ in found)} of them, the best in "
         f"{_reaching(each.second for each in own)}, and the clairvoyant in "
         f"{_reaching(part.cell(REFERENCE) for part, _ in found)}."
     )
     yield f"Where {SUBJECT} stands", stands
-    for verdict, question in ((Verdict.LOSES, "loses to"), (Verdict.WINS, "wins against")):
+    for verdict, question in ((PairVerdict.LOSES, "loses to"), (PairVerdict.WINS, "wins against")):
         counts = {
             rival: sum(each.verdict is verdict for _, each in comparisons(card, rival))
             for rival in rivals
@@ -113,11 +114,11 @@ def in_short(card: Card) -> Iterator[tuple[str, str]]:
         most = [(rival, count) for rival, count in counts.items() if count]
         if most:
             yield f"Whom {SUBJECT} {question} most often", f"{_counted(most, _NAMED)}."
-    if lost := [each for each in own if each.verdict is Verdict.LOSES]:
+    if lost := [each for each in own if each.verdict is PairVerdict.LOSES]:
         yield f"Why {SUBJECT} loses to the best", _reasons(lost)
 
 
-def _reasons(lost: Sequence[Comparison]) -> str:
+def _reasons(lost: Sequence[PolicyComparison]) -> str:
     """Return what most often made the difference, with what each cause means."""
     late = [each for each in lost if each.by == "attainment"]
     causes = Counter(found[0] for each in late if (found := _worst(each.second, each.first)))
@@ -147,51 +148,51 @@ def _counted(pairs: Iterable[tuple[str, int]], most: int | None = None) -> str:
     return ", ".join(f"`{name}` ({count})" for name, count in ordered)
 
 
-def compare(first: Cell, second: Cell) -> Comparison:
+def compare(first: Cell, second: Cell) -> PolicyComparison:
     """Compare two policies: first by attainment, as long as the goal is in question; then by cost.
 
     A policy that is cheaper and may well be late more often does not win by its cost: that is uncertain.
     """
-    by_share = Verdict.LEVEL
+    by_share = PairVerdict.LEVEL
     if min(first.attainment, second.attainment) < GOAL:
         by_share = _difference(first.attainments, second.attainments, CLOSE)
         if by_share in _DECIDED:
-            return Comparison(first, second, by_share, "attainment")
+            return PolicyComparison(first, second, by_share, "attainment")
     by_cost = _difference(second.cost_ratios, first.cost_ratios, COST_TOLERANCE)
-    cheaper, dearer = (first, second) if by_cost is Verdict.WINS else (second, first)
+    cheaper, dearer = (first, second) if by_cost is PairVerdict.WINS else (second, first)
     later = cheaper.attainment < GOAL and cheaper.attainment < dearer.attainment - CLOSE
     if by_cost in _DECIDED and not later:
-        return Comparison(first, second, by_cost, "cost")
-    level = by_share is by_cost is Verdict.LEVEL
-    return Comparison(first, second, Verdict.LEVEL if level else Verdict.UNCERTAIN, None)
+        return PolicyComparison(first, second, by_cost, "cost")
+    level = by_share is by_cost is PairVerdict.LEVEL
+    return PolicyComparison(first, second, PairVerdict.LEVEL if level else PairVerdict.UNCERTAIN, None)
 
 
-def comparisons(card: Card, second: str, first: str = SUBJECT) -> list[tuple[Part, Comparison]]:
+def comparisons(card: Card, second: str, first: str = SUBJECT) -> list[tuple[ScenarioCard, PolicyComparison]]:
     """Return the comparisons of two policies in all scenarios that both ran in."""
     pairs = [(part, part.cell(first), part.cell(second)) for part in card.parts]
     return [(part, compare(one, other)) for part, one, other in pairs if one is not None and other is not None]
 
 
-def why(comparison: Comparison) -> str:
+def why(comparison: PolicyComparison) -> str:
     """Return in words what made the difference, from what the runs recorded."""
     winner, loser = comparison.first, comparison.second
-    if comparison.verdict is Verdict.LOSES:
+    if comparison.verdict is PairVerdict.LOSES:
         winner, loser = loser, winner
     if comparison.by == "attainment":
         return _why_late(winner, loser)
     if comparison.by == "cost":
         return _why_dear(winner, loser)
-    return "no difference" if comparison.verdict is Verdict.LEVEL else "no difference beyond noise"
+    return "no difference" if comparison.verdict is PairVerdict.LEVEL else "no difference beyond noise"
 
 
-def _difference(higher: Sequence[float], lower: Sequence[float], tolerance: float) -> Verdict:
+def _difference(higher: Sequence[float], lower: Sequence[float], tolerance: float) -> PairVerdict:
     """Return whether the first values are higher than the second, seed by seed."""
     gap = estimate([one - other for one, other in zip(higher, lower, strict=True)])
     if abs(gap.mean) <= tolerance:
-        return Verdict.LEVEL
+        return PairVerdict.LEVEL
     if not gap.certain:
-        return Verdict.UNCERTAIN
-    return Verdict.WINS if gap.mean > 0 else Verdict.LOSES
+        return PairVerdict.UNCERTAIN
+    return PairVerdict.WINS if gap.mean > 0 else PairVerdict.LOSES
 
 
 def _worst(winner: Cell, loser: Cell) -> list[str]:

@@ -37,7 +37,7 @@ LULL_SECONDS: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class StepFunction:
     """A capacity over time: ``values[i]`` holds from ``times[i]`` seconds until the next; times rise from 0."""
 
     times: NDArray[np.float64]
@@ -70,12 +70,12 @@ class Chain:
 
     """
 
-    needed: Level
+    needed: StepFunction
     looks: Looks
-    asked: Level
-    specified: Level
-    placed: Level
-    ready: Level
+    asked: StepFunction
+    specified: StepFunction
+    placed: StepFunction
+    ready: StepFunction
 
 
 def causes(late_seconds: NDArray[np.float64], chain: Chain) -> dict[str, int]:

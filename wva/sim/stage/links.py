@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wva.sim.rivals.demand import STEP_SECONDS, Demand, cheapest_counts, cost, demand
-from wva.sim.stage.late import Chain, Level, Looks
+from wva.sim.rivals.demand import STEP_SECONDS, DemandOverTime, cheapest_counts, cost, demand
+from wva.sim.stage.late import Chain, Looks, StepFunction
 from wva.sim.stage.scenario import Scenario
-from wva.sim.stage.world import Asked, World
+from wva.sim.stage.world import ScaleRequest, StageWorld
 from wva.sim.traffic.requests import Traffic
 
 Event = tuple[float, int, int]
@@ -23,7 +23,7 @@ Event = tuple[float, int, int]
 class Reference:
     """What the traffic of a run demands, and the cheapest sufficient fleet of each moment, a column per variant."""
 
-    demand: Demand
+    demand: DemandOverTime
     counts: NDArray[np.int64]
 
     @classmethod
@@ -45,15 +45,15 @@ class Reference:
         capacity: NDArray[np.float64] = self.demand.capacity[self._moments(times)]
         return capacity
 
-    def needed(self) -> Level:
+    def needed(self) -> StepFunction:
         """Return the demand in requests per second."""
-        return Level(_moments(self.demand.rate), self.demand.rate)
+        return StepFunction(_moments(self.demand.rate), self.demand.rate)
 
     def _moments(self, times: NDArray[np.float64]) -> NDArray[Any]:
         return np.clip((times // STEP_SECONDS).astype(np.int64), 0, len(self.counts) - 1)
 
 
-def chain(world: World, reference: Reference) -> Chain:
+def chain(world: StageWorld, reference: Reference) -> Chain:
     """Return what each link had done at each time."""
     specified = _level(world, reference, _changes(world, world.asked))
     return Chain(
@@ -68,7 +68,7 @@ def chain(world: World, reference: Reference) -> Chain:
     )
 
 
-def shortages(world: World, reference: Reference) -> tuple[float, ...]:
+def shortages(world: StageWorld, reference: Reference) -> tuple[float, ...]:
     """Return for each time that the demand outgrew the Ready replicas how long it took until they carried it again.
 
     Those that began before the measured time do not count.
@@ -84,12 +84,12 @@ def shortages(world: World, reference: Reference) -> tuple[float, ...]:
     )
 
 
-def _changes(world: World, asked: Iterable[Asked]) -> list[Event]:
+def _changes(world: StageWorld, asked: Iterable[ScaleRequest]) -> list[Event]:
     places = {setup.name: place for place, setup in enumerate(world.scenario.variants)}
     return [(change.at_seconds, places[change.variant], change.after - change.before) for change in asked]
 
 
-def _lives(world: World, *, ready: bool) -> list[Event]:
+def _lives(world: StageWorld, *, ready: bool) -> list[Event]:
     """Return when replicas came, or became Ready, and when they were terminated."""
     places = {setup.name: place for place, setup in enumerate(world.scenario.variants)}
     events: list[Event] = []
@@ -102,7 +102,7 @@ def _lives(world: World, *, ready: bool) -> list[Event]:
     return events
 
 
-def _level(world: World, reference: Reference, events: list[Event], *, initial: bool = True) -> Level:
+def _level(world: StageWorld, reference: Reference, events: list[Event], *, initial: bool = True) -> StepFunction:
     """Return the capacity of numbers of replicas that change; ``initial``: from those of the scenario."""
     setups = world.scenario.variants
     times = np.union1d(_moments(reference.counts), np.array([at for at, _, _ in events]))
@@ -111,7 +111,7 @@ def _level(world: World, reference: Reference, events: list[Event], *, initial: 
         steps[np.searchsorted(times, at), place] += step
     if initial:
         steps[0] += [setup.replicas for setup in setups]
-    return Level(times, (steps.cumsum(axis=0) * reference.capacity_at(times)).sum(axis=1))
+    return StepFunction(times, (steps.cumsum(axis=0) * reference.capacity_at(times)).sum(axis=1))
 
 
 def _moments(rows: NDArray[Any]) -> NDArray[np.float64]:

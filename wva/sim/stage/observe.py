@@ -23,7 +23,7 @@ from wva.model.snapshot import RequestCounts, SchedulerQueue, Snapshot
 from wva.model.variant import Bounds, ModelKey, Variant, VariantKey
 from wva.model.vllm_parameters import VllmParameters
 from wva.sim.stage import prometheus
-from wva.sim.stage.view import Pod, Scrape, Signal, Stage, VariantView
+from wva.sim.stage.view import Scrape, ScrapedSignal, StagePodView, StageView, VariantView
 
 NAMESPACE: Final = "llm"
 MODEL: Final = ModelKey(NAMESPACE, "org/model")
@@ -50,7 +50,7 @@ class Observer:
         self._pods: dict[str, None] = {}
         """Every pod ever seen: also those that have ended have served requests."""
 
-    def snapshot(self, stage: Stage, now: float, *, status: Callable[[str], int | None]) -> Snapshot:
+    def snapshot(self, stage: StageView, now: float, *, status: Callable[[str], int | None]) -> Snapshot:
         """Return what is seen at ``now``; ``status`` tells the number in the status of a variant."""
         views = stage.variants.values()
         variants = [_variant(view, status(view.name)) for view in views]
@@ -67,7 +67,7 @@ class Observer:
             snapshot = replace(snapshot, request_counts=(self._count(stage, self._window, now),))
         return snapshot
 
-    def _count(self, stage: Stage, window: Window, now: float) -> RequestCounts:
+    def _count(self, stage: StageView, window: Window, now: float) -> RequestCounts:
         """Return the requests of the model: finished within the window, and in progress. No sample is not zero."""
         seconds = float(window.seconds)
         finished: list[float] = []
@@ -78,24 +78,24 @@ class Observer:
             seen += [scrape.at_seconds for scrape in scrapes if scrape.values]
             within = prometheus.window(scrapes, now, seconds)
             if within and prometheus.latest(scrapes, now - seconds) is None:
-                finished.append(max(scrape.values[Signal.SUCCESS] for scrape in within))
+                finished.append(max(scrape.values[ScrapedSignal.SUCCESS] for scrape in within))
             else:
-                grown = prometheus.increase(within, Signal.SUCCESS, start=now - seconds, end=now)
+                grown = prometheus.increase(within, ScrapedSignal.SUCCESS, start=now - seconds, end=now)
                 finished += [] if grown is None else [grown]
             last = prometheus.latest(scrapes, now)
             if last is not None:
-                running.append(last.values[Signal.RUNNING] + last.values[Signal.WAITING])
+                running.append(last.values[ScrapedSignal.RUNNING] + last.values[ScrapedSignal.WAITING])
         if not finished or not running:
             return RequestCounts(MODEL, seconds, detail="no samples of requests")
         in_progress = sum(running) + (stage.gateway_queue() or 0.0)
         return RequestCounts(MODEL, seconds, sum(finished), in_progress, covered_seconds=_covered(seen, window, now))
 
-    def _replica(self, view: VariantView, pod: Pod, scrapes: Sequence[Scrape], now: float) -> ReplicaMetrics:
+    def _replica(self, view: VariantView, pod: StagePodView, scrapes: Sequence[Scrape], now: float) -> ReplicaMetrics:
         last = prometheus.latest(scrapes, now)
         recent = prometheus.window(scrapes, now, SAMPLE_WINDOW_SECONDS)
         at = None if last is None else last.at_seconds
 
-        def highest(signal: Signal) -> Sample:
+        def highest(signal: ScrapedSignal) -> Sample:
             values = [scrape.values[signal] for scrape in recent]
             return _sample(max(values) if values else None, at, now)
 
@@ -107,8 +107,8 @@ class Observer:
         return ReplicaMetrics(
             pod.name,
             VariantKey(NAMESPACE, view.name),
-            kv_usage=highest(Signal.KV_USAGE),
-            queue_length=highest(Signal.WAITING),
+            kv_usage=highest(ScrapedSignal.KV_USAGE),
+            queue_length=highest(ScrapedSignal.WAITING),
             engine=engine,
             ready_since=None if pod.ready_since is None else _whole(pod.ready_since),
             counters=_counters(engine, last) if self._counters else None,
@@ -156,19 +156,19 @@ def _engine(view: VariantView, scrapes: Sequence[Scrape], last: Scrape | None, n
     if last is None:
         return EngineSignals()
 
-    def mean(part: Signal, whole: Signal, seconds: float) -> Sample:
+    def mean(part: ScrapedSignal, whole: ScrapedSignal, seconds: float) -> Sample:
         above = prometheus.rate(scrapes, part, now=now, seconds=seconds)
         below = prometheus.rate(scrapes, whole, now=now, seconds=seconds)
         return _told(above / below if above is not None and below else None, last.at_seconds, now)
 
     return replace(
         _gauges(view, last, now),
-        input_tokens=mean(Signal.REQUEST_PROMPT_SUM, Signal.REQUEST_PROMPT_COUNT, _FIVE_MINUTES),
-        output_tokens=mean(Signal.REQUEST_GENERATION_SUM, Signal.REQUEST_GENERATION_COUNT, _FIVE_MINUTES),
-        prefix_hit_rate=mean(Signal.PREFIX_HITS, Signal.PREFIX_QUERIES, _FIVE_MINUTES),
+        input_tokens=mean(ScrapedSignal.REQUEST_PROMPT_SUM, ScrapedSignal.REQUEST_PROMPT_COUNT, _FIVE_MINUTES),
+        output_tokens=mean(ScrapedSignal.REQUEST_GENERATION_SUM, ScrapedSignal.REQUEST_GENERATION_COUNT, _FIVE_MINUTES),
+        prefix_hit_rate=mean(ScrapedSignal.PREFIX_HITS, ScrapedSignal.PREFIX_QUERIES, _FIVE_MINUTES),
         success_rate=_told(_success_rate(scrapes, now), last.at_seconds, now),
-        time_to_first_token=mean(Signal.TTFT_SUM, Signal.TTFT_COUNT, SAMPLE_WINDOW_SECONDS),
-        inter_token_latency=mean(Signal.ITL_SUM, Signal.ITL_COUNT, SAMPLE_WINDOW_SECONDS),
+        time_to_first_token=mean(ScrapedSignal.TTFT_SUM, ScrapedSignal.TTFT_COUNT, SAMPLE_WINDOW_SECONDS),
+        inter_token_latency=mean(ScrapedSignal.ITL_SUM, ScrapedSignal.ITL_COUNT, SAMPLE_WINDOW_SECONDS),
     )
 
 
@@ -177,7 +177,8 @@ def _gauges(view: VariantView, last: Scrape | None, now: float) -> EngineSignals
     if last is None:
         return EngineSignals()
     kv_usage, waiting, running = (
-        _told(last.values[signal], last.at_seconds, now) for signal in (Signal.KV_USAGE, Signal.WAITING, Signal.RUNNING)
+        _told(last.values[signal], last.at_seconds, now)
+        for signal in (ScrapedSignal.KV_USAGE, ScrapedSignal.WAITING, ScrapedSignal.RUNNING)
     )
     size = _told(float(view.kv_cache_tokens), last.at_seconds, now)
     return EngineSignals(kv_capacity_tokens=size, kv_usage=kv_usage, waiting=waiting, running=running)
@@ -190,24 +191,24 @@ def _counters(engine: EngineSignals | None, last: Scrape | None) -> EngineCounte
     values = last.values
     return EngineCounters(
         at=EPOCH_SECONDS + last.at_seconds,
-        finished=values[Signal.SUCCESS],
+        finished=values[ScrapedSignal.SUCCESS],
         aborted=0.0,  # the page says so: vLLM counts users who go away nowhere
-        prompt_tokens=values[Signal.PROMPT_TOKENS] - values[Signal.PREFIX_HITS],
-        prompts=values[Signal.TTFT_COUNT],
-        answer_tokens=values[Signal.REQUEST_GENERATION_SUM],
-        answers=values[Signal.REQUEST_GENERATION_COUNT],
-        gap_seconds=values[Signal.ITL_SUM],
-        gaps=values[Signal.ITL_COUNT],
+        prompt_tokens=values[ScrapedSignal.PROMPT_TOKENS] - values[ScrapedSignal.PREFIX_HITS],
+        prompts=values[ScrapedSignal.TTFT_COUNT],
+        answer_tokens=values[ScrapedSignal.REQUEST_GENERATION_SUM],
+        answers=values[ScrapedSignal.REQUEST_GENERATION_COUNT],
+        gap_seconds=values[ScrapedSignal.ITL_SUM],
+        gaps=values[ScrapedSignal.ITL_COUNT],
     )
 
 
 def _success_rate(scrapes: Sequence[Scrape], now: float) -> float | None:
     """Return the mean over the last minute if the series is older than that, else its last step."""
     if prometheus.latest(scrapes, now - SAMPLE_WINDOW_SECONDS) is not None:
-        found = prometheus.rate(scrapes, Signal.SUCCESS, now=now, seconds=SAMPLE_WINDOW_SECONDS)
+        found = prometheus.rate(scrapes, ScrapedSignal.SUCCESS, now=now, seconds=SAMPLE_WINDOW_SECONDS)
         if found is not None:
             return found
-    return prometheus.instant_rate(scrapes, Signal.SUCCESS, now=now, seconds=SAMPLE_WINDOW_SECONDS)
+    return prometheus.instant_rate(scrapes, ScrapedSignal.SUCCESS, now=now, seconds=SAMPLE_WINDOW_SECONDS)
 
 
 def _sample(value: float | None, at: float | None, now: float) -> Sample:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from wva.sim.stage.view import Scrape, Signal
+from wva.sim.stage.view import Scrape, ScrapedSignal
 
 LOOKBACK_SECONDS: Final = 300.0
 _MINIMUM: Final = 2
@@ -35,7 +35,7 @@ def window(scrapes: Sequence[Scrape], now: float, seconds: float) -> list[Scrape
     return found
 
 
-def increase(samples: Sequence[Scrape], signal: Signal, *, start: float, end: float) -> float | None:
+def increase(samples: Sequence[Scrape], signal: ScrapedSignal, *, start: float, end: float) -> float | None:
     """Return ``increase`` of a counter over the window (start, end]; None with fewer than two samples.
 
     Prometheus extrapolates to the edges of the window: by half a mean interval, or to the edge if that is nearer, but
@@ -58,13 +58,13 @@ def increase(samples: Sequence[Scrape], signal: Signal, *, start: float, end: fl
     return grown * (sampled + to_start + to_end) / sampled
 
 
-def rate(scrapes: Sequence[Scrape], signal: Signal, *, now: float, seconds: float) -> float | None:
+def rate(scrapes: Sequence[Scrape], signal: ScrapedSignal, *, now: float, seconds: float) -> float | None:
     """Return ``rate`` of a counter over a window that ends now, per second."""
     grown = increase(window(scrapes, now, seconds), signal, start=now - seconds, end=now)
     return None if grown is None else grown / seconds
 
 
-def instant_rate(scrapes: Sequence[Scrape], signal: Signal, *, now: float, seconds: float) -> float | None:
+def instant_rate(scrapes: Sequence[Scrape], signal: ScrapedSignal, *, now: float, seconds: float) -> float | None:
     """Return ``irate``: the growth between the last two samples of the window, per second."""
     samples = window(scrapes, now, seconds)
     if len(samples) < _MINIMUM:

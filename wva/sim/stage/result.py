@@ -75,7 +75,7 @@ class TimelineOfVariant:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class StageTimeline:
     """What a plot shows, at instants ``step_seconds`` apart, from 0."""
 
     step_seconds: float
@@ -95,4 +95,4 @@ class RunResult:
     policy: str
     seed: int
     figures: Figures
-    timeline: Timeline
+    timeline: StageTimeline

@@ -11,9 +11,9 @@ from wva.sim.fleet.columns import BROKEN, REFUSED, SERVED, TIMED_OUT
 from wva.sim.rivals import POLICIES, Policy
 from wva.sim.stage.late import causes
 from wva.sim.stage.links import Reference, chain, shortages
-from wva.sim.stage.result import Figures, RunResult, Timeline, TimelineOfVariant
+from wva.sim.stage.result import Figures, RunResult, StageTimeline, TimelineOfVariant
 from wva.sim.stage.scenario import Objectives, Scenario, VariantSetup
-from wva.sim.stage.world import TIMELINE_SECONDS, World
+from wva.sim.stage.world import TIMELINE_SECONDS, StageWorld
 from wva.sim.traffic.requests import Traffic
 
 _HOUR = 3600.0
@@ -33,7 +33,7 @@ def play(scenario: Scenario, name: str, seed: int, policy: Policy) -> RunResult:
     """Run a policy that need not have a name of its own; the result has it under this one."""
     traffic = scenario.traffic(seed)
     reference = _reference(scenario, traffic)
-    world = World(scenario, seed=seed, traffic=traffic)
+    world = StageWorld(scenario, seed=seed, traffic=traffic)
     world.run(policy(scenario, seed))
     return RunResult(scenario.name, name, seed, figures(world, reference), timeline(world, reference))
 
@@ -52,7 +52,7 @@ def _reference(scenario: Scenario, traffic: Traffic) -> Reference:
     return reference
 
 
-def figures(world: World, reference: Reference | None = None) -> Figures:
+def figures(world: StageWorld, reference: Reference | None = None) -> Figures:
     """Return the figures of a world that has ended."""
     reference = reference or Reference.of(world.scenario, world.traffic)
     scenario, users = world.scenario, _Users(world)
@@ -89,12 +89,12 @@ def figures(world: World, reference: Reference | None = None) -> Figures:
     )
 
 
-def scenario_end(world: World) -> float:
+def scenario_end(world: StageWorld) -> float:
     """Return when the traffic ends, in virtual seconds."""
     return world.traffic.duration_seconds
 
 
-def timeline(world: World, reference: Reference | None = None) -> Timeline:
+def timeline(world: StageWorld, reference: Reference | None = None) -> StageTimeline:
     """Return what a plot shows of a world that has ended."""
     reference = reference or Reference.of(world.scenario, world.traffic)
     users = _Users(world, everybody=True)
@@ -102,7 +102,7 @@ def timeline(world: World, reference: Reference | None = None) -> Timeline:
     place = np.clip(np.searchsorted(edges, users.arrival, side="left"), 0, len(edges) - 1)
     arrived = np.bincount(place, minlength=len(edges))
     late = np.bincount(place, weights=~users.in_time, minlength=len(edges))
-    return Timeline(
+    return StageTimeline(
         step_seconds=TIMELINE_SECONDS,
         offered_per_second=tuple(float(value) / TIMELINE_SECONDS for value in arrived),
         late_share=tuple(float(bad) / float(all_) if all_ else None for bad, all_ in zip(late, arrived, strict=True)),
@@ -124,7 +124,7 @@ def timeline(world: World, reference: Reference | None = None) -> Timeline:
 class _Users:
     """What the users of the measured time got, a value for each of them; times in seconds, infinite for what failed."""
 
-    def __init__(self, world: World, *, everybody: bool = False) -> None:
+    def __init__(self, world: StageWorld, *, everybody: bool = False) -> None:
         service, objectives = world.service, world.scenario.objectives
 
         def column(name: str) -> NDArray[np.float64]:
@@ -160,7 +160,7 @@ class _Users:
         return float(np.quantile(answered, share, method="inverted_cdf")) if len(answered) else None
 
 
-def _replica_hours(world: World, since: float) -> dict[str, float]:
+def _replica_hours(world: StageWorld, since: float) -> dict[str, float]:
     """Return by variant how long its replicas existed, from creation to end."""
     hours = {variant.name: 0.0 for variant in world.scenario.variants}
     for replica in world.replicas:
@@ -169,7 +169,7 @@ def _replica_hours(world: World, since: float) -> dict[str, float]:
     return hours
 
 
-def _reversals(world: World, since: float) -> int:
+def _reversals(world: StageWorld, since: float) -> int:
     """Count how often what is asked for in total turned from growing to shrinking or back."""
     before, turns = 0, 0
     by_time: dict[float, int] = {}

@@ -60,7 +60,7 @@ class Objectives:
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class WorldObservation:
     """How the world is watched.
 
     ``scrape_seconds`` is the period of scrapes of each pod, at a phase of its own; ``lost_share`` of them fail.
@@ -90,7 +90,7 @@ class Scenario:
     traffic: Callable[[int], Traffic] = field(repr=False)
     objectives: Objectives = field(default=Objectives())
     gateway: GatewaySettings = field(default=GatewaySettings(patience_seconds=60.0, attempts=2, retry_seconds=2.0))
-    observation: Observation = field(default=Observation())
+    observation: WorldObservation = field(default=WorldObservation())
     interval_seconds: float = 15.0
     """Period of the WVA controller's cycles."""
     hpa_seconds: float = 15.0

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Protocol
 
 
-class Signal(IntEnum):
+class ScrapedSignal(IntEnum):
     """What a scrape of a replica tells: gauges first, then counters, which start at 0 with the pod."""
 
     RUNNING = 0
@@ -41,7 +41,7 @@ class Signal(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """One scrape of one replica: its time in virtual seconds, and a value for each ``Signal``.
+    """One scrape of one replica: its time in virtual seconds, and a value for each ``ScrapedSignal``.
 
     Without values it failed. Then Prometheus shows no series of the pod until the next one succeeds; functions over a
     time range do not see it.
@@ -52,7 +52,7 @@ class Scrape:
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class StagePodView:
     """A pod as the API server shows it. ``ready_since`` is None until it is Ready."""
 
     name: str
@@ -78,11 +78,11 @@ class VariantView:
     kv_cache_tokens: int
     replicas: int
     """spec.replicas: what was asked for last."""
-    pods: tuple[Pod, ...]
+    pods: tuple[StagePodView, ...]
     """Those that exist and are not being terminated, oldest first."""
 
 
-class Stage(Protocol):
+class StageView(Protocol):
     """The world as a controller sees it."""
 
     @property
@@ -115,7 +115,7 @@ class Stage(Protocol):
         ...
 
 
-class Controller(Protocol):
+class StageController(Protocol):
     """Something that looks at the stage now and then, and acts.
 
     One that only carries out what another asks for says so by ``decides = False``.
@@ -126,6 +126,6 @@ class Controller(Protocol):
         """Time between two calls."""
         ...
 
-    def act(self, stage: Stage, now_seconds: float) -> None:
+    def act(self, stage: StageView, now_seconds: float) -> None:
         """Look and act, at ``now_seconds`` of virtual time."""
         ...

@@ -14,9 +14,9 @@ from random import Random
 from typing import Final
 
 from wva.sim.fleet.columns import GONE
-from wva.sim.fleet.service import Service
+from wva.sim.fleet.service import ModelService
 from wva.sim.stage.scenario import Scenario, start_up_random
-from wva.sim.stage.view import Controller, Pod, Scrape, VariantView
+from wva.sim.stage.view import Scrape, StageController, StagePodView, VariantView
 from wva.sim.traffic.requests import Traffic
 
 TIMELINE_SECONDS: Final = 30.0
@@ -27,7 +27,7 @@ _LONG_AGO_SECONDS: Final = -3600.0
 
 
 @dataclass(slots=True, eq=False)
-class Replica:
+class StageReplica:
     """A pod of the stage. Times are virtual seconds; ``ended_seconds`` is None while it exists."""
 
     name: str
@@ -41,7 +41,7 @@ class Replica:
 
 
 @dataclass(slots=True)
-class Asked:
+class ScaleRequest:
     """A change of what was asked for: of a variant, at a time, from so many replicas to so many."""
 
     at_seconds: float
@@ -51,7 +51,7 @@ class Asked:
 
 
 @dataclass(slots=True)
-class Moment:
+class StageInstant:
     """The stage at an instant: replicas asked for, existing and Ready by variant, and requests that wait."""
 
     at_seconds: float
@@ -61,30 +61,32 @@ class Moment:
     waiting: int
 
 
-class World:
+class StageWorld:
     """A stage with a scenario on it. Implements ``view.Stage``."""
 
     def __init__(self, scenario: Scenario, *, seed: int, traffic: Traffic | None = None) -> None:
         """Begin at virtual time 0, with the scenario's first replicas Ready. ``traffic`` is made from the seed."""
         self.scenario = scenario
         self.traffic = scenario.traffic(seed) if traffic is None else traffic
-        self.service = Service.of(self.traffic, [setup.parameters for setup in scenario.variants], scenario.gateway)
+        self.service = ModelService.of(
+            self.traffic, [setup.parameters for setup in scenario.variants], scenario.gateway
+        )
         self.now_seconds = 0.0
-        self.replicas: list[Replica] = []
+        self.replicas: list[StageReplica] = []
         """All that ever existed, in order of creation."""
-        self.asked: list[Asked] = []
+        self.asked: list[ScaleRequest] = []
         """Changes of spec.replicas."""
-        self.wanted: list[Asked] = []
+        self.wanted: list[ScaleRequest] = []
         """Changes of what a policy asked for, where that is another's business to set."""
         self.looks: list[tuple[float, float]] = []
         """When a policy looked, and when the newest thing that it could see was scraped."""
-        self.moments: list[Moment] = []
+        self.moments: list[StageInstant] = []
         self._seed = seed
         self._setups = {setup.name: (place, setup) for place, setup in enumerate(scenario.variants)}
         self._spec = {setup.name: setup.replicas for setup in scenario.variants}
-        self._alive: dict[str, list[Replica]] = {setup.name: [] for setup in scenario.variants}
-        self._by_name: dict[str, Replica] = {}
-        self._draining: list[Replica] = []
+        self._alive: dict[str, list[StageReplica]] = {setup.name: [] for setup in scenario.variants}
+        self._by_name: dict[str, StageReplica] = {}
+        self._draining: list[StageReplica] = []
         self._start_up = start_up_random(seed)
         self._losses = Random(f"{seed}/lost-scrapes")
         self._phases = Random(f"{seed}/scrape-phases")
@@ -125,7 +127,7 @@ class World:
         before = next((one.after for one in reversed(self.wanted) if one.variant == variant), None)
         if replicas != before:
             self.wanted.append(
-                Asked(self.now_seconds, variant, self._spec[variant] if before is None else before, replicas)
+                ScaleRequest(self.now_seconds, variant, self._spec[variant] if before is None else before, replicas)
             )
 
     def scale(self, variant: str, replicas: int) -> None:
@@ -134,7 +136,7 @@ class World:
         if replicas == before:
             return
         self._spec[variant] = replicas
-        self.asked.append(Asked(self.now_seconds, variant, before, replicas))
+        self.asked.append(ScaleRequest(self.now_seconds, variant, before, replicas))
         alive = self._alive[variant]
         while len(alive) < replicas:
             seconds = self._setups[variant][1].start_up.draw(self._start_up)
@@ -144,7 +146,7 @@ class World:
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
-    def run(self, controllers: Sequence[Controller]) -> None:
+    def run(self, controllers: Sequence[StageController]) -> None:
         """Let the traffic pass, with these controllers; what is left at its end is served or given up."""
         end = self.traffic.duration_seconds
         phases = Random(f"{self._seed}/controllers")
@@ -175,7 +177,7 @@ class World:
 
     def _handle(self, at: float, what: object) -> None:
         period = self.scenario.observation.scrape_seconds
-        if isinstance(what, Replica):
+        if isinstance(what, StageReplica):
             if what.terminated_seconds is None:
                 self._scrape(what, at)
                 heappush(self._events, (at + period, 0, next(self._order), what))
@@ -185,7 +187,7 @@ class World:
         elif isinstance(what, float):
             self._note(at)
         else:
-            controller: Controller = what  # type: ignore[assignment]  # the only other kind of event
+            controller: StageController = what  # type: ignore[assignment]  # the only other kind of event
             if getattr(controller, "decides", True):
                 self.looks.append((at, self._newest_scrape))
             controller.act(self, at)
@@ -197,7 +199,7 @@ class World:
         place, _ = self._setups[variant]
         row = self.service.add(place, ready_at_seconds=ready_seconds)
         name = f"{variant}-{len(self.replicas)}"
-        replica = Replica(name, variant, row, created_seconds, ready_seconds)
+        replica = StageReplica(name, variant, row, created_seconds, ready_seconds)
         self.replicas.append(replica)
         self._alive[variant].append(replica)
         self._by_name[name] = replica
@@ -206,7 +208,7 @@ class World:
         first += observation.discovery_seconds if ready_seconds else 0.0
         heappush(self._events, (first, 0, next(self._order), replica))
 
-    def _terminate(self, replica: Replica) -> None:
+    def _terminate(self, replica: StageReplica) -> None:
         self._alive[replica.variant].remove(replica)
         replica.terminated_seconds = self.now_seconds
         self.service.terminate(replica.row, grace_seconds=self.scenario.drain_seconds)
@@ -214,12 +216,12 @@ class World:
         if self.service.phase(replica.row) == GONE:
             self._end(replica, self.now_seconds)
 
-    def _end(self, replica: Replica, at_seconds: float) -> None:
+    def _end(self, replica: StageReplica, at_seconds: float) -> None:
         replica.ended_seconds = max(at_seconds, replica.terminated_seconds or 0.0)
         self._draining.remove(replica)
         self.service.forget(replica.row)
 
-    def _first_to_go(self, replica: Replica) -> tuple[bool, float, str]:
+    def _first_to_go(self, replica: StageReplica) -> tuple[bool, float, str]:
         return replica.ready_seconds <= self.now_seconds, -replica.created_seconds, replica.name
 
     def _view(self, name: str) -> VariantView:
@@ -235,7 +237,7 @@ class World:
             kv_cache_tokens=setup.parameters.kv_cache_tokens,
             replicas=self._spec[name],
             pods=tuple(
-                Pod(one.name, one.created_seconds, one.ready_seconds if one.ready_seconds <= now else None)
+                StagePodView(one.name, one.created_seconds, one.ready_seconds if one.ready_seconds <= now else None)
                 for one in self._alive[name]
             ),
         )
@@ -246,7 +248,7 @@ class World:
         share = self.scenario.observation.lost_share
         return share > 0 and self._losses.random() < share
 
-    def _scrape(self, replica: Replica, at: float) -> None:
+    def _scrape(self, replica: StageReplica, at: float) -> None:
         replica.scrapes.append(Scrape(at, () if self._lost() else self.service.scrape(replica.row)))
         self._newest_scrape = at
         if replica.scrapes[0].at_seconds < at - _KEPT_SECONDS:
@@ -255,7 +257,7 @@ class World:
     def _note(self, at: float) -> None:
         alive = [self._alive[name] for name in self._spec]
         self.moments.append(
-            Moment(
+            StageInstant(
                 at,
                 asked=tuple(self._spec.values()),
                 existing=tuple(len(replicas) for replicas in alive),

@@ -19,7 +19,7 @@ from wva.sim.traffic.requests import Traffic
 from wva.sim.traffic.statistics import statistics, week_statistics
 
 
-class Kind(Protocol):
+class TrafficKind(Protocol):
     """Makes the requests of a seed."""
 
     def __call__(self, seed: int, /) -> Traffic:
@@ -80,10 +80,10 @@ class Trace:
     ``seeds``: how many are averaged. ``weekly`` is a kind that makes a whole week, for the statistics of the hours.
     """
 
-    kind: Kind
+    kind: TrafficKind
     published: dict[str, float]
     seeds: int = 8
-    weekly: Kind | None = None
+    weekly: TrafficKind | None = None
     hours: dict[str, float] | None = None
 
 
@@ -179,7 +179,7 @@ TRACES: Final = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class StatisticComparison:
     """A statistic of a trace beside that of the traffic."""
 
     trace: str
@@ -198,14 +198,14 @@ class Comparison:
         return self.bound.holds(self.generated, published=self.published)
 
 
-def comparisons(name: str, *, first_seed: int = 0) -> Iterator[Comparison]:
+def comparisons(name: str, *, first_seed: int = 0) -> Iterator[StatisticComparison]:
     """Yield the statistics of a trace, by name, beside those of the traffic."""
     trace = TRACES[name]
     seeds = range(first_seed, first_seed + trace.seeds)
     each = [statistics(trace.kind(seed)) for seed in seeds]
     for statistic, value in trace.published.items():
-        yield Comparison(name, statistic, value, float(np.mean([getattr(one, statistic) for one in each])))
+        yield StatisticComparison(name, statistic, value, float(np.mean([getattr(one, statistic) for one in each])))
     if trace.weekly is not None:
         week = week_statistics(trace.weekly(first_seed))
         for statistic, value in (trace.hours or {}).items():
-            yield Comparison(name, statistic, value, float(getattr(week, statistic)))
+            yield StatisticComparison(name, statistic, value, float(getattr(week, statistic)))

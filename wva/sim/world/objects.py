@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from wva.api.variantautoscaling import ACCELERATOR_LABEL, GROUP, KIND, VERSION
-from wva.sim.world.scenario import MODEL_ID, NAMESPACE, Scenario, VariantPlan
+from wva.sim.world.scenario import MODEL_ID, NAMESPACE, VariantPlan, WorldScenario
 
 SYSTEM_NAMESPACE: Final = "workload-variant-autoscaler-system"
 CONTROLLER_TARGET: Final = {"job": "workload-variant-autoscaler-metrics", "namespace": SYSTEM_NAMESPACE}
@@ -67,7 +67,7 @@ def variant_autoscaling(plan: VariantPlan) -> dict[str, Any]:
     }
 
 
-def autoscaler(plan: VariantPlan, scenario: Scenario) -> dict[str, Any]:
+def autoscaler(plan: VariantPlan, scenario: WorldScenario) -> dict[str, Any]:
     """Return the HPA that applies the number."""
     selector = {"matchLabels": {"variant_name": plan.name, "exported_namespace": NAMESPACE}}
     metric = {"name": "wva_desired_replicas", "selector": selector}
@@ -91,7 +91,7 @@ def autoscaler(plan: VariantPlan, scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def saturation_config(scenario: Scenario) -> dict[str, Any]:
+def saturation_config(scenario: WorldScenario) -> dict[str, Any]:
     """Return the saturation ConfigMap."""
     return {
         "metadata": {"name": SATURATION_CONFIG_MAP, "namespace": SYSTEM_NAMESPACE},

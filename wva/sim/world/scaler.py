@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from wva.api.meta import Key
-from wva.sim.apiserver import Store
-from wva.sim.rivals.hpa import Behavior, External, HorizontalPodAutoscaler
+from wva.sim.apiserver import ObjectStore
+from wva.sim.rivals.hpa import Behavior, External, SimulatedHpa
 
 HPAS: Final = "horizontalpodautoscalers.autoscaling"
 DEPLOYMENTS: Final = "deployments.apps"
@@ -23,12 +23,12 @@ Object = Mapping[str, Any]
 class Scaler:
     """Applies every HPA of the store once per ``sync``."""
 
-    def __init__(self, store: Store, *, metric: Metric, monotonic: Callable[[], float]) -> None:
+    def __init__(self, store: ObjectStore, *, metric: Metric, monotonic: Callable[[], float]) -> None:
         """``metric`` returns the sum of an external metric's series with these labels, None without series."""
         self._store = store
         self._metric = metric
         self._monotonic = monotonic
-        self._hpas: dict[Key, HorizontalPodAutoscaler] = {}
+        self._hpas: dict[Key, SimulatedHpa] = {}
 
     def sync(self) -> None:
         """Look at every HPA once."""
@@ -44,7 +44,7 @@ class Scaler:
         scale = self._store.get_scale(DEPLOYMENTS, target)
         current, exists = int(scale["spec"].get("replicas", 0)), int(scale.get("status", {}).get("replicas", 0))
         minimum, maximum = int(spec.get("minReplicas", 1)), int(spec["maxReplicas"])
-        autoscaler = self._hpas.setdefault(key, HorizontalPodAutoscaler(minimum, maximum))
+        autoscaler = self._hpas.setdefault(key, SimulatedHpa(minimum, maximum))
         autoscaler.minimum, autoscaler.maximum = minimum, maximum
         autoscaler.behavior = Behavior.parse(spec.get("behavior", {}))
         metrics = [self._read(metric["external"]) for metric in spec["metrics"]]

@@ -48,7 +48,7 @@ class VariantPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class WorldScenario:
     """A run. Durations and intervals are virtual seconds; ``saturation`` is the saturation ConfigMap's data.
 
     ``gpus`` are those of the cluster by accelerator; without any there are no nodes, and every pod finds its place.

@@ -5,21 +5,21 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from wva.sim.world.scenario import Incident, Scenario, ScheduledIncident, VariantPlan, load
+from wva.sim.world.scenario import Incident, ScheduledIncident, VariantPlan, WorldScenario, load
 from wva.sim.world.workloads import Loading
 
 _H100: Final = VariantPlan("llama-h100", "H100", 40.0)
 _A100: Final = VariantPlan("llama-a100", "A100", 20.0)
 _DAY: Final = load((0, 3), (10, 3), (45, 40), (65, 40), (85, 5), (120, 3))
 
-QUICKSTART: Final = Scenario(
+QUICKSTART: Final = WorldScenario(
     name="quickstart",
     title="two variants of one model, load up and down: the cheapest grows first, the dearest shrinks first",
     variants=(_H100, VariantPlan("llama-a100", "A100", 20.0, maximum=3)),
     load=_DAY,
 )
 
-SURGE: Final = Scenario(
+SURGE: Final = WorldScenario(
     name="surge",
     title="eight times the load within a second, held for half an hour",
     variants=(_H100, _A100),
@@ -27,7 +27,7 @@ SURGE: Final = Scenario(
     duration_seconds=5400.0,
 )
 
-PROMETHEUS_OUTAGE: Final = Scenario(
+PROMETHEUS_OUTAGE: Final = WorldScenario(
     name="prometheus-outage",
     title="Prometheus is down for ten minutes at full load: nothing is scaled on data that is not there",
     variants=(_H100, _A100),
@@ -39,7 +39,7 @@ PROMETHEUS_OUTAGE: Final = Scenario(
     duration_seconds=6000.0,
 )
 
-BROKEN_POD: Final = Scenario(
+BROKEN_POD: Final = WorldScenario(
     name="broken-pod",
     title="new pods of the cheapest variant never become ready: the sibling grows instead",
     variants=(_H100, VariantPlan("llama-a100", "A100", 20.0, loading=Loading(60.0, 90.0))),
@@ -52,7 +52,7 @@ BROKEN_POD: Final = Scenario(
     saturation=MappingProxyType({"default": "transitionDeadline: 4m\n"}),
 )
 
-BAD_SAMPLES: Final = Scenario(
+BAD_SAMPLES: Final = WorldScenario(
     name="bad-samples",
     title="one pod of the dearest variant reports NaN for a quarter of an hour: nothing shrinks meanwhile",
     variants=(_H100, _A100),
@@ -64,7 +64,7 @@ BAD_SAMPLES: Final = Scenario(
     duration_seconds=6000.0,
 )
 
-BAD_DAY: Final = Scenario(
+BAD_DAY: Final = WorldScenario(
     name="bad-day",
     title="too few GPUs, a typo in the configuration, a sick pod and an outage of Prometheus, on one day",
     variants=(VariantPlan("llama-h100", "H100", 40.0), VariantPlan("llama-a100", "A100", 20.0, maximum=3)),

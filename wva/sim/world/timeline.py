@@ -9,7 +9,7 @@ from typing import Any
 from wva.model.decision import Decision
 from wva.model.variant import VariantKey
 from wva.sim.fleet.summary import ModelSummary
-from wva.sim.world.scenario import Scenario
+from wva.sim.world.scenario import WorldScenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class DecisionEntry:
     message: str
 
 
-class Timeline:
+class WorldTimeline:
     """Collects a run; ``decided`` listens to the ledger."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: WorldScenario) -> None:
         """Start empty."""
         self.variants = {
             plan.name: VariantTimeline(plan.name, plan.accelerator, plan.cost) for plan in scenario.variants
@@ -135,7 +135,7 @@ class Timeline:
             "changes_of_desired": self.changes_of_desired(),
         }
 
-    def document(self, scenario: Scenario, *, seed: int, model: ModelSummary) -> Mapping[str, Any]:
+    def document(self, scenario: WorldScenario, *, seed: int, model: ModelSummary) -> Mapping[str, Any]:
         """Return everything, for ``--json``."""
         return {
             "scenario": scenario.name,

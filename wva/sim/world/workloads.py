@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, Final
 
 from wva.api.meta import Key, format_time
-from wva.sim.apiserver import Store
+from wva.sim.apiserver import ObjectStore
 from wva.sim.world.clock import VirtualClock
 
 DEPLOYMENTS: Final = "deployments.apps"
@@ -48,7 +48,9 @@ class _Workload:
 class Workloads:
     """Keeps pods in step with Deployments. ``sync`` looks once; it writes only what is different."""
 
-    def __init__(self, store: Store, *, clock: VirtualClock, loading: Mapping[Key, Loading], random: Random) -> None:
+    def __init__(
+        self, store: ObjectStore, *, clock: VirtualClock, loading: Mapping[Key, Loading], random: Random
+    ) -> None:
         """Act on every Deployment of ``store``; those without an entry in ``loading`` use the default."""
         self._store = store
         self._clock = clock

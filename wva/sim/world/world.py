@@ -26,17 +26,17 @@ from wva.api.crd import definition
 from wva.api.meta import Key
 from wva.model.variant import VariantKey
 from wva.publish.ledger import Ledger
-from wva.sim.apiserver import ApiServer, ServerOptions, StoreOptions, kind_from_definition
+from wva.sim.apiserver import EmbeddedApiServer, ServerOptions, StoreOptions, kind_from_definition
 from wva.sim.fleet.fleet import Fleet, FleetSettings, PodFault, ReadyPod
 from wva.sim.fleet.parameters import PRESETS
-from wva.sim.fleet.replica import ModelKey, PodKey, VariantSpec
+from wva.sim.fleet.replica import PodKey, PoolKey, PoolVariant
 from wva.sim.fleet.summary import ModelSummary
 from wva.sim.prometheus import EmbeddedPrometheus, HttpEndpoint, InProcess, ScrapeError, ScrapeTarget
 from wva.sim.world import objects
 from wva.sim.world.clock import EPOCH_SECONDS, VirtualClock
 from wva.sim.world.scaler import Scaler
-from wva.sim.world.scenario import MODEL_ID, NAMESPACE, Incident, Scenario, ScheduledIncident
-from wva.sim.world.timeline import Timeline
+from wva.sim.world.scenario import MODEL_ID, NAMESPACE, Incident, ScheduledIncident, WorldScenario
+from wva.sim.world.timeline import WorldTimeline
 from wva.sim.world.workloads import DEPLOYMENTS, Loading, Workloads
 
 VARIANTS: Final = "variantautoscalings.llmd.ai"
@@ -86,16 +86,16 @@ class Endpoints:
     prometheus_url: str
 
 
-class World:
+class EmbeddedWorld:
     """API server, Prometheus, workloads, HPA and fleet; the controller is attached from outside."""
 
-    def __init__(self, scenario: Scenario, *, seed: int) -> None:
+    def __init__(self, scenario: WorldScenario, *, seed: int) -> None:
         """Build the world; nothing listens before ``open``."""
         self.scenario = scenario
         self.seed = seed
         self.clock = VirtualClock()
-        self.timeline = Timeline(scenario)
-        self.api = ApiServer(
+        self.timeline = WorldTimeline(scenario)
+        self.api = EmbeddedApiServer(
             [kind_from_definition(definition())],
             now=self.clock.now,
             options=ServerOptions(
@@ -112,7 +112,7 @@ class World:
         self._scaler = Scaler(self.api.store, metric=self._external_metric, monotonic=self.clock.monotonic)
         self.fleet = Fleet(
             _fleet_variants(scenario),
-            loads={ModelKey(NAMESPACE, MODEL_ID): scenario.load},
+            loads={PoolKey(NAMESPACE, MODEL_ID): scenario.load},
             seed=seed,
             settings=FleetSettings(epoch_seconds=EPOCH_SECONDS),
         )
@@ -347,12 +347,12 @@ class _Periodic:
         return True
 
 
-def _loading(scenario: Scenario) -> dict[Key, Loading]:
+def _loading(scenario: WorldScenario) -> dict[Key, Loading]:
     return {Key(NAMESPACE, plan.name): plan.loading for plan in scenario.variants}
 
 
-def _fleet_variants(scenario: Scenario) -> list[VariantSpec]:
+def _fleet_variants(scenario: WorldScenario) -> list[PoolVariant]:
     return [
-        VariantSpec(NAMESPACE, plan.name, MODEL_ID, plan.accelerator, PRESETS[plan.accelerator])
+        PoolVariant(NAMESPACE, plan.name, MODEL_ID, plan.accelerator, PRESETS[plan.accelerator])
         for plan in scenario.variants
     ]

@@ -12,9 +12,9 @@ from wva.sim.prometheus.promql.errors import ExecutionError
 from wva.sim.prometheus.promql.nodes import Aggregation
 from wva.sim.prometheus.promql.values import (
     Labels,
-    Sample,
     Signature,
     Vector,
+    VectorElement,
     kahan_sum,
     largest,
     mean,
@@ -34,7 +34,9 @@ def aggregate(aggregation: Aggregation, vector: Vector, *, parameter: float | No
         return _extremes(aggregation.operator, groups, parameter)
     reduce = _REDUCTIONS[aggregation.operator]
     return [
-        Sample(_group_labels(aggregation, members[0].labels), reduce([sample.value for sample in members]), time_ms)
+        VectorElement(
+            _group_labels(aggregation, members[0].labels), reduce([sample.value for sample in members]), time_ms
+        )
         for members in groups.values()
     ]
 

@@ -14,9 +14,9 @@ from wva.sim.prometheus.promql.errors import ExecutionError
 from wva.sim.prometheus.promql.nodes import Binary, Cardinality, Matching
 from wva.sim.prometheus.promql.values import (
     Labels,
-    Sample,
     Signature,
     Vector,
+    VectorElement,
     require_unique,
     same_metric,
     signature,
@@ -40,7 +40,9 @@ def vector_and_number(node: Binary, vector: Vector, number: float, *, number_is_
         pair = (number, sample.value) if number_is_left else (sample.value, number)
         value = _combine(node, pair, kept=sample.value)
         if value is not None:
-            result.append(Sample(without_name(sample.labels) if drop_name else sample.labels, value, sample.time_ms))
+            result.append(
+                VectorElement(without_name(sample.labels) if drop_name else sample.labels, value, sample.time_ms)
+            )
     return require_unique(result) if drop_name and not same_metric(vector) else result
 
 
@@ -97,12 +99,12 @@ def two_vectors(node: Binary, left: Vector, right: Vector) -> Vector:
             continue
         labels = _pair_labels(node, sample.labels, partner.labels)
         _require_first(node.matching, key, labels, matched)
-        result.append(Sample(labels, value, sample.time_ms))
+        result.append(VectorElement(labels, value, sample.time_ms))
     return result
 
 
-def _partners(one: Vector, group: Callable[[Labels], Signature], *, side: str) -> dict[Signature, Sample]:
-    partners: dict[Signature, Sample] = {}
+def _partners(one: Vector, group: Callable[[Labels], Signature], *, side: str) -> dict[Signature, VectorElement]:
+    partners: dict[Signature, VectorElement] = {}
     for sample in one:
         key = group(sample.labels)
         if key in partners:

@@ -15,24 +15,24 @@ from wva.sim.prometheus.promql.histogram import histogram_quantile
 from wva.sim.prometheus.promql.nodes import (
     Aggregation,
     Binary,
-    Call,
     Cardinality,
     Expr,
+    FunctionCall,
     Negation,
     Number,
     Range,
-    Selector,
     Subquery,
     Text,
+    VectorSelector,
 )
 from wva.sim.prometheus.promql.patterns import compile_pattern, expand
-from wva.sim.prometheus.promql.selection import Moment, absent_labels, instant, ranges, reference_ms
+from wva.sim.prometheus.promql.selection import EvaluationTime, absent_labels, instant, ranges, reference_ms
 from wva.sim.prometheus.promql.values import (
     Matrix,
-    Sample,
+    RangeElement,
     Value,
     Vector,
-    Window,
+    VectorElement,
     require_unique,
     same_metric,
     without_name,
@@ -42,14 +42,14 @@ from wva.sim.prometheus.promql.windows import WINDOW_FUNCTIONS
 _KEEPS_NAME = frozenset({"last_over_time"})
 
 
-def evaluate(expr: Expr, moment: Moment) -> Value:
+def evaluate(expr: Expr, moment: EvaluationTime) -> Value:
     """Return the value of an expression; PromqlError if the data does not allow one."""
     if isinstance(expr, Number | Text):
         return expr.value
     return _EVALUATORS[type(expr)](expr, moment)
 
 
-def _scalar(expr: Expr, moment: Moment) -> float:
+def _scalar(expr: Expr, moment: EvaluationTime) -> float:
     value = evaluate(expr, moment)
     if not isinstance(value, float):
         raise BadQueryError("expected a scalar")
@@ -63,31 +63,31 @@ def _text(expr: Expr) -> str:
 
 
 def _samples(value: Value) -> Vector:
-    return [element for element in value if isinstance(element, Sample)] if isinstance(value, list) else []
+    return [element for element in value if isinstance(element, VectorElement)] if isinstance(value, list) else []
 
 
-def _vector(expr: Expr, moment: Moment) -> Vector:
+def _vector(expr: Expr, moment: EvaluationTime) -> Vector:
     return _samples(evaluate(expr, moment))
 
 
-def _matrix(expr: Expr, moment: Moment) -> Matrix:
+def _matrix(expr: Expr, moment: EvaluationTime) -> Matrix:
     value = evaluate(expr, moment)
-    return [element for element in value if isinstance(element, Window)] if isinstance(value, list) else []
+    return [element for element in value if isinstance(element, RangeElement)] if isinstance(value, list) else []
 
 
-def _aggregation(node: Aggregation, moment: Moment) -> Vector:
+def _aggregation(node: Aggregation, moment: EvaluationTime) -> Vector:
     parameter = None if node.parameter is None else _scalar(node.parameter, moment)
     return aggregate(node, _vector(node.operand, moment), parameter=parameter, time_ms=moment.time_ms)
 
 
-def _negation(node: Negation, moment: Moment) -> Value:
+def _negation(node: Negation, moment: EvaluationTime) -> Value:
     value = evaluate(node.operand, moment)
     if isinstance(value, float):
         return -value
     return _map(_samples(value), lambda number: -number)
 
 
-def _binary(node: Binary, moment: Moment) -> Value:
+def _binary(node: Binary, moment: EvaluationTime) -> Value:
     left, right = evaluate(node.left, moment), evaluate(node.right, moment)
     if isinstance(left, float):
         if isinstance(right, float):
@@ -102,17 +102,17 @@ def _binary(node: Binary, moment: Moment) -> Value:
 
 def _map(vector: Vector, compute: Callable[[float], float]) -> Vector:
     """Return each element's number changed; the name goes, since it is no longer that metric."""
-    result = [Sample(without_name(sample.labels), compute(sample.value), sample.time_ms) for sample in vector]
+    result = [VectorElement(without_name(sample.labels), compute(sample.value), sample.time_ms) for sample in vector]
     return result if same_metric(vector) else require_unique(result)
 
 
-def _call(node: Call, moment: Moment) -> Value:
+def _call(node: FunctionCall, moment: EvaluationTime) -> Value:
     if node.function in WINDOW_FUNCTIONS:
         return _windows(node, moment)
     return _FUNCTIONS[node.function](node, moment)
 
 
-def _windows(node: Call, moment: Moment) -> Vector:
+def _windows(node: FunctionCall, moment: EvaluationTime) -> Vector:
     compute = WINDOW_FUNCTIONS[node.function]
     keeps_name = node.function in _KEEPS_NAME
     matrix = _matrix(node.arguments[0], moment)
@@ -121,39 +121,39 @@ def _windows(node: Call, moment: Moment) -> Vector:
         value = compute(window)
         if value is not None:
             labels = window.labels if keeps_name else without_name(window.labels)
-            result.append(Sample(labels, value, moment.time_ms))
+            result.append(VectorElement(labels, value, moment.time_ms))
     return result if keeps_name or same_metric(matrix) else require_unique(result)
 
 
-def _subquery(node: Subquery, moment: Moment) -> Matrix:
+def _subquery(node: Subquery, moment: EvaluationTime) -> Matrix:
     """Evaluate the operand at the multiples of the step within the range, which is left-open."""
     end_ms = reference_ms(node, moment)
     start_ms = end_ms - node.range_ms
     first_ms = (start_ms // node.step_ms + 1) * node.step_ms
-    found: dict[frozenset[tuple[str, str]], Window] = {}
+    found: dict[frozenset[tuple[str, str]], RangeElement] = {}
     for time_ms in range(first_ms, end_ms + 1, node.step_ms):
         value = evaluate(node.operand, replace(moment, time_ms=time_ms))
-        vector = [Sample({}, value, time_ms)] if isinstance(value, float) else _samples(value)
+        vector = [VectorElement({}, value, time_ms)] if isinstance(value, float) else _samples(value)
         for sample in vector:
             key = frozenset(sample.labels.items())
-            window = found.setdefault(key, Window(sample.labels, [], [], start_ms, end_ms))
+            window = found.setdefault(key, RangeElement(sample.labels, [], [], start_ms, end_ms))
             window.times.append(time_ms)
             window.values.append(sample.value)
     return list(found.values())
 
 
-def _numbers(node: Call, moment: Moment) -> list[float]:
+def _numbers(node: FunctionCall, moment: EvaluationTime) -> list[float]:
     return [_scalar(argument, moment) for argument in node.arguments[1:]]
 
 
-def _absent(node: Call, moment: Moment) -> Vector:
+def _absent(node: FunctionCall, moment: EvaluationTime) -> Vector:
     (operand,) = node.arguments
     if _vector(operand, moment):
         return []
-    return [Sample(absent_labels(operand) if isinstance(operand, Selector) else {}, 1.0, moment.time_ms)]
+    return [VectorElement(absent_labels(operand) if isinstance(operand, VectorSelector) else {}, 1.0, moment.time_ms)]
 
 
-def _clamp(node: Call, moment: Moment) -> Vector:
+def _clamp(node: FunctionCall, moment: EvaluationTime) -> Vector:
     lowest, highest = _numbers(node, moment)
     if lowest > highest:
         return []
@@ -163,52 +163,52 @@ def _clamp(node: Call, moment: Moment) -> Vector:
     )
 
 
-def _clamp_min(node: Call, moment: Moment) -> Vector:
+def _clamp_min(node: FunctionCall, moment: EvaluationTime) -> Vector:
     (bound,) = _numbers(node, moment)
     return _map(_vector(node.arguments[0], moment), lambda value: arithmetic.lower_bound(value, bound))
 
 
-def _clamp_max(node: Call, moment: Moment) -> Vector:
+def _clamp_max(node: FunctionCall, moment: EvaluationTime) -> Vector:
     (bound,) = _numbers(node, moment)
     return _map(_vector(node.arguments[0], moment), lambda value: arithmetic.upper_bound(value, bound))
 
 
-def _round(node: Call, moment: Moment) -> Vector:
+def _round(node: FunctionCall, moment: EvaluationTime) -> Vector:
     nearest = next(iter(_numbers(node, moment)), 1.0)
     return _map(_vector(node.arguments[0], moment), lambda value: arithmetic.round_to(value, nearest))
 
 
-def _elementwise(compute: Callable[[float], float]) -> Callable[[Call, Moment], Value]:
+def _elementwise(compute: Callable[[float], float]) -> Callable[[FunctionCall, EvaluationTime], Value]:
     return lambda node, moment: _map(_vector(node.arguments[0], moment), compute)
 
 
-def _timestamp(node: Call, moment: Moment) -> Vector:
+def _timestamp(node: FunctionCall, moment: EvaluationTime) -> Vector:
     """Return the stored time of each sample of a plain selector, else the time of evaluation."""
     (operand,) = node.arguments
     vector = _vector(operand, moment)
-    plain = isinstance(operand, Selector)
+    plain = isinstance(operand, VectorSelector)
     result = [
-        Sample(without_name(sample.labels), (sample.time_ms if plain else moment.time_ms) / 1000, moment.time_ms)
+        VectorElement(without_name(sample.labels), (sample.time_ms if plain else moment.time_ms) / 1000, moment.time_ms)
         for sample in vector
     ]
     return result if same_metric(vector) else require_unique(result)
 
 
-def _to_scalar(node: Call, moment: Moment) -> float:
+def _to_scalar(node: FunctionCall, moment: EvaluationTime) -> float:
     vector = _vector(node.arguments[0], moment)
     return vector[0].value if len(vector) == 1 else arithmetic.NAN
 
 
-def _to_vector(node: Call, moment: Moment) -> Vector:
-    return [Sample({}, _scalar(node.arguments[0], moment), moment.time_ms)]
+def _to_vector(node: FunctionCall, moment: EvaluationTime) -> Vector:
+    return [VectorElement({}, _scalar(node.arguments[0], moment), moment.time_ms)]
 
 
-def _quantile(node: Call, moment: Moment) -> Vector:
+def _quantile(node: FunctionCall, moment: EvaluationTime) -> Vector:
     quantile, vector = _scalar(node.arguments[0], moment), _vector(node.arguments[1], moment)
     return histogram_quantile(quantile, vector, time_ms=moment.time_ms)
 
 
-def _label_replace(node: Call, moment: Moment) -> Vector:
+def _label_replace(node: FunctionCall, moment: EvaluationTime) -> Vector:
     target, template, source, text = (_text(argument) for argument in node.arguments[1:])
     if not target:
         raise ExecutionError("invalid destination label name in label_replace(): ")
@@ -227,7 +227,7 @@ def _label_replace(node: Call, moment: Moment) -> Vector:
     return require_unique(result)
 
 
-_FUNCTIONS: dict[str, Callable[[Call, Moment], Value]] = {
+_FUNCTIONS: dict[str, Callable[[FunctionCall, EvaluationTime], Value]] = {
     "abs": _elementwise(abs),
     "absent": _absent,
     "ceil": _elementwise(arithmetic.ceil),
@@ -244,10 +244,10 @@ _FUNCTIONS: dict[str, Callable[[Call, Moment], Value]] = {
     "vector": _to_vector,
 }
 _EVALUATORS: dict[type, Callable[..., Value]] = {
-    Selector: instant,
+    VectorSelector: instant,
     Range: ranges,
     Subquery: _subquery,
-    Call: _call,
+    FunctionCall: _call,
     Aggregation: _aggregation,
     Binary: _binary,
     Negation: _negation,

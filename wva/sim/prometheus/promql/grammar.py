@@ -19,17 +19,17 @@ from wva.sim.prometheus.promql.nodes import (
     Aggregation,
     At,
     Binary,
-    Call,
     Cardinality,
     Expr,
+    FunctionCall,
     Matcher,
     Matching,
     Negation,
     Number,
     Range,
-    Selector,
     Subquery,
     Text,
+    VectorSelector,
 )
 from wva.sim.prometheus.promql.patterns import regex_test
 from wva.sim.prometheus.tsdb import NAME
@@ -88,7 +88,7 @@ def _negation(tree: grammar.UnaryExpr) -> Expr:
     return Negation(_expr(tree.expr))
 
 
-def _selector(tree: grammar.VectorSelector) -> Selector:
+def _selector(tree: grammar.VectorSelector) -> VectorSelector:
     if tree.matchers.or_matchers:
         raise BadQueryError(f"'or' between matchers is not supported: {tree}")
     matchers = [_matcher(matcher) for matcher in tree.matchers.matchers]
@@ -96,7 +96,7 @@ def _selector(tree: grammar.VectorSelector) -> Selector:
     if name is None:
         name = next((matcher.equals for matcher in matchers if matcher.label == NAME and matcher.equals), None)
     offset_ms = _milliseconds(tree.offset) if tree.offset is not None else 0
-    return Selector(name, tuple(matchers), offset_ms, _at(tree.at) if tree.at is not None else None)
+    return VectorSelector(name, tuple(matchers), offset_ms, _at(tree.at) if tree.at is not None else None)
 
 
 def _at(modifier: grammar.AtModifier) -> int | At:
@@ -133,7 +133,7 @@ def _matcher(matcher: grammar.Matcher) -> Matcher:
 def _call(tree: grammar.Call) -> Expr:
     if tree.func.name not in FUNCTIONS:
         raise BadQueryError(f"function {tree.func.name!r} is not supported by the embedded Prometheus")
-    return Call(tree.func.name, tuple(_expr(argument) for argument in tree.args))
+    return FunctionCall(tree.func.name, tuple(_expr(argument) for argument in tree.args))
 
 
 def _aggregation(tree: grammar.AggregateExpr) -> Expr:

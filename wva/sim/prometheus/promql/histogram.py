@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from wva.sim.prometheus.promql.values import (
-    Sample,
     Signature,
     Vector,
+    VectorElement,
     require_unique,
     signature_without,
     without_name,
@@ -26,7 +26,7 @@ Bucket = tuple[float, float]
 def histogram_quantile(quantile: float, vector: Vector, *, time_ms: int) -> Vector:
     """Return one quantile per histogram; elements without a numeric ``le`` are no buckets and left out."""
     histograms: dict[Signature, list[Bucket]] = {}
-    members: dict[Signature, Sample] = {}
+    members: dict[Signature, VectorElement] = {}
     for sample in vector:
         bound = _bound(sample)
         if bound is not None:
@@ -34,7 +34,7 @@ def histogram_quantile(quantile: float, vector: Vector, *, time_ms: int) -> Vect
             histograms.setdefault(key, []).append((bound, sample.value))
             members.setdefault(key, sample)
     result = [
-        Sample(
+        VectorElement(
             {name: value for name, value in without_name(members[key].labels).items() if name != _BOUND},
             bucket_quantile(quantile, buckets),
             time_ms,
@@ -44,7 +44,7 @@ def histogram_quantile(quantile: float, vector: Vector, *, time_ms: int) -> Vect
     return require_unique(result)
 
 
-def _bound(sample: Sample) -> float | None:
+def _bound(sample: VectorElement) -> float | None:
     try:
         return float(sample.labels.get(_BOUND, ""))
     except ValueError:

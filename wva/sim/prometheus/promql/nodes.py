@@ -42,7 +42,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Selector:
+class VectorSelector:
     """An instant vector selector; ``at`` is a time in ms, a word, or None for the time of evaluation."""
 
     name: str | None
@@ -55,7 +55,7 @@ class Selector:
 class Range:
     """A range vector selector."""
 
-    selector: Selector
+    selector: VectorSelector
     range_ms: int
 
 
@@ -71,7 +71,7 @@ class Subquery:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """A function call."""
 
     function: str
@@ -126,4 +126,4 @@ class Negation:
     operand: Expr
 
 
-Expr = Number | Text | Selector | Range | Subquery | Call | Aggregation | Binary | Negation
+Expr = Number | Text | VectorSelector | Range | Subquery | FunctionCall | Aggregation | Binary | Negation

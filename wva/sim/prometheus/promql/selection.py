@@ -9,15 +9,15 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wva.sim.prometheus.promql.nodes import At, Matcher, Range, Selector, Subquery
-from wva.sim.prometheus.promql.values import Labels, Matrix, Sample, Vector, Window
-from wva.sim.prometheus.tsdb import NAME, Series, Tsdb
+from wva.sim.prometheus.promql.nodes import At, Matcher, Range, Subquery, VectorSelector
+from wva.sim.prometheus.promql.values import Labels, Matrix, RangeElement, Vector, VectorElement
+from wva.sim.prometheus.tsdb import NAME, StoredSeries, Tsdb
 
 LOOKBACK_MS = 5 * 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class EvaluationTime:
     """Where and when a query is evaluated; ``start_ms`` and ``end_ms`` are those of the whole query, for ``@``."""
 
     tsdb: Tsdb
@@ -27,7 +27,7 @@ class Moment:
     lookback_ms: int = LOOKBACK_MS
 
 
-def matching_series(tsdb: Tsdb, name: str | None, matchers: tuple[Matcher, ...]) -> Iterator[Series]:
+def matching_series(tsdb: Tsdb, name: str | None, matchers: tuple[Matcher, ...]) -> Iterator[StoredSeries]:
     """Yield the series a selector means; without a name it looks at every series."""
     candidates = tsdb if name is None else tsdb.of_name(name)
     tests = [(matcher.label, matcher.matches) for matcher in matchers]
@@ -40,7 +40,7 @@ def matching_series(tsdb: Tsdb, name: str | None, matchers: tuple[Matcher, ...])
             yield series
 
 
-def reference_ms(selector: Selector | Subquery, moment: Moment) -> int:
+def reference_ms(selector: VectorSelector | Subquery, moment: EvaluationTime) -> int:
     """Return the time a selector looks at, ``@`` and ``offset`` applied."""
     if selector.at is None:
         base = moment.time_ms
@@ -53,7 +53,7 @@ def reference_ms(selector: Selector | Subquery, moment: Moment) -> int:
     return base - selector.offset_ms
 
 
-def instant(selector: Selector, moment: Moment) -> Vector:
+def instant(selector: VectorSelector, moment: EvaluationTime) -> Vector:
     """Return the newest sample of each series within the look-back, unless the series has ended since."""
     at_ms = reference_ms(selector, moment)
     oldest_ms = at_ms - moment.lookback_ms
@@ -65,11 +65,11 @@ def instant(selector: Selector, moment: Moment) -> Vector:
             continue
         value = series.values[index]
         if value is not None:
-            vector.append(Sample(series.labels, value, times[index]))
+            vector.append(VectorElement(series.labels, value, times[index]))
     return vector
 
 
-def ranges(selection: Range, moment: Moment) -> Matrix:
+def ranges(selection: Range, moment: EvaluationTime) -> Matrix:
     """Return the samples of each series within the range; a series without any is left out."""
     end_ms = reference_ms(selection.selector, moment)
     start_ms = end_ms - selection.range_ms
@@ -82,11 +82,11 @@ def ranges(selection: Range, moment: Moment) -> Matrix:
         times = [time for time, value in zip(series.times[low:high], series.values[low:high]) if value is not None]  # noqa: B905 - slices of two lists of equal length
         if times:
             values = [value for value in series.values[low:high] if value is not None]
-            matrix.append(Window(series.labels, times, values, start_ms, end_ms))
+            matrix.append(RangeElement(series.labels, times, values, start_ms, end_ms))
     return matrix
 
 
-def absent_labels(selector: Selector) -> Labels:
+def absent_labels(selector: VectorSelector) -> Labels:
     """Return the labels ``absent()`` can tell of a selector: those asked for by one plain equality and no more."""
     labels: dict[str, str] = {}
     seen: set[str] = set()

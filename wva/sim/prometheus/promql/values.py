@@ -13,7 +13,7 @@ Labels = Mapping[str, str]
 Signature = tuple[str, ...] | frozenset[tuple[str, str]]
 
 
-class Sample(NamedTuple):
+class VectorElement(NamedTuple):
     """One element of an instant vector. ``time_ms`` is the stored time, which only ``timestamp()`` reads."""
 
     labels: Labels
@@ -21,11 +21,11 @@ class Sample(NamedTuple):
     time_ms: int
 
 
-Vector = list[Sample]
+Vector = list[VectorElement]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class RangeElement:
     """One element of a range vector: the samples in ``(start, end]``, staleness markers left out."""
 
     labels: Labels
@@ -35,7 +35,7 @@ class Window:
     end_ms: int
 
 
-Matrix = list[Window]
+Matrix = list[RangeElement]
 Value = float | str | Vector | Matrix
 
 
@@ -56,7 +56,7 @@ def signature_without(labels: Labels, names: frozenset[str]) -> Signature:
     return frozenset([item for item in labels.items() if item[0] not in names])
 
 
-def same_metric(vector: Iterable[Sample | Window]) -> bool:
+def same_metric(vector: Iterable[VectorElement | RangeElement]) -> bool:
     """Tell whether all elements carry one metric name, so that dropping it cannot make two of them equal."""
     return len({element.labels.get(NAME, "") for element in vector}) <= 1
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable
 from itertools import pairwise
 
-from wva.sim.prometheus.promql.values import Window, kahan_sum, largest, mean, smallest
+from wva.sim.prometheus.promql.values import RangeElement, kahan_sum, largest, mean, smallest
 
 _TWO = 2
 _NEAR = 1.1
 
 
-def _sum(window: Window) -> float:
+def _sum(window: RangeElement) -> float:
     total, compensation = kahan_sum(window.values)
     return total if math.isinf(total) else total + compensation
 
@@ -22,7 +22,7 @@ def _increase_with_resets(values: list[float]) -> float:
     return values[-1] - values[0] + sum(before for before, after in pairwise(values) if after < before)
 
 
-def _extrapolated(window: Window, *, counter: bool, unit_seconds: float = 1.0) -> float | None:
+def _extrapolated(window: RangeElement, *, counter: bool, unit_seconds: float = 1.0) -> float | None:
     """Return the change over the whole window per ``unit_seconds``, estimated from the samples in it.
 
     The slope between the first and the last sample is continued to the edges of the window. If an edge is more than
@@ -46,19 +46,19 @@ def _extrapolated(window: Window, *, counter: bool, unit_seconds: float = 1.0) -
     return change * ((covered + before + after) / covered / unit_seconds)
 
 
-def _increase(window: Window) -> float | None:
+def _increase(window: RangeElement) -> float | None:
     return _extrapolated(window, counter=True)
 
 
-def _rate(window: Window) -> float | None:
+def _rate(window: RangeElement) -> float | None:
     return _extrapolated(window, counter=True, unit_seconds=(window.end_ms - window.start_ms) / 1000)
 
 
-def _delta(window: Window) -> float | None:
+def _delta(window: RangeElement) -> float | None:
     return _extrapolated(window, counter=False)
 
 
-def _irate(window: Window) -> float | None:
+def _irate(window: RangeElement) -> float | None:
     if len(window.times) < _TWO:
         return None
     before, last = window.values[-2:]
@@ -66,7 +66,7 @@ def _irate(window: Window) -> float | None:
     return change / ((window.times[-1] - window.times[-2]) / 1000)
 
 
-WINDOW_FUNCTIONS: dict[str, Callable[[Window], float | None]] = {
+WINDOW_FUNCTIONS: dict[str, Callable[[RangeElement], float | None]] = {
     "avg_over_time": lambda window: mean(window.values),
     "count_over_time": lambda window: float(len(window.values)),
     "delta": _delta,

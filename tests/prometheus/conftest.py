@@ -1,0 +1,5 @@
+"""Fixtures of the tests of the connection: those of the collection tests."""
+
+from tests.collect.conftest import clock, instruments, metric, output, server
+
+__all__ = ["clock", "instruments", "metric", "output", "server"]

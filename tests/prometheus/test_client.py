@@ -1,0 +1,306 @@
+"""The HTTP side of querying: what is sent, what comes back, what is retried and how failures are called.
+
+Not covered here: TLS and tokens (test_prometheus_credentials).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+
+import pytest
+from aiohttp import web
+
+from tests.collect.doubles import NOW
+from tests.prometheus.prometheus_server import status, vector
+from wva.prometheus import client as module
+from wva.prometheus.answers import ErrorKind, Labels, PrometheusError
+from wva.prometheus.client import PrometheusClient
+from wva.prometheus.settings import PrometheusSettings
+
+
+@pytest.fixture
+async def client(server, clock, instruments):
+    """Return a client of the server."""
+    settings = PrometheusSettings(server.url + "/", allow_http=True)
+    async with PrometheusClient(settings, clock=clock, instruments=instruments) as opened:
+        yield opened
+
+
+async def _ask(client):
+    return await client.query("up", name="kv_cache_usage", at=NOW)
+
+
+async def _failure(client):
+    with pytest.raises(PrometheusError) as caught:
+        await _ask(client)
+    return caught.value
+
+
+async def test_a_query_is_posted_with_its_evaluation_time(client, server):
+    """Text and time go into a form, so that a long query does not meet a limit on URLs."""
+    await client.query('sum(x{a="b|c"})', name="kv_cache_usage", at=1234.5678)
+    (request,) = server.requests
+    assert (request["method"], request["path"]) == ("POST", "/api/v1/query")
+    assert request["form"] == {"query": 'sum(x{a="b|c"})', "time": "1234.568"}
+
+
+async def test_an_instant_vector_is_decoded(client, server):
+    """Labels and values arrive as text."""
+    server.plan = [vector(({"pod": "p", "model_name": "m"}, "NaN"), ({}, "0.5"))]
+    answer = await _ask(client)
+    assert [(series.metric, series.value[1]) for series in answer.series] == [
+        (Labels(pod="p", model_name="m"), "NaN"),
+        (Labels(), "0.5"),
+    ]
+
+
+async def test_warnings_are_kept(client, server):
+    """A federated Prometheus says in them that an answer is partial."""
+    body = json.loads(vector())
+    server.plan = [json.dumps(body | {"warnings": ["a store is away"]})]
+    assert (await _ask(client)).warnings == ("a store is away",)
+
+
+async def test_a_base_url_may_have_a_path(server, clock, instruments):
+    """Prometheus often lives under a prefix of a proxy."""
+    settings = PrometheusSettings(server.url + "/prometheus", allow_http=True)
+    async with PrometheusClient(settings, clock=clock, instruments=instruments) as client:
+        await _ask(client)
+    assert server.requests[0]["path"] == "/prometheus/api/v1/query"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}',
+        '{"status":"success","data":{"resultType":"string","result":[1,"x"]}}',
+        '{"status":"success","data":{"resultType":"matrix","result":[]}}',
+        '{"status":"success"}',
+        '{"status":"success","data":{"resultType":"vector","result":[{"metric":{"pod":1},"value":[1,"2"]}]}}',
+        '{"status":"success","data":{"resultType":"vector","result":{}}}',
+        "<html>not Prometheus</html>",
+        "",
+        "[" * 100_000,
+        '{"status":"success","data":{"resultType":"vector","result":' + "[" * 100_000,
+        '{"status":"success","other":' + '{"a":' * 100_000,
+    ],
+)
+async def test_an_answer_that_is_no_vector_is_malformed(client, server, body):
+    """Nothing else means what our queries ask for, and asking again would not change it."""
+    server.plan = [body]
+    assert (await _failure(client)).kind is ErrorKind.MALFORMED
+    assert len(server.requests) == 1
+
+
+async def test_a_bad_query_is_not_retried(client, server, clock):
+    """The answer to a query that does not parse is the same each time, and its text is kept."""
+    server.plan = [status(400, '{"status":"error","errorType":"bad_data","error":"parse error"}')]
+    failure = await _failure(client)
+    assert failure.kind is ErrorKind.BAD_QUERY
+    assert "bad_data: parse error" in failure.message
+    assert (len(server.requests), clock.pauses) == (1, [])
+
+
+@pytest.mark.parametrize("code", [401, 403])
+async def test_a_refused_token_is_not_retried(client, server, code):
+    """It is told apart, since its remedy is another."""
+    server.plan = [status(code, "no")]
+    assert (await _failure(client)).kind is ErrorKind.UNAUTHORIZED
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("code", [413, 422])
+async def test_a_query_that_finds_too_much_is_told_apart(client, server, clock, code):
+    """The query is good; one of the namespaces that it is about may have too many samples."""
+    server.plan = [status(code, '{"status":"error","errorType":"execution","error":"too many samples"}')]
+    failure = await _failure(client)
+    assert (failure.kind, len(server.requests), clock.pauses) == (ErrorKind.EXECUTION, 1, [])
+    assert "execution: too many samples" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (404, ErrorKind.REFUSED),
+        (405, ErrorKind.REFUSED),
+        (429, ErrorKind.REFUSED),
+        (408, ErrorKind.SERVER),
+        (500, ErrorKind.SERVER),
+        (503, ErrorKind.SERVER),
+    ],
+)
+async def test_a_server_error_is_retried_with_growing_pauses(client, server, clock, code, kind):
+    """Three pauses with at most ten per cent of jitter, then it is an error."""
+    server.plan = [status(code, "later")]
+    failure = await _failure(client)
+    assert failure.kind is kind
+    assert len(server.requests) == 4
+    for pause, base in zip(clock.pauses, (0.5, 1.0, 2.0), strict=True):
+        assert base <= pause <= base * 1.1
+
+
+async def test_an_error_with_status_200_is_a_server_error(client, server):
+    """Some proxies lose the status; the answer itself says what it is."""
+    server.plan = ['{"status":"error","errorType":"timeout","error":"query timed out"}']
+    failure = await _failure(client)
+    assert failure.kind is ErrorKind.SERVER
+    assert "timeout: query timed out" in failure.message
+
+
+async def test_proxy_variables_are_ignored(client, server, monkeypatch):
+    """The token goes to the configured host only."""
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    await _ask(client)
+    assert len(server.requests) == 1
+
+
+async def test_a_retry_that_succeeds_is_a_success(client, server, metric):
+    """The query is counted once, as a success, although its first attempt failed."""
+    server.plan = [status(503), vector(({}, "1"))]
+    assert len((await _ask(client)).series) == 1
+    assert metric("wva_prometheus_queries_total", query="kv_cache_usage", result="success") == 1
+    assert metric("wva_prometheus_query_duration_seconds_count") == 1
+
+
+async def test_an_outage_is_unreachable(client, server, clock, metric):
+    """A refused connection is retried, then reported with the address."""
+    url = server.url
+    await server.close()
+    failure = await _failure(client)
+    assert failure.kind is ErrorKind.UNREACHABLE
+    assert url in failure.message
+    assert len(clock.pauses) == 3
+    assert metric("wva_prometheus_queries_total", query="kv_cache_usage", result="error") == 1
+
+
+async def test_a_dropped_connection_is_retried(client, server):
+    """A connection that breaks in the middle of an answer is as good as none."""
+
+    async def drop(request):
+        response = web.StreamResponse(headers={"Content-Length": "100"})
+        await response.prepare(request)
+        await response.write(b'{"status"')
+        request.transport.abort()
+        return response
+
+    server.plan = [drop, vector()]
+    await _ask(client)
+    assert len(server.requests) == 2
+
+
+async def test_a_slow_answer_is_a_timeout(client, server, monkeypatch, metric):
+    """The whole query is bounded, not each attempt."""
+    monkeypatch.setattr(module, "QUERY_TIMEOUT_SECONDS", 1.5)
+    release = asyncio.Event()
+
+    async def hang(_):
+        await release.wait()
+        return web.Response(text=vector())
+
+    server.plan = [status(500, "first"), hang]
+    failure = await _failure(client)
+    release.set()
+    assert failure.kind is ErrorKind.TIMEOUT
+    assert "within 1.5 s" in failure.message
+    assert "answered 500: first" in failure.message
+    assert metric("wva_prometheus_queries_total", query="kv_cache_usage", result="timeout") == 1
+
+
+async def test_cancellation_is_passed_on(client, server):
+    """Stopping the controller in the middle of a query is no failure of Prometheus."""
+    arrived, release = asyncio.Event(), asyncio.Event()
+
+    async def hang(_):
+        arrived.set()
+        await release.wait()
+        return web.Response(text=vector())
+
+    server.plan = [hang]
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(_ask(client))
+        await arrived.wait()
+        task.cancel()
+    release.set()
+    assert task.cancelled()
+
+
+async def test_an_oversized_answer_is_refused_while_reading(client, server, monkeypatch):
+    """Memory is bounded whatever a server sends, chunked and without a length."""
+    monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 1024 * 1024)
+    sent = []
+
+    async def flood(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(1000):
+            await response.write(b" " * 1024 * 1024)
+            sent.append(1)
+        return response
+
+    server.plan = [flood]
+    failure = await _failure(client)
+    assert failure.kind is ErrorKind.MALFORMED
+    assert "larger than 1 MiB" in failure.message
+    assert len(sent) < 1000
+
+
+async def test_a_compressed_bomb_is_refused(client, server, monkeypatch):
+    """The limit counts what is unpacked."""
+    monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 1024 * 1024)
+    body = gzip.compress(b" " * (20 * 1024 * 1024))
+
+    async def bomb(_):
+        return web.Response(body=body, headers={"Content-Encoding": "gzip"})
+
+    server.plan = [bomb]
+    assert (await _failure(client)).kind in {ErrorKind.MALFORMED, ErrorKind.UNREACHABLE}
+
+
+async def test_redirects_are_not_followed(client, server):
+    """Another host must not get the token."""
+    server.plan = [status(302, Location="http://127.0.0.1:1/")]
+    failure = await _failure(client)
+    assert "redirects" in failure.message
+    assert len(server.requests) == 1
+
+
+async def test_an_error_page_is_shortened_into_one_line(client, server):
+    """A proxy's page of HTML does not flood a condition message."""
+    server.plan = [status(400, "<html>\n" + "x" * 100_000)]
+    failure = await _failure(client)
+    assert len(failure.message) < 500
+    assert "\n" not in failure.message
+
+
+async def test_use_outside_of_the_context_is_a_programming_error(server, clock, instruments):
+    """It is not mistaken for an outage."""
+    client = PrometheusClient(PrometheusSettings(server.url, allow_http=True), clock=clock, instruments=instruments)
+    with pytest.raises(RuntimeError, match="outside"):
+        await _ask(client)
+
+
+async def test_a_range_is_asked_for_and_decoded(client, server):
+    """Start, end and step go into the form; every label and every point arrive as text."""
+    points = [[1_700_000_000.0, "1"], [1_700_000_030.0, "NaN"]]
+    data = {"resultType": "matrix", "result": [{"metric": {"le": "0.5", "other": "x"}, "values": points}]}
+    server.plan = [json.dumps({"status": "success", "data": data})]
+    (series,) = await client.query_range(
+        "up", name="history", start=NOW, end=NOW + 30, step_seconds=30, timeout_seconds=5
+    )
+    assert (series.metric, series.values[1]) == ({"le": "0.5", "other": "x"}, (1_700_000_030.0, "NaN"))
+    (request,) = server.requests
+    assert request["path"] == "/api/v1/query_range"
+    assert request["form"] == {"query": "up", "start": f"{NOW:.3f}", "end": f"{NOW + 30:.3f}", "step": "30.000"}
+
+
+async def test_a_vector_is_no_answer_to_a_range(client, server):
+    """A proxy in between may answer what was not asked."""
+    server.plan = [vector()]
+    with pytest.raises(PrometheusError, match="answered vector instead of a matrix") as caught:
+        await client.query_range("up", name="history", start=NOW, end=NOW, step_seconds=30, timeout_seconds=5)
+    assert caught.value.kind is ErrorKind.MALFORMED

@@ -1,0 +1,22 @@
+"""Each type of condition comes from ``conditions_of`` and has its place in the status."""
+
+from __future__ import annotations
+
+from tests.publish.decisions import decision
+from tests.publish.statuses import FOUND, va
+from wva.api.variantautoscaling import ConditionType
+from wva.model.trouble import Trouble
+from wva.publish.conditions import ConfigurationView, conditions_of
+
+TROUBLED = ConfigurationView(
+    "ConfigMap s/c: default: not read",
+    claim="the controller wva/controller decides",
+    gateway=Trouble("GatewayUnreadable", "no endpoint picker answers"),
+    inventory=Trouble("InventoryUnknown", "the nodes cannot be read"),
+)
+
+
+def test_every_type_of_condition_is_there():
+    """While something is wrong everywhere, each type once: a new one is a paragraph of that function."""
+    types = [each.type for each in conditions_of(va(), FOUND, decision(), TROUBLED, numbered=True)]
+    assert sorted(types) == sorted(type_.value for type_ in ConditionType)

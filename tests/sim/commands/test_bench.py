@@ -1,0 +1,232 @@
+"""wva bench quality: what it lists, runs and writes, and how it says what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from tests.sim.scorecard import fakes
+
+POLICIES = {"wva", "hpa-kv", "hpa-kv-tuned", "static-peak", "clairvoyant"}
+
+
+@pytest.fixture
+def bench(wva, monkeypatch, tmp_path):
+    """Return a function that calls the command in an empty folder; runs are made up by a formula."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("wva.sim.stage.run.run", fakes.run)
+
+    def call(*words):
+        return wva("bench", "quality", "--jobs", "1", *words)
+
+    return call
+
+
+SMALL = ("--scenario", "step-short", "sine-short", "--policy", "wva", "hpa-kv")
+
+
+def test_the_list_has_every_scenario_and_policy(bench):
+    """The list has a title for each scenario and policy."""
+    outcome = bench("--list")
+    assert outcome.status == 0
+    scenarios, _, policies = outcome.out.partition("policies:\n")
+    assert "  step-short " in scenarios.partition("suite full")[0]
+    assert "  upstream-ramp " in scenarios.partition("suite full")[2]
+    names = [line.strip() for line in policies.splitlines()]
+    assert set(names) >= POLICIES
+    assert not any("@" in name for name in names)
+    assert names[0] == "wva"
+    assert names.index("hpa-kv-tuned") == names.index("hpa-kv") + 1
+
+
+def test_it_writes_three_files_and_says_where(bench, tmp_path):
+    """The command prints the three files and the folder of the runs."""
+    outcome = bench(*SMALL)
+    assert outcome.status == 0
+    assert outcome.out.splitlines() == [f"scorecard/scorecard.{kind}" for kind in ("html", "md", "json")]
+    assert outcome.err == "4 runs, 0 of them kept from before\n"
+    document = json.loads((tmp_path / "scorecard" / "scorecard.json").read_bytes())
+    assert [scenario["name"] for scenario in document["scenarios"]] == ["step-short", "sine-short"]
+    assert len(list((tmp_path / "scorecard" / "runs").rglob("*.json"))) == 4
+
+
+def test_progress_is_told_without_a_terminal(bench, monkeypatch):
+    """The command prints its progress now and then, so that a log shows that it is alive."""
+    monkeypatch.setattr("wva.sim.commands.runs._TOLD_EVERY_SECONDS", 0.0)
+    lines = bench(*SMALL).err.splitlines()
+    assert lines == [*(f"{count} of 4 runs" for count in range(1, 5)), "4 runs, 0 of them kept from before"]
+
+
+def test_it_continues_where_it_stopped(bench):
+    """A second call does not repeat the existing runs."""
+    bench(*SMALL, "--out", "here")
+    outcome = bench(*SMALL, "--out", "here", "--seeds", "2", "--markdown", "page.txt")
+    assert outcome.err == "8 runs, 4 of them kept from before\n"
+    assert outcome.out.splitlines()[-1] == "page.txt"
+
+
+def test_a_policy_is_tuned_by_its_name(bench, tmp_path):
+    """All targets of the policy run."""
+    outcome = bench("--scenario", "step-short", "--policy", "wva", "hpa-kv-tuned")
+    assert outcome.status == 0
+    document = json.loads((tmp_path / "scorecard" / "scorecard.json").read_bytes())
+    (scenario,) = document["scenarios"]
+    assert [policy["policy"] for policy in scenario["policies"]] == ["wva", "hpa-kv-tuned"]
+    assert len(scenario["targets"]) > 5
+
+
+def test_requests_of_a_file(bench, tmp_path):
+    """A file of requests may replace a suite or join scenarios. A changed file is run again."""
+    head = "seconds,prompt_tokens,output_tokens\n"
+    (tmp_path / "mine.csv").write_text(head + "".join(f"{at},800,100\n" for at in range(600)))
+    outcome = bench("--requests", "mine.csv", "--policy", "wva", "hpa-kv")
+    assert outcome.status == 0
+    (scenario,) = json.loads((tmp_path / "scorecard" / "scorecard.json").read_bytes())["scenarios"]
+    assert (scenario["name"], scenario["title"]) == ("requests", "The requests of mine.csv")
+    assert bench("--requests", "mine.csv", *SMALL).err == "6 runs, 2 of them kept from before\n"
+    (tmp_path / "mine.csv").write_text(head + "".join(f"{at},800,100\n" for at in range(300)))
+    assert bench("--requests", "mine.csv", *SMALL).err == "6 runs, 4 of them kept from before\n"
+
+
+def test_a_file_of_requests_that_is_wrong(bench, tmp_path):
+    """One line names the file, the line, the column and the value."""
+    (tmp_path / "mine.csv").write_text("seconds,prompt_tokens,output_tokens\n0,many,1\n")
+    outcome = bench("--requests", "mine.csv")
+    assert outcome.status == 1
+    expected = "wva: mine.csv, line 2, column prompt_tokens: 'many': expected a whole number from 1 to 10000000\n"
+    assert outcome.err == expected
+    assert "missing.csv cannot be read" in bench("--requests", "missing.csv").err
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ("1,30000,2769\n99,1,1\n", "a request has 32769 tokens with its answer: expected at most 32768"),
+        ("0,1,1\n", "the requests span 0 s: expected at least 60 s"),
+        ("7,1,1\n" * 9, "the requests span 7 s: expected at least 60 s"),
+    ],
+)
+def test_requests_that_make_no_run_are_refused(bench, tmp_path, rows, words):
+    """Requests that are too long for any engine, or span too short a time, are refused before any run."""
+    (tmp_path / "mine.csv").write_text("seconds,prompt_tokens,output_tokens\n" + rows)
+    outcome = bench("--requests", "mine.csv", "--policy", "wva")
+    assert (outcome.status, outcome.err) == (1, f"wva: mine.csv: {words}\n")
+
+
+def test_a_file_of_any_name(bench, tmp_path):
+    """The file's name is shown as text, even if it is no UTF-8 or looks like HTML."""
+    name = b"a\xff<b>.csv".decode(errors="surrogateescape")
+    (tmp_path / name).write_text("seconds,prompt_tokens,output_tokens\n0,1,1\n99,1,1\n")
+    assert bench("--requests", name, "--policy", "wva").status == 0
+    assert "The requests of a\ufffd&lt;b&gt;.csv. " in (tmp_path / "scorecard" / "scorecard.md").read_text()
+
+
+def test_requests_from_a_pipe_are_refused(bench, tmp_path):
+    """Each run reads the file again, and a pipe has it once."""
+    os.mkfifo(tmp_path / "pipe")
+    outcome = bench("--requests", "pipe")
+    assert (outcome.status, outcome.err) == (1, "wva: pipe is no file: expected one, which is read more than once\n")
+
+
+@pytest.mark.parametrize("flag", ["--scenario", "--policy"])
+def test_a_name_that_is_unknown(bench, flag):
+    """One line names the flag, the value and what there is."""
+    outcome = bench(flag, "nonsense")
+    assert outcome.status == 1
+    assert len(outcome.err.splitlines()) == 1
+    assert f"wva: {flag}='nonsense': expected one of " in outcome.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--seeds", "0"),
+        ("--seeds", "1000000000"),
+        ("--jobs", "x"),
+        ("--jobs", "9" * 5000),
+        ("--suite", "all"),
+        ("--sede", "1"),
+    ],
+)
+def test_a_wrong_flag(bench, words):
+    """A wrong flag is one line of error and status 2."""
+    outcome = bench(*words)
+    assert outcome.status == 2
+    assert len(outcome.err.splitlines()) == 1
+    assert len(outcome.err) < 300
+
+
+def test_bench_alone_says_what_is_missing(wva):
+    """The error of ``wva bench`` alone names the missing benchmark."""
+    outcome = wva("bench")
+    assert outcome.status == 2
+    assert "BENCHMARK" in outcome.err
+
+
+def test_a_run_that_fails(bench, monkeypatch, tmp_path):
+    """The error names the failed run, and the command writes no scorecard."""
+    monkeypatch.setattr("wva.sim.stage.run.run", fakes.broken_run)
+    outcome = bench(*SMALL)
+    assert outcome.status == 1
+    assert "wva: step-short, hpa-kv, seed 1: RuntimeError: a bug" in outcome.err
+    assert outcome.err.splitlines()[-1] == "wva: 2 of the runs failed, so there is no scorecard; the others are kept"
+    assert not (tmp_path / "scorecard" / "scorecard.html").exists()
+
+
+def test_a_place_that_cannot_be_written(bench, tmp_path):
+    """One line names the place that cannot be written."""
+    (tmp_path / "file").touch()
+    outcome = bench(*SMALL, "--out", "file")
+    assert outcome.status == 1
+    assert outcome.err == "wva: file: File exists\n"
+
+
+def test_a_full_disk(bench):
+    """The error has the reason, even if the system names no file."""
+    outcome = bench(*SMALL, "--markdown", "/dev/full")
+    assert outcome.status == 1
+    assert outcome.err.splitlines()[-1] == "wva: No space left on device"
+
+
+def test_without_the_extra_one_line_says_what_to_install(bench, monkeypatch):
+    """The command names the extra in one line, before it imports the missing package."""
+    monkeypatch.setattr("wva.sim.commands.runs.find_spec", lambda name: None if name == "plotly" else name)
+    outcome = bench()
+    assert (outcome.status, outcome.err) == (
+        1,
+        "wva: the benchmark needs plotly: in a clone of WVA, pip install '.[bench]'\n",
+    )
+
+
+def test_a_run_that_is_not_made_up(wva, tmp_path):
+    """WVA and a fixed fleet really run in the simulated world."""
+    words = ("--scenario", "upstream-ramp-short", "--policy", "wva", "static-peak", "--jobs", "1")
+    outcome = wva("bench", "quality", *words, "--out", str(tmp_path))
+    assert outcome.status == 0
+    (scenario,) = json.loads((tmp_path / "scorecard.json").read_bytes())["scenarios"]
+    figures = {policy["policy"]: policy["figures"] for policy in scenario["policies"]}
+    assert figures["static-peak"]["peak_replicas"]["mean"] == figures["static-peak"]["mean_replicas"]["mean"]
+    assert figures["wva"]["scale_ups"]["mean"] > 0
+    assert figures["wva"]["requests"]["mean"] == figures["static-peak"]["requests"]["mean"] > 1000
+
+
+def test_ctrl_c_ends_it(bench, monkeypatch):
+    """After Ctrl-C the command prints a line, has the status of an interrupted program, and keeps finished runs."""
+    monkeypatch.setattr("wva.sim.stage.run.run", fakes.interrupted_run)
+    outcome = bench(*SMALL)
+    assert outcome.status == 130
+    assert outcome.err.splitlines()[-1] == "wva: interrupted; the same command continues"
+    monkeypatch.setattr("wva.sim.stage.run.run", fakes.run)
+    assert bench(*SMALL).err == "4 runs, 1 of them kept from before\n"
+
+
+def test_ctrl_c_ends_it_before_it_begins(bench, monkeypatch):
+    """Ctrl-C also ends the command while it reads its input."""
+
+    def interrupted(_path):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("wva.sim.scorecard.suites.scenario_of_requests", interrupted)
+    assert bench("--requests", "mine.csv").status == 130

@@ -1,0 +1,39 @@
+"""``wva demo --openmetrics``: every sample of a run in a file."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("log_as_before")
+
+
+def test_the_samples_of_a_run_are_in_the_file(wva, tmp_path):
+    """The file has the controller's and the engines' samples of every scrape, and the end mark."""
+    path = tmp_path / "demo.om"
+    assert wva("demo", "--headless", "--for", "2m", "--openmetrics", str(path)).status == 0
+    lines = path.read_text().splitlines()
+    assert lines[-1] == "# EOF"
+    times = {name: [line.split()[-1] for line in lines if line.startswith(name)] for name in ("wva_leader", "vllm:")}
+    assert len(set(times["wva_leader"])) >= 7
+    assert set(times["vllm:"]) >= set(times["wva_leader"])
+    assert all(re.fullmatch(r"\S+?\{.*\} \S+ \d+\.\d{3}", line) for line in lines[:-1])
+
+
+@pytest.mark.parametrize("path", ["/dev/full", "{folder}/nowhere/demo.om"])
+def test_a_file_that_cannot_be_written_is_named(wva, tmp_path, path):
+    """The error has flag, file and reason and no traceback, at the start or when the disk is full."""
+    name = path.format(folder=tmp_path)
+    outcome = wva("demo", "--headless", "--for", "1m", "--openmetrics", name)
+    assert outcome.status != 0
+    assert f"--openmetrics={name}: " in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_without_a_terminal_nothing_is_drawn_and_nothing_waits(wva):
+    """As with --headless: two minutes of virtual time take seconds, and only the summary is written."""
+    outcome = wva("demo", "--for", "2m")
+    assert outcome.status == 0
+    assert "of virtual time" in outcome.out
+    assert "last decisions" not in outcome.out

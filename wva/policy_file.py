@@ -1,0 +1,91 @@
+"""``--policy FILE``: another policy from ConfigMaps in a file, laid over a recorded one.
+
+The entries are read by the code that reads them in a cluster. What it would reject there ends the command here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from wva.api.meta import Key
+from wva.command_error import CommandError
+from wva.config import Given, load
+from wva.config.kinds import MapKind
+from wva.config.live import LivePolicy
+from wva.migration.manifests import Manifests
+from wva.model.policy import NamespacePolicy, Policy
+from wva.model.records import replace
+
+_LOCAL: Final = {
+    MapKind.SATURATION: "saturation",
+    MapKind.SCALE_TO_ZERO: "scale_to_zero",
+    MapKind.QUEUEING: "queueing",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFile:
+    """What the ConfigMaps of a file say.
+
+    ``parts`` are the fields of a policy that the global ones say, by kind; ``local`` are those of namespaces.
+    """
+
+    policy: Policy
+    parts: Mapping[MapKind, Mapping[str, Any]]
+    local: tuple[tuple[str, MapKind], ...]
+
+    def over(self, recorded: Policy) -> Policy:
+        """Return a recorded policy with the kinds of ConfigMaps that are in the file replaced by those."""
+        merged = replace(recorded, **{name: value for part in self.parts.values() for name, value in part.items()})
+        if not self.local:
+            return merged
+        spaces: dict[str, NamespacePolicy] = {each.namespace: each for each in recorded.namespaces}
+        said = {each.namespace: each for each in self.policy.namespaces}
+        for namespace, kind in self.local:
+            old, new = spaces.get(namespace, NamespacePolicy(namespace)), said.get(namespace)
+            change: dict[str, Any] = {_LOCAL[kind]: getattr(new or NamespacePolicy(namespace), _LOCAL[kind])}
+            spaces[namespace] = replace(old, **change)
+        return replace(merged, namespaces=tuple(spaces[namespace] for namespace in sorted(spaces)))
+
+    @property
+    def title(self) -> str:
+        """What is replaced, in words."""
+        told = [f"{kind.title} (global)" for kind in self.parts]
+        return ", ".join([*told, *(f"{kind.title} of namespace {namespace}" for namespace, kind in self.local)])
+
+
+def read_policy(name: str, namespaces: Collection[str]) -> PolicyFile:
+    """Return what the ConfigMaps in a file say. Raises CommandError.
+
+    A ConfigMap in one of ``namespaces``, which are those of models, counts there alone; each other one counts globally.
+    """
+    settings = load(Given({}, {}, {})).settings
+    own = settings.pod_namespace
+    manifests = Manifests(own)
+    manifests.read([name], sys.stdin)
+    live = LivePolicy(settings, refusal=lambda _namespace: "")
+    problems = [f"{name}: {finding.kind} {finding.key}: {finding.problem}" for finding in manifests.findings]
+    kinds: list[MapKind] = []
+    local: list[tuple[str, MapKind]] = []
+    for config_map in manifests.objects.config_maps:
+        found, place = config_map.metadata.key, config_map.metadata.namespace
+        key = Key(place if place in namespaces else own, found.name)
+        outcome = live.apply(key, config_map.data)
+        if outcome is None:
+            problems.append(
+                f"{name}: ConfigMap {found}: expected one of {', '.join(kind.canonical for kind in MapKind)}"
+            )
+            continue
+        problems += [f"{name}: ConfigMap {found}: {problem}" for problem in outcome.problems]
+        of_map = live.kinds_of(key)
+        kinds += [kind for kind in of_map if key.namespace == own]
+        local += [(key.namespace, kind) for kind in of_map if key.namespace != own]
+    if not kinds and not local and not problems:
+        problems.append(f"{name}: expected at least one ConfigMap, such as {MapKind.SATURATION.canonical}")
+    if problems:
+        raise CommandError("\n".join(problems))
+    parts = live.global_parts()
+    return PolicyFile(live.current, {kind: parts[kind] for kind in kinds}, tuple(dict.fromkeys(local)))

@@ -1,0 +1,1 @@
+"""The connection to Prometheus: settings, authentication, queries, and decoded answers."""

@@ -1,0 +1,208 @@
+"""The answers of Prometheus to queries, and the one error class for a query without an answer.
+
+Only this module reads JSON: the other modules see instant vectors and ``PrometheusError``. Values stay text, since
+``wva.collect`` judges each value together with its sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+import msgspec
+
+from wva.api import wire
+from wva.slices import Steps
+
+MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+MAX_SERIES: Final = 120_000
+"""One pod has at most fourteen series of about 200 bytes in an answer, so these limits are enough for the pods that are
+asked about together.
+"""
+
+_NEXT: Final = b',{"metric":'
+"""These bytes stand before each series but the first, and nowhere else: JSON escapes the quotes inside a text."""
+_PART_BYTES: Final = 512 * 1024
+"""Decoding blocks the event loop; it takes 3 ms for so many bytes."""
+
+_MAX_WARNINGS: Final = 3
+_MAX_WARNING_BYTES: Final = 64 * 1024
+_SHOWN_CHARACTERS: Final = 300
+
+
+class ErrorKind(StrEnum):
+    """What went wrong with a query.
+
+    ``EXECUTION``: the query is valid, but its evaluation fails on the present samples. ``REFUSED``: the server takes no
+    query, because the path is wrong or there were too many queries.
+    """
+
+    UNREACHABLE = "unreachable"
+    TIMEOUT = "timeout"
+    UNAUTHORIZED = "unauthorized"
+    BAD_QUERY = "bad_query"
+    REFUSED = "refused"
+    EXECUTION = "execution"
+    SERVER = "server"
+    MALFORMED = "malformed"
+
+
+class PrometheusError(Exception):
+    """A query without an answer. The message is for people and contains no token."""
+
+    def __init__(self, kind: ErrorKind, message: str) -> None:
+        """Keep the kind for code and the message for people."""
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+
+class Labels(msgspec.Struct, frozen=True, gc=False):
+    """The labels that our queries group by. An answer may have others, which are not read."""
+
+    namespace: str | None = None
+    job: str | None = None
+    pod: str | None = None
+    pod_name: str | None = None
+    model_name: str | None = None
+    target_model_name: str | None = None
+    engine: str | None = None
+    signal: str | None = None
+    num_gpu_blocks: str | None = None
+    block_size: str | None = None
+
+    def get(self, name: str, default: str = "") -> str:
+        """Return a label, ``default`` where there is none."""
+        value: str | None = getattr(self, name)
+        return default if value is None else value
+
+
+class InstantSeries(msgspec.Struct, frozen=True, gc=False):
+    """One element of an instant vector: labels, and (time in seconds, value as text).
+
+    ``value`` is None for native histograms, which have no single value.
+    """
+
+    metric: Labels
+    value: tuple[float, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InstantVector:
+    """The series of an answer, and what Prometheus warned of (a federated one: that an answer is partial)."""
+
+    series: tuple[InstantSeries, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class RangeSeries(msgspec.Struct, frozen=True, gc=False):
+    """One element of the answer to a range query: all its labels, and its points (time in seconds, value as text)."""
+
+    metric: dict[str, str]
+    values: tuple[tuple[float, str], ...] = ()
+
+
+class Querier(Protocol):
+    """A source of answers to instant queries."""
+
+    async def query(self, promql: str, *, name: str, at: float) -> InstantVector:
+        """Answer a query at a time (seconds since the epoch). Raises PrometheusError."""
+        ...
+
+
+class _Data(msgspec.Struct, rename="camel"):
+    result_type: str
+    result: msgspec.Raw
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    status: str
+    data: _Data | None = None
+    error_type: str = ""
+    error: str = ""
+    warnings: msgspec.Raw = msgspec.Raw(b"[]")
+
+    def reason(self, secret: str) -> str:
+        return shorten(f"{self.error_type}: {self.error}" if self.error_type else self.error, secret=secret)
+
+
+_answer_decoder: Final = msgspec.json.Decoder(_Answer)
+_vector_decoder: Final = msgspec.json.Decoder(tuple[InstantSeries, ...])
+_matrix_decoder: Final = msgspec.json.Decoder(tuple[RangeSeries, ...])
+_warnings_decoder: Final = msgspec.json.Decoder(list[str] | None)
+
+
+def decode_vector(body: bytes, *, secret: str = "") -> Steps[InstantVector]:
+    """Decode the body of a 200 answer; ``secret`` is masked in every text for people.
+
+    Raises PrometheusError: MALFORMED when it is not an instant vector, SERVER when it is an error answer.
+    """
+    try:
+        answer, data = _answer(body, "vector", secret)
+        result = bytes(data)
+        series: list[InstantSeries] = []
+        # Decode the list of series in parts. If its form is unknown, the parts are longer, or there is only one.
+        start, opening = 0, b""
+        while start < len(result):
+            yield
+            end = result.find(_NEXT, start + _PART_BYTES)
+            part = result[start:] if end < 0 else result[start:end] + b"]"
+            read: tuple[InstantSeries, ...] = wire.decode(_vector_decoder, opening + part)
+            series += read
+            start, opening = len(result) if end < 0 else end + 1, b"["
+        # An answer with warnings is not complete, so at least one warning must stay.
+        warnings: tuple[str, ...] = ("more warnings than can be read",)
+        if len(memoryview(answer.warnings)) <= _MAX_WARNING_BYTES:
+            found = wire.decode(_warnings_decoder, answer.warnings) or []
+            warnings = tuple(shorten(warning, secret=secret) for warning in found[:_MAX_WARNINGS])
+        return InstantVector(tuple(series), warnings)
+    except msgspec.DecodeError as error:
+        raise _malformed(error, secret) from error
+
+
+def decode_matrix(body: bytes, *, secret: str = "") -> Steps[tuple[RangeSeries, ...]]:
+    """Decode the body of a 200 answer to a range query; raises as ``decode_vector`` does."""
+    try:
+        _, data = _answer(body, "matrix", secret)
+        yield
+        return wire.decode(_matrix_decoder, data)
+    except msgspec.DecodeError as error:
+        raise _malformed(error, secret) from error
+
+
+def _answer(body: bytes, kind: str, secret: str) -> tuple[_Answer, msgspec.Raw]:
+    """Return an answer and its result, which is of this kind. Raises PrometheusError and msgspec.DecodeError."""
+    answer = wire.decode(_answer_decoder, body)
+    if body.count(b'"metric"') > MAX_SERIES:
+        raise PrometheusError(ErrorKind.MALFORMED, f"the answer has more than {MAX_SERIES} series")
+    if answer.status != "success":
+        raise PrometheusError(ErrorKind.SERVER, f"Prometheus answered an error: {answer.reason(secret)}")
+    if answer.data is None or answer.data.result_type != kind:
+        found = "no data" if answer.data is None else shorten(answer.data.result_type, secret=secret)
+        expected = "an instant vector" if kind == "vector" else f"a {kind}"
+        raise PrometheusError(ErrorKind.MALFORMED, f"Prometheus answered {found} instead of {expected}")
+    return answer, answer.data.result
+
+
+def _malformed(error: Exception, secret: str) -> PrometheusError:
+    message = f"the answer is not Prometheus JSON: {shorten(str(error), secret=secret)}"
+    return PrometheusError(ErrorKind.MALFORMED, message)
+
+
+def error_reason(body: bytes, *, secret: str = "") -> str:
+    """Return what an error answer says, shortened, without the secret; empty when it says nothing readable."""
+    try:
+        return wire.decode(_answer_decoder, body).reason(secret)
+    except msgspec.DecodeError:
+        return shorten(body.decode("utf-8", errors="replace").strip(), secret=secret)
+
+
+def shorten(text: str, *, secret: str = "") -> str:
+    """Return text cut to what a message can carry, in one printable line.
+
+    The secret is masked before the cut: a cut might leave a part of the secret, which would not be masked.
+    """
+    text = text.replace(secret, "***") if secret else text
+    cut = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
+    return "".join(character if character.isprintable() else " " for character in cut)

@@ -1,0 +1,229 @@
+"""How WVA proves to Prometheus who it is (bearer token, client certificate), and which CAs it trusts.
+
+Kubernetes replaces mounted secrets and projected tokens under a running process: it swaps a symbolic link, or writes
+one file after the other. So WVA reads the files for every query and compares their content, since time stamps, inodes
+and links may hide a change. A TLS context takes long to build, so it is built only from new content. While files cannot
+be used (gone, half written, a certificate without its new key), the last good ones stay in force. WVA logs this once,
+and a gauge shows it for as long as it lasts.
+
+WVA checks the files in the same way when it starts. A message names a file and the setting that points to it, never the
+content of the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from wva import log
+from wva.config.declare import is_header_safe, strip_token
+from wva.instruments import Instruments
+from wva.prometheus.answers import ErrorKind, PrometheusError
+from wva.prometheus.settings import PrometheusSettings
+
+CA_KEY: Final = "PROMETHEUS_CA_CERT_PATH"
+CERTIFICATE_KEY: Final = "PROMETHEUS_CLIENT_CERT_PATH"
+PRIVATE_KEY_KEY: Final = "PROMETHEUS_CLIENT_KEY_PATH"
+TOKEN_KEY: Final = "PROMETHEUS_TOKEN_PATH"  # noqa: S105 - the name of a setting
+
+_EXPECTED: Final = {
+    CA_KEY: "a file with CA certificates in PEM",
+    CERTIFICATE_KEY: "a file with a certificate in PEM",
+    PRIVATE_KEY_KEY: "a file with the private key of the certificate in PEM, not encrypted",
+    TOKEN_KEY: "a file with one line of printable ASCII",
+}
+_MAX_FILE_BYTES: Final = 4 * 1024 * 1024
+"""A bundle of every public CA has a quarter of a MiB."""
+
+Credentials: TypeAlias = tuple[str, ssl.SSLContext | None]
+"""Token (empty: none) and TLS context (None: plain HTTP)."""
+
+T = TypeVar("T")
+
+_log = log.get("collect.prometheus")
+
+
+class UnusableFileError(Exception):
+    """A file that cannot be used. The message says which, why, and what was expected."""
+
+
+class Authentication:
+    """The token and the TLS context in force."""
+
+    def __init__(self, settings: PrometheusSettings, *, instruments: Instruments) -> None:
+        """Note the files; nothing is read yet. A token in the settings wins over a token file."""
+        direct, path = strip_token(settings.bearer_token), settings.token_path
+        from_file = bool(path) and not direct
+        self._token = _Followed(
+            what="bearer token",
+            paths={TOKEN_KEY: path} if from_file else {},
+            make=(lambda: read_token(path)) if from_file else (lambda: direct),
+            kind=ErrorKind.UNAUTHORIZED,
+            usable=lambda yes: instruments.prometheus_credentials_usable.labels("token").set(yes),
+        )
+        self._tls = _Followed(
+            what="TLS files",
+            paths=_tls_paths(settings),
+            make=lambda: build_context(settings),
+            kind=ErrorKind.UNREACHABLE,
+            usable=lambda yes: instruments.prometheus_credentials_usable.labels("tls").set(yes),
+        )
+        self._plain = settings.base_url.startswith("http://")
+
+    def current(self) -> Credentials:
+        """Return token and TLS context; the same context object until the content of a file changes.
+
+        Raises PrometheusError when a file cannot be used and never could.
+        """
+        return self._token.current(), None if self._plain else self._tls.current()
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class _Followed(Generic[T]):
+    """A value made from files: made again when their content changes, and kept while that fails.
+
+    ``paths`` are by the setting that names them; ``usable`` is called after each look at the files.
+    """
+
+    what: str
+    paths: dict[str, str]
+    make: Callable[[], T]
+    kind: ErrorKind
+    usable: Callable[[bool], None]
+    made: T | None = None
+    digest: bytes | None = None
+    told: str = ""
+
+    def current(self) -> T:
+        """Return the value, or the last good one. Raises PrometheusError of ``kind`` if the files were never usable."""
+        try:
+            # The digest is taken before the files are used: a change between the two is noticed at the next look. It
+            # stands for the content, so that no private key stays in memory for the comparison.
+            contents = (read_file(key, path) for key, path in self.paths.items())
+            digest = b"".join(hashlib.sha256(content).digest() for content in contents)
+            if self.made is None or digest != self.digest:
+                self.made, changed = self.make(), self.made is not None
+                self.digest = digest
+                if changed:
+                    _log.info("credentials_reloaded", what=self.what)
+        except UnusableFileError as error:
+            self.usable(False)
+            if self.made is None:
+                raise PrometheusError(self.kind, str(error)) from error
+            if self.told != str(error):
+                self.told = str(error)
+                _log.warning("credentials_unusable", what=self.what, reason=self.told, in_force="the last good ones")
+        else:
+            self.told = ""
+            if self.paths:
+                self.usable(True)
+        return self.made
+
+
+def read_file(key: str, path: str) -> bytes:
+    """Return the content of the file that a setting names. Raises UnusableFileError.
+
+    A pipe or a device is no file: reading it might block the process, or never end.
+    """
+    file = Path(path)
+    try:
+        if file.exists() and not file.is_file():
+            raise _unusable(key, path, "is not a regular file")
+        with file.open("rb") as opened:
+            content = opened.read(_MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: an invalid path, such as one with a NUL inside
+        raise _unusable(key, path, f"cannot be read: {_reason(error)}") from error
+    if len(content) > _MAX_FILE_BYTES:
+        raise _unusable(key, path, f"is larger than {_MAX_FILE_BYTES // 1024 // 1024} MiB")
+    return content
+
+
+def read_token(path: str) -> str:
+    """Return the bearer token in a file. Raises UnusableFileError."""
+    token = strip_token(read_file(TOKEN_KEY, path).decode("utf-8", errors="replace"))
+    if not token or not is_header_safe(token):
+        raise _unusable(TOKEN_KEY, path, "contains no token")
+    return token
+
+
+def build_context(settings: PrometheusSettings) -> ssl.SSLContext:
+    """Return a client context for TLS 1.2 and newer, with the CAs and the client certificate of the settings.
+
+    Without a CA file it trusts the CAs of the system. Raises UnusableFileError, also for a certificate and a key that
+    do not belong together.
+    """
+    ca, certificate, key = settings.ca_cert_path, settings.client_cert_path, settings.client_key_path
+    skip = settings.insecure_skip_verify
+    try:
+        context = ssl.create_default_context(cafile=None if skip else ca or None)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise _unusable(CA_KEY, ca, f"cannot be used: {_reason(error)}") from error
+    if skip:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if certificate:
+        try:
+            # Without a password OpenSSL would ask for that of an encrypted key on the terminal and block the process.
+            context.load_cert_chain(certificate, key, password="")
+        except (OSError, ValueError) as error:
+            raise UnusableFileError(
+                f"{CERTIFICATE_KEY}={certificate!r} and {PRIVATE_KEY_KEY}={key!r} are no pair: {_reason(error)}; "
+                "expected a certificate and its private key in PEM, not encrypted"
+            ) from error
+    return context
+
+
+def connection_problems(settings: PrometheusSettings) -> list[str]:
+    """Return the problems of the settings and files at the start of the process, one sentence each.
+
+    If a file goes or breaks later, the process does not end: the last good content stays in force.
+    """
+    found = settings.problems()
+    if found:
+        return found
+
+    def check(read: Callable[[], object]) -> bool:
+        """Tell whether ``read`` succeeds; note the problem if it does not."""
+        try:
+            read()
+        except UnusableFileError as error:
+            found.append(str(error))
+            return False
+        return True
+
+    if settings.token_path and not strip_token(settings.bearer_token):
+        check(lambda: read_token(settings.token_path))
+    if settings.insecure_skip_verify or settings.base_url.startswith("http://"):
+        return found  # without TLS, its files do not matter
+    # Read each file on its own first: the errors of a TLS library do not name the file.
+    readable = [check(partial(read_file, key, path)) for key, path in _tls_paths(settings).items()]
+    if all(readable):
+        check(lambda: build_context(replace(settings, client_cert_path="", client_key_path="")))
+        check(lambda: build_context(replace(settings, ca_cert_path="", insecure_skip_verify=True)))
+    return found
+
+
+def _tls_paths(settings: PrometheusSettings) -> dict[str, str]:
+    """Return the files of TLS that are set, by the setting that names them."""
+    paths = {
+        # With verification off the CA file is not even read: it must not keep the controller from working.
+        CA_KEY: "" if settings.insecure_skip_verify else settings.ca_cert_path,
+        CERTIFICATE_KEY: settings.client_cert_path,
+        PRIVATE_KEY_KEY: settings.client_key_path,
+    }
+    return {key: path for key, path in paths.items() if path}
+
+
+def _unusable(key: str, path: str, problem: str) -> UnusableFileError:
+    return UnusableFileError(f"{key}={path!r} {problem}; expected {_EXPECTED[key]}")
+
+
+def _reason(error: OSError | ValueError) -> str:
+    said = error.strerror if isinstance(error, OSError) else None
+    return said or str(error) or type(error).__name__

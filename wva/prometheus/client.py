@@ -1,0 +1,235 @@
+"""Queries over HTTP: PromQL and a time in, an instant vector out, or one PrometheusError; a matrix for a range of time.
+
+Each query takes at most ten seconds, retries included, which bounds what a slow Prometheus costs a cycle. The client
+does not retry what a retry cannot mend (a bad query, a refused token, an answer that is no vector). It reads token and
+TLS files for every query, because both may change while the process runs. It follows no redirects and reads no proxy
+variables, so the token goes to the configured host only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Final, Self, TypeVar
+
+import aiohttp
+
+from wva.clock import Clock
+from wva.instruments import Instruments
+from wva.prometheus.answers import (
+    MAX_ANSWER_BYTES,
+    ErrorKind,
+    InstantVector,
+    PrometheusError,
+    RangeSeries,
+    decode_matrix,
+    decode_vector,
+    error_reason,
+    shorten,
+)
+from wva.prometheus.authentication import Authentication, Credentials
+from wva.prometheus.settings import PrometheusSettings
+from wva.slices import Steps, in_slices
+
+QUERY_TIMEOUT_SECONDS: Final = 10.0
+_CONNECT_TIMEOUT_SECONDS: Final = 4.0
+_MAX_ERROR_BYTES: Final = 64 * 1024
+_CHUNK_BYTES: Final = 64 * 1024
+_RETRY_PAUSES_SECONDS: Final = (0.5, 1.0, 2.0)
+_JITTER: Final = 0.1
+_RETRIED: Final = frozenset({ErrorKind.UNREACHABLE, ErrorKind.SERVER, ErrorKind.REFUSED})
+
+_OK: Final = 200
+_REDIRECTS: Final = range(300, 400)
+_CLIENT_ERRORS: Final = range(400, 500)
+_KINDS: Final = {
+    **dict.fromkeys((401, 403), ErrorKind.UNAUTHORIZED),
+    # These say nothing about the query: wrong path, proxy, rate limit.
+    **dict.fromkeys((404, 405, 429), ErrorKind.REFUSED),
+    408: ErrorKind.SERVER,
+    # Too many samples, or samples that cannot be matched.
+    **dict.fromkeys((413, 422), ErrorKind.EXECUTION),
+}
+"""Kinds of errors by status. Any other 4xx means a bad query, and any other status an error of the server."""
+
+A = TypeVar("A")
+
+
+class PrometheusClient:
+    """Asks one Prometheus; an async context manager, since it holds connections."""
+
+    def __init__(
+        self, settings: PrometheusSettings, *, clock: Clock, instruments: Instruments, random: Random | None = None
+    ) -> None:
+        """Take settings. Raises ValueError for invalid ones; the files that they name may still be missing.
+
+        ``random`` spreads the pauses before a query is sent again.
+        """
+        problems = settings.problems()
+        if problems:
+            raise ValueError("; ".join(problems))
+        self._settings = settings
+        self._clock = clock
+        self._instruments = instruments
+        self._random = random or Random()  # noqa: S311 - spreads load, guards no secret
+        self._attempts = self._pauses = 0
+        self._authentication = Authentication(settings, instruments=instruments)
+        self._entered = False
+        self._tls: ssl.SSLContext | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._users: Counter[aiohttp.ClientSession] = Counter()
+
+    async def __aenter__(self) -> Self:
+        """Begin to hold connections; each is opened with its first query."""
+        self._entered = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the connections."""
+        sessions = {*self._users, *([self._session] if self._session else [])}
+        self._entered, self._session = False, None
+        for session in sessions:
+            await session.close()
+
+    @property
+    def paused(self) -> bool:
+        """Whether queries are open and all of them wait for the clock before they are sent again."""
+        return self._pauses > 0 and self._attempts == 0
+
+    async def query(self, promql: str, *, name: str, at: float) -> InstantVector:
+        """Answer an instant query at a time (seconds since the epoch); ``name`` is what metrics call it.
+
+        Raises PrometheusError, at the latest after ten seconds.
+        """
+        form = {"query": promql, "time": f"{at:.3f}"}
+        return await self._ask(name, "query", form, decode_vector, timeout_seconds=QUERY_TIMEOUT_SECONDS)
+
+    async def query_range(
+        self, promql: str, *, name: str, start: float, end: float, step_seconds: float, timeout_seconds: float
+    ) -> tuple[RangeSeries, ...]:
+        """Answer a query at each step from start to end (seconds since the epoch), both included; as ``query``.
+
+        Raises PrometheusError, at the latest after ``timeout_seconds``.
+        """
+        form = {"query": promql, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step_seconds:.3f}"}
+        return await self._ask(name, "query_range", form, decode_matrix, timeout_seconds=timeout_seconds)
+
+    async def _ask(
+        self, name: str, path: str, form: Mapping[str, str], decode: Callable[..., Steps[A]], *, timeout_seconds: float
+    ) -> A:
+        """Try until an answer, an error that a retry cannot mend, or the end of the time; count the result."""
+        result, before = "error", ""
+        with self._instruments.query_duration.time():
+            try:
+                async with asyncio.timeout(timeout_seconds):
+                    for pause_seconds in (*_RETRY_PAUSES_SECONDS, None):
+                        try:
+                            answer = await self._attempt(path, form, decode)
+                            break
+                        except PrometheusError as error:
+                            if error.kind not in _RETRIED or pause_seconds is None:
+                                raise
+                            before = f" (before that: {error.message})"
+                        # Queries that failed together must not be sent again together.
+                        jitter = 1 + self._random.uniform(0, _JITTER)
+                        self._pauses += 1
+                        try:
+                            await self._clock.sleep(pause_seconds * jitter)
+                        finally:
+                            self._pauses -= 1
+                result = "success"
+            except TimeoutError as error:
+                result = "timeout"
+                message = f"{self._settings.base_url} did not answer within {timeout_seconds:g} s{before}"
+                raise PrometheusError(ErrorKind.TIMEOUT, message) from error
+            finally:
+                self._instruments.queries.labels(name, result).inc()
+        return answer
+
+    async def _attempt(self, path: str, form: Mapping[str, str], decode: Callable[..., Steps[A]]) -> A:
+        """Ask once; if the server refuses the token and the file has a new one, ask again at once."""
+        self._attempts += 1
+        try:
+            credentials = self._authentication.current()
+            try:
+                body = await self._send(path, form, credentials)
+            except PrometheusError as error:
+                if error.kind is not ErrorKind.UNAUTHORIZED:
+                    raise
+                former, credentials = credentials, self._authentication.current()
+                if credentials == former:
+                    raise
+                body = await self._send(path, form, credentials)
+            return await in_slices(decode(body, secret=credentials[0]))
+        finally:
+            self._attempts -= 1
+
+    async def _send(self, path: str, form: Mapping[str, str], credentials: Credentials) -> bytes:
+        """Return the body of an answer that is a result. Raises PrometheusError for any other."""
+        if not self._entered:
+            raise RuntimeError("PrometheusClient is used outside of its context")
+        (token, tls), base_url = credentials, self._settings.base_url
+        headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        try:
+            async with (
+                self._using(tls) as session,
+                session.post(
+                    f"{base_url.rstrip('/')}/api/v1/{path}",
+                    data=dict(form),
+                    headers=headers,
+                    ssl=True if tls is None else tls,
+                    server_hostname=self._settings.server_name or None,
+                    allow_redirects=False,
+                ) as response,
+            ):
+                status = response.status
+                if status in _REDIRECTS:
+                    message = f"{base_url} redirects ({status}): the base URL must be the final address"
+                    raise PrometheusError(ErrorKind.BAD_QUERY, message)
+                if status != _OK:
+                    reason = error_reason(await response.content.read(_MAX_ERROR_BYTES), secret=token)
+                    kind = _KINDS.get(status, ErrorKind.BAD_QUERY if status in _CLIENT_ERRORS else ErrorKind.SERVER)
+                    raise PrometheusError(kind, f"{base_url} answered {status}" + (f": {reason}" if reason else ""))
+                body = bytearray()
+                async for piece in response.content.iter_chunked(_CHUNK_BYTES):
+                    body += piece
+                    if len(body) > MAX_ANSWER_BYTES:
+                        response.close()
+                        message = f"the answer is larger than {MAX_ANSWER_BYTES // 1024 // 1024} MiB"
+                        raise PrometheusError(ErrorKind.MALFORMED, message)
+                return bytes(body)
+        except (aiohttp.ClientError, OSError, ssl.SSLError) as error:
+            # A TimeoutError of asyncio.timeout is not caught here: it arrives as CancelledError.
+            cause = shorten(str(error) or type(error).__name__, secret=token)
+            raise PrometheusError(ErrorKind.UNREACHABLE, f"{base_url} cannot be reached: {cause}") from error
+
+    @asynccontextmanager
+    async def _using(self, tls: ssl.SSLContext | None) -> AsyncIterator[aiohttp.ClientSession]:
+        """Yield the session for a TLS context (None: plain HTTP) for one query.
+
+        A connection that was opened with an old certificate would stay open, and used, for as long as queries keep it
+        busy. So a session is closed when its context is replaced: at once, or after the queries that use it now.
+        """
+        former, session = self._session, self._session
+        if session is None or self._tls is not tls:
+            session = aiohttp.ClientSession(
+                trust_env=False,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+            self._session, self._tls = session, tls
+        self._users[session] += 1
+        try:
+            if former is not None and former is not session and not self._users[former]:
+                await former.close()
+            yield session
+        finally:
+            self._users[session] -= 1
+            if not self._users[session]:
+                del self._users[session]
+                if session is not self._session:
+                    await session.close()

@@ -1,0 +1,133 @@
+"""The conditions of a VariantAutoscaling: one paragraph each, in the order in which the status has them.
+
+Their types are in ``api.variantautoscaling``. ``publish.obstacles`` has the reasons that mean that a variant is not
+scaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from wva import log
+from wva.api.meta import Condition
+from wva.api.variantautoscaling import CLAIM_REASON, ConditionType, TargetReason, VariantAutoscaling
+from wva.model.decision import Decision, MetricsVerdict
+from wva.model.trouble import UNTROUBLED, Trouble
+from wva.publish.obstacles import limitation
+from wva.targets import DEFAULT
+
+_MAX_MESSAGE_CHARACTERS: Final = 4096
+_TARGET_CHARACTERS: Final = 40
+"""Room for the words about the target behind a reason that is too long."""
+
+_ACCEPTED: Final = Trouble("ConfigurationAccepted", "all configuration for this variant is in force")
+_READ: Final = Trouble("GatewayRead", "nothing is known to be wrong with the gateways in front of this variant")
+_CONSISTENT: Final = Trouble("InventoryRead", "the nodes agree with what this variant says of its accelerator")
+
+
+@dataclass(frozen=True, slots=True)
+class TargetView:
+    """What is known of the scale target: whether it can be scaled, why, in words, and the replicas that exist."""
+
+    resolved: bool
+    reason: TargetReason
+    message: str
+    name: str
+    current: int | None = None
+    kind: str = DEFAULT.resource.kind
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationView:
+    """Why configuration that concerns this variant is not in force; ``message`` empty when all of it is.
+
+    ``claim`` says which controller decides; empty says nothing about it. ``gateway`` and ``inventory`` are what is
+    wrong with the gateways in front of it and with the GPUs that it is counted against; ``start`` is what keeps it from
+    being started from zero.
+    """
+
+    message: str = ""
+    claim: str = ""
+    gateway: Trouble = UNTROUBLED
+    inventory: Trouble = UNTROUBLED
+    start: Trouble = UNTROUBLED
+
+
+def conditions_of(
+    va: VariantAutoscaling,
+    target: TargetView,
+    decision: Decision | None,
+    configuration: ConfigurationView,
+    *,
+    numbered: bool,
+) -> Iterator[Condition]:
+    """Yield the conditions that the status should have, without times; ``numbered``: the status has a number."""
+    yield _condition(ConditionType.TARGET_RESOLVED, target.resolved, target.reason, target.message)
+
+    metrics = MetricsVerdict(False, "MetricsUnavailable", target.message) if decision is None else decision.metrics
+    yield _condition(ConditionType.METRICS_AVAILABLE, metrics.available, metrics.reason, metrics.message)
+
+    reason, message = target.reason, target.message
+    if target.resolved:
+        reason = TargetReason.VARIANT_ACCEPTED
+    elif reason is TargetReason.TARGET_NOT_FOUND and (not target.name or target.kind == DEFAULT.resource.kind):
+        reason = TargetReason.DEPLOYMENT_NOT_FOUND
+        message = f"Target deployment '{target.name}' does not exist" if target.name else message
+    ready = _condition(ConditionType.READY, target.resolved, reason, message)
+    if decision is None or not target.resolved:
+        yield replace(ready, type=ConditionType.OPTIMIZATION_READY.value)
+    else:
+        steps = f"; steps: {decision.way}" if decision.way else ""
+        room = _MAX_MESSAGE_CHARACTERS - len(steps) - _TARGET_CHARACTERS
+        message = f"{decision.message[:room]} (target: {decision.desired} replicas{steps})"
+        yield _condition(ConditionType.OPTIMIZATION_READY, not decision.held, decision.reason, message)
+    yield ready
+
+    if configuration.claim and numbered:
+        # Only with a number, whose time says how long the claim is good for.
+        yield _condition(ConditionType.CLAIMED, True, CLAIM_REASON, configuration.claim)
+
+    # Whether the workload is still on its way to the number.
+    if decision is None:
+        yield _condition(ConditionType.PROGRESSING, False, "NoTarget", "nothing is being scaled")
+    elif decision.settling_since is None:
+        message = f"{decision.current} replicas exist, as desired"
+        yield _condition(ConditionType.PROGRESSING, False, "Settled", message)
+    else:
+        message = f"{decision.current} replicas exist, {decision.desired} desired, not all of them ready"
+        yield _condition(ConditionType.PROGRESSING, True, "Settling", message)
+
+    # Whether the variant should have more replicas than it may have, and whose limit that is.
+    start = configuration.start
+    if decision is not None and start:
+        yield _condition(ConditionType.LIMITED, True, start.reason, start.message)
+    elif decision is not None and (limit := limitation(decision)):
+        message = "; ".join(dict.fromkeys(step.limit for step in decision.limits)) or decision.message
+        yield _condition(ConditionType.LIMITED, True, limit, message)
+    elif decision is not None:
+        message = "nothing keeps the number from being larger"
+        yield _condition(ConditionType.LIMITED, False, "NotLimited", message)
+
+    # These are there while something is wrong, and after it has been put right.
+    invalid = Trouble("InvalidConfiguration", configuration.message) if configuration.message else UNTROUBLED
+    for type_, trouble, after in (
+        (ConditionType.CONFIGURATION_VALID, invalid, _ACCEPTED),
+        (ConditionType.GATEWAY_READABLE, configuration.gateway, _READ),
+        (ConditionType.INVENTORY_CONSISTENT, configuration.inventory, _CONSISTENT),
+    ):
+        if trouble or va.status.condition(type_) is not None:
+            said = trouble or after
+            yield _condition(type_, not trouble, said.reason, said.message)
+
+
+def _condition(type_: str, status: bool, reason: str, message: str) -> Condition:  # noqa: FBT001 - it is the status
+    return Condition(
+        type=str(type_),
+        status="True" if status else "False",
+        reason=str(reason),
+        message=log.printable(message[:_MAX_MESSAGE_CHARACTERS])[:_MAX_MESSAGE_CHARACTERS],
+    )

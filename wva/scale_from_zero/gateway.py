@@ -1,0 +1,327 @@
+"""How many requests wait at the gateway: read from the endpoint pickers (EPP) of a pool, pod by pod.
+
+Prometheus is too slow for this: a workload at zero serves no request until the controller looks. The picker's pods are
+found by its Service and read directly, without redirects, with a time limit and a size limit. A pod whose page cannot
+be read counts as one that does not answer. A pool is in error only if no pod of it answers.
+
+No pool delays another one. Each has its own slots and a time limit for all of its pods together, a namespace has a
+limit of pools that are read at the same time, and all of them together have a limit of connections.
+
+The parser of a page looks at the lines of one metric only. Every step takes time in proportion to the page, for any
+text. Every number must be within a range.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final, Self
+from weakref import WeakValueDictionary
+
+import aiohttp
+
+from wva import log
+from wva.api.core import Pod
+from wva.api.kinds import SERVICES
+from wva.api.meta import Key
+from wva.collect.pools import Pool, selects
+from wva.kube.cache import Store
+from wva.kube.client import KubeClient
+from wva.kube.errors import ApiError
+from wva.numbers import Real, Whole
+
+SCRAPE_TIMEOUT_SECONDS: Final = 2.0
+MAX_BODY_BYTES: Final = 1024 * 1024
+MAX_PODS: Final = 32
+"""Of one picker that are read in one round. The next round begins with the next pod."""
+
+MAX_POOLS_AT_ONCE: Final = 8
+"""Of one namespace that are read at the same time."""
+
+MAX_CONNECTIONS: Final = 1024
+_MAX_SELECTOR: Final = 64
+_MAX_SERVICES: Final = 4096
+_SERVICE_TTL_SECONDS: Final = 30.0
+_PODS_TTL_SECONDS: Final = 1.0
+_PORT_WORD: Final = "metric"
+_PORT: Final = Whole(1, 65535)
+_TOKEN_SETTING: Final = "EPP_METRIC_READER_BEARER_TOKEN"  # noqa: S105 - the name of a setting
+_IDENTITY: Final = "identity"
+
+QUEUE_SIZE_METRIC: Final = "inference_extension_flow_control_queue_size"
+MAX_WAITING: Final = 1_000_000_000.0
+"""Requests of one line: no queue holds more, and sums of such numbers stay far from where floating point ends."""
+
+MAX_LINES: Final = 10_000
+"""Of the metric in one page: one for each model and priority."""
+
+_MAX_LINE_CHARACTERS: Final = 16 * 1024
+_EXPOSITION: Final = re.compile(r"\s*+(\Z|#|[A-Za-z_:][A-Za-z0-9_:]*+(\{[^\n]*\})?[ \t]+[-+0-9NnIi])")
+"""How metrics begin: with nothing at all, a comment, or a sample."""
+
+_LINE: Final = re.compile(rf"^{QUEUE_SIZE_METRIC}[{{ \t][^\n]*+", re.MULTILINE)
+_LABEL: Final = re.compile(r'[ \t]*+([A-Za-z_][A-Za-z0-9_]*+)[ \t]*+=[ \t]*+"((?:[^"\\]++|\\.)*+)"[ \t]*+(,|\})')
+_EMPTY: Final = re.compile(r"[ \t]*+\}")
+_ESCAPE: Final = re.compile(r'\\(["\\n])')
+_NO_NUMBERS: Final = frozenset({"nan", "inf", "+inf", "-inf"})
+_WAITING: Final = Real(-MAX_WAITING, MAX_WAITING)
+_MILLISECONDS: Final = Whole(-(2**63), 2**63 - 1)
+_VALUE_AND_TIME: Final = 2
+
+_log = log.get("collect.gateway")
+
+
+class GatewayError(Exception):
+    """The queue of a pool cannot be read; the message says why, without secrets."""
+
+
+class NotMetricsError(ValueError):
+    """An answer that is no page of metrics; the message says what it is, in words that are safe to show."""
+
+
+@dataclass(slots=True)
+class _Picker:
+    """What is kept of a picker's Service: where its metrics are, and the addresses of its pods, each for a while."""
+
+    selector: Mapping[str, str]
+    port: int
+    until: float
+    addresses: list[str] = field(default_factory=list)
+    addresses_until: float = 0.0
+    rounds: int = 0
+
+
+class GatewayQueues:
+    """Reads pools; use as ``async with``."""
+
+    def __init__(
+        self,
+        pods: Store[Pod],
+        *,
+        client: KubeClient,
+        token: Callable[[], str] = str,
+        parallel: int = 10,
+        timeout_seconds: float = SCRAPE_TIMEOUT_SECONDS,
+        max_bytes: int = MAX_BODY_BYTES,
+    ) -> None:
+        """Connect to nothing yet.
+
+        ``token`` returns the bearer token at each request (empty: none). ``parallel`` bounds the requests to one pool,
+        ``timeout_seconds`` each of them and half of a round, ``max_bytes`` the body of one answer.
+        """
+        self._pods = pods
+        self._client = client
+        self._token = token
+        self._parallel = parallel
+        self._timeout_seconds = timeout_seconds
+        self._max_bytes = max_bytes
+        self._pickers: OrderedDict[Key, _Picker] = OrderedDict()
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the connection pool."""
+        self._session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=self._timeout_seconds),
+            connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS),
+            headers={"Accept-Encoding": _IDENTITY},
+            auto_decompress=False,
+            trust_env=False,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close every connection."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def waiting(self, pool: Pool) -> dict[str, float]:
+        """Return the requests that wait, by model id, over all pods of the pool's picker. Raises GatewayError."""
+        if not pool.picker:
+            raise GatewayError(f"InferencePool {pool} names no endpoint picker")
+        turn = self._turns.get(pool.namespace)
+        if turn is None:
+            turn = self._turns[pool.namespace] = asyncio.Semaphore(MAX_POOLS_AT_ONCE)
+        totals: dict[str, float] = {}
+        async with turn:
+            for answer in await self._round(pool):
+                for model, count in answer.items():
+                    totals[model] = totals.get(model, 0.0) + count
+        return totals
+
+    async def _round(self, pool: Pool) -> list[dict[str, float]]:
+        """Return the answers of the pods that give one. Raises GatewayError when no pod does."""
+        deadline = asyncio.get_running_loop().time() + 2 * self._timeout_seconds
+        try:
+            async with asyncio.timeout_at(deadline):
+                picker = await self._picker_of(pool)
+        except TimeoutError:
+            raise GatewayError(f"Service {pool.service} cannot be read: no answer in time") from None
+        addresses = self._addresses(pool, picker)
+        slots = asyncio.Semaphore(max(1, self._parallel))
+        tasks = [asyncio.create_task(self._read(address, slots)) for address in addresses]
+        try:
+            left = deadline - asyncio.get_running_loop().time()
+            done, late = await asyncio.wait(tasks, timeout=max(0.0, left))
+        finally:
+            for task in tasks:
+                task.cancel()
+        answers = [task.result() for task in tasks if task in done]
+        good = [answer for answer in answers if not isinstance(answer, GatewayError)]
+        if len(good) < len(tasks):
+            picker.addresses_until = 0.0
+        if good:
+            return good
+        if late and not answers:
+            raise GatewayError(f"none of {len(tasks)} pods of Service {pool.service} answered in time")
+        raise next(answer for answer in answers if isinstance(answer, GatewayError))
+
+    async def _picker_of(self, pool: Pool) -> _Picker:
+        """Return the picker, whose Service is asked for at most every half minute. Raises GatewayError."""
+        now = asyncio.get_running_loop().time()
+        known = self._pickers.get(pool.service)
+        if known is not None and now < known.until:
+            return known
+        try:
+            service = await self._client.get(SERVICES, pool.service)
+        except ApiError as error:
+            self._pickers.pop(pool.service, None)
+            raise GatewayError(f"Service {pool.service} cannot be read: {error}") from error
+        # The first port whose name has "metric" in it. A target port that is a name counts as the port of the Service.
+        found = next((entry for entry in service.spec.ports if _PORT_WORD in entry.name), None)
+        port = None if found is None else _PORT.find(found.target_port) or _PORT.find(found.port)
+        if port is None:
+            raise GatewayError(f"Service {pool.service} has no port with {_PORT_WORD!r} in its name")
+        selector = service.spec.selector
+        if len(selector) > _MAX_SELECTOR:
+            raise GatewayError(
+                f"Service {pool.service}: spec.selector has {len(selector):,} labels, expected at most {_MAX_SELECTOR}"
+            )
+        known = self._pickers[pool.service] = _Picker(selector, port, now + _SERVICE_TTL_SECONDS)
+        self._pickers.move_to_end(pool.service)
+        if len(self._pickers) > _MAX_SERVICES:
+            self._pickers.popitem(last=False)
+        return known
+
+    def _addresses(self, pool: Pool, picker: _Picker) -> list[str]:
+        """Return the URLs to read in this round; pods are looked for at most every second. Raises GatewayError."""
+        now = asyncio.get_running_loop().time()
+        if now >= picker.addresses_until:
+            picker.addresses = []
+            picker.addresses_until = now + _PODS_TTL_SECONDS
+            for pod in self._pods.list(pool.namespace):
+                if not pod.ready or not selects(picker.selector, pod.metadata.labels):
+                    continue
+                try:
+                    ip = ipaddress.ip_address(pod.status.pod_ip)
+                except ValueError:  # it has no address yet
+                    continue
+                host = f"[{ip}]" if ip.version == 6 else str(ip)  # noqa: PLR2004 - IP version
+                picker.addresses.append(f"http://{host}:{picker.port}/metrics")
+        count = len(picker.addresses)
+        if not count:
+            picker.addresses_until = 0.0
+            raise GatewayError(f"Service {pool.service} has no Ready pod")
+        if count <= MAX_PODS:
+            return list(picker.addresses)
+        if not picker.rounds:
+            _log.warning("gateway_pods_left_out", service=str(pool.service), pods=count, limit=MAX_PODS)
+        first = picker.rounds * MAX_PODS % count
+        picker.rounds += 1
+        return [*picker.addresses[first:], *picker.addresses[:first]][:MAX_PODS]
+
+    async def _read(self, url: str, slots: asyncio.Semaphore) -> dict[str, float] | GatewayError:
+        """Return the error instead of raising it: one pod must not cancel the others."""
+        if self._session is None:
+            raise RuntimeError("use as `async with`")
+        token = self._token()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with slots:
+            try:
+                async with self._session.get(url, headers=headers, allow_redirects=False) as response:
+                    if response.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+                        fault = "not accepted" if token else "not set"
+                        return GatewayError(
+                            f"{url} answered {response.status}: the token of {_TOKEN_SETTING} is {fault}"
+                        )
+                    if response.status != HTTPStatus.OK:
+                        return GatewayError(f"{url} answered {response.status}, expected {HTTPStatus.OK.value}")
+                    return parse_queues(await self._text(response))
+            except TimeoutError:
+                return GatewayError(f"{url} did not answer within {self._timeout_seconds:g} s")
+            except NotMetricsError as error:
+                return GatewayError(f"{url} sent {error}, expected metrics as text")
+            except ValueError:  # the words of a parser may quote anything, so they are left out
+                return GatewayError(f"{url} sent a line that cannot be read, expected metrics as text")
+            except (aiohttp.ClientError, OSError) as error:
+                return GatewayError(f"{url}: {type(error).__name__}")
+
+    async def _text(self, response: aiohttp.ClientResponse) -> str:
+        """Return the body as text. Raises ValueError when it is too long, compressed, or is not text.
+
+        A compressed body is not unpacked: a body of a thousandth of the limit can unpack to a thousand times the limit.
+        """
+        encoding = response.headers.get("Content-Encoding", _IDENTITY).strip().lower()
+        if encoding != _IDENTITY:
+            raise NotMetricsError("compressed metrics, which were asked for uncompressed")
+        body = bytearray()
+        async for chunk in response.content.iter_chunked(64 * 1024):
+            body += chunk
+            if len(body) > self._max_bytes:
+                raise NotMetricsError(f"more than {self._max_bytes:,} bytes")
+        return body.decode("utf-8")
+
+
+def parse_queues(text: str) -> dict[str, float]:
+    """Return the queued requests by model id from a text exposition.
+
+    The model is ``target_model_name``, or ``model_name`` where the target is empty. A value that is not positive, or is
+    NaN or infinite, counts as no request. Raises ValueError on a malformed line, a number beyond ``MAX_WAITING``, more
+    than ``MAX_LINES`` lines, and on a text that does not begin like an exposition: a login page must not pass for an
+    empty queue.
+    """
+    if not _EXPOSITION.match(text):
+        raise NotMetricsError("something that is no page of metrics")
+    totals: dict[str, float] = {}
+    for count, line in enumerate(_LINE.finditer(text)):
+        if count >= MAX_LINES:
+            raise NotMetricsError(f"more than {MAX_LINES:,} lines of {QUEUE_SIZE_METRIC}")
+        if line.end() - line.start() > _MAX_LINE_CHARACTERS:
+            continue
+        model, waiting = _sample(line[0][len(QUEUE_SIZE_METRIC) :].lstrip(" \t"))
+        if model and waiting > 0:
+            totals[model] = totals.get(model, 0.0) + waiting
+    return totals
+
+
+def _sample(text: str) -> tuple[str, float]:
+    """Return the model and the value of what follows the name of the metric in a line. Raises ValueError.
+
+    The model is empty where no label names one, and the value is 0 for NaN and the infinities.
+    """
+    labels: dict[str, str] = {}
+    position, closed = (1, False) if text.startswith("{") else (0, True)
+    while not closed:
+        end = _EMPTY.match(text, position)
+        if end is not None:
+            position = end.end()
+            break
+        label = _LABEL.match(text, position)
+        if label is None:
+            raise ValueError("no label")
+        labels[label[1]] = _ESCAPE.sub(lambda match: "\n" if match[1] == "n" else match[1], label[2])
+        position, closed = label.end(), label[3] == "}"
+    words = text[position:].split()
+    if not 1 <= len(words) <= _VALUE_AND_TIME:
+        raise ValueError("no value, or more than value and time")
+    if len(words) == _VALUE_AND_TIME and _MILLISECONDS.find(words[1]) is None:
+        raise ValueError("no time")
+    value = 0.0 if words[0].lower() in _NO_NUMBERS else _WAITING.find(words[0])
+    if value is None:
+        raise ValueError("no value")
+    return labels.get("target_model_name") or labels.get("model_name", ""), value

@@ -1,0 +1,200 @@
+"""A start from zero on the cluster: remembered until the caches show it, seen by autoscalers first, then written.
+
+KEDA and HPA read ``wva_desired_replicas`` from Prometheus, which has it one scrape after it was published. While KEDA
+still reads zero, it takes a running target back to zero. So a start from zero waits until KEDA can read the number.
+
+Two things delay KEDA beyond the scrape. KEDA asks Prometheus for the value at the last whole second, so it sees a
+sample from the next whole second on; this module asks for the same time. And KEDA asks first, then looks how many
+replicas exist, then writes. A KEDA that asked before the number was there must have looked before the replicas exist,
+so there is a pause at the end. The pause also covers clocks that differ.
+
+A series counts only with the labels that Prometheus gave to the target: the namespace of the controller, and its job if
+that is known. Every pod may expose a series of this name, but the page of a pod cannot set these two labels: Prometheus
+renames a label ``namespace`` of the page to ``exported_namespace``. HPA and KEDA are told to read the same series.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from wva import log
+from wva.api.meta import Key
+from wva.clock import Clock
+from wva.collect.promql import quote
+from wva.collect.resolution import CollectStores
+from wva.config.declare import printable
+from wva.kube.client import KubeClient
+from wva.kube.errors import NotFound
+from wva.model.records import replace
+from wva.model.variant import Variant, VariantKey
+from wva.numbers import MAX_REPLICAS, Real
+from wva.prometheus.answers import InstantVector, PrometheusError, Querier
+
+ACTIVATION_SECONDS: Final = 30.0
+"""How long a start counts although the caches say zero; they are rarely behind by a second."""
+VISIBLE_SECONDS: Final = 2.4
+"""How long to wait at most for the number: requests that wait for a first replica wait for this, too."""
+SETTLE_SECONDS: Final = 0.25
+"""How long an autoscaler may take from its question to the look at the replicas."""
+DIAGNOSIS_SECONDS: Final = 0.3
+"""How long to look for series of other targets when there is none of the controller."""
+_POLL_SECONDS: Final = 0.2
+_AFTER_THE_SECOND: Final = 0.005
+_PUBLISHED: Final = Real(0, MAX_REPLICAS)
+_NAME: Final = "published_number"
+_TOLD_TARGETS: Final = 3
+
+_log = log.get("collect.visibility")
+
+
+class Activations:
+    """Starts, until the caches show them or they have become too old to believe.
+
+    Between the write of the scale subresource and its watch event the caches still say zero replicas. A cycle that
+    believed them would publish 0, and an autoscaler would take the start back.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._started: dict[VariantKey, tuple[int, float]] = {}
+
+    def __len__(self) -> int:
+        """Return how many starts the caches do not show yet."""
+        return len(self._started)
+
+    def __contains__(self, key: VariantKey) -> bool:
+        """Tell whether a variant was started and the caches were not seen to show it."""
+        return key in self._started
+
+    def note(self, key: VariantKey, desired: int, now: float) -> None:
+        """Remember that a variant was started with so many replicas at ``now`` (seconds since the epoch)."""
+        self._started[key] = (desired, now)
+
+    def forget(self, key: VariantKey) -> None:
+        """Forget a start that failed."""
+        self._started.pop(key, None)
+
+    def apply(self, variant: Variant, now: float) -> Variant:
+        """Return the variant as it will be once the caches have caught up.
+
+        A start that the caches show is forgotten: if the target goes to zero after that, another client has taken it
+        there.
+        """
+        started = self._started.get(variant.key)
+        if started is None:
+            return variant
+        desired, at = started
+        if variant.active or now - at > ACTIVATION_SECONDS:
+            del self._started[variant.key]
+            return variant
+        return replace(variant, spec_replicas=desired, current_replicas=desired, activated_at=at)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetLabels:
+    """What Prometheus calls this controller as a target: its namespace, and its job (empty: every job there)."""
+
+    namespace: str
+    job: str = ""
+
+    @property
+    def matchers(self) -> str:
+        """The matchers of a selector that takes the series of this target only."""
+        job = f"job={quote(self.job)}," if self.job else ""
+        return f"{job}namespace={quote(self.namespace)}"
+
+    def __str__(self) -> str:
+        """Return the selector, for people."""
+        return f"{{{self.matchers}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """Starts targets; ``client`` writes only while this process leads, ``prometheus`` is where autoscalers read."""
+
+    client: KubeClient
+    stores: CollectStores
+    prometheus: Querier
+    labels: TargetLabels
+    clock: Clock
+
+    async def wait_visible(self, key: VariantKey, desired: int) -> bool:
+        """Return once no autoscaler acts on less than ``desired`` for a variant any more; tell whether that is so.
+
+        False: Prometheus did not have the number within ``VISIBLE_SECONDS``. If it has no series of this controller at
+        all, the log names the targets that it has such series of: a forged number, or other labels than expected.
+        """
+        text = published_query(key, self.labels)
+        limit = self.clock.monotonic() + VISIBLE_SECONDS
+        absent = False
+        while (left := limit - (asked := self.clock.monotonic())) > 0:
+            answer = await self._ask(text, seconds=left)
+            if answer is not None:
+                absent = not answer.series
+                numbers = (_PUBLISHED.find(one.value[1]) for one in answer.series if one.value is not None)
+                if any(number is not None and number >= desired for number in numbers):
+                    await self.clock.sleep(max(0.0, asked + SETTLE_SECONDS - self.clock.monotonic()))
+                    return True
+            now = self.clock.now()
+            to_next_second = math.floor(now) + 1 - now + _AFTER_THE_SECOND
+            await self.clock.sleep(max(0.0, min(_POLL_SECONDS, to_next_second, limit - self.clock.monotonic())))
+        if not absent:
+            return False
+        answer = await self._ask(unpinned_query(key), seconds=DIAGNOSIS_SECONDS)
+        names = {
+            f"job={printable(one.metric.get('job', ''))} namespace={printable(one.metric.get('namespace', ''))}"
+            for one in (() if answer is None else answer.series)
+        }
+        if names:
+            _log.warning(
+                "published_number_not_found",
+                variant=str(key),
+                expected=str(self.labels),
+                found_only=sorted(names)[:_TOLD_TARGETS],
+                hint="WVA_METRICS_JOB must be the job, and POD_NAMESPACE the namespace, of the target in Prometheus; "
+                "a number of another target does not count",
+            )
+        return False
+
+    async def _ask(self, text: str, *, seconds: float) -> InstantVector | None:
+        """Return the answer for the last whole second; None when there is none in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.prometheus.query(text, name=_NAME, at=math.floor(self.clock.now()))
+        except (PrometheusError, TimeoutError):
+            return None
+
+    async def scale(self, key: VariantKey, desired: int) -> None:
+        """Write the scale subresource. Raises ApiError: NotFound, or Conflict when the target has moved on."""
+        va = self.stores.variant_autoscalings.get(Key(key.namespace, key.name))
+        target = None if va is None else self.stores.targets.named(va)
+        if target is None:
+            raise NotFound(404, "NotFound", "the target is gone", attempted=f"scale the target of {key}")
+        body = {"metadata": {"resourceVersion": target.metadata.resource_version}, "spec": {"replicas": desired}}
+        resource = self.stores.targets.kind_of(target).resource
+        await self.client.patch(resource, target.metadata.key, body, subresource="scale")
+
+
+def published_query(key: VariantKey, target: TargetLabels) -> str:
+    """Return the query for what Prometheus has of a variant's number, as this controller published it.
+
+    The variant's own namespace is ``exported_namespace``, since the target has a ``namespace``.
+    """
+    return f"max(wva_desired_replicas{{{target.matchers},{_of_variant(key)}}})"
+
+
+def unpinned_query(key: VariantKey) -> str:
+    """Return the query for all targets that have such a number: for a message, not for a decision.
+
+    One series per target. In a target without a namespace of its own, the variant's namespace is still ``namespace``.
+    """
+    name, namespace = quote(key.name), quote(key.namespace)
+    honored = f'wva_desired_replicas{{variant_name={name},namespace={namespace},exported_namespace=""}}'
+    return f"group by (job, namespace) (wva_desired_replicas{{{_of_variant(key)}}} or {honored})"
+
+
+def _of_variant(key: VariantKey) -> str:
+    return f"variant_name={quote(key.name)},exported_namespace={quote(key.namespace)}"

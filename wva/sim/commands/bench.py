@@ -1,0 +1,148 @@
+"""``wva bench quality``: how well WVA decides, beside other autoscalers, in a simulated world."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from wva.command_error import CommandError
+from wva.sim.commands.runs import SEEDS, WORKERS, play_to_the_end, progress_bar
+
+if TYPE_CHECKING:
+    from wva.sim.scorecard.quality import SuitePlan
+
+_ORDER: Final = ("wva", "hpa", "keda", "kpa", "static", "clairvoyant")
+"""The beginnings of names of policies in the order of tables."""
+_TUNED_GROUP: Final = "hpa-"
+"""The beginning of the names of policies that a suite also has tuned."""
+_TOLD_FAILURES: Final = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the benchmarks with their flags."""
+    parser.description = (
+        "Benchmarks that need no GPU. Needs the bench extra: in a clone of WVA, pip install '.[bench]'."
+    )
+    benchmarks = parser.add_subparsers(dest="benchmark", metavar="BENCHMARK", required=True)
+    quality = benchmarks.add_parser(
+        "quality",
+        help="compare WVA with other autoscalers: requests in time, and cost",
+        description="Run WVA and other autoscalers on the same traffic in a simulated world, and write a scorecard: a "
+        "page with plots (HTML), Markdown, and JSON. Runs that are in the folder already are kept.",
+        epilog="Exit status: 0, 1 when there is no scorecard, 2 on a wrong flag.",
+        allow_abbrev=False,
+    )
+    add = quality.add_argument
+    suites = "which scenarios to run: quick takes minutes, full about an hour (default: quick)"
+    add("--suite", choices=("quick", "full"), default="quick", help=suites)
+    several: dict[str, Any] = {"nargs": "+", "action": "extend", "metavar": "NAME"}
+    add("--scenario", **several, help="these scenarios (see --list) instead of a suite's")
+    own = "your own requests, from a CSV file, instead of a suite's scenarios"
+    add("--requests", type=Path, metavar="FILE", help=own)
+    add("--policy", **several, help="only these policies (see --list)")
+    add("--seeds", type=SEEDS, metavar="N", help="runs of each policy in each scenario (default: 1 quick, 5 full)")
+    folder = Path("scorecard")
+    add("--out", type=Path, default=folder, metavar="DIR", help="folder for all files (default: scorecard)")
+    add("--markdown", type=Path, metavar="FILE", help="write the Markdown to this file, too")
+    add("--jobs", type=WORKERS, metavar="N", help="processes side by side (default: one per core)")
+    add("--list", action="store_true", help="list scenarios and policies and exit")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the benchmark that the arguments name and return the exit status. Raises CommandError."""
+    return play_to_the_end(_list if arguments.list else _quality, arguments, subject="the benchmark")
+
+
+def _list(_: argparse.Namespace) -> None:
+    from wva.sim.scorecard.suites import SCENARIOS, SUITES
+
+    for suite, names in SUITES.items():
+        print(f"scenarios of the suite {suite}:")
+        for name in names:
+            print(f"  {name:24} {SCENARIOS[name].title}")
+    print("policies:")
+    for name in _policies():
+        print(f"  {name}")
+
+
+def _policies() -> list[str]:
+    """Return the policies of a suite in the order of tables: all, and those that are tuned in hindsight."""
+    from wva.sim.rivals import FAMILIES, POLICIES
+    from wva.sim.scorecard.card import TUNED
+
+    found: list[str] = []
+    plain = [name for name in POLICIES if "@" not in name]
+    for start in (*_ORDER, ""):
+        for name in plain:
+            if name.startswith(start) and name not in found:
+                found.append(name)
+                if name in FAMILIES and name.startswith(_TUNED_GROUP):
+                    found.append(f"{name}{TUNED}")
+    return found
+
+
+def _plan(arguments: argparse.Namespace) -> SuitePlan:
+    """Return what the flags ask for. Raises ValueError naming the flag."""
+    from wva.sim.rivals import FAMILIES, POLICIES
+    from wva.sim.scorecard.card import TUNED, PolicyFamily
+    from wva.sim.scorecard.quality import SuitePlan
+    from wva.sim.scorecard.suites import DEFAULT_SEEDS, SCENARIOS, SUITES, scenario_of_requests
+
+    own = () if arguments.requests is None else (scenario_of_requests(arguments.requests),)
+    names = _known("--scenario", arguments.scenario or (() if own else SUITES[arguments.suite]), SCENARIOS)
+    families = {f"{name}{TUNED}": PolicyFamily(f"{name}{TUNED}", members) for name, members in FAMILIES.items()}
+    order = _policies()
+    policies = _known("--policy", arguments.policy or order, {**POLICIES, **families}, shown=order)
+    seeds = arguments.seeds or DEFAULT_SEEDS[arguments.suite]
+    return SuitePlan(
+        title="Scorecard" if own or arguments.scenario else f"Scorecard: suite {arguments.suite}",
+        scenarios=(*own, *(SCENARIOS[name] for name in names)),
+        policies=tuple(name for name in policies if name not in families),
+        families=tuple(families[name] for name in policies if name in families),
+        seeds=tuple(range(1, seeds + 1)),
+        order=tuple(order),
+    )
+
+
+def _known(
+    flag: str, names: Sequence[str], known: Mapping[str, object], *, shown: Sequence[str] | None = None
+) -> list[str]:
+    """Return the names, each once. Raises ValueError for one that is not known."""
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{flag}={name!r}: expected one of {', '.join(shown or known)}")
+    return list(dict.fromkeys(names))
+
+
+def _quality(arguments: argparse.Namespace) -> None:
+    """Play the runs and write the scorecard. Raises CommandError."""
+    from wva.sim.rivals import POLICIES
+    from wva.sim.rivals.wva import SETUPS
+    from wva.sim.scorecard.markdown import markdown
+    from wva.sim.scorecard.quality import RunsFailedError, judge, write
+    from wva.sim.scorecard.runs import Workshop, program_digest, simulator_digest
+    from wva.sim.stage.run import run as play
+
+    try:
+        plan = _plan(arguments)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    rivals = POLICIES.keys() - SETUPS.keys()
+    workshop = Workshop(play, arguments.out / "runs", program_digest(), simulator_digest(), rivals)
+    try:
+        with progress_bar() as progress:
+            found = judge(plan, workshop, workers=arguments.jobs or os.cpu_count() or 1, progress=progress)
+    except RunsFailedError as error:
+        failed = error.failed
+        lines = [f"{run.scenario}, {run.policy}, seed {run.seed}: {run.problem}" for run in failed[:_TOLD_FAILURES]]
+        lines.append(f"{len(failed)} of the runs failed, so there is no scorecard; the others are kept")
+        raise CommandError("\n".join(lines)) from error
+    for path in write(found, arguments.out):
+        print(path)
+    if arguments.markdown is not None:
+        arguments.markdown.write_text(markdown(found), encoding="utf-8")
+        print(arguments.markdown)

@@ -1,0 +1,234 @@
+"""``wva demo``: the real controller in an embedded world, in this process.
+
+The controller is built as ``wva run`` builds it; only its clock is the world's. The command shows a live view or
+nothing (``--headless``, or without a terminal) and a summary, and with ``--json`` writes everything that happened.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from wva import log
+from wva.app import Application, new_registry
+from wva.command_error import CommandError
+from wva.config import Given, load
+from wva.godurations import parse_duration
+from wva.instruments import Instruments
+from wva.kube.client import KubeClient
+from wva.numbers import Real
+
+if TYPE_CHECKING:
+    from wva.sim.prometheus import Tsdb
+    from wva.sim.world.world import EmbeddedWorld, Endpoints
+
+DEFAULT_RUN_SECONDS: Final = 110.0
+"""Wall time that a run aims at when no speed is given."""
+_SPEED: Final = Real(minimum=0, above=True)
+_NOTHING: Final = Given({}, {}, {})
+
+Tick = Callable[[], Awaitable[None]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what happens in the world, how fast, and what is written."""
+    parser.description = (
+        "Run the unmodified controller against an embedded Kubernetes API, Prometheus, HPA and vLLM fleet, all in this "
+        "process and in virtual time, and watch it scale. Needs the demo extra: in a clone of WVA, pip install "
+        "'.[demo]'."
+    )
+    add = parser.add_argument
+    add("--scenario", default="quickstart", metavar="NAME", help="what happens (default: quickstart)")
+    add("--list", action="store_true", help="list the scenarios and exit")
+    add("--for", dest="duration", metavar="DURATION", help="virtual time to run, such as 2h")
+    add("--speed", default=None, metavar="N|max", help="virtual seconds per second, or max")
+    add("--headless", action="store_true", help="no live view, only the summary; so without a terminal")
+    add("--json", dest="json_file", type=Path, metavar="FILE", help="write timelines and summary")
+    samples = "write every sample, for promtool"
+    add("--openmetrics", dest="openmetrics_file", type=Path, metavar="FILE", help=samples)
+    add("--record-dir", metavar="DIR", help="record the newest 100 cycles, for `wva replay`")
+    add("--seed", type=int, default=1, metavar="N", help="a run is a function of its seed (default: 1)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the demo and return the exit status. Raises CommandError."""
+    try:
+        from wva.sim.world.scenarios import SCENARIOS
+    except ModuleNotFoundError as error:
+        raise CommandError(f"the demo needs {error.name}: in a clone of WVA, pip install '.[demo]'") from error
+    if arguments.list:
+        for known in SCENARIOS.values():
+            print(f"{known.name:20} {known.title}")
+        return 0
+    scenario = SCENARIOS.get(arguments.scenario)
+    if scenario is None:
+        raise CommandError(f"--scenario={arguments.scenario!r}: expected one of {', '.join(SCENARIOS)}")
+    duration = scenario.duration_seconds
+    if arguments.duration is not None:
+        try:
+            duration = parse_duration(arguments.duration)
+        except ValueError as error:
+            raise CommandError(f"--for={arguments.duration!r}: {error}") from error
+    if duration <= 0:
+        raise CommandError(f"--for={arguments.duration!r}: expected a duration greater than zero")
+    headless = arguments.headless or not sys.stdout.isatty()
+    speed: float | None = duration / DEFAULT_RUN_SECONDS
+    if arguments.speed == "max" or (arguments.speed is None and headless):
+        speed = None
+    elif arguments.speed is not None:
+        speed = _SPEED.find(arguments.speed)
+        if speed is None:
+            raise CommandError(f"--speed={arguments.speed!r}: expected a number greater than zero, or max")
+    log.configure(level="error", encoding="console")
+
+    from wva.sim.commands import view
+    from wva.sim.world.world import EmbeddedWorld
+
+    world = EmbeddedWorld(scenario, seed=arguments.seed)
+    started = time.monotonic()
+    problem: BaseException | None = None
+    try:
+        asyncio.run(_watched(world, arguments, duration_seconds=duration, speed=speed, headless=headless))
+    except* CommandError as group:
+        problem = group
+    while isinstance(problem, BaseExceptionGroup):
+        problem = problem.exceptions[0]
+    if problem is not None:
+        raise problem
+    if arguments.json_file is not None:
+        document = world.timeline.document(scenario, seed=arguments.seed, model=world.model)
+        try:
+            arguments.json_file.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
+        except OSError as error:
+            raise CommandError(f"--json={arguments.json_file}: {error.strerror}") from error
+    view.print_summary(world, wall_seconds=time.monotonic() - started)
+    return 0
+
+
+async def _watched(
+    world: EmbeddedWorld, arguments: argparse.Namespace, *, duration_seconds: float, speed: float | None, headless: bool
+) -> None:
+    """Run the world with the live view and the file of samples that the flags ask for. Raises CommandError.
+
+    ``speed`` is virtual seconds per second of the wall clock; None is as fast as it goes.
+    """
+    from wva.sim.commands import view
+
+    started = time.monotonic()
+    with (
+        sample_file(arguments.openmetrics_file, world.prometheus.tsdb) as write_samples,
+        nullcontext() if headless else view.LiveView(world, duration_seconds) as live,
+    ):
+
+        async def tick() -> None:
+            if live is not None:
+                live.refresh()
+            write_samples()
+            if speed is not None:
+                ahead = world.clock.elapsed_seconds / speed - (time.monotonic() - started)
+                await asyncio.sleep(max(0.0, ahead))
+
+        flags = {} if arguments.record_dir is None else {"record_dir": arguments.record_dir}
+        await play(world, duration_seconds=duration_seconds, tick=tick, given=Given(flags, {}, {}))
+
+
+@contextmanager
+def sample_file(path: Path | None, tsdb: Tsdb) -> Iterator[Callable[[], None]]:
+    """Open the file for the length of a block and yield what writes the samples that are new; None writes nothing.
+
+    Raises CommandError, from what it yields too.
+    """
+    from wva.sim.prometheus.openmetrics import OpenMetricsWriter
+
+    if path is None:
+        yield lambda: None
+        return
+    with _naming(path):
+        file = path.open("w", encoding="utf-8")
+    try:
+        writer = OpenMetricsWriter(tsdb, file)
+
+        def write() -> None:
+            with _naming(path):
+                writer.write()
+
+        yield write
+        with _naming(path):
+            writer.finish()
+            file.flush()
+    finally:
+        with _naming(path):
+            file.close()
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name the flag and the file in the error of a block."""
+    try:
+        yield
+    except OSError as error:
+        raise CommandError(f"--openmetrics={path}: {error.strerror}") from error
+
+
+async def play(world: EmbeddedWorld, *, duration_seconds: float, tick: Tick, given: Given = _NOTHING) -> None:
+    """Run the controller in the world for ``duration_seconds`` of virtual time; ``tick`` follows every scrape.
+
+    ``given`` are flags and environment of the controller beside those that say where the world is.
+    """
+    async with world.open() as endpoints, _controller(world, endpoints, given):
+        await world.run(duration_seconds, tick=tick)
+
+
+@asynccontextmanager
+async def _controller(world: EmbeddedWorld, endpoints: Endpoints, more: Given) -> AsyncIterator[None]:
+    """Run the application in the world for the length of a block. An error in it ends the block."""
+    given = Given(
+        more.flags,
+        {
+            **more.environment,
+            "PROMETHEUS_BASE_URL": endpoints.prometheus_url,
+            "PROMETHEUS_ALLOW_HTTP": "true",
+            "METRICS_BIND_ADDRESS": "127.0.0.1:0",
+            "HEALTH_PROBE_BIND_ADDRESS": "0",
+            "GLOBAL_OPT_INTERVAL": f"{world.scenario.interval_seconds:g}s",
+        },
+        {},
+    )
+    instruments = Instruments(new_registry())
+    stop = asyncio.Event()
+    with _kubeconfig(endpoints.kubeconfig):
+        async with KubeClient.connect(instruments=instruments) as client, asyncio.TaskGroup() as group:
+            random = Random(f"{world.seed}/controller")  # a run is a function of its seed
+            application = Application(
+                load(given).settings, given, client=client, instruments=instruments, clock=world.clock, random=random
+            )
+            group.create_task(application.run(stop))
+            world.attach(application)
+            try:
+                yield
+            finally:
+                stop.set()
+
+
+@contextmanager
+def _kubeconfig(path: Path) -> Iterator[None]:
+    """Point KUBECONFIG at the embedded API server for the length of a block."""
+    old = os.environ.get("KUBECONFIG")
+    os.environ["KUBECONFIG"] = str(path)
+    try:
+        yield
+    finally:
+        if old is None:
+            del os.environ["KUBECONFIG"]
+        else:
+            os.environ["KUBECONFIG"] = old

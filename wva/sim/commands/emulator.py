@@ -1,0 +1,88 @@
+"""``wva emulator``: one vLLM replica without a GPU, for a pod or a laptop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from wva.clock import SystemClock
+from wva.command_error import CommandError
+from wva.godurations import parse_duration
+from wva.model.records import replace
+
+if TYPE_CHECKING:
+    from wva.sim.fleet.parameters import EngineParameters
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of the server and of its engine."""
+    parser.description = (
+        "Serve /v1/models, /v1/chat/completions, /v1/completions and vLLM's /metrics with the physics of the simulated "
+        "fleet, in real time. Answers are words without meaning; a token is taken for four characters."
+    )
+    add = parser.add_argument
+    add("--model", required=True, metavar="NAME", help="name under which the model is served")
+    add("--accelerator", default="A100", metavar="NAME", help="speed and KV cache (default: A100)")
+    add("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: 127.0.0.1)")
+    add("--port", type=int, default=8000, metavar="N", help="port; 0 takes a free one (default: 8000)")
+    add("--startup", default="0s", metavar="DURATION", help="time to load the model (default: 0s)")
+    add("--output-tokens", type=int, default=150, metavar="N", help="mean answer length (default: 150)")
+    add("--seed", type=int, default=0, metavar="N", help="of the answer lengths (default: 0)")
+    add("--max-num-seqs", type=int, metavar="N", help="as of vLLM (default: the accelerator's)")
+    add("--max-num-batched-tokens", type=int, metavar="N", help="as of vLLM")
+    add("--max-model-len", type=int, metavar="N", help="as of vLLM")
+    add("--num-gpu-blocks-override", dest="num_gpu_blocks", type=int, metavar="N", help="as of vLLM")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT. Raises CommandError when that cannot work."""
+    from wva.sim.fleet.parameters import PRESETS
+
+    preset = PRESETS.get(arguments.accelerator)
+    if preset is None:
+        raise CommandError(f"--accelerator={arguments.accelerator!r}: expected one of {', '.join(PRESETS)}")
+    if arguments.output_tokens < 1:
+        raise CommandError(f"--output-tokens={arguments.output_tokens}: expected at least 1")
+    given = {
+        name: getattr(arguments, name)
+        for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "num_gpu_blocks")
+    }
+    try:
+        parameters = replace(preset, **{name: value for name, value in given.items() if value is not None})
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+    try:
+        startup_seconds = parse_duration(arguments.startup)
+    except ValueError as error:
+        raise CommandError(f"--startup: {error}") from error
+    if startup_seconds < 0:
+        raise CommandError(f"--startup={arguments.startup}: expected no negative duration")
+    try:
+        asyncio.run(_serve(arguments, parameters, startup_seconds))
+    except (OSError, OverflowError) as error:
+        raise CommandError(f"--host={arguments.host} --port={arguments.port}: cannot listen: {error}") from error
+    return 0
+
+
+async def _serve(arguments: argparse.Namespace, parameters: EngineParameters, startup_seconds: float) -> None:
+    os.environ.setdefault("NUMBA_DISABLE_JIT", "1")  # in real time there is no need, and compiling stops everything
+    from wva.sim.emulator.replica import EmulatedReplica
+    from wva.sim.emulator.server import EmulatorServer
+
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    clock = SystemClock()
+    tokens = arguments.output_tokens
+    replica = EmulatedReplica(
+        parameters, model=arguments.model, clock=clock, mean_output_tokens=tokens, seed=arguments.seed
+    )
+    server = EmulatorServer(replica, clock=clock, startup_seconds=startup_seconds)
+    async with server.serving(host=arguments.host, port=arguments.port) as port:
+        sys.stdout.write(f"serving {arguments.model} as one {arguments.accelerator} on {arguments.host}:{port}\n")
+        sys.stdout.flush()
+        await stop.wait()

@@ -1,0 +1,100 @@
+"""What ``wva bench``, ``wva backtest`` and ``wva tune`` share: they play runs for minutes or hours, and may be stopped.
+
+Finished runs are kept in files, so the same command continues after it was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from wva.command_error import CommandError
+from wva.numbers import Whole, shown
+
+if TYPE_CHECKING:
+    from wva.sim.scorecard.quality import Progress
+    from wva.sim.scorecard.runs import RunOutcome
+
+_NEEDED: Final = ("highspy", "numba", "numpy", "plotly", "rich")
+"""The libraries of the bench extra without which no run can be played."""
+_TOLD_EVERY_SECONDS: Final = 60.0
+"""How often progress is told where there is no terminal."""
+_INTERRUPTED: Final = 130
+"""What a shell reports of a program that Ctrl-C ended."""
+
+
+def whole(border: Whole) -> Callable[[str], int]:
+    """Return what reads a whole number of a range, and raises ArgumentTypeError for other texts."""
+
+    def read(text: str) -> int:
+        found = border.find(text)
+        if found is None:
+            raise argparse.ArgumentTypeError(f"{shown(text)}: expected {border.expected}")
+        return found
+
+    return read
+
+
+SEEDS: Final = whole(Whole(1, 100))
+"""Reads how often each policy runs."""
+WORKERS: Final = whole(Whole(1, 1024))
+"""Reads how many processes play the runs."""
+
+
+def play_to_the_end(
+    command: Callable[[argparse.Namespace], None], arguments: argparse.Namespace, *, subject: str = "this command"
+) -> int:
+    """Run a command and return its exit status. SIGTERM ends it as Ctrl-C does: together with its processes.
+
+    Raises CommandError when a library is missing or the system refuses a file.
+    """
+    missing = next((name for name in _NEEDED if find_spec(name) is None), None)
+    if missing is not None:
+        raise CommandError(f"{subject} needs {missing}: in a clone of WVA, pip install '.[bench]'")
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        command(arguments)
+    except OSError as error:
+        named = f"{error.filename}: {error.strerror}"
+        raise CommandError(named if error.filename else error.strerror or str(error)) from error
+    except KeyboardInterrupt:
+        sys.stderr.write("wva: interrupted; the same command continues\n")
+        return _INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return 0
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress]:
+    """Show on a terminal how many runs are done; elsewhere a line says it once per minute, and one more at the end."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    counts: Counter[bool] = Counter()
+    told = time.monotonic()
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("runs", total=None)
+
+        def progress(outcome: RunOutcome, expected: int) -> None:
+            nonlocal told
+            counts[outcome.kept] += 1
+            if not console.is_terminal and time.monotonic() - told >= _TOLD_EVERY_SECONDS:
+                told = time.monotonic()
+                sys.stderr.write(f"{counts.total()} of {expected} runs\n")
+                sys.stderr.flush()
+            name = f"{outcome.scenario} {outcome.policy}"[:44].ljust(44)
+            bar.update(task, advance=1, total=expected, description=name)
+
+        yield progress
+    runs = "1 run" if counts.total() == 1 else f"{counts.total()} runs"
+    sys.stderr.write(f"{runs}, {counts[True]} of them kept from before\n")

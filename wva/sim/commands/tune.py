@@ -1,0 +1,83 @@
+"""``wva tune``: thresholds for a user's own traffic, tried on what a backtest has fitted."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from wva import log
+from wva.command_error import CommandError
+from wva.model.records import replace
+from wva.sim.commands.backtest import add_history, played, prepared
+from wva.sim.commands.runs import play_to_the_end
+
+_NAMES: Final = (
+    "A name tells K (kvCacheThreshold), k (kvSpareTrigger), q (queueSpareTrigger), the interval of the cycles, and the "
+    "window of the HPA. wva has the defaults."
+)
+_BEST: Final = 2
+"""So many sets of thresholds are tried with other intervals and windows."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what names a history and how it is played."""
+    parser.description = (
+        "Try thresholds of WVA on the history of a backtest, and propose those with the lowest cost that serve enough "
+        "requests in time. Run it after `wva backtest` in the same folder, or give it the flags of that command. Needs "
+        "the bench extra."
+    )
+    parser.epilog = "Exit status: 0, 1 when it cannot be done, 2 on a wrong flag."
+    add_history(parser, required=False)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Try thresholds, write the page, print a proposal and return the exit status. Raises CommandError."""
+    log.configure(level="error", encoding="console")
+    return play_to_the_end(_tune, arguments)
+
+
+def _tune(arguments: argparse.Namespace) -> None:
+    from wva.sim.backtest.play import AS_RECORDED
+    from wva.sim.backtest.report import read, write
+    from wva.sim.backtest.tune import DEFAULT, frontier, only, pareto, proposal, thresholds, timings
+    from wva.sim.rivals.wva import WvaSetup
+    from wva.sim.scorecard.card import best
+
+    folder = Path(arguments.out)
+    if not arguments.prometheus:
+        try:
+            found = read(folder)
+        except OSError as error:
+            message = f"cannot read {error.filename}: {error.strerror}; run wva backtest first, or give --prometheus"
+            raise CommandError(message) from error
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise CommandError(f"{folder} has no backtest of this version: {str(error)[:200]}") from error
+    elif arguments.start and arguments.end:
+        found = prepared(arguments, folder)
+    else:
+        raise CommandError("--prometheus needs --from and --to")
+    # Thresholds first; the best of them are then tried with other timings, and beside the defaults.
+    base = WvaSetup(interval_seconds=found.interval_seconds)
+    first = {choice.name: choice for choice in thresholds(base)}
+    card = played(found, {name: choice.setup for name, choice in first.items()}, list(first), arguments, about=base)
+    left, finalists = list(card.parts[0].cells), []
+    for _ in range(_BEST):
+        chosen = best(left)
+        left.remove(chosen)
+        finalists.append(first[chosen.policy])
+    second = {choice.name: choice for choice in timings(finalists)}
+    choices = {cell.policy: first[cell.policy] for cell in pareto(card)} | second
+    setups = {name: choice.setup for name, choice in choices.items()} | {DEFAULT: base}
+    final = played(found, setups, [DEFAULT, AS_RECORDED, *choices], arguments, about=base)
+    tried = only(final, choices)
+    winner = best(tried.parts[0].cells)
+    front = pareto(tried)
+    lines = [*proposal(choices[winner.policy], winner, final.parts[0].cell(DEFAULT)), *frontier(front)]
+    final = only(final, {DEFAULT, AS_RECORDED, winner.policy, *(cell.policy for cell in front)})
+    final = replace(final, notes=(*final.notes, f"Proposed: {winner.policy}. {_NAMES}"))
+    paths = write(found, final, folder, name="tune", more=lines)
+    print("\n".join(lines))
+    print(f"written: {', '.join(str(path) for path in paths)}")
