@@ -107,12 +107,12 @@ class Application:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is being decided, reconciled or recorded: all that happens next waits for time or news."""
+        """Whether the process decides, reconciles and records nothing now: it waits for a timer or a change."""
         return self.decisions.idle and self.leadership.recorder.idle
 
     @property
     def paused(self) -> bool:
-        """Whether the queries that are open all wait for the clock before they are sent again."""
+        """Whether every open query waits for the clock before the client sends it again."""
         return self._prometheus.paused
 
     def cache_versions(self) -> dict[str, str]:

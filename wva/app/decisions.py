@@ -159,16 +159,16 @@ class Decisions:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is being decided or reconciled: all that happens next waits for time or news."""
+        """Whether the leader decides and reconciles nothing now: it waits for a timer or a change."""
         return not self._optimizer.busy and self.variants.queue.idle and self.config_maps.queue.idle
 
     def not_ready(self) -> list[str]:
-        """Return what the last cycles met with, one line per reason: Prometheus, or an error of their own."""
+        """Return why the last cycles had problems, one line per reason: Prometheus, or an error in the cycles."""
         prometheus, cycles = self._collector.prometheus_status(), self._optimizer.not_ready()
         return [*([f"prometheus: {prometheus}"] if prometheus else []), *([cycles] if cycles else [])]
 
     async def begin(self) -> None:
-        """Take the ConfigMaps and follow the caches, which have synced; every variant is looked at."""
+        """Read the ConfigMaps, follow the synced caches, and put every variant into the queue."""
         self._main_config_map.begin()
         self.config_maps.watch()
         await self.config_maps.load_all()
@@ -282,7 +282,7 @@ class Decisions:
                 mark(stores.variant_autoscalings.by_index(TARGET_INDEX, stores.targets.key_of(target)))
 
         def on_scaler(old: Scaler | None, new: Scaler | None) -> None:
-            """Mark for what bounds are read from; the status of an HPA changes several times a minute."""
+            """Mark the variants of a scaler whose bounds changed; its status alone changes several times a minute."""
             if old is not None and new is not None and _bounds_part(old) == _bounds_part(new):
                 return
             for scaler in (old, new):

@@ -89,17 +89,17 @@ class Leadership:
         return self._in_charge
 
     def set_in_charge(self, in_charge: bool) -> None:  # noqa: FBT001 - it is the state
-        """Say whether this process decides and publishes from now on."""
+        """Set whether this process decides and publishes from now on."""
         self._in_charge = in_charge
         self._instruments.leader.set(1 if in_charge else 0)
 
     def publishes(self) -> bool:
-        """Whether the series may be shown: not by a leader that stood still past its deadline and does not know yet."""
+        """Whether this process may show the series; a leader that stood still past its deadline may not."""
         return self._in_charge and (self.elector is None or self.elector.may_write())
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Watch the Lease around the body, so that a candidate need not wait for its next look at it.
+        """Watch the Lease during the body, so that a standby need not wait until it polls the Lease again.
 
         Without permission to watch, only the polling sees renewals and a released Lease. One log line says so.
         """
@@ -116,7 +116,7 @@ class Leadership:
                 await task
 
     async def leave(self, drain_seconds: float) -> None:
-        """Post what is left to say, for at most ``drain_seconds``, and let the Lease go. Every writer has ended."""
+        """Send the pending events for at most ``drain_seconds``, then release the Lease. Every writer has ended."""
         if self.elector is not None:
             self.elector.say_goodbye()
         await self.recorder.drain(drain_seconds)

@@ -89,11 +89,11 @@ class Probes(Server):
         super().__init__(handler, address, name="probes", instruments=instruments)
 
     def follow(self, not_ready: ProbeCheck, unhealthy: ProbeCheck) -> None:
-        """Ask other parts from now on."""
+        """Ask these two checks at each request from now on."""
         self._not_ready, self._unhealthy = not_ready, unhealthy
 
     async def close(self) -> None:
-        """Stop listening; a second time does nothing."""
+        """Stop listening. A second call does nothing."""
         await self.__aexit__()
 
 

@@ -164,7 +164,7 @@ class EntryMap(Generic[V]):
     """The ConfigMaps of one kind; ``namespace`` is empty for the global one."""
 
     def __init__(self) -> None:
-        """Start with nothing said."""
+        """Start without any ConfigMap."""
         self._said: dict[str, Said[V]] = {}
 
     def of(self, namespace: str) -> Said[V]:
@@ -176,12 +176,12 @@ class EntryMap(Generic[V]):
         raise NotImplementedError
 
     def forget(self, namespace: str) -> None:
-        """Go on as if there were no ConfigMap and never had been."""
+        """Drop all that the ConfigMap of a namespace said."""
         self._said.pop(namespace, None)
 
 
 class GlobalMap(EntryMap[V]):
-    """A kind that there is only one ConfigMap of."""
+    """A kind with one ConfigMap, the global one."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class GlobalMap(EntryMap[V]):
         self._read, self._values_of = read, values_of
 
     def take(self, namespace: str, data: Mapping[str, str]) -> Steps[None]:
-        """Read it anew."""
+        """Read the ConfigMap again."""
         notes = Notes()
         good = yield from self._read(data, self.of(namespace).good, notes)
         self._said[namespace] = Said(self._values_of(good, notes), good, tuple(notes.errors), tuple(notes.warnings))
@@ -206,7 +206,7 @@ def read_each(
     before: Mapping[Any, V],
     notes: Notes,
 ) -> Steps[dict[Any, V]]:
-    """Return what ``make`` makes of each entry, by key; of a bad one what it said last, if there is any."""
+    """Return the value that ``make`` builds from each entry, by key; a bad entry keeps its last good value, if any."""
     good: dict[Any, V] = {}
     for key in sorted(notes.limit(data)):
         yield
@@ -293,14 +293,14 @@ class LayeredMap(EntryMap[Entry[E]], Generic[E, P, R]):
         return None if entry is None else entry.fields
 
     def forget(self, namespace: str) -> None:
-        """Go on without it; what other namespaces inherit from the global one is merged anew."""
+        """Drop the ConfigMap of a namespace. After the global one is gone, merge every namespace again."""
         self.local.pop(namespace, None)
         super().forget(namespace)
         if not namespace:
             at_once(self._resolve(""))
 
     def take(self, namespace: str, data: Mapping[str, str]) -> Steps[None]:
-        """Read it entry by entry. The last good value of a bad entry stays, if there is any."""
+        """Read the ConfigMap entry by entry. A bad entry keeps its last good value, if any."""
         rules, notes, previous = self._rules, Notes(), self.of(namespace).good
         default = self.default() if namespace else None
         most, where = (MAX_LOCAL_ENTRIES, "in a namespace") if namespace else (MAX_ENTRIES, "in a ConfigMap")

@@ -283,7 +283,7 @@ class LivePolicy:
         return AppliedConfigMap(gone=f"the built-in {kind.title} defaults are in force")
 
     def _failures(self, namespace: str) -> tuple[EntryError, ...]:
-        """Return why the ConfigMaps of a namespace are not in force although nothing in them is wrong."""
+        """Return why WVA does not use the valid ConfigMaps of a namespace: deciding on its models fails with them."""
         if namespace not in self._failed:
             return ()
         expected = f"configuration with which the models of namespace {namespace} can be decided on"
@@ -292,7 +292,7 @@ class LivePolicy:
 
 
 def _fields_of(value: object) -> object:
-    """Return what an entry says, for the log."""
+    """Return the fields of an entry, for the log."""
     if isinstance(value, Entry):
         return value.fields.model_dump(mode="json", by_alias=True, exclude_none=True)
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)

@@ -35,7 +35,7 @@ class Latest(OrderedDict[K, V]):
         self._capacity = capacity
 
     def __setitem__(self, key: K, value: V) -> None:
-        """Make an entry the latest; the oldest one goes when there are too many."""
+        """Set an entry and make it the latest; drop the oldest entry when there are too many."""
         super().__setitem__(key, value)
         self.move_to_end(key)
         if len(self) > self._capacity:
@@ -55,7 +55,7 @@ class Buckets(Generic[K]):
         self._levels: Latest[K, tuple[float, float]] = Latest(capacity)
 
     def take(self, key: K) -> None:
-        """Take one from the bucket of ``key``. Raises Throttled when it is empty; then nothing is taken."""
+        """Take one token from the bucket of ``key``. Raises Throttled when less than one token is left."""
         now = self._monotonic()
         level, at = self._levels.get(key, (self._burst, now))
         level = min(self._burst, level + (now - at) * self._per_second)
@@ -66,15 +66,15 @@ class Buckets(Generic[K]):
 
 
 class Refusals:
-    """Counts what was refused by caller, and says for each when to log it: at once, then once a minute at most."""
+    """Counts the refused requests of each caller, and says when to log them: at once, then at most once a minute."""
 
     def __init__(self, *, monotonic: Callable[[], float], capacity: int = CAPACITY) -> None:
-        """Start with nothing refused; ``monotonic`` tells seconds."""
+        """Start without refused requests; ``monotonic`` tells seconds."""
         self._monotonic = monotonic
         self._told: Latest[str, tuple[float, int]] = Latest(capacity)
 
     def count(self, caller: str) -> int:
-        """Count a refused request; return how many to log now, 0 when this is not the time."""
+        """Count a refused request; return how many requests to log now, 0 if the last line is under a minute old."""
         now = self._monotonic()
         told_at, silent = self._told.get(caller, (now - TELL_EVERY_SECONDS, 0))
         due = now - told_at >= TELL_EVERY_SECONDS
